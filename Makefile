@@ -1,7 +1,7 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo demo-log test check bench soak fmt packages toolchain
+.PHONY: help demo demo-log test check bench deb soak fmt packages toolchain
 
 help:
 	@echo 'make demo    PostgreSQL on a volume whose daemon is killed in the middle (3 minutes)'
@@ -10,6 +10,7 @@ help:
 	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench   every measurement, quickly, and a report of it (15 minutes at most)'
 	@echo 'make soak    the long runs: 10,000 kills, 20 power cuts'
+	@echo 'make deb     Debian packages of all programs in target/deb'
 	@echo 'make fmt     format the code'
 
 demo: packages toolchain
@@ -26,6 +27,9 @@ check: toolchain
 
 bench: packages toolchain
 	@cargo xtask bench
+
+deb: packages toolchain
+	@cargo xtask deb
 
 soak: packages toolchain
 	@cargo xtask soak

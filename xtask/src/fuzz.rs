@@ -28,6 +28,9 @@ const FUZZER_OPTIONS: &[&str] = &[
     "-print_final_stats=1",
 ];
 
+/// Targets of this name need the engine of SQL, which takes long to build.
+const SQL_PREFIX: &str = "sql_";
+
 pub(crate) fn fuzz(target: &str, seconds: &str) -> Result<()> {
     let seconds: u32 = seconds.parse().context("the time is no number of seconds")?;
     let root = house::root();
@@ -35,7 +38,11 @@ pub(crate) fn fuzz(target: &str, seconds: &str) -> Result<()> {
     let build_folder = folder.to_str().context("the path of the project is no UTF-8")?;
     // Named, so that the flags do not reach programs that run while others are built.
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let arguments = ["build", "--release", "--locked", "--target", &triple, "--bin", target];
+    let mut arguments =
+        vec!["build", "--release", "--locked", "--target", &triple, "--bin", target];
+    if target.starts_with(SQL_PREFIX) {
+        arguments.extend(["--features", "sql"]);
+    }
     let variables = [
         ("RUSTC_BOOTSTRAP", "1"),
         ("RUSTFLAGS", COMPILER_FLAGS),

@@ -4,15 +4,20 @@
 #![forbid(unsafe_code)]
 
 mod cargo;
+mod deb;
+mod deb_check;
 mod failures;
 mod fuzz;
 mod house;
+mod image_check;
+mod page;
 mod progress;
 mod stuck;
 mod suites;
 mod tasks;
 mod tidy;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -23,9 +28,14 @@ usage: cargo xtask TASK
   circles [CRATE] print the circles between the modules of crates, with the uses that close them
   unsafe-report   rewrite docs/unsafe.md, the table of unsafe code
   check           format, lints, tidy, unit tests
+  page            build the console's page, for a console that is built afterwards
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   bench           measure everything quickly and leave a report in target/bench
   soak            the long runs: 10,000 kills, 20 power cuts
+  deb [--programs FOLDER]
+                  Debian packages in target/deb, of release programs or of those in FOLDER
+  deb-check FOLDER
+                  install, upgrade and purge packages of the programs in FOLDER, in a container
   fuzz TARGET SECONDS
                   one target of proof/fuzz, with the compiler that is there
   demo            PostgreSQL on a volume whose daemon is killed
@@ -50,10 +60,14 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["circles", name] => tasks::print_circles(name),
         ["unsafe-report"] => tasks::write_unsafe_report(),
         ["check"] => tasks::check(),
+        ["page"] => tasks::page(),
         ["test"] => tasks::test(""),
         ["test", filter] => tasks::test(filter),
         ["bench"] => tasks::bench(),
         ["soak"] => tasks::soak(),
+        ["deb"] => tasks::deb(),
+        ["deb-check", folder] => tasks::deb_check(Path::new(folder)),
+        ["deb", "--programs", folder] => tasks::deb_of(Path::new(folder)),
         ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["demo"] => tasks::demo(),
         ["demo-log"] => tasks::demo_log(),

@@ -10,9 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{self, Executable, ExecutableKind};
 use crate::house::{self, House};
+use crate::page::{self, Page};
 use crate::progress::{Progress, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
 use crate::tidy;
+use crate::{deb, deb_check};
 
 /// A suite that takes longer hangs.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -56,6 +58,9 @@ const CRASH_POINTS: &str = "volumes/crash-points";
 const BUILD_CRASH_TESTS: &[&str] =
     &["test", "--workspace", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
 
+/// Programs are told by it what they are built of, for the records that they write.
+const COMMIT_VARIABLE: &str = "MEMLANE_COMMIT";
+
 /// The programs as they ship, and those that the long runs need beside them.
 const BUILD_SHIPPED: &[&str] = &[
     "build",
@@ -68,6 +73,10 @@ const BUILD_SHIPPED: &[&str] = &[
     "broker",
     "-p",
     "cli",
+    "-p",
+    "console-server",
+    "-p",
+    "machines",
     "-p",
     "preload",
     "-p",
@@ -83,8 +92,11 @@ const BENCH: &str = "memlane-bench";
 
 /// The crates whose tests run programs of others that no package of Debian holds, each with the
 /// program that fetches those: as long as that takes, which no suite may.
-const FETCHERS: &[(&str, &str)] =
-    &[("kafka-clients", "fetch-kafka-clients"), ("sql-clients", "fetch-sql-clients")];
+const FETCHERS: &[(&str, &str)] = &[
+    ("kafka-clients", "fetch-kafka-clients"),
+    ("sql-clients", "fetch-sql-clients"),
+    ("console-clients", "fetch-console-clients"),
+];
 
 /// The integration tests of this name explore interleavings and need their own build.
 const LOOM_TARGET: &str = "loom";
@@ -118,6 +130,18 @@ pub(crate) fn write_unsafe_report() -> Result<()> {
         .with_context(|| format!("cannot write {}", tidy::REPORT_PATH))
 }
 
+/// Builds the page that the console holds. Where everything is to be checked it must be there.
+pub(crate) fn page() -> Result<()> {
+    match page::build(&house::root())? {
+        Page::Built => Ok(()),
+        Page::Missing(reason) => {
+            ensure!(SkipPolicy::of_environment() == SkipPolicy::Counted, "no page: {reason}");
+            eprintln!("  skipped: no page, as {reason}");
+            Ok(())
+        }
+    }
+}
+
 pub(crate) fn check() -> Result<()> {
     let root = house::root();
     let mut progress = Progress::new(5);
@@ -130,9 +154,12 @@ pub(crate) fn check() -> Result<()> {
 
 pub(crate) fn test(filter: &str) -> Result<()> {
     let root = house::root();
-    let mut progress = Progress::new(7);
+    let mut progress = Progress::new(8);
+    // The console is built with the page in it.
+    progress.step("build the page");
+    let mut outcome = counted(page());
     // A broken rule of the house is a failure like others, and no reason not to look for them.
-    let mut outcome = counted(lint(&root, &mut progress));
+    outcome.add(counted(lint(&root, &mut progress)));
     progress.step("build the programs and the tests");
     let (programs, mut suites): (Vec<_>, Vec<_>) = cargo::build(&root, BUILD_ALL, &[])?
         .into_iter()
@@ -175,7 +202,37 @@ pub(crate) fn soak() -> Result<()> {
             runner.variables.push((name.into(), count.into()));
         }
     }
-    conclude(runner.run_all(&suites)?)
+    let shipped = programs.first().context("no program was built")?.path.clone();
+    let tried = deb_check(shipped.parent().context("a program lies in a folder")?);
+    let mut outcome = counted(tried);
+    outcome.add(runner.run_all(&suites)?);
+    conclude(outcome)
+}
+
+/// Debian packages of the programs as they ship.
+pub(crate) fn deb() -> Result<()> {
+    let root = house::root();
+    let packages = ["daemon", "cli", "console-server", "machines", "broker", "preload"];
+    let packages = packages.into_iter().flat_map(|name| ["-p", name]);
+    let build = ["build", "--release", "--bins", "--lib"].into_iter().chain(packages);
+    let programs = cargo::build(&root, &build.collect::<Vec<_>>(), &[])?;
+    let first = programs.first().context("no program was built")?;
+    deb_of(first.path.parent().context("a program lies in a folder")?)
+}
+
+/// The same of programs that were built before.
+pub(crate) fn deb_of(programs: &Path) -> Result<()> {
+    let root = house::root();
+    let made = root.join("target/deb");
+    for package in deb::make(&root, programs, &made, &deb::version(&root)?)? {
+        eprintln!("{}", package.display());
+    }
+    Ok(())
+}
+
+/// Tries packages of programs that were built before.
+pub(crate) fn deb_check(programs: &Path) -> Result<()> {
+    deb_check::check(&house::root(), programs)
 }
 
 /// Every suite by the quick profile, and the page that shows it.
@@ -305,12 +362,22 @@ fn run_release_program(
 /// Where the release build of a program is.
 fn built_program(root: &Path, packages: &[&str], program: &str) -> Result<PathBuf> {
     let build = [&["build", "--release", "--bins", "--lib"], packages].concat();
-    let executables = cargo::build(root, &build, &[])?;
+    let commit = commit(root);
+    let named = commit.as_deref().map(|commit| (COMMIT_VARIABLE, commit));
+    let executables = cargo::build(root, &build, named.as_slice())?;
     executables
         .into_iter()
         .map(|executable| executable.path)
         .find(|path| path.file_name().is_some_and(|name| name == program))
         .with_context(|| format!("the build made no {program}"))
+}
+
+/// The revision that is built, and whether something was changed since.
+fn commit(root: &Path) -> Option<String> {
+    let asked = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"];
+    let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;
+    let name = String::from_utf8(answer.stdout).ok()?.trim().to_owned();
+    (answer.status.success() && !name.is_empty()).then_some(name)
 }
 
 fn run_as_root(path: &PathBuf, arguments: &[&str]) -> Result<()> {

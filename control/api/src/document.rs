@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the table of endpoints and the types.
+//! The OpenAPI documents, made from the tables of endpoints and the types.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,58 @@ use crate::endpoints::{
     Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind,
     SchemaOf, Tag, schema,
 };
+use crate::machine_endpoints::MACHINE_ENDPOINTS;
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem};
 
-/// The OpenAPI document as indented JSON.
+/// What a document describes.
+struct Interface {
+    title: &'static str,
+    description: &'static str,
+    endpoints: &'static [Endpoint],
+    /// What a name in a path stands for.
+    names: &'static str,
+}
+
+const DAEMON: Interface = Interface {
+    title: "Memlane",
+    description: "RAM as block volumes: the interface of the daemon on this host",
+    endpoints: ENDPOINTS,
+    names: "The name of a volume, or VOLUME@SNAPSHOT for a snapshot",
+};
+
+const MACHINES: Interface = Interface {
+    title: "Memlane machines",
+    description: "Virtual machines of libvirt on volumes: the interface of memlane-machines",
+    endpoints: MACHINE_ENDPOINTS,
+    names: "The name of a virtual machine",
+};
+
+/// The OpenAPI document of the daemon as indented JSON.
 pub fn openapi_json() -> String {
+    json_of(&DAEMON)
+}
+
+/// The OpenAPI document of `memlane-machines` as indented JSON.
+pub fn machines_openapi_json() -> String {
+    json_of(&MACHINES)
+}
+
+fn json_of(interface: &Interface) -> String {
     let info = InfoBuilder::new()
-        .title("Memlane")
-        .description(Some("RAM as block volumes: the interface of the daemon on this host"))
+        .title(interface.title)
+        .description(Some(interface.description))
         .version("1")
         .license(Some(LicenseBuilder::new().name("Apache-2.0").build()));
     let mut paths = PathsBuilder::new();
-    for endpoint in ENDPOINTS {
-        let item = PathItem::new(http_method(endpoint.method), operation(endpoint));
+    for endpoint in interface.endpoints {
+        let operation = operation(endpoint, interface.names);
+        let item = PathItem::new(http_method(endpoint.method), operation);
         paths = paths.path(endpoint.path, item);
     }
     OpenApiBuilder::new()
         .info(info)
         .paths(paths)
-        .components(Some(schemas().build()))
+        .components(Some(schemas(interface.endpoints).build()))
         .build()
         .to_pretty_json()
         .expect("a document of plain data can be written as JSON")
@@ -39,12 +73,12 @@ pub fn openapi_json() -> String {
 }
 
 /// Those of requests and answers, and all that they refer to.
-fn schemas() -> ComponentsBuilder {
+fn schemas(endpoints: &[Endpoint]) -> ComponentsBuilder {
     let of_answer = |endpoint: &Endpoint| match endpoint.answer {
         Answer::One(schema) | Answer::Many(schema) => Some(schema),
         Answer::Json | Answer::Text | Answer::Nothing => None,
     };
-    let of_endpoints = ENDPOINTS.iter().flat_map(|it| [it.request, of_answer(it)]).flatten();
+    let of_endpoints = endpoints.iter().flat_map(|it| [it.request, of_answer(it)]).flatten();
     let mut schemas = Vec::new();
     for schema in of_endpoints.chain([schema::<Problem>()]) {
         (schema.add_to)(&mut schemas);
@@ -61,13 +95,13 @@ fn http_method(method: Method) -> HttpMethod {
     }
 }
 
-fn operation(endpoint: &Endpoint) -> OperationBuilder {
+fn operation(endpoint: &Endpoint, names: &str) -> OperationBuilder {
     let mut operation = OperationBuilder::new()
         .operation_id(Some(endpoint.operation))
         .summary(Some(endpoint.summary))
         .response(endpoint.status.to_string(), success(endpoint));
     if let Some(name) = placeholder(endpoint.path) {
-        operation = operation.parameter(path_parameter(name));
+        operation = operation.parameter(path_parameter(name, names));
     }
     for query in endpoint.query {
         operation = operation.parameter(query_parameter(query));
@@ -87,11 +121,11 @@ fn operation(endpoint: &Endpoint) -> OperationBuilder {
     operation
 }
 
-fn path_parameter(name: &str) -> ParameterBuilder {
+fn path_parameter(name: &str, names: &str) -> ParameterBuilder {
     let (schema_type, description) = match name {
         "number" => (Type::Integer, "The number of an image"),
         "id" => (Type::Integer, "The id of a task"),
-        _ => (Type::String, "The name of a volume, or VOLUME@SNAPSHOT for a snapshot"),
+        _ => (Type::String, names),
     };
     ParameterBuilder::new()
         .name(name)
@@ -187,25 +221,31 @@ mod tests {
 
     /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
     #[test]
-    fn the_committed_document_is_what_the_code_says() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
-        if std::env::var_os("UPDATE_OPENAPI").is_some() {
-            std::fs::write(path, openapi_json()).expect("the document can be written");
+    fn the_committed_documents_are_what_the_code_says() {
+        let documents =
+            [("openapi.json", openapi_json()), ("machines.json", machines_openapi_json())];
+        for (name, document) in documents {
+            let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("UPDATE_OPENAPI").is_some() {
+                std::fs::write(&path, &document).expect("the document can be written");
+            }
+            let committed = std::fs::read_to_string(&path).expect("the document is committed");
+            assert!(committed == document, "stale; run UPDATE_OPENAPI=1 cargo test -p api");
         }
-        let committed = std::fs::read_to_string(path).expect("the document is committed");
-        assert!(committed == openapi_json(), "stale; run UPDATE_OPENAPI=1 cargo test -p api");
     }
 
     #[test]
     fn every_schema_that_is_referred_to_is_defined() {
-        let document: serde_json::Value =
-            serde_json::from_str(&openapi_json()).expect("the document is JSON");
-        let mut references = Vec::new();
-        collect_references(&document, &mut references);
-        assert!(!references.is_empty());
-        for reference in references {
-            let pointer = reference.trim_start_matches('#');
-            assert!(document.pointer(pointer).is_some(), "{reference} is not defined");
+        for document in [openapi_json(), machines_openapi_json()] {
+            let document: serde_json::Value =
+                serde_json::from_str(&document).expect("the document is JSON");
+            let mut references = Vec::new();
+            collect_references(&document, &mut references);
+            assert!(!references.is_empty());
+            for reference in references {
+                let pointer = reference.trim_start_matches('#');
+                assert!(document.pointer(pointer).is_some(), "{reference} is not defined");
+            }
         }
     }
 

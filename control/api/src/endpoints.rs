@@ -110,7 +110,7 @@ pub struct Query {
 }
 
 impl Query {
-    const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
         Self { name, summary, kind }
     }
 }
@@ -165,28 +165,28 @@ pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] = &[
 ];
 
 impl Endpoint {
-    const fn get(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+    pub(crate) const fn get(path: &'static str, operation: &'static str, answer: Answer) -> Self {
         Self::new(Method::Get, path, operation, 200, answer)
     }
 
-    const fn post(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+    pub(crate) const fn post(path: &'static str, operation: &'static str, answer: Answer) -> Self {
         Self::new(Method::Post, path, operation, 201, answer)
     }
 
     /// A request that something be begun: the answer is the task to watch.
-    const fn begin(path: &'static str, operation: &'static str) -> Self {
+    pub(crate) const fn begin(path: &'static str, operation: &'static str) -> Self {
         Self::new(Method::Post, path, operation, 202, Answer::One(schema::<Task>()))
     }
 
-    const fn patch(path: &'static str, operation: &'static str, answer: Answer) -> Self {
+    pub(crate) const fn patch(path: &'static str, operation: &'static str, answer: Answer) -> Self {
         Self::new(Method::Patch, path, operation, 200, answer)
     }
 
-    const fn delete(path: &'static str, operation: &'static str) -> Self {
+    pub(crate) const fn delete(path: &'static str, operation: &'static str) -> Self {
         Self::new(Method::Delete, path, operation, 204, Answer::Nothing)
     }
 
-    const fn new(
+    pub(crate) const fn new(
         method: Method,
         path: &'static str,
         operation: &'static str,
@@ -207,27 +207,27 @@ impl Endpoint {
         }
     }
 
-    const fn about(self, summary: &'static str) -> Self {
+    pub(crate) const fn about(self, summary: &'static str) -> Self {
         Self { summary, ..self }
     }
 
-    const fn takes(self, schema: SchemaOf) -> Self {
+    pub(crate) const fn takes(self, schema: SchemaOf) -> Self {
         Self { request: Some(schema), ..self }
     }
 
-    const fn asks(self, query: &'static [Query]) -> Self {
+    pub(crate) const fn asks(self, query: &'static [Query]) -> Self {
         Self { query, ..self }
     }
 
-    const fn tagged(self, tag: Tag) -> Self {
+    pub(crate) const fn tagged(self, tag: Tag) -> Self {
         Self { tag, ..self }
     }
 
-    const fn answers(self, status: u16) -> Self {
+    pub(crate) const fn answers(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    const fn refuses(self, problems: &'static [ProblemKind]) -> Self {
+    pub(crate) const fn refuses(self, problems: &'static [ProblemKind]) -> Self {
         Self { problems, ..self }
     }
 }

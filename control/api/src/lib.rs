@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`endpoints`](ENDPOINTS) | every path and method that is served |
 //! | `volume`, `snapshot`, `image` and others | the bodies of requests and answers |
+//! | `machine` | virtual machines, which are not the daemon's |
+//! | [`machine_endpoints`](MACHINE_ENDPOINTS) | every path and method of `memlane-machines` |
 //! | `task` | operations that take long, and how far they are |
 //! | `problem` | refusals, as RFC 9457 problem details |
 //! | `size` | sizes as people write them |
-//! | `document` | the OpenAPI document of all this |
+//! | `document` | the OpenAPI documents of all this |
 #![forbid(unsafe_code)]
 
 mod attachment;
@@ -21,6 +23,8 @@ mod event;
 mod export;
 mod health;
 mod image;
+mod machine;
+mod machine_endpoints;
 mod pool;
 mod problem;
 mod request;
@@ -31,7 +35,7 @@ mod task;
 mod volume;
 
 pub use attachment::{AttachAs, Attachment, AttachmentCreate};
-pub use document::openapi_json;
+pub use document::{machines_openapi_json, openapi_json};
 pub use durability::{
     AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalState, JournalStatus, UnfetchedObject,
     VolumeBytes,
@@ -48,6 +52,15 @@ pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol};
 pub use health::{Health, Stage};
 pub use image::{AcceptedLoss, Image, ImageRestore, ImageSave, ImageVolume};
+pub use machine::{
+    DiskAttach, DiskDetach, DiskKind, DiskProtocol, Machine, MachineCreate, MachineDisk,
+    MachineNetwork, MachineSnapshot, MachineSnapshotCreate, MachineState, MachinesCreated,
+};
+pub use machine_endpoints::{
+    CONSOLE_PROTOCOL, CONSOLE_STATUS, MACHINE_ATTACH_PATH, MACHINE_DETACH_PATH, MACHINE_ENDPOINTS,
+    MACHINE_KILL_PATH, MACHINE_PATH, MACHINE_SERIAL_PATH, MACHINE_SHUT_DOWN_PATH,
+    MACHINE_SNAPSHOT_PATH, MACHINE_START_PATH, MACHINE_VNC_PATH, MACHINES_PATH,
+};
 pub use pool::{FillState, Forecast, Growth, Pool, PoolPatch};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;

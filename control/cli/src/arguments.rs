@@ -1,5 +1,7 @@
 //! The command line, as data.
 
+mod machines;
+pub(crate) mod place;
 pub(crate) mod sql;
 pub(crate) mod streams;
 
@@ -15,6 +17,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
+pub(crate) use self::machines::{CreateMachine, MachineCommand, Machines};
+use self::place::Place;
 use self::sql::SqlCommand;
 use self::streams::StreamsCommand;
 use crate::output::Form;
@@ -24,13 +28,8 @@ use crate::table::View;
 #[derive(Debug, Parser)]
 #[command(name = "memlane", version, propagate_version = true)]
 pub(crate) struct Arguments {
-    /// The daemon's socket [default: $MEMLANE_SOCKET, or /run/memlane/api.sock]
-    #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
-    pub(crate) socket: Option<PathBuf>,
-
-    /// The daemon's address where its socket is forwarded over TCP, as http://localhost:8080
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 
     /// Print one JSON value, also for an error
     #[arg(long, global = true)]
@@ -112,6 +111,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Export(ExportCommand),
 
+    Vm(Machines),
+
     #[command(flatten)]
     Streams(StreamsCommand),
 
@@ -136,6 +137,14 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     Bench {
         /// What memlane-bench is told; try --help
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+
+    /// Say which part of a running PostgreSQL would be worth memory, without moving any
+    #[command(disable_help_flag = true)]
+    Advise {
+        /// PGDATA, or --connection STRING; try --help
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -627,6 +636,8 @@ mod tests {
             "memlane volume set a colour=red",
             "memlane attach a --as scsi",
             "memlane --socket a --url http://b status",
+            "memlane --url https://b --pin 12 status",
+            "memlane --url https://b --pin 12 --ca c status",
             "memlane volume create a --size 10",
             "memlane pool set max-memory=4",
             "memlane snapshot create",
@@ -646,7 +657,7 @@ mod tests {
     fn flags_for_all_commands_may_come_last() {
         let arguments = parse("memlane volume list --json --socket /s").expect("good arguments");
         assert!(arguments.json);
-        assert_eq!(arguments.socket.as_deref(), Some("/s".as_ref()));
+        assert_eq!(arguments.place.socket.as_deref(), Some("/s".as_ref()));
     }
 
     #[test]
@@ -666,9 +677,12 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_bench_is_handed_on() {
+    fn everything_after_bench_or_advise_is_handed_on() {
         let arguments = parse("memlane bench engine --json --help").expect("good arguments");
         let Command::Bench { arguments } = arguments.command else { panic!("another command") };
         assert_eq!(arguments, ["engine", "--json", "--help"]);
+        let arguments = parse("memlane advise /srv/pg --sample-mib 8").expect("good arguments");
+        let Command::Advise { arguments } = arguments.command else { panic!("another command") };
+        assert_eq!(arguments, ["/srv/pg", "--sample-mib", "8"]);
     }
 }

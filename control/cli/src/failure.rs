@@ -2,7 +2,7 @@
 
 use api::{Problem, ProblemKind};
 use kafka_client::{ClientError, ErrorKind, ResponseError};
-use rest_client::RestError;
+use rest_client::{ConsoleRefusal, RestError};
 
 pub(crate) const EXIT_FAILED: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -55,6 +55,19 @@ impl Failure {
 
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
         Self::new("interrupted", message, EXIT_INTERRUPTED)
+    }
+
+    fn of_console(kind: ConsoleRefusal, detail: String) -> Self {
+        match kind {
+            ConsoleRefusal::Unauthorized => Self::new(
+                "unauthorized",
+                format!("the token is not valid: it has expired, or was taken back ({detail})"),
+                EXIT_FAILED,
+            ),
+            ConsoleRefusal::OverQuota => Self::new("over_quota", detail, EXIT_NO_SPACE),
+            ConsoleRefusal::TooManyAttempts => Self::new("too_many_attempts", detail, EXIT_FAILED),
+            ConsoleRefusal::DaemonAway => Self::unreachable(detail),
+        }
     }
 
     pub(crate) fn is_interruption(&self) -> bool {
@@ -138,6 +151,7 @@ impl From<RestError> for Failure {
         match error {
             RestError::Unreachable(message) => Self::unreachable(message),
             RestError::Refused(problem) => problem.into(),
+            RestError::RefusedByConsole { kind, detail } => Self::of_console(kind, detail),
             RestError::Other(message) => Self::other(message),
         }
     }

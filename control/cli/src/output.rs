@@ -42,6 +42,16 @@ impl Report {
     }
 }
 
+/// Whether who reads what is printed is still there: one that has seen enough, as `head` has, is no
+/// failure.
+pub(crate) fn is_still_read(written: io::Result<()>, what: &str) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::other(format!("cannot print {what}: {error}"))),
+    }
+}
+
 /// Prints what a command came to, and returns the exit code.
 pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     let printed = match form {

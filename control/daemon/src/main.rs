@@ -30,6 +30,7 @@ mod more_time;
 mod pool;
 mod pool_medium;
 mod process;
+mod process_usage;
 mod reload;
 mod run_dir;
 mod scrubber;

@@ -4,19 +4,20 @@ use api::{Export, ExportCreate, ExportProtocol, Method};
 use serde_json::json;
 
 use crate::arguments::ExportCommand;
-use crate::commands::{forced, or_dash, word_of};
+use crate::commands::{forced, or_dash, place, word_of};
 use crate::failure::Failure;
-use crate::output::Report;
+use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
 use rest_client::Client;
 
-pub(super) fn run(client: &Client, command: ExportCommand) -> Result<Report, Failure> {
+pub(super) fn run(client: &Client, command: ExportCommand, form: Form) -> Result<Report, Failure> {
     match command {
         ExportCommand::VhostUser { name, queues, share, owner, group, mode } => {
             let protocol = ExportProtocol::VhostUser;
             let request =
                 ExportCreate { volume: name, protocol, queues, share, owner, group, mode };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
+            place::remark_host(&client.address, "the socket is one", form);
             Ok(Report::of(text(&export), &export))
         }
         ExportCommand::List(view) => {

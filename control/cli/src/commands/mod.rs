@@ -3,6 +3,8 @@
 mod doctor;
 mod exports;
 mod images;
+mod machines;
+mod place;
 mod pool;
 mod program;
 mod run;
@@ -11,6 +13,7 @@ mod sql;
 mod status;
 mod streams;
 mod tasks;
+mod terminal;
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -28,21 +31,19 @@ use crate::arguments::{Arguments, Command, Create, VolumeCommand};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
 use crate::table::{Cell, Table, View};
-use rest_client::{Address, Client};
-
-const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
-const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
+use rest_client::Client;
 
 /// The program that measures, beside this one.
 const BENCH_PROGRAM: &str = "memlane-bench";
 
-/// The daemon, beside this one.
-const DAEMON_PROGRAM: &str = "memlaned";
+/// Programs that write manual pages of their own, beside this one.
+const OTHER_PROGRAMS: [&str; 4] =
+    ["memlaned", "memlane-broker", "memlane-console", "memlane-machines"];
 
 /// Does what the command line asks for.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
     let form = arguments.form();
-    let client = Client { address: address(&arguments)? };
+    let client = Client { address: place::address(&arguments.place)? };
     match arguments.command {
         Command::Volume(command) => run_volume(&client, command),
         Command::Snapshot(command) => snapshots::run(&client, command),
@@ -55,6 +56,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             let request = AttachmentCreate { volume: name, attach_as, share };
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
+            place::remark_host(&client.address, "the block device is one", form);
             let device = attachment.device.clone().unwrap_or_default();
             Ok(Report::of(device, &attachment))
         }
@@ -62,7 +64,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             client.delete(&api::path_of(api::ATTACHMENT_PATH, &name))?;
             Ok(Report::silent(&json!({"detached": name})))
         }
-        Command::Export(command) => exports::run(&client, command),
+        Command::Export(command) => exports::run(&client, command, form),
+        Command::Vm(arguments) => machines::run(&client, arguments),
         Command::Streams(command) => streams::run(command, form),
         Command::Sql(command) => sql::run(command, form),
         Command::Run(arguments) => Err(run::run(&client, arguments)),
@@ -70,6 +73,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Status { watch: Some(seconds) } => watch_status(&client, seconds, form),
         Command::Doctor => doctor::run(form),
         Command::Bench { arguments: rest } => Err(bench(rest, arguments.json)),
+        Command::Advise { arguments: mut rest } => {
+            rest.insert(0, "advise".into());
+            Err(bench(rest, arguments.json))
+        }
         Command::Completions { shell } => Ok(completions(shell)),
         Command::Man { folder } => write_manual(&folder),
     }
@@ -89,15 +96,6 @@ fn watch_status(client: &Client, seconds: u64, form: Form) -> Result<Report, Fai
         }
         std::thread::sleep(std::time::Duration::from_secs(seconds));
     }
-}
-
-fn address(arguments: &Arguments) -> Result<Address, Failure> {
-    if let Some(url) = &arguments.url {
-        return Address::of_url(url).map_err(Failure::usage);
-    }
-    let from_environment = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
-    let socket = arguments.socket.clone().or_else(from_environment);
-    Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())))
 }
 
 fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure> {
@@ -269,7 +267,7 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
 }
 
 /// A page for the program and one for each command, as `man memlane-volume-create` finds them. The
-/// daemon writes its own, where it lies beside this program.
+/// servers write their own, where they lie beside this program.
 fn write_manual(folder: &Path) -> Result<Report, Failure> {
     let failed = |why: &str| {
         Failure::other(format!("cannot write manual pages to {}: {why}", folder.display()))
@@ -277,9 +275,8 @@ fn write_manual(folder: &Path) -> Result<Report, Failure> {
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
         .map_err(|error| failed(&error.to_string()))?;
-    let daemon = beside(DAEMON_PROGRAM);
-    if daemon.exists() {
-        let output = process::Command::new(daemon).arg("--man").arg(folder).output();
+    for program in OTHER_PROGRAMS.map(beside).iter().filter(|program| program.exists()) {
+        let output = process::Command::new(program).arg("--man").arg(folder).output();
         let output = output.map_err(|error| failed(&error.to_string()))?;
         if !output.status.success() {
             return Err(failed(String::from_utf8_lossy(&output.stderr).trim()));

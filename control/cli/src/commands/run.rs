@@ -43,8 +43,8 @@ struct Plan {
 
 fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
     let unserved = look_at_program(arguments)?;
-    let library = library()?;
     let ring = ring(client)?;
+    let library = library()?;
     let places = arguments.volumes.iter().map(|name| {
         let places = places_of(client, &ring, name)?;
         Ok((name.clone(), places))
@@ -114,9 +114,9 @@ fn ring(client: &Client) -> Result<PathBuf, Failure> {
     }
     match &client.address {
         Address::Socket(socket) => Ok(socket.with_file_name("ring.sock")),
-        Address::Tcp(_) => Err(Failure::usage(format!(
-            "volumes are reached through memory: name the daemon's socket with --socket, or its \
-             ring in {RING_VARIABLE}"
+        Address::Tcp(_) | Address::Console(_) => Err(Failure::usage(format!(
+            "programs reach volumes through memory, on the daemon's own host: name the daemon's \
+             socket with --socket, or its ring in {RING_VARIABLE}"
         ))),
     }
 }

@@ -6,11 +6,14 @@ use std::sync::{Arc, RwLock};
 use block_device::{BlockDevice, ReadOnly};
 use volumes::{Engine, Volume};
 
+use crate::exports::metered::{Latencies, MeteredVolume, VolumeTraffic};
+
 /// The volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
 /// instructions and no memory, so that it can be done for every request.
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
-    by_id: RwLock<HashMap<u64, Arc<Volume>>>,
+    by_id: RwLock<HashMap<u64, Arc<MeteredVolume>>>,
+    latencies: Arc<Latencies>,
     /// What has a volume for itself, by its id: a device of this host, or a virtual machine.
     holders: RwLock<HashMap<u64, String>>,
 }
@@ -20,12 +23,16 @@ impl Catalog {
     /// [`Catalog::remove`].
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
         let all = engine.volumes().into_iter().chain(engine.snapshots());
-        let by_id = all.map(|volume| (volume.id(), volume)).collect();
-        Self { engine, by_id: RwLock::new(by_id), holders: RwLock::default() }
+        let latencies = Arc::<Latencies>::default();
+        let metered = |volume| Arc::new(MeteredVolume::new(volume, Arc::clone(&latencies)));
+        let by_id = all.map(|volume| (volume.id(), metered(volume))).collect();
+        Self { engine, by_id: RwLock::new(by_id), latencies, holders: RwLock::default() }
     }
 
     pub(crate) fn add(&self, volume: Arc<Volume>) {
-        self.by_id.write().expect(NO_PANIC).insert(volume.id(), volume);
+        let id = volume.id();
+        let metered = Arc::new(MeteredVolume::new(volume, Arc::clone(&self.latencies)));
+        self.by_id.write().expect(NO_PANIC).insert(id, metered);
     }
 
     pub(crate) fn remove(&self, volume_id: u64) {
@@ -33,7 +40,32 @@ impl Catalog {
     }
 
     pub(crate) fn by_id(&self, volume_id: u64) -> Option<Arc<Volume>> {
-        self.by_id.read().expect(NO_PANIC).get(&volume_id).map(Arc::clone)
+        let by_id = self.by_id.read().expect(NO_PANIC);
+        by_id.get(&volume_id).map(|metered| Arc::clone(metered.volume()))
+    }
+
+    /// The volume as a device that counts what is done with it.
+    pub(super) fn device_by_id(&self, volume_id: u64) -> Option<Arc<dyn BlockDevice>> {
+        let by_id = self.by_id.read().expect(NO_PANIC);
+        by_id
+            .get(&volume_id)
+            .map(|metered| -> Arc<dyn BlockDevice> { Arc::<MeteredVolume>::clone(metered) })
+    }
+
+    /// The same for a volume that was found; one that has just gone is not counted any more.
+    pub(crate) fn device(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
+        self.device_by_id(volume.id()).unwrap_or_else(|| Arc::<Volume>::clone(volume))
+    }
+
+    /// What was done with a volume since the daemon started.
+    pub(crate) fn traffic(&self, volume_id: u64) -> VolumeTraffic {
+        let by_id = self.by_id.read().expect(NO_PANIC);
+        by_id.get(&volume_id).map(|metered| metered.traffic()).unwrap_or_default()
+    }
+
+    /// How long requests take.
+    pub(crate) fn latencies(&self) -> &Arc<Latencies> {
+        &self.latencies
     }
 
     /// Notes what has a volume for itself from now on, or that nothing has. Others that open it may
@@ -51,15 +83,16 @@ impl Catalog {
         match self.holders.read().expect(NO_PANIC).get(&volume.id()) {
             Some(holder) => {
                 tracing::debug!(volume = volume.name(), holder, "a volume is opened to be read");
-                Arc::new(ReadOnly(Arc::<Volume>::clone(volume)))
+                Arc::new(ReadOnly(self.device(volume)))
             }
-            None => Arc::<Volume>::clone(volume),
+            None => self.device(volume),
         }
     }
 
     /// Everything that was here when the daemon started or was added since.
     pub(super) fn all(&self) -> Vec<Arc<Volume>> {
-        self.by_id.read().expect(NO_PANIC).values().map(Arc::clone).collect()
+        let by_id = self.by_id.read().expect(NO_PANIC);
+        by_id.values().map(|metered| Arc::clone(metered.volume())).collect()
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Volume>> {

@@ -141,11 +141,11 @@ impl KernelDevices for FuseDevices {
 impl Files for Catalog {
     fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)> {
         let volume = Catalog::by_name(self, name)?;
-        Some((FileId(volume.id()), volume))
+        Some((FileId(volume.id()), self.device(&volume)))
     }
 
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
-        Catalog::by_id(self, id.0).map(|volume| -> Arc<dyn BlockDevice> { volume })
+        self.device_by_id(id.0)
     }
 
     fn list(&self) -> Vec<FileEntry> {

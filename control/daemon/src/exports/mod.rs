@@ -3,6 +3,7 @@
 mod catalog;
 mod devices;
 mod fuse;
+mod metered;
 mod nbd;
 mod ring;
 mod ublk;
@@ -11,6 +12,7 @@ mod vhost_user;
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices};
 pub(crate) use fuse::{FuseDevices, run_command};
+pub(crate) use metered::{BOUNDS_US, Latencies, TIMED_ONE_IN, Timed, VolumeTraffic};
 pub(crate) use nbd::{NbdExport, NbdParts};
 pub(crate) use ring::{RingExport, RingParts};
 pub(crate) use ublk::UblkDevices;

@@ -180,7 +180,7 @@ impl Exports for Door {
         let name = volume.name();
         let device: Arc<dyn BlockDevice> = match access {
             NbdAccess::ReadWrite => self.catalog.device_beside(&volume),
-            NbdAccess::ReadOnly => Arc::new(ReadOnly(volume)),
+            NbdAccess::ReadOnly => Arc::new(ReadOnly(self.catalog.device(&volume))),
         };
         Some(Export { name, description: String::new(), device })
     }

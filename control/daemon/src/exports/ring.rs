@@ -125,7 +125,7 @@ impl Volumes for Door {
             // The process that has the device or the file open has the volume for itself,
             // and comes back to it by its id.
             Target::DeviceNumber { .. } | Target::File { .. } | Target::VolumeId(_) => {
-                Arc::<Volume>::clone(&volume)
+                self.catalog.device(&volume)
             }
         };
         Ok(OpenVolume { id: volume.id(), name: volume.name(), device })

@@ -107,7 +107,7 @@ impl KernelDevices for UblkDevices {
                 *state = State::started(&self.config, &self.catalog);
             }
         }
-        let device: Arc<dyn BlockDevice> = Arc::<Volume>::clone(volume);
+        let device = self.catalog.device(volume);
         let attached = self.on_export(|export| export.attach(VolumeId(volume.id()), device))?;
         Ok(attached.device.display().to_string())
     }
@@ -159,7 +159,7 @@ impl KernelDevices for UblkDevices {
 
 impl Volumes for Catalog {
     fn by_id(&self, id: VolumeId) -> Option<Arc<dyn BlockDevice>> {
-        Catalog::by_id(self, id.0).map(|volume| -> Arc<dyn BlockDevice> { volume })
+        self.device_by_id(id.0)
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
+use block_device::BlockDevice;
 use vhost_user::{Admission, Config, Export, ThreadBudget, Traffic};
 use volumes::Volume;
 
@@ -77,7 +78,8 @@ impl VhostUserExports {
     /// Serves a volume that is not served yet.
     pub(crate) fn begin(
         &self,
-        volume: &Arc<Volume>,
+        volume: &Volume,
+        device: Arc<dyn BlockDevice>,
         queue_count: u16,
         rights: SocketRights,
     ) -> anyhow::Result<()> {
@@ -93,8 +95,7 @@ impl VhostUserExports {
             spin_permits: Arc::clone(&self.spin_permits),
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let export = Export::start(config, Arc::<Volume>::clone(volume))
-            .context("cannot serve it over vhost-user")?;
+        let export = Export::start(config, device).context("cannot serve it over vhost-user")?;
         self.rule.restrict(export.socket())?;
         rights.give_to(export.socket())?;
         self.running().exports.insert(volume.id(), export);

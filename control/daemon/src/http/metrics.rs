@@ -3,8 +3,11 @@
 use api::{CpuLatencyState, DurabilityStatus, JournalState, JournalStatus, RecoveryState};
 
 use export_kit::{Status, Traffic};
-use metrics_text::{Kind, Page};
+use metrics_text::{Histogram, Kind, Page};
+use volumes::Durability;
 
+use crate::exports::{BOUNDS_US, Latencies, TIMED_ONE_IN, Timed, VolumeTraffic};
+use crate::process_usage::ProcessUsage;
 use crate::service::Metrics;
 
 /// Writes all metrics.
@@ -15,10 +18,15 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_limits(&mut page, &metrics.pool);
     write_durability(&mut page, &metrics.status.durability);
     write_volumes(&mut page, &metrics.volumes);
+    write_volume_traffic(&mut page, &metrics.volumes);
+    write_latencies(&mut page, &metrics.latencies);
     write_nbd(&mut page, metrics);
     write_ring(&mut page, &metrics.ring);
     write_vhost_user(&mut page, metrics);
     write_devices(&mut page, metrics);
+    if let Some(usage) = ProcessUsage::now() {
+        write_process(&mut page, &usage);
+    }
     page.into_text()
 }
 
@@ -179,7 +187,7 @@ fn write_journal(page: &mut Page, journal: &JournalStatus) {
     page.counter("memlane_journal_flushes_total", "Flushes.", journal.flushes);
 }
 
-fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {
+fn write_volumes(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)]) {
     type Value = fn(&api::Volume) -> u64;
     let families: [(&str, &str, Value); 6] = [
         ("memlane_volume_size_bytes", "The size that clients see.", |it| it.size_bytes),
@@ -191,14 +199,67 @@ fn write_volumes(page: &mut Page, volumes: &[api::Volume]) {
     ];
     for (name, help, value) in families {
         page.family(name, Kind::Gauge, help);
-        for volume in volumes {
+        for (volume, _) in volumes {
             page.sample(&[("volume", &volume.name)], value(volume));
         }
     }
     page.family("memlane_volume_attached", Kind::Gauge, "1 when it is a kernel block device.");
-    for volume in volumes {
+    for (volume, _) in volumes {
         page.sample(&[("volume", &volume.name)], u8::from(volume.device.is_some()));
     }
+}
+
+fn write_volume_traffic(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)]) {
+    let help = "Requests for the volume through all exports, by kind.";
+    page.family("memlane_volume_requests_total", Kind::Counter, help);
+    for (volume, traffic) in volumes {
+        for (kind, count) in [
+            ("read", traffic.reads),
+            ("write", traffic.writes),
+            ("flush", traffic.flushes),
+            ("discard", traffic.discards),
+        ] {
+            page.sample(&[("volume", &volume.name), ("kind", kind)], count);
+        }
+    }
+    page.family("memlane_volume_read_bytes_total", Kind::Counter, "Bytes read.");
+    for (volume, traffic) in volumes {
+        page.sample(&[("volume", &volume.name)], traffic.read_bytes);
+    }
+    page.family("memlane_volume_write_bytes_total", Kind::Counter, "Bytes written by clients.");
+    for (volume, traffic) in volumes {
+        page.sample(&[("volume", &volume.name)], traffic.written_bytes);
+    }
+}
+
+/// For each class of durability and each kind: as many series however many volumes there are.
+fn write_latencies(page: &mut Page, latencies: &Latencies) {
+    let help = format!(
+        "Time inside volumes, without the way to the client: of one in {TIMED_ONE_IN} reads and \
+         writes of each thread, and of all flushes."
+    );
+    page.family("memlane_request_seconds", Kind::Histogram, &help);
+    let bounds = BOUNDS_US.map(|bound_us| bound_us as f64 / 1e6);
+    for class in Durability::ALL {
+        for timed in Timed::ALL {
+            let seen = latencies.seen(class, timed);
+            let sum = seen.sum_ns as f64 / 1e9;
+            let histogram = Histogram { bounds: &bounds, counts: &seen.counts, sum };
+            page.histogram(&[("durability", class.name()), ("kind", timed.name())], &histogram);
+        }
+    }
+}
+
+/// Under the names that all programs have for it.
+fn write_process(page: &mut Page, usage: &ProcessUsage) {
+    page.counter("process_cpu_seconds_total", "Processor time.", usage.cpu_seconds);
+    let help = "Memory of the process, with what it has touched of the pool.";
+    page.gauge("process_resident_memory_bytes", help, usage.resident_bytes);
+    page.gauge("process_open_fds", "Open descriptors.", usage.open_files);
+    page.gauge("process_max_fds", "How many may be open.", usage.open_files_max);
+    page.gauge("process_threads", "Threads.", usage.threads);
+    let help = "When the process was started, in Unix time.";
+    page.gauge("process_start_time_seconds", help, usage.started_unix_seconds);
 }
 
 fn write_nbd(page: &mut Page, metrics: &Metrics) {

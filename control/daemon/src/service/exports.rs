@@ -48,10 +48,12 @@ impl Service {
             let user = format!("attached as {device}");
             return Err(refusals::of_sharing(&volume, &user, "detach it"));
         }
-        self.vhost_user.begin(&volume, queues, rights).map_err(|error| {
-            let detail = format!("cannot export the volume {name:?}: {error:#}");
-            Problem::new(ProblemKind::HostFailed, detail)
-        })?;
+        self.vhost_user.begin(&volume, self.catalog.device(&volume), queues, rights).map_err(
+            |error| {
+                let detail = format!("cannot export the volume {name:?}: {error:#}");
+                Problem::new(ProblemKind::HostFailed, detail)
+            },
+        )?;
         let entry = ExportEntry {
             volume_id: volume.id(),
             volume: volume.name(),
@@ -113,7 +115,12 @@ impl Service {
                 continue;
             };
             self.note_holder(volume.id());
-            match self.vhost_user.begin(&volume, entry.queues, entry.rights) {
+            match self.vhost_user.begin(
+                &volume,
+                self.catalog.device(&volume),
+                entry.queues,
+                entry.rights,
+            ) {
                 Ok(()) => tracing::info!(volume = volume.name(), "export restored"),
                 Err(error) => {
                     let reason = format!("{error:#}");

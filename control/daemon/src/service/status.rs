@@ -1,5 +1,7 @@
 //! The state of the whole, for people and for metrics.
 
+use std::sync::Arc;
+
 use api::{
     ByteSize, CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, Pool,
     PoolStatus, Status, UblkStatus, VhostUserStatus, VolumeBytes, Warning,
@@ -7,7 +9,7 @@ use api::{
 use block_device::{BLOCK_BYTES, BlockDevice};
 use export_kit::Traffic;
 
-use crate::exports::VhostUserCounts;
+use crate::exports::{Latencies, VhostUserCounts, VolumeTraffic};
 use crate::service::volumes::ratio;
 use crate::service::words::EngineWord;
 use crate::service::{CpuLatency, Devices, Service};
@@ -15,7 +17,8 @@ use crate::service::{CpuLatency, Devices, Service};
 /// What the metrics are made of.
 pub(crate) struct Metrics {
     pub(crate) status: Status,
-    pub(crate) volumes: Vec<api::Volume>,
+    pub(crate) volumes: Vec<(api::Volume, VolumeTraffic)>,
+    pub(crate) latencies: Arc<Latencies>,
     /// `None`: NBD is off.
     pub(crate) nbd: Option<nbd::Status>,
     pub(crate) ring: ring_server::Status,
@@ -52,9 +55,14 @@ impl Service {
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
+        let with_traffic = |volume: api::Volume| {
+            let traffic = self.catalog.traffic(volume.id);
+            (volume, traffic)
+        };
         Metrics {
             status: self.status(),
-            volumes: self.list_volumes(),
+            volumes: self.list_volumes().into_iter().map(with_traffic).collect(),
+            latencies: Arc::clone(self.catalog.latencies()),
             nbd: self.nbd.as_ref().map(|nbd| nbd.server_status()),
             ring: self.ring.server_status(),
             vhost_user: self.vhost_user.counts(),

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
-use crate::output::Form;
+use crate::output::{Form, is_still_read};
 
 /// So many rows are looked at together to find how wide columns are.
 const ROWS_AT_ONCE: usize = 1000;
@@ -133,16 +133,12 @@ impl Printer {
         writeln!(self.out, "{}", line.trim_end())
     }
 
-    /// A reader that has seen enough, as `head` has, is no failure: nothing more is wanted then.
+    /// Nothing more is wanted once the reader has gone.
     fn judge(&mut self, written: io::Result<()>) -> Result<(), Failure> {
-        match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.left = 0;
-                Ok(())
-            }
-            Err(error) => Err(Failure::other(format!("cannot print rows: {error}"))),
-            Ok(()) => Ok(()),
+        if !is_still_read(written, "rows")? {
+            self.left = 0;
         }
+        Ok(())
     }
 }
 

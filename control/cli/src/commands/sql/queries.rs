@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table};
 
-const LIST: &str = "SELECT pid, usename, client_addr, query_start, state, query \
+const LIST: &str = "SELECT pid, usename, client_addr, query_start, state, rows, query \
      FROM pg_stat_activity WHERE pid <> pg_backend_pid() ORDER BY query_start";
 
 struct RunningQuery {
@@ -18,6 +18,7 @@ struct RunningQuery {
     address: String,
     since: String,
     state: String,
+    rows: u64,
     text: String,
 }
 
@@ -34,6 +35,7 @@ pub(super) async fn run(server: Server, command: QueryCommand) -> Result<Report,
                     ("ADDRESS", &|it| Cell::text(&it.address)),
                     ("SINCE", &|it| Cell::text(&it.since)),
                     ("STATE", &|it| Cell::text(&it.state)),
+                    ("ROWS", &|it| Cell::number(it.rows)),
                     ("QUERY", &|it| Cell::text(&it.text)),
                 ],
             );
@@ -68,6 +70,7 @@ async fn list(server: &Server) -> Result<Vec<RunningQuery>, Failure> {
             address: text("client_addr"),
             since: text("query_start"),
             state: text("state"),
+            rows: text("rows").parse().unwrap_or_default(),
             text: text("query"),
         }
     };
@@ -81,6 +84,7 @@ fn json_of(query: &RunningQuery) -> Value {
         "address": query.address,
         "since": query.since,
         "state": query.state,
+        "rows": query.rows,
         "query": query.text,
     })
 }

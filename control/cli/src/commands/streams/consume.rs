@@ -19,7 +19,7 @@ use super::json::JsonRecord;
 use super::places::{Extent, extents, offsets};
 use crate::arguments::streams::{Consume, Place};
 use crate::failure::Failure;
-use crate::output::{Form, Report};
+use crate::output::{Form, Report, is_still_read};
 
 /// How long reading may fail in a row before it is given up.
 const FAILING_TIME_MAX: Duration = Duration::from_secs(30);
@@ -307,15 +307,11 @@ impl Printer {
         self.judge(flushed)
     }
 
-    /// A reader that has seen enough, as `head` has, is no failure: nothing more is wanted then.
+    /// Nothing more is wanted once the reader has gone.
     fn judge(&mut self, written: io::Result<()>) -> Result<(), Failure> {
-        match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.left = 0;
-                Ok(())
-            }
-            Err(error) => Err(Failure::other(format!("cannot print records: {error}"))),
-            Ok(()) => Ok(()),
+        if !is_still_read(written, "records")? {
+            self.left = 0;
         }
+        Ok(())
     }
 }

@@ -177,7 +177,14 @@ async fn each_metric_has_help_type_and_a_sample() {
         let is_counter = line.ends_with(" counter");
         assert_eq!(name.ends_with("_total"), is_counter, "{name}");
     }
-    assert!(answer.text.contains("memlane_volume_size_bytes{volume=\"a\"} 1048576"));
+    for sample in [
+        "memlane_volume_size_bytes{volume=\"a\"} 1048576",
+        "memlane_volume_requests_total{volume=\"a\",kind=\"write\"} 0",
+        "memlane_request_seconds_count{durability=\"journal\",kind=\"flush\"} 0",
+        "memlane_request_seconds_bucket{durability=\"ram\",kind=\"read\",le=\"0.000001\"} 0",
+    ] {
+        assert!(answer.text.contains(sample), "{sample}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,96 @@
+//! Every path and method of `memlane-machines`.
+
+use crate::endpoints::{Answer, Endpoint, OPENAPI_PATH, Query, QueryKind, SchemaOf, schema};
+use crate::machine::{
+    DiskAttach, DiskDetach, Machine, MachineCreate, MachineSnapshot, MachineSnapshotCreate,
+    MachinesCreated,
+};
+use crate::problem::ProblemKind::{
+    AlreadyExists, Busy, HostFailed, InUse, InvalidField, InvalidRequest, NoSpace, NotFound,
+    NotSupported, TooManyVolumes,
+};
+
+pub const MACHINES_PATH: &str = "/v1/machines";
+pub const MACHINE_PATH: &str = "/v1/machines/{name}";
+pub const MACHINE_START_PATH: &str = "/v1/machines/{name}/start";
+pub const MACHINE_SHUT_DOWN_PATH: &str = "/v1/machines/{name}/shut-down";
+pub const MACHINE_KILL_PATH: &str = "/v1/machines/{name}/kill";
+
+pub const MACHINE_ATTACH_PATH: &str = "/v1/machines/{name}/attach";
+pub const MACHINE_DETACH_PATH: &str = "/v1/machines/{name}/detach";
+pub const MACHINE_SNAPSHOT_PATH: &str = "/v1/machines/{name}/snapshot";
+pub const MACHINE_SERIAL_PATH: &str = "/v1/machines/{name}/serial";
+pub const MACHINE_VNC_PATH: &str = "/v1/machines/{name}/vnc";
+
+/// The protocol that consoles ask to upgrade a connection to: bytes both ways.
+pub const CONSOLE_PROTOCOL: &str = "tcp";
+
+/// The answer after which a connection is a console: 101 Switching Protocols.
+pub const CONSOLE_STATUS: u16 = 101;
+
+const MACHINE: Answer = Answer::One(schema::<Machine>());
+
+const SNAPSHOT: SchemaOf = schema::<MachineSnapshot>();
+
+const FORCE: &[Query] =
+    &[Query::new("force", QueryKind::Flag, "Take the terminal from who has it now")];
+
+const VOLUMES: &[Query] = &[Query::new(
+    "volumes",
+    QueryKind::Text,
+    "What becomes of its volumes: keep (default), delete",
+)];
+
+/// What `memlane-machines` serves. Where libvirt or the daemon fails, that is `host_failed`.
+pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
+    Endpoint::get(MACHINES_PATH, "list_machines", Answer::Many(schema::<Machine>()))
+        .about("All virtual machines of this host, also those that others made, by name")
+        .refuses(&[HostFailed]),
+    Endpoint::post(MACHINES_PATH, "create_machines", Answer::One(schema::<MachinesCreated>()))
+        .about("Make a machine, or several that are alike: all of them or none")
+        .takes(schema::<MachineCreate>())
+        .refuses(&[InvalidField, NotFound, AlreadyExists, InUse, NoSpace, HostFailed]),
+    Endpoint::get(MACHINE_PATH, "show_machine", MACHINE)
+        .about("One machine")
+        .refuses(&[NotFound, HostFailed]),
+    Endpoint::delete(MACHINE_PATH, "delete_machine")
+        .about("Delete a machine that is off and was made here")
+        .asks(VOLUMES)
+        .refuses(&[NotFound, NotSupported, InUse, InvalidField, HostFailed]),
+    Endpoint::post(MACHINE_START_PATH, "start_machine", MACHINE)
+        .answers(200)
+        .about("Start a machine that is off")
+        .refuses(&[NotFound, Busy, HostFailed]),
+    Endpoint::post(MACHINE_SHUT_DOWN_PATH, "shut_down_machine", MACHINE)
+        .answers(200)
+        .about("Ask the guest to shut down; one that does not listen goes on")
+        .refuses(&[NotFound, Busy, HostFailed]),
+    Endpoint::post(MACHINE_KILL_PATH, "kill_machine", MACHINE)
+        .answers(200)
+        .about("Force a machine off")
+        .refuses(&[NotFound, Busy, HostFailed]),
+    Endpoint::post(MACHINE_ATTACH_PATH, "attach_disk", MACHINE)
+        .answers(200)
+        .about("Make a volume a disk of a machine that was made here, also while it runs")
+        .takes(schema::<DiskAttach>())
+        .refuses(&[InvalidField, NotFound, NotSupported, AlreadyExists, InUse, HostFailed]),
+    Endpoint::post(MACHINE_DETACH_PATH, "detach_disk", MACHINE)
+        .answers(200)
+        .about("Take a volume from a machine that was made here, also while it runs")
+        .takes(schema::<DiskDetach>())
+        .refuses(&[InvalidField, NotFound, NotSupported, Busy, HostFailed]),
+    Endpoint::post(MACHINE_SNAPSHOT_PATH, "snapshot_machine", Answer::One(SNAPSHOT))
+        .about("Take a snapshot of all volumes of a machine at one instant")
+        .takes(schema::<MachineSnapshotCreate>())
+        .refuses(&[NotFound, NotSupported, AlreadyExists, TooManyVolumes, NoSpace, HostFailed]),
+    Endpoint::get(MACHINE_SERIAL_PATH, "serial_console", Answer::Nothing)
+        .answers(CONSOLE_STATUS)
+        .about("Become the terminal at the serial port, with Upgrade: tcp; the connection is it")
+        .asks(FORCE)
+        .refuses(&[InvalidRequest, InvalidField, NotFound, InUse, Busy, HostFailed]),
+    Endpoint::get(MACHINE_VNC_PATH, "graphical_console", Answer::Nothing)
+        .answers(CONSOLE_STATUS)
+        .about("Become a client of VNC (RFB) at the screen, with Upgrade: tcp")
+        .refuses(&[InvalidRequest, NotFound, NotSupported, Busy, HostFailed]),
+    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("This document"),
+];

@@ -1,0 +1,97 @@
+//! The daemon that is asked, or the console before it: from the command line, else from the
+//! environment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rest_client::{Address, Console, ConsoleTrust, Token};
+
+use crate::arguments::place::Place;
+use crate::failure::Failure;
+use crate::output::Form;
+
+const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
+const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
+const URL_VARIABLE: &str = "MEMLANE_URL";
+const TOKEN_VARIABLE: &str = "MEMLANE_TOKEN_FILE";
+const PIN_VARIABLE: &str = "MEMLANE_PIN";
+const CA_VARIABLE: &str = "MEMLANE_CA";
+
+/// A socket that is named counts, then a URL, then a socket from the environment.
+pub(super) fn address(place: &Place) -> Result<Address, Failure> {
+    if let Some(socket) = &place.socket {
+        return Ok(Address::Socket(socket.clone()));
+    }
+    let url = place.url.clone().or_else(|| text(URL_VARIABLE));
+    let Some(url) = url else {
+        refuse_options_of_consoles(place, "name a console with --url https://HOST:PORT")?;
+        let socket = path(SOCKET_VARIABLE);
+        return Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())));
+    };
+    if Console::is_named_by(&url) {
+        return Ok(Address::Console(Arc::new(console(place, &url)?)));
+    }
+    refuse_options_of_consoles(place, "a token is sent over https:// alone")?;
+    Address::of_url(&url).map_err(Failure::usage)
+}
+
+fn refuse_options_of_consoles(place: &Place, why: &str) -> Result<(), Failure> {
+    let given = [
+        ("--token-file", place.token_file.is_some()),
+        ("--pin", place.pin.is_some()),
+        ("--ca", place.ca.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Failure::usage(format!("{option} is for consoles: {why}"))),
+        None => Ok(()),
+    }
+}
+
+fn console(place: &Place, url: &str) -> Result<Console, Failure> {
+    let token_file = place.token_file.clone().or_else(|| path(TOKEN_VARIABLE));
+    let Some(token_file) = token_file else {
+        return Err(Failure::usage(format!(
+            "a console asks who is there: name a file that holds a token, with --token-file or \
+             {TOKEN_VARIABLE}; the page makes tokens under Administration"
+        )));
+    };
+    let trust = trust(place)?;
+    let token = Token::of_file(&token_file).map_err(Failure::other)?;
+    Console::new(url, &trust, token).map_err(Failure::usage)
+}
+
+/// What the command line says of the certificate counts before all that the environment says.
+fn trust(place: &Place) -> Result<ConsoleTrust, Failure> {
+    if let Some(pin) = place.pin {
+        return Ok(ConsoleTrust::Pinned(pin));
+    }
+    if let Some(path) = &place.ca {
+        return Ok(ConsoleTrust::Signed(path.clone()));
+    }
+    match (text(PIN_VARIABLE), path(CA_VARIABLE)) {
+        (Some(_), Some(_)) => Err(Failure::usage(format!(
+            "{PIN_VARIABLE} and {CA_VARIABLE} are both set; a certificate is known by one of them"
+        ))),
+        (Some(pin), None) => match pin.parse() {
+            Ok(pin) => Ok(ConsoleTrust::Pinned(pin)),
+            Err(why) => Err(Failure::usage(format!("{PIN_VARIABLE}: {why}"))),
+        },
+        (None, Some(path)) => Ok(ConsoleTrust::Signed(path)),
+        (None, None) => Ok(ConsoleTrust::Host),
+    }
+}
+
+/// Says that what was made is on another host, where it is: people would look for it here.
+pub(super) fn remark_host(address: &Address, what: &str, form: Form) {
+    if let (Address::Console(_), Form::Text) = (address, form) {
+        eprintln!("memlane: {what} of the daemon's host, not of this one");
+    }
+}
+
+fn text(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
+}
+
+fn path(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}

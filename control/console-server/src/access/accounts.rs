@@ -1,0 +1,447 @@
+//! Users, tokens and projects, in one file that is replaced as a whole.
+//!
+//! A change is on disk before it is answered. There is always an administrator who may log in, once
+//! there was one.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use permissions::Role;
+use serde::{Deserialize, Serialize};
+use state_file::StateFile;
+
+use crate::access::caller::Caller;
+use crate::access::password::PasswordHash;
+use crate::access::secret::Secret;
+
+const FILE_NAME: &str = "accounts.json";
+
+const USERS_MAX: usize = 1_000;
+const TOKENS_MAX: usize = 1_000;
+const PROJECTS_MAX: usize = 1_000;
+const NAME_BYTES_MAX: usize = 64;
+
+/// Tokens end: after ten years at the latest.
+const TOKEN_SECONDS_MAX: u64 = 10 * 365 * 24 * 60 * 60;
+
+/// When a token was last used is kept to this exactness, and stored with the next change.
+const LAST_USED_SECONDS: u64 = 60;
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AccountError {
+    /// The field, and what is wrong with it.
+    Invalid(&'static str, String),
+    NotFound(String),
+    Exists(String),
+    /// What would be broken by it.
+    Conflict(String),
+    NotStored(String),
+}
+
+type Result<T> = std::result::Result<T, AccountError>;
+
+/// Somebody who may log in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// Names of projects that all is limited to; none: no limit.
+    pub(crate) projects: Vec<String>,
+    pub(crate) disabled: bool,
+    pub(crate) password: PasswordHash,
+}
+
+/// A secret that a program shows in the place of its owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    pub(crate) role: Role,
+    pub(crate) projects: Vec<String>,
+    /// Unix seconds.
+    pub(crate) created: u64,
+    pub(crate) expires: u64,
+    pub(crate) last_used: Option<u64>,
+    hash: String,
+}
+
+/// Volumes whose names begin alike, and how much they may have together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Project {
+    pub(crate) name: String,
+    pub(crate) prefix: String,
+    /// Of the sizes of its volumes; `None`: no limit.
+    pub(crate) quota_bytes: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NewUser {
+    pub(crate) name: String,
+    pub(crate) password: PasswordHash,
+    pub(crate) role: Role,
+    pub(crate) projects: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct UserPatch {
+    pub(crate) password: Option<PasswordHash>,
+    pub(crate) role: Option<Role>,
+    pub(crate) projects: Option<Vec<String>>,
+    pub(crate) disabled: Option<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NewToken {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) projects: Vec<String>,
+    pub(crate) expires_in_seconds: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ProjectPatch {
+    pub(crate) prefix: Option<String>,
+    /// `Some(None)`: no limit any more.
+    pub(crate) quota_bytes: Option<Option<u64>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    users: Vec<User>,
+    tokens: Vec<Token>,
+    projects: Vec<Project>,
+}
+
+/// All accounts of the console.
+#[derive(Debug)]
+pub(crate) struct Accounts(Mutex<StateFile<State>>);
+
+impl Accounts {
+    /// Reads the file in the state folder; without one there is nobody yet.
+    pub(crate) fn open(folder: &Path) -> std::io::Result<Self> {
+        StateFile::open_or_default(folder.join(FILE_NAME)).map(Mutex::new).map(Self)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().state().users.is_empty()
+    }
+
+    pub(crate) fn users(&self) -> Vec<User> {
+        self.lock().state().users.clone()
+    }
+
+    pub(crate) fn user(&self, name: &str) -> Option<User> {
+        self.lock().state().users.iter().find(|it| it.name == name).cloned()
+    }
+
+    pub(crate) fn projects(&self) -> Vec<Project> {
+        self.lock().state().projects.clone()
+    }
+
+    /// The tokens of a user; `None`: all.
+    pub(crate) fn tokens(&self, owner: Option<&str>) -> Vec<Token> {
+        let file = self.lock();
+        let is_theirs = |it: &&Token| owner.is_none_or(|owner| it.owner == owner);
+        file.state().tokens.iter().filter(is_theirs).cloned().collect()
+    }
+
+    /// Who a user is now; `None` where they may not log in.
+    pub(crate) fn caller_of_user(&self, name: &str) -> Option<Caller> {
+        let user = self.user(name).filter(|it| !it.disabled)?;
+        Some(Caller { user: user.name, token: None, role: user.role, projects: user.projects })
+    }
+
+    /// Who shows a token: never with more rights than its owner has now.
+    pub(crate) fn caller_of_token(&self, secret: &Secret, now: u64) -> Option<Caller> {
+        let hash = secret.hash();
+        let mut file = self.lock();
+        let token = file.state().tokens.iter().find(|it| it.hash == hash)?.clone();
+        let owner = file.state().users.iter().find(|it| it.name == token.owner)?.clone();
+        if token.expires <= now || owner.disabled {
+            return None;
+        }
+        // It may have been limited since the token was made.
+        let projects = match (owner.projects.is_empty(), token.projects.is_empty()) {
+            (true, _) => token.projects.clone(),
+            (false, true) => owner.projects.clone(),
+            (false, false) => {
+                let both = token.projects.iter().filter(|it| owner.projects.contains(it));
+                let both: Vec<_> = both.cloned().collect();
+                if both.is_empty() {
+                    return None;
+                }
+                both
+            }
+        };
+        let is_noted = token.last_used.is_some_and(|it| it + LAST_USED_SECONDS > now);
+        if !is_noted {
+            let mut state = file.state().clone();
+            let kept = state.tokens.iter_mut().find(|it| it.hash == hash);
+            kept.into_iter().for_each(|it| it.last_used = Some(now));
+            file.replace(state);
+        }
+        let role = token.role.min(owner.role);
+        Some(Caller { user: token.owner, token: Some(token.id), role, projects })
+    }
+
+    /// Makes the first administrator, where there is nobody.
+    pub(crate) fn make_first(&self, name: String, password: PasswordHash) -> Result<()> {
+        check_name("name", &name)?;
+        self.change(|state| {
+            if !state.users.is_empty() {
+                return Err(AccountError::Conflict("there is a user already".to_owned()));
+            }
+            let (role, projects) = (Role::Administrator, Vec::new());
+            state.users.push(User { name, role, projects, disabled: false, password });
+            Ok(())
+        })
+    }
+
+    pub(crate) fn add_user(&self, new: NewUser) -> Result<User> {
+        check_name("name", &new.name)?;
+        self.change(|state| {
+            check_limits(state, new.role, &new.projects)?;
+            if state.users.iter().any(|it| it.name == new.name) {
+                return Err(AccountError::Exists(format!("there is a user {:?}", new.name)));
+            }
+            check_room("users", state.users.len(), USERS_MAX)?;
+            let NewUser { name, password, role, projects } = new;
+            let user = User { name, role, projects, disabled: false, password };
+            state.users.push(user.clone());
+            state.users.sort_by(|one, other| one.name.cmp(&other.name));
+            Ok(user)
+        })
+    }
+
+    pub(crate) fn change_user(&self, name: &str, patch: UserPatch) -> Result<User> {
+        self.change(|state| {
+            let index = find_user(state, name)?;
+            let mut user = state.users[index].clone();
+            user.role = patch.role.unwrap_or(user.role);
+            user.projects = patch.projects.unwrap_or(user.projects);
+            user.disabled = patch.disabled.unwrap_or(user.disabled);
+            user.password = patch.password.unwrap_or(user.password);
+            check_limits(state, user.role, &user.projects)?;
+            state.users[index] = user.clone();
+            check_administrator(state)?;
+            Ok(user)
+        })
+    }
+
+    /// Removes a user, and their tokens.
+    pub(crate) fn remove_user(&self, name: &str) -> Result<()> {
+        self.change(|state| {
+            let index = find_user(state, name)?;
+            state.users.remove(index);
+            state.tokens.retain(|it| it.owner != name);
+            check_administrator(state)
+        })
+    }
+
+    pub(crate) fn add_token(
+        &self,
+        owner: &Caller,
+        new: NewToken,
+        now: u64,
+    ) -> Result<(Token, Secret)> {
+        check_name("name", &new.name)?;
+        if new.role > owner.role {
+            let what = format!("you are {}, a token of yours is no more", owner.role.name());
+            return Err(AccountError::Invalid("role", what));
+        }
+        let is_inside = |project: &String| owner.projects.contains(project);
+        if owner.is_limited() && (new.projects.is_empty() || !new.projects.iter().all(is_inside)) {
+            let what = format!("you are limited to {}", owner.projects.join(", "));
+            return Err(AccountError::Invalid("projects", what));
+        }
+        if !(1..=TOKEN_SECONDS_MAX).contains(&new.expires_in_seconds) {
+            let what = format!("1 to {TOKEN_SECONDS_MAX} seconds");
+            return Err(AccountError::Invalid("expires_in_seconds", what));
+        }
+        let not_stored = |error: anyhow::Error| AccountError::NotStored(format!("{error:#}"));
+        let (secret, id) =
+            (Secret::make().map_err(not_stored)?, Secret::make().map_err(not_stored)?);
+        let id = id.hash().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        let token = Token {
+            id,
+            name: new.name,
+            owner: owner.user.clone(),
+            role: new.role,
+            projects: new.projects,
+            created: now,
+            expires: now + new.expires_in_seconds,
+            last_used: None,
+            hash: secret.hash(),
+        };
+        self.change(|state| {
+            check_limits(state, token.role, &token.projects)?;
+            state.tokens.retain(|it| it.expires > now);
+            check_room("tokens", state.tokens.len(), TOKENS_MAX)?;
+            state.tokens.push(token.clone());
+            Ok(())
+        })?;
+        Ok((token, secret))
+    }
+
+    /// Removes a token; `owner`: only where it is theirs.
+    pub(crate) fn remove_token(&self, id: &str, owner: Option<&str>) -> Result<()> {
+        self.change(|state| {
+            let is_it = |it: &Token| it.id == id && owner.is_none_or(|owner| it.owner == owner);
+            let index = state.tokens.iter().position(is_it);
+            let index = index.ok_or_else(|| not_found("token", id))?;
+            state.tokens.remove(index);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn add_project(&self, project: Project) -> Result<()> {
+        check_name("name", &project.name)?;
+        check_prefix(&project.prefix)?;
+        self.change(|state| {
+            if state.projects.iter().any(|it| it.name == project.name) {
+                let what = format!("there is a project {:?}", project.name);
+                return Err(AccountError::Exists(what));
+            }
+            check_room("projects", state.projects.len(), PROJECTS_MAX)?;
+            state.projects.push(project);
+            state.projects.sort_by(|one, other| one.name.cmp(&other.name));
+            check_overlaps(state)
+        })
+    }
+
+    pub(crate) fn change_project(&self, name: &str, patch: ProjectPatch) -> Result<Project> {
+        patch.prefix.as_deref().map_or(Ok(()), check_prefix)?;
+        self.change(|state| {
+            let project = state.projects.iter_mut().find(|it| it.name == name);
+            let project = project.ok_or_else(|| not_found("project", name))?;
+            project.prefix = patch.prefix.unwrap_or_else(|| project.prefix.clone());
+            project.quota_bytes = patch.quota_bytes.unwrap_or(project.quota_bytes);
+            let changed = project.clone();
+            check_overlaps(state)?;
+            Ok(changed)
+        })
+    }
+
+    /// Removes a project that limits nobody.
+    pub(crate) fn remove_project(&self, name: &str) -> Result<()> {
+        self.change(|state| {
+            let index = state.projects.iter().position(|it| it.name == name);
+            let index = index.ok_or_else(|| not_found("project", name))?;
+            let holds = |projects: &[String]| projects.iter().any(|it| it == name);
+            if let Some(user) = state.users.iter().find(|it| holds(&it.projects)) {
+                let what = format!("user {:?} is limited to it; change that first", user.name);
+                return Err(AccountError::Conflict(what));
+            }
+            if let Some(token) = state.tokens.iter().find(|it| holds(&it.projects)) {
+                let what = format!("token {:?} is limited to it; delete that first", token.name);
+                return Err(AccountError::Conflict(what));
+            }
+            state.projects.remove(index);
+            Ok(())
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StateFile<State>> {
+        // A change is made in a copy: what is here is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut file = self.lock();
+        let mut state = file.state().clone();
+        let done = change(&mut state)?;
+        file.change(|stored| *stored = state).map_err(|error| {
+            AccountError::NotStored(format!("the accounts cannot be stored: {error}"))
+        })?;
+        Ok(done)
+    }
+}
+
+fn not_found(what: &str, name: &str) -> AccountError {
+    AccountError::NotFound(format!("there is no {what} {name:?}"))
+}
+
+fn find_user(state: &State, name: &str) -> Result<usize> {
+    let index = state.users.iter().position(|it| it.name == name);
+    index.ok_or_else(|| not_found("user", name))
+}
+
+/// Whether a user could have this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.@".contains(&it);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+fn check_name(field: &'static str, name: &str) -> Result<()> {
+    if is_name(name) {
+        return Ok(());
+    }
+    let what = format!(
+        "a name has 1 to {NAME_BYTES_MAX} letters of English, digits, and '-', '_', '.' or '@'"
+    );
+    Err(AccountError::Invalid(field, what))
+}
+
+fn check_prefix(prefix: &str) -> Result<()> {
+    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
+    if (1..=NAME_BYTES_MAX).contains(&prefix.len()) && prefix.bytes().all(is_plain) {
+        return Ok(());
+    }
+    let what = "a prefix is the beginning of names of volumes, such as shop-".to_owned();
+    Err(AccountError::Invalid("prefix", what))
+}
+
+/// No volume is in two projects: quotas count each once.
+fn check_overlaps(state: &State) -> Result<()> {
+    for (index, one) in state.projects.iter().enumerate() {
+        for other in &state.projects[index + 1..] {
+            if one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix) {
+                let what = format!(
+                    "prefix {:?} of project {:?} and {:?} of {:?} begin the same names",
+                    one.prefix, one.name, other.prefix, other.name
+                );
+                return Err(AccountError::Conflict(what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_limits(state: &State, role: Role, projects: &[String]) -> Result<()> {
+    if role == Role::Administrator && !projects.is_empty() {
+        let what = "an administrator is not limited to projects".to_owned();
+        return Err(AccountError::Invalid("projects", what));
+    }
+    let is_known = |name: &String| state.projects.iter().any(|it| it.name == *name);
+    match projects.iter().find(|it| !is_known(it)) {
+        Some(name) => {
+            Err(AccountError::Invalid("projects", format!("there is no project {name:?}")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_administrator(state: &State) -> Result<()> {
+    let may_administer = |it: &User| it.role == Role::Administrator && !it.disabled;
+    if state.users.iter().any(may_administer) {
+        return Ok(());
+    }
+    let what = "nobody could administer the console then: it is the last administrator";
+    Err(AccountError::Conflict(what.to_owned()))
+}
+
+fn check_room(what: &str, count: usize, count_max: usize) -> Result<()> {
+    if count < count_max {
+        return Ok(());
+    }
+    Err(AccountError::Conflict(format!("there are {count_max} {what}, and no more can be")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Failed logins: after some of them a name, and an address, have to wait.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+/// So many failures are nothing special.
+const FAILURES_FREE: u32 = 5;
+
+/// From an address come the failures of all who are behind it.
+const ADDRESS_FAILURES_FREE: u32 = 20;
+
+/// The wait after the first failure too many; it doubles with each more.
+const WAIT_SECONDS_MIN: u64 = 2;
+const WAIT_SECONDS_MAX: u64 = 15 * 60;
+
+/// Who has not failed for so long begins anew.
+const FORGOTTEN_AFTER_SECONDS: u64 = 60 * 60;
+
+/// More names, or addresses, than this are not remembered: the ones that failed longest ago go.
+const REMEMBERED_MAX: usize = 4_096;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    last: u64,
+}
+
+impl Failures {
+    fn wait_until(self, free: u32) -> u64 {
+        let Some(above) = self.count.checked_sub(free) else { return 0 };
+        let wait = WAIT_SECONDS_MIN.checked_shl(above).unwrap_or(WAIT_SECONDS_MAX);
+        self.last + wait.clamp(WAIT_SECONDS_MIN, WAIT_SECONDS_MAX)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    names: HashMap<String, Failures>,
+    addresses: HashMap<IpAddr, Failures>,
+}
+
+/// The failures that are remembered, in memory alone.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(Mutex<Remembered>);
+
+impl Attempts {
+    /// Begins an attempt, which counts as failed until [`Attempts::succeeded`]: so many at once
+    /// are no more than one after the other. An error is how many seconds this name, from this
+    /// address, has to wait; then nothing was begun.
+    pub(crate) fn begin(&self, name: &str, address: IpAddr, now: u64) -> Result<(), u64> {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_name = remembered.names.get(name).map_or(0, |it| it.wait_until(FAILURES_FREE));
+        let of_address = remembered.addresses.get(&address);
+        let of_address = of_address.map_or(0, |it| it.wait_until(ADDRESS_FAILURES_FREE));
+        match of_name.max(of_address).saturating_sub(now) {
+            0 => {
+                note(&mut remembered.names, name.to_owned(), now);
+                note(&mut remembered.addresses, address, now);
+                Ok(())
+            }
+            seconds => Err(seconds),
+        }
+    }
+
+    /// Forgets the failures of a name that has shown its password, and this attempt of its address.
+    pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.names.remove(name);
+        if let Some(failures) = remembered.addresses.get_mut(&address) {
+            failures.count = failures.count.saturating_sub(1);
+        }
+    }
+}
+
+fn note<K: Eq + Hash + Clone>(failures: &mut HashMap<K, Failures>, key: K, now: u64) {
+    if failures.len() >= REMEMBERED_MAX && !failures.contains_key(&key) {
+        failures.retain(|_, it| it.last + FORGOTTEN_AFTER_SECONDS > now);
+        if failures.len() >= REMEMBERED_MAX {
+            let oldest = failures.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());
+            oldest.and_then(|key| failures.remove(&key));
+        }
+    }
+    let known = failures.entry(key).or_default();
+    if known.last + FORGOTTEN_AFTER_SECONDS <= now {
+        known.count = 0;
+    }
+    *known = Failures { count: known.count.saturating_add(1), last: now };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn a_name_waits_longer_with_each_failure_until_its_password_comes() {
+        let attempts = Attempts::default();
+        for _ in 0..FAILURES_FREE {
+            attempts.begin("eve", HERE, NOW).expect("it is free");
+        }
+        let (mut now, mut waits) = (NOW, Vec::new());
+        for _ in 0..12 {
+            let seconds = attempts.begin("eve", ELSEWHERE, now).expect_err("too many failed");
+            waits.push(seconds);
+            now += seconds;
+            attempts.begin("eve", ELSEWHERE, now).expect("the wait is over");
+        }
+        assert_eq!(waits[..3], [2, 4, 8]);
+        assert_eq!(waits[11], WAIT_SECONDS_MAX);
+        attempts.begin("adam", HERE, now).expect("another name");
+        attempts.succeeded("eve", ELSEWHERE);
+        attempts.begin("eve", HERE, now).expect("it is forgotten");
+    }
+
+    #[test]
+    fn an_address_that_tries_many_names_waits_too_and_one_that_succeeds_does_not() {
+        let attempts = Attempts::default();
+        for number in 0..ADDRESS_FAILURES_FREE * 3 {
+            let name = format!("user{number}");
+            attempts.begin(&name, ELSEWHERE, NOW).expect("it succeeds");
+            attempts.succeeded(&name, ELSEWHERE);
+        }
+        for number in 0..ADDRESS_FAILURES_FREE {
+            attempts.begin(&format!("user{number}"), HERE, NOW).expect("it is free");
+        }
+        attempts.begin("nobody", HERE, NOW).expect_err("too many failed");
+        attempts.begin("nobody", ELSEWHERE, NOW).expect("another address");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut names = HashMap::new();
+        for number in 0..REMEMBERED_MAX as u64 + 10 {
+            note(&mut names, format!("user{number}"), NOW + number / 10);
+        }
+        assert_eq!(names.len(), REMEMBERED_MAX);
+        assert!(!names.contains_key("user0"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Random secrets, of which the console keeps hashes alone.
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
+
+/// So many random bytes cannot be guessed, which is why a plain hash of them is enough.
+const SECRET_BYTES: usize = 32;
+
+/// A secret that is given away once.
+#[derive(Clone)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn make() -> anyhow::Result<Self> {
+        let mut bytes = [0; SECRET_BYTES];
+        getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+        Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
+    }
+
+    /// What somebody showed.
+    pub(crate) fn shown(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The secret itself, for the one it belongs to.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What is kept of it: SHA-256.
+    pub(crate) fn hash(&self) -> String {
+        URL_SAFE_NO_PAD.encode(digest(&SHA256, self.0.as_bytes()))
+    }
+
+    /// Whether it is the other one; takes as long where it is not.
+    pub(crate) fn is(&self, other: &str) -> bool {
+        let other = Self::shown(other).hash();
+        self.hash().as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_differ_and_say_nothing_in_logs() {
+        let (one, other) = (Secret::make().expect("random"), Secret::make().expect("random"));
+        assert_ne!(one.hash(), other.hash());
+        assert!(one.is(one.reveal()) && !one.is(other.reveal()));
+        assert_eq!(one.reveal().len(), 43);
+        assert!(!format!("{one:?}").contains(one.reveal()));
+        assert!(!one.hash().contains(one.reveal()));
+    }
+}

@@ -1,0 +1,126 @@
+//! A REST interface of this host, over its socket: the daemon's, or that of `memlane-machines`. One
+//! connection for each request.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+
+use crate::exchange::{Answer, Asked, Connected, exchange, upgrade};
+
+/// Each serves 64 connections; the rest is for those who use its socket.
+const REQUESTS_AT_ONCE_MAX: usize = 32;
+
+/// What takes long is a task of the daemon, which it answers at once.
+const DAEMON_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Machines are made and deleted while the answer is waited for.
+const MACHINES_TIME_MAX: Duration = Duration::from_secs(150);
+
+/// Far more than the longest answer: a list of thousands of volumes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// Nobody is at the socket, or the console may not use it.
+    Unreachable(String),
+    /// The connection broke, or the answer is too long.
+    Broken(String),
+    Late(Duration),
+}
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(why) | Self::Broken(why) => f.write_str(why),
+            Self::Late(waited) => write!(f, "no answer came in {} s", waited.as_secs()),
+        }
+    }
+}
+
+/// Where a program is, and how many ask it at a time.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    name: &'static str,
+    socket: PathBuf,
+    answer_time_max: Duration,
+    turns: Arc<Semaphore>,
+}
+
+impl Backend {
+    /// The daemon at its socket.
+    pub(crate) fn daemon(socket: PathBuf) -> Self {
+        Self::at("the daemon", socket, DAEMON_TIME_MAX)
+    }
+
+    /// Virtual machines, at the socket of their program.
+    pub(crate) fn machines(socket: PathBuf) -> Self {
+        Self::at("memlane-machines", socket, MACHINES_TIME_MAX)
+    }
+
+    fn at(name: &'static str, socket: PathBuf, answer_time_max: Duration) -> Self {
+        let turns = Arc::new(Semaphore::new(REQUESTS_AT_ONCE_MAX));
+        Self { name, socket, answer_time_max, turns }
+    }
+
+    /// Asks once. What changes something is not asked again: it may have been done.
+    pub(crate) async fn ask(&self, asked: Asked<'_>) -> Result<Answer, NoAnswer> {
+        let exchange = async {
+            let _turn = self.turns.acquire().await.map_err(|_| self.late())?;
+            let stream = self.connect().await?;
+            let answer = exchange(stream, asked, ANSWER_BYTES_MAX).await;
+            answer.map_err(|what| self.broken(&what))
+        };
+        self.in_time(exchange).await
+    }
+
+    /// What is answered to GET, as JSON.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, NoAnswer> {
+        let answer = self.ask(Asked::get(path)).await?;
+        if !answer.status.is_success() {
+            let what = format!("{} answered {}", self.name, answer.status);
+            return Err(NoAnswer::Broken(what));
+        }
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            NoAnswer::Broken(format!("the answer of {} to {path}: {error}", self.name))
+        })
+    }
+
+    /// A connection that becomes a console's, or the answer that refuses it.
+    pub(crate) async fn upgrade(&self, path: &str) -> Result<Connected, NoAnswer> {
+        let connecting = async {
+            let upgraded = upgrade(self.connect().await?, path, ANSWER_BYTES_MAX).await;
+            upgraded.map_err(|what| self.broken(&what))
+        };
+        self.in_time(connecting).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        answering: impl Future<Output = Result<T, NoAnswer>>,
+    ) -> Result<T, NoAnswer> {
+        let waited = tokio::time::timeout(self.answer_time_max, answering).await;
+        waited.unwrap_or_else(|_| Err(self.late()))
+    }
+
+    fn late(&self) -> NoAnswer {
+        NoAnswer::Late(self.answer_time_max)
+    }
+
+    async fn connect(&self) -> Result<UnixStream, NoAnswer> {
+        let (name, place) = (self.name, self.socket.display());
+        UnixStream::connect(&self.socket).await.map_err(|error| {
+            let hint = "does it run, and may the console use its socket?";
+            NoAnswer::Unreachable(format!("{name} is not at {place}: {error}; {hint}"))
+        })
+    }
+
+    fn broken(&self, what: &str) -> NoAnswer {
+        let (name, place) = (self.name, self.socket.display());
+        NoAnswer::Broken(format!("the connection to {name} at {place} broke: {what}"))
+    }
+}

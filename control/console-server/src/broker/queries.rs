@@ -1,0 +1,397 @@
+//! Queries over topics, by SQL: one connection for each, which ends with it.
+//!
+//! A query only reads: its first word is SELECT or SUBSCRIBE, and the broker takes one statement
+//! alone. What it may read is up to the broker, by the access list of the user that the console
+//! logs in as. Rows are taken from the broker as fast as the reader takes them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::{FutureExt, TryStreamExt};
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_postgres::{
+    CancelToken, Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow, SimpleQueryStream,
+};
+
+use crate::broker::place::check_host;
+
+/// Each broker has this one database.
+const DATABASE: &str = "memlane";
+
+/// The name to go by where nobody has to log in.
+const USER_DEFAULT: &str = "console";
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+const PLAN_TIME_MAX: Duration = Duration::from_secs(30);
+const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What a query that ends may take; live ones go on as long as they are read.
+const QUERY_TIME_MAX: Duration = Duration::from_secs(60);
+const ROWS_MAX: usize = 10_000;
+const BYTES_MAX: usize = 8 << 20;
+
+/// Of all, and of one user of the console.
+const QUERIES_MAX: usize = 32;
+const QUERIES_OF_USER_MAX: usize = 4;
+
+/// The longest text of a query, and of a cell that is shown; more of a cell is left out.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+const CELL_CHARS_MAX: usize = 4_096;
+
+/// Rows that are told together, as far as they are there.
+const ROWS_TOGETHER: usize = 200;
+
+/// Something is told so often at least: a browser that has gone is found by that.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// Where the broker serves SQL, and as whom it is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct SqlPlace(Config);
+
+impl SqlPlace {
+    /// `login`: the user, and the file of the password.
+    ///
+    /// # Errors
+    /// The address is not of this host, or the file cannot be used.
+    pub(crate) fn new(address: SocketAddr, login: Option<(&str, &Path)>) -> anyhow::Result<Self> {
+        check_host(address).map_err(anyhow::Error::msg)?;
+        let mut config = Config::new();
+        config.host(address.ip().to_string()).port(address.port()).dbname(DATABASE);
+        config.application_name("memlane-console").connect_timeout(CONNECT_TIME_MAX);
+        match login {
+            Some((user, file)) => config.user(user).password(password(file)?),
+            None => config.user(USER_DEFAULT),
+        };
+        Ok(Self(config))
+    }
+}
+
+fn password(file: &Path) -> anyhow::Result<String> {
+    let unusable = || format!("the password file {} cannot be used", file.display());
+    let mode = fs::metadata(file).with_context(unusable)?.permissions().mode();
+    ensure!(
+        mode & 0o007 == 0,
+        "{}: every user of this host may use it (mode {:o}); chmod 600",
+        unusable(),
+        mode & 0o777
+    );
+    let text = fs::read_to_string(file).with_context(unusable)?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    ensure!(!password.is_empty(), "{}: it is empty", unusable());
+    Ok(password.to_owned())
+}
+
+/// Why there are no rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum QueryError {
+    /// The query is none, or the broker refuses it.
+    Refused(String),
+    /// Too many run already.
+    Busy(String),
+    /// Nobody answers, or not as the console needs it.
+    Broken(String),
+}
+
+/// All queries that run.
+#[derive(Debug)]
+pub(crate) struct Queries {
+    place: SqlPlace,
+    running: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Queries {
+    pub(crate) fn of(place: SqlPlace) -> Self {
+        Self { place, running: Arc::default() }
+    }
+
+    /// Begins a query of a user. It ends, also at the broker, when what is returned is dropped.
+    pub(crate) async fn begin(&self, user: &str, text: &str) -> Result<Running, QueryError> {
+        let kind = Kind::of(text)?;
+        let turn = self.enter(user)?;
+        let (client, connection) =
+            self.place.0.connect(NoTls).await.map_err(|error| broken(&error))?;
+        let connection = tokio::spawn(async move {
+            // An error of the connection is one of the query that waits for it.
+            let _ended = connection.await;
+        });
+        let line = Line { cancel: client.cancel_token(), connection: connection.abort_handle() };
+        let begun = tokio::time::timeout(PLAN_TIME_MAX, start(&client, kind, text)).await;
+        let late = || format!("the query was not planned in {} s", PLAN_TIME_MAX.as_secs());
+        let (columns, messages) = begun.map_err(|_| QueryError::Broken(late()))??;
+        Ok(Running {
+            columns: Some(columns),
+            kind,
+            messages,
+            until: Instant::now() + QUERY_TIME_MAX,
+            row_count: 0,
+            byte_count: 0,
+            is_over: false,
+            _line: line,
+            _client: client,
+            _turn: turn,
+        })
+    }
+
+    fn enter(&self, user: &str) -> Result<Turn, QueryError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.values().sum::<usize>() >= QUERIES_MAX {
+            return Err(QueryError::Busy(format!("{QUERIES_MAX} queries run already")));
+        }
+        let count = running.get(user).copied().unwrap_or_default();
+        if count >= QUERIES_OF_USER_MAX {
+            let what = format!("{user} has {QUERIES_OF_USER_MAX} queries that run: end one first");
+            return Err(QueryError::Busy(what));
+        }
+        running.insert(user.to_owned(), count + 1);
+        Ok(Turn { running: Arc::clone(&self.running), user: user.to_owned() })
+    }
+}
+
+/// A query counts as its user's until this is dropped.
+#[derive(Debug)]
+struct Turn {
+    running: Arc<Mutex<HashMap<String, usize>>>,
+    user: String,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = running.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Has an end.
+    Select,
+    /// Gives changes as they come.
+    Live,
+}
+
+impl Kind {
+    fn of(text: &str) -> Result<Self, QueryError> {
+        if text.len() > TEXT_BYTES_MAX {
+            let what = format!("a query has {TEXT_BYTES_MAX} bytes at most");
+            return Err(QueryError::Refused(what));
+        }
+        let is_letter = |letter: char| letter.is_ascii_alphabetic();
+        let word: String = text.trim_start().chars().take_while(|it| is_letter(*it)).collect();
+        match word.to_ascii_uppercase().as_str() {
+            "SELECT" => Ok(Self::Select),
+            "SUBSCRIBE" => Ok(Self::Live),
+            _ => {
+                let what = "a query begins with SELECT or SUBSCRIBE: the console only reads topics";
+                Err(QueryError::Refused(what.to_owned()))
+            }
+        }
+    }
+}
+
+/// Names and types of the columns, and the rows.
+async fn start(
+    client: &Client,
+    kind: Kind,
+    text: &str,
+) -> Result<(Value, Pin<Box<SimpleQueryStream>>), QueryError> {
+    let refused = |error: tokio_postgres::Error| match error.as_db_error() {
+        Some(it) => QueryError::Refused(format!("{} ({})", it.message(), it.code().code())),
+        None => broken(&error),
+    };
+    // Only one statement can be prepared, and this alone tells types.
+    let prepared = client.prepare(text).await.map_err(refused)?;
+    if !prepared.params().is_empty() {
+        let what = "parameters such as $1 have no values here: write these into the query";
+        return Err(QueryError::Refused(what.to_owned()));
+    }
+    let column =
+        |it: &tokio_postgres::Column| json!({"name": it.name(), "type": it.type_().name()});
+    let columns = prepared.columns().iter().map(column).collect();
+    if kind == Kind::Select {
+        let limit = format!("SET statement_timeout = {}", QUERY_TIME_MAX.as_millis());
+        client.simple_query(&limit).await.map_err(refused)?;
+    }
+    let messages = client.simple_query_raw(text).await.map_err(refused)?;
+    Ok((columns, Box::pin(messages)))
+}
+
+fn broken(error: &tokio_postgres::Error) -> QueryError {
+    let source = std::error::Error::source(error);
+    let why = source.map(|it| format!(": {it}")).unwrap_or_default();
+    QueryError::Broken(format!("the broker cannot be asked by SQL: {error}{why}"))
+}
+
+/// Dropped, it has the broker end what runs, and then closes the connection.
+struct Line {
+    cancel: CancelToken,
+    connection: AbortHandle,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let (cancel, connection) = (self.cancel.clone(), self.connection.clone());
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return connection.abort();
+        };
+        runtime.spawn(async move {
+            // Where that fails, the end of the connection does the same.
+            let _told = tokio::time::timeout(CANCEL_TIME_MAX, cancel.cancel_query(NoTls)).await;
+            connection.abort();
+        });
+    }
+}
+
+/// A query that runs.
+pub(crate) struct Running {
+    /// Until they are told.
+    columns: Option<Value>,
+    kind: Kind,
+    messages: Pin<Box<SimpleQueryStream>>,
+    until: Instant,
+    row_count: usize,
+    byte_count: usize,
+    is_over: bool,
+    _line: Line,
+    /// The connection lives as long as it does.
+    _client: Client,
+    _turn: Turn,
+}
+
+impl Running {
+    /// What is to be told next; `None`: the query has ended. In this order: `columns` and `live`;
+    /// `rows`, again and again, or `alive` where none came; `end`, with the reason, or `error`.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        if let Some(columns) = self.columns.take() {
+            return Some(json!({"columns": columns, "live": self.kind == Kind::Live}));
+        }
+        if self.is_over {
+            return None;
+        }
+        let mut rows = Vec::new();
+        let wait = match self.kind {
+            Kind::Live => SILENCE_MAX,
+            Kind::Select => self.until.duration_since(Instant::now()).min(SILENCE_MAX),
+        };
+        let mut message = tokio::time::timeout(wait, self.messages.try_next()).await.ok();
+        while let Some(found) = message {
+            match found {
+                Ok(Some(SimpleQueryMessage::Row(row))) => rows.push(self.cells(&row)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Some(self.end(rows, "done")),
+                Err(error) => return Some(self.fail(rows, &error)),
+            }
+            if rows.len() >= ROWS_TOGETHER || self.is_full() {
+                break;
+            }
+            message = self.messages.try_next().now_or_never();
+        }
+        if self.is_full() {
+            return Some(self.end(rows, "size"));
+        }
+        if self.kind == Kind::Select && Instant::now() >= self.until {
+            return Some(self.end(rows, "time"));
+        }
+        Some(if rows.is_empty() { json!({"alive": true}) } else { json!({"rows": rows}) })
+    }
+
+    fn is_full(&self) -> bool {
+        self.kind == Kind::Select && (self.row_count >= ROWS_MAX || self.byte_count >= BYTES_MAX)
+    }
+
+    fn cells(&mut self, row: &SimpleQueryRow) -> Value {
+        self.row_count += 1;
+        let cell = |at: usize| {
+            row.get(at).map(|text| match text.char_indices().nth(CELL_CHARS_MAX) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text.to_owned(),
+            })
+        };
+        let cells: Vec<_> = (0..row.len()).map(cell).collect();
+        self.byte_count += cells.iter().flatten().map(String::len).sum::<usize>();
+        json!(cells)
+    }
+
+    fn end(&mut self, rows: Vec<Value>, reason: &str) -> Value {
+        self.is_over = true;
+        json!({"rows": rows, "end": reason})
+    }
+
+    fn fail(&mut self, rows: Vec<Value>, error: &tokio_postgres::Error) -> Value {
+        self.is_over = true;
+        let message = match error.as_db_error() {
+            Some(it) => format!("{} ({})", it.message(), it.code().code()),
+            None => error.to_string(),
+        };
+        json!({"rows": rows, "error": message})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_reads_is_a_query() {
+        assert_eq!(Kind::of("\n select 1"), Ok(Kind::Select));
+        assert_eq!(Kind::of("SELECT(1)"), Ok(Kind::Select));
+        assert_eq!(Kind::of("Subscribe to orders"), Ok(Kind::Live));
+        let changing = "INSERT INTO orders VALUES (1)|CREATE TOPIC a AS SELECT 1|DROP TOPIC a|COPY \
+                        (SELECT 1) TO STDOUT|SET a = 1|WITH a AS (INSERT …) SELECT 1|SELECTED| |-- \
+                        x\nDROP TOPIC a|/* */ SELECT 1";
+        for text in changing.split('|') {
+            assert!(matches!(Kind::of(text), Err(QueryError::Refused(_))), "{text}");
+        }
+        let long = format!("SELECT '{}'", "x".repeat(TEXT_BYTES_MAX));
+        assert!(Kind::of(&long).is_err());
+    }
+
+    #[test]
+    fn a_user_has_few_queries_and_leaves_room_for_others() {
+        let address = "127.0.0.1:1".parse().expect("an address");
+        let queries = Queries::of(SqlPlace::new(address, None).expect("a place"));
+        let enter = |user: &str| queries.enter(user);
+        let turns: Vec<_> = (0..QUERIES_OF_USER_MAX).map(|_| enter("ann")).collect();
+        assert!(turns.iter().all(Result::is_ok));
+        assert!(matches!(enter("ann"), Err(QueryError::Busy(_))));
+        assert!(enter("bob").is_ok());
+        drop(turns);
+        assert!(enter("ann").is_ok() && queries.running.lock().expect("no panic").is_empty());
+        let users = (0..QUERIES_MAX).map(|number| enter(&number.to_string()));
+        let turns: Vec<_> = users.collect();
+        assert!(turns.iter().all(Result::is_ok));
+        assert!(matches!(enter("ann"), Err(QueryError::Busy(_))));
+    }
+
+    #[test]
+    fn a_password_that_everybody_can_read_is_refused_and_so_is_another_host() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("password");
+        fs::write(&file, "secret\n").expect("there is room");
+        let here = "127.0.0.1:5433".parse().expect("an address");
+        let place = |mode| {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
+            SqlPlace::new(here, Some(("console", &file)))
+        };
+        let config = place(0o640).expect("it can be used").0;
+        assert_eq!(
+            (config.get_user(), config.get_password()),
+            (Some("console"), Some(&b"secret"[..]))
+        );
+        assert!(place(0o644).is_err());
+        assert!(SqlPlace::new("192.0.2.1:5433".parse().expect("an address"), None).is_err());
+    }
+}

@@ -1,0 +1,348 @@
+//! Requests that go on to the daemon or to `memlane-machines`, after the permission check.
+//!
+//! Which operation a request asks for and what that takes is the business of `permissions`; here is
+//! who has it, and what projects allow.
+
+use std::sync::Arc;
+
+use api::{ByteSize, CONSOLE_STATUS, ENDPOINTS, Endpoint, Method as ApiMethod, Volume};
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
+use axum::response::{IntoResponse, Response};
+use permissions::{Operation, Permission, Reach, Unrecognized, permission};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::access::{Accounts, Caller, Project};
+use crate::backend::{Backend, NoAnswer};
+use crate::exchange::{Answer, Asked, Connected};
+use crate::refusal::{Kind, Refusal};
+
+/// Headers of answers that go on to the caller.
+const ANSWERED: &[HeaderName] =
+    &[header::CONTENT_TYPE, header::ETAG, header::LOCATION, header::RETRY_AFTER];
+
+/// Passes requests on.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    daemon: Arc<Backend>,
+    machines: Option<Backend>,
+    accounts: Arc<Accounts>,
+    /// Volumes of a project are made and grown one after the other, so that a quota holds.
+    quota_turn: Semaphore,
+}
+
+/// A request as it came.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// What of a body the check looks at; the daemon reads it as a whole.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: Option<String>,
+    size: Option<ByteSize>,
+    volumes: Vec<String>,
+    users: Option<Value>,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        daemon: Arc<Backend>,
+        machines: Option<Backend>,
+        accounts: Arc<Accounts>,
+    ) -> Self {
+        Self { daemon, machines, accounts, quota_turn: Semaphore::new(1) }
+    }
+
+    /// Has it done, where the caller may.
+    pub(crate) async fn pass(
+        &self,
+        caller: &Caller,
+        incoming: Incoming<'_>,
+    ) -> Result<Response, Refusal> {
+        let operation = Operation::of(incoming.method, incoming.uri).map_err(unrecognized)?;
+        let needed = needed_of(caller, operation.endpoint.operation)?;
+        if operation.endpoint.status == CONSOLE_STATUS {
+            let what = "here a console is a WebSocket, at /console/v1/machines/NAME/serial or \
+                        /screen; on the host, memlane vm console is one";
+            return Err(Refusal::forbidden(what));
+        }
+        let answer = match caller.is_limited() {
+            false => self.ask(&operation, &incoming).await?,
+            true => self.pass_limited(caller, &operation, needed, &incoming).await?,
+        };
+        Ok(shown(answer))
+    }
+
+    /// Opens a console of a machine, by its endpoint and name; [`check_unlimited`] says who may.
+    pub(crate) async fn open_console(
+        &self,
+        (path, name): (&str, &str),
+        query: &[(&str, &str)],
+    ) -> Result<Connected, Refusal> {
+        let path = api::with_query(&api::path_of(path, name), query);
+        self.machines()?.upgrade(&path).await.map_err(machines_unanswered)
+    }
+
+    /// Asks whether the daemon is there, for anybody.
+    pub(crate) async fn pass_health(
+        &self,
+        method: &Method,
+        path: &str,
+    ) -> Result<Response, Refusal> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(Refusal::new(Kind::NoMethod, "the path has no such method"));
+        }
+        self.daemon.ask(Asked::get(path)).await.map(shown).map_err(unanswered)
+    }
+
+    /// As somebody who is limited to projects.
+    async fn pass_limited(
+        &self,
+        caller: &Caller,
+        operation: &Operation,
+        needed: Permission,
+        incoming: &Incoming<'_>,
+    ) -> Result<Answer, Refusal> {
+        let limits = Limits::of(&self.accounts, caller);
+        let body: Named = match incoming.body.is_empty() {
+            true => Named::default(),
+            false => serde_json::from_slice(&incoming.body)
+                .map_err(|error| Refusal::new(Kind::Invalid, &format!("the body: {error}")))?,
+        };
+        let named = operation.name.iter();
+        let mut touched: Vec<&str> = named.map(String::as_str).collect();
+        match needed.reach {
+            Reach::Everything => {
+                return Err(beyond_projects());
+            }
+            Reach::Compared => {
+                let others = operation.query.iter().filter(|(name, _)| name == "to");
+                touched.extend(others.map(|(_, value)| value.as_str()));
+            }
+            Reach::Created | Reach::Changed | Reach::Cloned => touched.extend(body.name.as_deref()),
+            Reach::Several => touched.extend(body.volumes.iter().map(String::as_str)),
+            Reach::Nothing | Reach::Named | Reach::Restored | Reach::Listed(_) => {}
+        }
+        limits.check(&touched)?;
+        if body.users.is_some() {
+            return Err(Refusal::forbidden("users of the host are for those who see all of it"));
+        }
+        let grows = matches!(
+            needed.reach,
+            Reach::Created | Reach::Changed | Reach::Cloned | Reach::Restored
+        );
+        if !grows {
+            let answer = self.ask(operation, incoming).await?;
+            return match needed.reach {
+                Reach::Listed(field) => limits.filter(answer, field),
+                _ => Ok(answer),
+            };
+        }
+        let turn = self.quota_turn.acquire().await;
+        let _turn = turn.map_err(|_| Refusal::new(Kind::Internal, "turns never end"))?;
+        self.check_quota(&limits, (operation, needed.reach), &body).await?;
+        self.ask(operation, incoming).await
+    }
+
+    /// Whether the projects have room for what a request makes or grows.
+    async fn check_quota(
+        &self,
+        limits: &Limits,
+        (operation, reach): (&Operation, Reach),
+        body: &Named,
+    ) -> Result<(), Refusal> {
+        let volumes: Vec<Volume> = self.daemon.get(api::VOLUMES_PATH).await.map_err(unanswered)?;
+        let size_of =
+            |name: &str| volumes.iter().find(|it| it.name == name).map(|it| it.size_bytes);
+        let source = operation.name.as_deref().unwrap_or_default();
+        // The volume that will be there, and the one that it takes the place of.
+        let (target, replaced) = match reach {
+            Reach::Created | Reach::Cloned => (body.name.as_deref().unwrap_or_default(), None),
+            Reach::Restored => {
+                let volume = source.split('@').next().unwrap_or(source);
+                (volume, Some(volume))
+            }
+            _ => (body.name.as_deref().unwrap_or(source), Some(source)),
+        };
+        let size_bytes = match (body.size, size_of(source)) {
+            (Some(size), _) => size.0,
+            (None, Some(size_bytes)) => size_bytes,
+            (None, None) => self.snapshot_bytes(source).await?,
+        };
+        let Some(project) = limits.project_of(target) else { return Ok(()) };
+        let Some(quota) = project.quota_bytes else { return Ok(()) };
+        let old_bytes = replaced.filter(|it| it.starts_with(&project.prefix)).and_then(size_of);
+        if old_bytes.is_some_and(|old_bytes| size_bytes <= old_bytes) {
+            // What is too much already may shrink.
+            return Ok(());
+        }
+        let inside = volumes.iter().filter(|it| it.name.starts_with(&project.prefix));
+        let others = inside.filter(|it| Some(it.name.as_str()) != replaced);
+        let used: u64 = others.map(|it| it.size_bytes).sum();
+        if used.saturating_add(size_bytes) <= quota {
+            return Ok(());
+        }
+        let what = format!(
+            "project {:?} may have {quota} bytes; its other volumes have {used}, this one would \
+             have {size_bytes}",
+            project.name
+        );
+        Err(Refusal::new(Kind::OverQuota, &what))
+    }
+
+    /// The size of a snapshot. One that is not there is the daemon's to refuse.
+    async fn snapshot_bytes(&self, name: &str) -> Result<u64, Refusal> {
+        let path = api::path_of(api::SNAPSHOT_PATH, name);
+        let answer = self.daemon.ask(Asked::get(&path)).await.map_err(unanswered)?;
+        let snapshot = serde_json::from_slice::<api::Snapshot>(&answer.body);
+        Ok(snapshot.map_or(0, |it| it.size_bytes))
+    }
+
+    async fn ask(&self, operation: &Operation, incoming: &Incoming<'_>) -> Result<Answer, Refusal> {
+        let path = operation.path();
+        let asked = Asked {
+            method: incoming.method.clone(),
+            path: &path,
+            if_match: incoming.headers.get(header::IF_MATCH),
+            body: incoming.body.clone(),
+        };
+        if !operation.is_of_machines() {
+            return self.daemon.ask(asked).await.map_err(unanswered);
+        }
+        self.machines()?.ask(asked).await.map_err(machines_unanswered)
+    }
+
+    fn machines(&self) -> Result<&Backend, Refusal> {
+        let what = "memlane-console was started without --machines-socket";
+        self.machines.as_ref().ok_or_else(|| Refusal::new(Kind::NoMachines, what))
+    }
+}
+
+/// Whether a caller may do what concerns no project: topics, consoles of machines.
+pub(crate) fn check_unlimited(caller: &Caller, operation: &str) -> Result<(), Refusal> {
+    needed_of(caller, operation)?;
+    match caller.is_limited() {
+        true => Err(beyond_projects()),
+        false => Ok(()),
+    }
+}
+
+/// What an operation asks for, of a caller whose role is enough.
+fn needed_of(caller: &Caller, operation: &str) -> Result<Permission, Refusal> {
+    let needed = permission(operation);
+    let needed = needed.ok_or_else(|| Refusal::forbidden("nobody may do that"))?;
+    if caller.role < needed.role {
+        let what = format!("it takes the role {}", needed.role.name());
+        return Err(Refusal::forbidden(&what));
+    }
+    Ok(needed)
+}
+
+fn beyond_projects() -> Refusal {
+    Refusal::forbidden("it concerns more than your projects")
+}
+
+/// Which volumes somebody may see, by their names.
+pub(crate) fn may_see(accounts: &Accounts, caller: &Caller) -> impl Fn(&str) -> bool + use<> {
+    let limits = caller.is_limited().then(|| Limits::of(accounts, caller));
+    move |volume| limits.as_ref().is_none_or(|it| it.project_of(volume).is_some())
+}
+
+/// The projects of somebody who is limited.
+#[derive(Debug)]
+struct Limits {
+    projects: Vec<Project>,
+}
+
+impl Limits {
+    fn of(accounts: &Accounts, caller: &Caller) -> Self {
+        let mut projects = accounts.projects();
+        projects.retain(|it| caller.projects.contains(&it.name));
+        Self { projects }
+    }
+
+    /// The project of a volume, or of a snapshot of it.
+    fn project_of(&self, name: &str) -> Option<&Project> {
+        let volume = name.split('@').next().unwrap_or(name);
+        self.projects.iter().find(|it| volume.starts_with(&it.prefix))
+    }
+
+    fn check(&self, names: &[&str]) -> Result<(), Refusal> {
+        match names.iter().find(|it| self.project_of(it).is_none()) {
+            None => Ok(()),
+            Some(name) => {
+                let prefixes: Vec<_> = self.projects.iter().map(|it| it.prefix.as_str()).collect();
+                let what = format!("{name:?} begins with none of {}", prefixes.join(", "));
+                Err(Refusal::forbidden(&what))
+            }
+        }
+    }
+
+    fn holds(&self, entry: &Value, field: &str) -> bool {
+        let name = entry.get(field).and_then(Value::as_str);
+        name.is_some_and(|name| self.project_of(name).is_some())
+    }
+
+    /// The entries of a list that are inside.
+    fn filter(&self, answer: Answer, field: &str) -> Result<Answer, Refusal> {
+        if !answer.status.is_success() {
+            return Ok(answer);
+        }
+        let list = serde_json::from_slice::<Vec<Value>>(&answer.body);
+        let unreadable = |error| Refusal::new(Kind::BadGateway, &format!("the daemon: {error}"));
+        let mut list = list.map_err(unreadable)?;
+        list.retain(|it| self.holds(it, field));
+        let body = serde_json::to_vec(&list).map_err(unreadable)?;
+        Ok(Answer { body: body.into(), ..answer })
+    }
+}
+
+fn unrecognized(what: Unrecognized) -> Refusal {
+    match what {
+        Unrecognized::Path => Refusal::new(Kind::NotFound, "nothing is served at this path"),
+        Unrecognized::Method => Refusal::new(Kind::NoMethod, "the path has no such method"),
+        Unrecognized::Query(what) => Refusal::new(Kind::Invalid, &what),
+    }
+}
+
+fn unanswered(error: NoAnswer) -> Refusal {
+    refusal_of(&error, Kind::DaemonDown)
+}
+
+fn machines_unanswered(error: NoAnswer) -> Refusal {
+    refusal_of(&error, Kind::MachinesDown)
+}
+
+fn refusal_of(error: &NoAnswer, down: Kind) -> Refusal {
+    let kind = match error {
+        NoAnswer::Unreachable(_) => down,
+        NoAnswer::Broken(_) => Kind::BadGateway,
+        NoAnswer::Late(_) => Kind::Late,
+    };
+    Refusal::new(kind, &error.to_string())
+}
+
+fn shown(answer: Answer) -> Response {
+    let mut response = (answer.status, answer.body).into_response();
+    response.headers_mut().remove(header::CONTENT_TYPE);
+    for name in ANSWERED {
+        if let Some(value) = answer.headers.get(name) {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    response
+}
+
+/// The paths that the daemon serves, as far as they are not under `/v1`.
+pub(crate) fn is_the_daemons(path: &str) -> bool {
+    let is_it = |it: &&Endpoint| it.method == ApiMethod::Get && it.path == path;
+    path == "/v1" || path.starts_with("/v1/") || ENDPOINTS.iter().any(|it| is_it(&it))
+}

@@ -1,0 +1,47 @@
+//! Bodies of requests.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use serde::de::DeserializeOwned;
+
+use crate::refusal::{Kind, Refusal};
+
+/// Longer bodies are refused: the longest that anybody needs is a list of volumes.
+pub(super) const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// Who takes longer to send one keeps others out.
+const BODY_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// A body that is a JSON object with the fields of `T`, and no others.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let bytes = read(request, state).await?;
+        match api::parse_request(&bytes) {
+            Ok(read) => Ok(Self(read)),
+            Err(problem) => Err(Refusal::new(Kind::Invalid, &problem.to_string())),
+        }
+    }
+}
+
+/// The whole body.
+pub(super) async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Refusal> {
+    let reading = Bytes::from_request(request, state);
+    let Ok(read) = tokio::time::timeout(BODY_TIME_MAX, reading).await else {
+        let what = format!("a body arrives within {} s", BODY_TIME_MAX.as_secs());
+        return Err(Refusal::new(Kind::Slow, &what));
+    };
+    read.map_err(|error: BytesRejection| match error.status().as_u16() {
+        413 => {
+            let what = format!("a body has {BODY_BYTES_MAX} bytes at most");
+            Refusal::new(Kind::TooLarge, &what)
+        }
+        _ => Refusal::new(Kind::Invalid, "the body did not arrive"),
+    })
+}

@@ -1,0 +1,188 @@
+//! Who asks: a browser with the cookie of a session, or a program with a token.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use permissions::Role;
+
+use crate::access::{Caller, Login, Secret};
+use crate::clock::unix_seconds;
+use crate::http::console::Console;
+use crate::refusal::{Kind, Refusal};
+
+pub(super) const SESSION_PATH: &str = "/console/v1/session";
+
+/// With this prefix a cookie is sent over TLS alone, and to this host alone.
+pub(super) const COOKIE: &str = "__Host-memlane-session";
+
+/// Repeats what the session was told, which another page cannot know.
+pub(super) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-memlane-csrf");
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// A session that a browser has shown, and who it is of.
+pub(super) struct InSession {
+    pub(super) secret: Secret,
+    pub(super) login: Login,
+    pub(super) caller: Caller,
+}
+
+/// How somebody showed who they are.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    Session(Secret),
+    /// A session of somebody whom a provider named.
+    Foreign(Secret),
+    Token(Secret),
+}
+
+/// Somebody who may look at least, with the proof of it.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) caller: Caller,
+    pub(super) proof: Proof,
+}
+
+/// Somebody who may administer the console.
+pub(super) struct Administrator(pub(super) Known);
+
+impl Known {
+    /// Finds out who asks. Requests that change something must come from the console's own page,
+    /// where a cookie says who it is: browsers send those by themselves.
+    pub(super) fn of(
+        console: &Console,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Self, Refusal> {
+        let now = unix_seconds();
+        if let Some(value) = headers.get(header::AUTHORIZATION) {
+            let secret = value.to_str().ok().and_then(|it| it.strip_prefix("Bearer "));
+            let secret = Secret::shown(secret.unwrap_or_default().trim());
+            let caller = console.accounts.caller_of_token(&secret, now);
+            let caller = caller.ok_or_else(|| {
+                Refusal::new(Kind::Unauthorized, "the token is not known, or it has expired")
+            })?;
+            return Ok(Self { caller, proof: Proof::Token(secret) });
+        }
+        let session = InSession::of(console, method, headers)?;
+        let proof = match session.login.foreign {
+            None => Proof::Session(session.secret),
+            Some(_) => Proof::Foreign(session.secret),
+        };
+        Ok(Self { caller: session.caller, proof })
+    }
+
+    /// Whether they are still known, as what they are.
+    pub(super) fn still_is(&self, console: &Console) -> bool {
+        let caller = self.now(console);
+        caller.is_some_and(|it| it.projects == self.caller.projects && it.role >= Role::Viewer)
+    }
+
+    /// What they may do at this moment; `None`: they are not known any more.
+    pub(super) fn now(&self, console: &Console) -> Option<Caller> {
+        let now = unix_seconds();
+        match &self.proof {
+            Proof::Session(secret) | Proof::Foreign(secret)
+                if !console.sessions.goes_on(secret, now) =>
+            {
+                None
+            }
+            Proof::Foreign(_) => Some(self.caller.clone()),
+            Proof::Session(_) => console.accounts.caller_of_user(&self.caller.user),
+            Proof::Token(secret) => console.accounts.caller_of_token(secret, now),
+        }
+    }
+}
+
+impl InSession {
+    pub(super) fn of(
+        console: &Console,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Self, Refusal> {
+        let nobody = || Refusal::new(Kind::Unauthorized, "nobody is logged in");
+        let secret = cookie(headers).ok_or_else(nobody)?;
+        let login = console.sessions.find(&secret, unix_seconds()).ok_or_else(nobody)?;
+        let caller = match &login.foreign {
+            Some(caller) => caller.clone(),
+            None => console.accounts.caller_of_user(&login.user).ok_or_else(nobody)?,
+        };
+        if !method.is_safe() {
+            check_origin(headers)?;
+            let shown = headers.get(CSRF_HEADER).and_then(|it| it.to_str().ok());
+            if !shown.is_some_and(|shown| login.csrf.is(shown)) {
+                let what = "the header X-Memlane-CSRF does not hold what the session was told";
+                return Err(Refusal::new(Kind::Forged, what));
+            }
+        }
+        Ok(Self { secret, login, caller })
+    }
+}
+
+/// What a browser says of where a request comes from must be here. Programs say nothing.
+pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+    let site = headers.get(FETCH_SITE).map(|it| it.as_bytes());
+    let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
+    let is_here = origin.is_none_or(|origin| origin.strip_prefix("https://") == host);
+    if site.is_none_or(|site| site == b"same-origin") && is_here {
+        return Ok(());
+    }
+    Err(Refusal::new(Kind::Forged, "the request comes from another page"))
+}
+
+fn cookie(headers: &HeaderMap) -> Option<Secret> {
+    cookie_named(headers, COOKIE).map(|value| Secret::shown(&value))
+}
+
+/// The cookie of a session that was begun.
+pub(super) fn session_cookie(secret: &Secret) -> HeaderValue {
+    let secret = secret.reveal();
+    let cookie = format!("{COOKIE}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict");
+    HeaderValue::from_str(&cookie).expect("a secret has letters, digits, '-' and '_'")
+}
+
+pub(super) fn cookie_named(headers: &HeaderMap, name: &str) -> Option<String> {
+    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|it| it.to_str().ok());
+    let mut pairs = all.flat_map(|it| it.split(';')).filter_map(|it| it.trim().split_once('='));
+    pairs.find(|(it, _)| *it == name).map(|(_, value)| value.to_owned())
+}
+
+impl FromRequestParts<Arc<Console>> for InSession {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Refusal> {
+        Self::of(console, &parts.method, &parts.headers)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Known {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Refusal> {
+        Self::of(console, &parts.method, &parts.headers)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Administrator {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Refusal> {
+        let known = Known::of(console, &parts.method, &parts.headers)?;
+        match known.caller.role {
+            Role::Administrator => Ok(Self(known)),
+            _ => Err(Refusal::forbidden("it takes the role administrator")),
+        }
+    }
+}

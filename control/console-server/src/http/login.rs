@@ -1,0 +1,179 @@
+//! Set-up, login, logout, and one's own password.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::access::{Caller, Login, PasswordHash, UserPatch, is_name};
+use crate::clock::unix_seconds;
+use crate::http::body::Body;
+use crate::http::caller::{COOKIE, InSession, check_origin, session_cookie};
+use crate::http::console::{Console, Peer};
+use crate::http::recorded::Actor;
+use crate::refusal::{Kind, Refusal};
+
+/// Under this name failed set-ups wait. No user has it.
+const SETUP_NAME: &str = "(set-up)";
+
+/// When those may try again who came while too many logged in.
+const BUSY_WAIT_SECONDS: u64 = 2;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetupRequest {
+    code: String,
+    name: String,
+    password: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoginRequest {
+    name: String,
+    password: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PasswordRequest {
+    current: String,
+    new: String,
+}
+
+/// Makes the first administrator, and logs them in.
+pub(super) async fn set_up(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Body(asked): Body<SetupRequest>,
+) -> Result<Response, Refusal> {
+    check_origin(&headers)?;
+    // Nobody else is kept from it by wrong codes: those cannot be guessed.
+    let attempt = format!("{SETUP_NAME} {}", peer.0);
+    begin_attempt(&console, &attempt, peer)?;
+    if !console.setup.is(&asked.code) {
+        let what = "the link is not valid: it was used, or the console was started again";
+        return Err(Refusal::forbidden(what));
+    }
+    console.attempts.succeeded(&attempt, peer.0);
+    let password = new_password(&console, "password", asked.password).await?;
+    console.accounts.make_first(asked.name.clone(), password)?;
+    console.setup.end();
+    tracing::info!(user = asked.name, "the first administrator was made");
+    begin(&console, &asked.name)
+}
+
+/// Logs in. The session is a new one, whatever the browser has shown.
+pub(super) async fn log_in(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Body(asked): Body<LoginRequest>,
+) -> Result<Response, Refusal> {
+    check_origin(&headers)?;
+    // What is no name may be a password in the wrong field: it is not kept.
+    let name = if is_name(&asked.name) { asked.name.as_str() } else { "" };
+    begin_attempt(&console, name, peer)?;
+    let user = console.accounts.user(name).filter(|it| !it.disabled);
+    if !verify(&console, asked.password, user.map(|it| it.password)).await? {
+        let refusal = Refusal::new(Kind::Unauthorized, "the name or the password is wrong");
+        let mut response = refusal.into_response();
+        response.extensions_mut().insert(Actor(name.to_owned()));
+        return Ok(response);
+    }
+    console.attempts.succeeded(name, peer.0);
+    if let Ok(before) = InSession::of(&console, &axum::http::Method::GET, &headers) {
+        console.sessions.end(&before.secret);
+    }
+    begin(&console, name)
+}
+
+pub(super) async fn show(session: InSession) -> Json<Value> {
+    Json(shown(&session.caller, &session.login))
+}
+
+pub(super) async fn log_out(State(console): State<Arc<Console>>, session: InSession) -> Response {
+    console.sessions.end(&session.secret);
+    let cookie = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
+}
+
+/// Changes one's own password. Other sessions of the user end; tokens go on, and it is said how
+/// many.
+pub(super) async fn change_password(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    session: InSession,
+    Body(asked): Body<PasswordRequest>,
+) -> Result<Response, Refusal> {
+    let name = session.caller.user;
+    if session.login.foreign.is_some() {
+        let what = "your password is the provider's: change it there";
+        return Err(Refusal::new(Kind::Conflict, what));
+    }
+    begin_attempt(&console, &name, peer)?;
+    let kept = console.accounts.user(&name).map(|it| it.password);
+    if !verify(&console, asked.current, kept).await? {
+        return Err(Refusal::in_field("current", "it is not the password"));
+    }
+    console.attempts.succeeded(&name, peer.0);
+    let password = Some(new_password(&console, "new", asked.new).await?);
+    console.accounts.change_user(&name, UserPatch { password, ..UserPatch::default() })?;
+    let now = unix_seconds();
+    let sessions_ended = console.sessions.end_all_of(&name, Some(&session.secret), now);
+    let tokens = console.accounts.tokens(Some(&name));
+    let tokens = tokens.iter().filter(|it| it.expires > now).count();
+    Ok(Json(json!({ "sessions_ended": sessions_ended, "tokens": tokens })).into_response())
+}
+
+pub(super) async fn new_password(
+    console: &Console,
+    field: &'static str,
+    password: String,
+) -> Result<PasswordHash, Refusal> {
+    let hashed = console.passwords.hash(password).await;
+    hashed.map_err(|error| Refusal::in_field(field, &error.to_string()))
+}
+
+fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
+    console.attempts.begin(name, peer.0, unix_seconds()).map_err(|seconds| {
+        let what = format!("too many attempts have failed: wait {seconds} s");
+        Refusal::wait(&what, seconds)
+    })
+}
+
+async fn verify(
+    console: &Console,
+    password: String,
+    kept: Option<PasswordHash>,
+) -> Result<bool, Refusal> {
+    let verified = console.passwords.verify(password, kept).await;
+    verified.map_err(|error| Refusal::wait(&format!("{error:#}"), BUSY_WAIT_SECONDS))
+}
+
+fn begin(console: &Console, name: &str) -> Result<Response, Refusal> {
+    let nobody = || Refusal::new(Kind::Unauthorized, "the user is not there any more");
+    let caller = console.accounts.caller_of_user(name).ok_or_else(nobody)?;
+    let begun = console.sessions.begin(name, unix_seconds());
+    let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;
+    let cookie = session_cookie(&secret);
+    let body = Json(shown(&caller, &login));
+    let mut response = ([(header::SET_COOKIE, cookie)], body).into_response();
+    response.extensions_mut().insert(Actor(name.to_owned()));
+    Ok(response)
+}
+
+fn shown(caller: &Caller, login: &Login) -> Value {
+    json!({
+        "name": caller.user,
+        "role": caller.role,
+        "projects": caller.projects,
+        "csrf": login.csrf.reveal(),
+        "expires": login.expires,
+    })
+}

@@ -1,0 +1,19 @@
+//! HTTPS: connections, who asks, and what is served at which path.
+
+mod accounts;
+mod body;
+mod caller;
+mod certificate;
+mod console;
+mod headers;
+mod lingering;
+mod listener;
+mod login;
+mod machine_consoles;
+mod recorded;
+mod routes;
+mod sign_on;
+mod topics;
+mod watching;
+
+pub(crate) use listener::run;

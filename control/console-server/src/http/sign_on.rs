@@ -1,0 +1,135 @@
+//! Login by the provider, where one was named: the way there, and the way back.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use permissions::decode;
+use serde_json::{Value, json};
+
+use crate::clock::unix_seconds;
+use crate::http::caller::{cookie_named, session_cookie};
+use crate::http::console::Console;
+use crate::http::recorded::Actor;
+use crate::refusal::{Kind, Refusal};
+use crate::sign_on::SignOn;
+
+/// What a login that was begun is known by. Browsers send it along when the provider sends them
+/// back, which they would not do with a strict one.
+const COOKIE: &str = "__Host-memlane-sign-on";
+const COOKIE_SECONDS: u64 = 10 * 60;
+
+/// Parameters that the provider sends; more are not looked at.
+const PARAMETERS_MAX: usize = 16;
+
+/// How somebody may log in. It is for everybody: the page asks before it knows who.
+pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Value> {
+    Json(json!({"password": true, "provider": console.sign_on.is_some()}))
+}
+
+/// Sends the browser to the provider.
+pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
+    let begun = match sign_on_of(&console) {
+        Ok(sign_on) => sign_on.begin(unix_seconds()).await,
+        Err(refusal) => return refusal.into_response(),
+    };
+    match begun {
+        Ok(begun) => {
+            let attributes =
+                format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={COOKIE_SECONDS}");
+            let cookie = format!("{COOKIE}={}; {attributes}", begun.cookie);
+            let headers = [(header::LOCATION, begun.url), (header::SET_COOKIE, cookie)];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }
+        Err(error) => {
+            tracing::warn!("nobody can log in by the provider: {error:#}");
+            told(StatusCode::SERVICE_UNAVAILABLE, "The provider cannot be asked.")
+        }
+    }
+}
+
+/// Begins a session for whom the provider has sent back, and never tells a browser more than that
+/// it did not.
+pub(super) async fn finish(
+    State(console): State<Arc<Console>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let sign_on = match sign_on_of(&console) {
+        Ok(sign_on) => sign_on,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let cookie = cookie_named(&headers, COOKIE).unwrap_or_default();
+    let parameters = parameters(request.uri().query().unwrap_or_default());
+    let now = unix_seconds();
+    let caller = match parameters {
+        Some(parameters) => sign_on.finish(&cookie, &parameters, now).await,
+        None => Err(anyhow::anyhow!("the provider's answer cannot be read")),
+    };
+    let gone = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0");
+    let mut response = match caller {
+        Ok(caller) => match console.sessions.begin_for(&caller, now) {
+            Ok((secret, _)) => {
+                let location = [(header::LOCATION, "/".to_owned())];
+                let mut response = (StatusCode::SEE_OTHER, location).into_response();
+                response.headers_mut().append(header::SET_COOKIE, session_cookie(&secret));
+                response.extensions_mut().insert(Actor(caller.user));
+                response
+            }
+            Err(error) => Refusal::internal(&error).into_response(),
+        },
+        Err(error) => {
+            tracing::warn!("a login by the provider was refused: {error:#}");
+            told(StatusCode::FORBIDDEN, "The login was refused. The console's log says why.")
+        }
+    };
+    if let Ok(gone) = gone.parse() {
+        response.headers_mut().append(header::SET_COOKIE, gone);
+    }
+    response
+}
+
+fn sign_on_of(console: &Console) -> Result<&SignOn, Refusal> {
+    let nowhere = || Refusal::new(Kind::NotFound, "the console was started without --oidc-issuer");
+    console.sign_on.as_ref().ok_or_else(nowhere)
+}
+
+/// A page of its own: a browser came here by itself, not a script.
+fn told(status: StatusCode, what: &str) -> Response {
+    let text = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Memlane</title>\
+         <h1>Memlane</h1><p>{what}</p><p><a href=\"/\">Log in</a></p></html>"
+    );
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+/// Names and values; `None`: they are no UTF-8, or too many.
+fn parameters(query: &str) -> Option<Vec<(String, String)>> {
+    let pairs: Vec<_> = query.split('&').filter(|it| !it.is_empty()).collect();
+    if pairs.len() > PARAMETERS_MAX {
+        return None;
+    }
+    let pairs = pairs.into_iter().map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((decode(name, true)?, decode(value, true)?))
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_or_refused() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let read = parameters("code=a%2Fb+c&state=&flag&&x=%c3%a4");
+        let expected =
+            vec![pair("code", "a/b c"), pair("state", ""), pair("flag", ""), pair("x", "ä")];
+        assert_eq!(read, Some(expected));
+        for wrong in ["a=%", "a=%2", "a=%zz", "a=%ff", &"a=b&".repeat(PARAMETERS_MAX + 1)] {
+            assert_eq!(parameters(wrong), None, "{wrong}");
+        }
+    }
+}

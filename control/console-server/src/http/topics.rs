@@ -1,0 +1,109 @@
+//! Topics and groups of the broker, and queries over topics.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::{Body as ResponseBody, Bytes};
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Json, Response};
+use futures::stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::broker::{Interface, QueryError};
+use crate::gateway::check_unlimited;
+use crate::http::body::Body;
+use crate::http::caller::Known;
+use crate::http::console::Console;
+use crate::refusal::{Kind, Refusal};
+
+const LIST: &str = "list_topics";
+const SHOW: &str = "show_topic";
+const QUERY: &str = "query_topics";
+
+/// A line of JSON for each thing that is told.
+const LINES: &str = "application/x-ndjson";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueryRequest {
+    query: String,
+}
+
+/// Topics and groups, or why there are none; and whether who asks may query them.
+pub(super) async fn list(
+    known: Known,
+    State(console): State<Arc<Console>>,
+) -> Result<Json<Value>, Refusal> {
+    check_unlimited(&known.caller, LIST)?;
+    let is_allowed = check_unlimited(&known.caller, QUERY).is_ok();
+    let queries = match (&console.queries, is_allowed) {
+        (None, _) => "not_configured",
+        (Some(_), false) => "forbidden",
+        (Some(_), true) => "allowed",
+    };
+    let Some(broker) = &console.broker else {
+        return Ok(Json(json!({"state": "not_configured", "queries": queries})));
+    };
+    Ok(Json(match broker.overview().await {
+        Ok(seen) => {
+            let (topics, groups) = (seen.topics, seen.groups);
+            json!({"state": "up", "queries": queries, "topics": topics, "groups": groups})
+        }
+        Err(why) => json!({"state": "down", "queries": queries, "failure": why}),
+    }))
+}
+
+/// A topic with its partitions and settings.
+pub(super) async fn show(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    check_unlimited(&known.caller, SHOW)?;
+    let topic = broker_of(&console)?.topic(&name).await;
+    let topic = topic.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
+    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no topic {name:?}"));
+    topic.map(Json).ok_or_else(nothing)
+}
+
+/// Runs a query until it ends, its reader goes, or who asked may not ask any more.
+pub(super) async fn query(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Body(asked): Body<QueryRequest>,
+) -> Result<Response, Refusal> {
+    check_unlimited(&known.caller, QUERY)?;
+    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-sql");
+    let queries = console.queries.as_ref().ok_or_else(nowhere)?;
+    let running = queries.begin(&known.caller.user, &asked.query).await.map_err(refusal_of)?;
+    let told = stream::unfold(Some((running, known, console)), async |state| {
+        let (mut running, known, console) = state?;
+        let told = running.next().await?;
+        let may_ask =
+            known.now(&console).is_some_and(|caller| check_unlimited(&caller, QUERY).is_ok());
+        if !may_ask {
+            return Some((line(&json!({"rows": [], "end": "rights"})), None));
+        }
+        Some((line(&told), Some((running, known, console))))
+    });
+    Ok(([(header::CONTENT_TYPE, LINES)], ResponseBody::from_stream(told)).into_response())
+}
+
+fn line(told: &Value) -> Result<Bytes, Infallible> {
+    Ok(Bytes::from(format!("{told}\n")))
+}
+
+fn broker_of(console: &Console) -> Result<&Interface, Refusal> {
+    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
+    console.broker.as_ref().ok_or_else(nowhere)
+}
+
+fn refusal_of(error: QueryError) -> Refusal {
+    match error {
+        QueryError::Refused(what) => Refusal::in_field("query", &what),
+        QueryError::Busy(what) => Refusal::new(Kind::Conflict, &what),
+        QueryError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
+    }
+}

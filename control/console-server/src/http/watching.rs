@@ -1,0 +1,94 @@
+//! What browsers are told by themselves, and the history.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Json, Response};
+use futures::stream;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::gateway::may_see;
+use crate::http::caller::Known;
+use crate::http::console::Console;
+use crate::refusal::{Kind, Refusal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    series: Option<String>,
+    seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChartsQuery {
+    seconds: Option<u64>,
+}
+
+const HISTORY_SECONDS_DEFAULT: u64 = 60 * 60;
+
+/// The daemon's state, its pool, volumes and tasks, each second, until the session ends.
+pub(super) async fn events(
+    known: Known,
+    State(console): State<Arc<Console>>,
+) -> Result<Response, Refusal> {
+    let permit = Arc::clone(&console.watchers).try_acquire_owned();
+    let permit = permit.map_err(|_| Refusal::new(Kind::Conflict, "too many browsers watch"))?;
+    let watcher = console.watch.join();
+    let state = (watcher, permit, known, console);
+    let told = stream::unfold(state, async |(mut watcher, permit, known, console)| {
+        let seen = watcher.next().await?;
+        if !known.still_is(&console) {
+            return None;
+        }
+        let events = match known.caller.is_limited() {
+            false => seen.everything(),
+            true => seen.volumes(may_see(&console.accounts, &known.caller)),
+        };
+        Some((Ok::<_, Infallible>(events), (watcher, permit, known, console)))
+    });
+    // Something is told each second: no line is ever silent for long.
+    let content_type = [(header::CONTENT_TYPE, "text/event-stream")];
+    Ok((content_type, Body::from_stream(told)).into_response())
+}
+
+/// All series of the history, as a page with charts shows them.
+pub(super) async fn charts(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    query: Result<Query<ChartsQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
+    if known.caller.is_limited() {
+        return Err(Refusal::forbidden("it concerns more than your projects"));
+    }
+    let written = console.history.written(asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT));
+    let written = written.map_err(|error| Refusal::internal(&error.into()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], written).into_response())
+}
+
+/// The names of all series, or the points of one.
+pub(super) async fn history(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
+    if known.caller.is_limited() {
+        return Err(Refusal::forbidden("it concerns more than your projects"));
+    }
+    let Some(name) = asked.series else {
+        return Ok(Json(console.history.names()).into_response());
+    };
+    let seconds = asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT);
+    let points = console.history.points(&name, seconds);
+    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no series {name:?}"));
+    let (step_seconds, points) = points.ok_or_else(nothing)?;
+    let shown = json!({ "series": name, "step_seconds": step_seconds, "points": points });
+    Ok(Json(shown).into_response())
+}

@@ -1,0 +1,75 @@
+//! `memlane-console`: users, tokens and TLS before the daemon's REST interface, and the page.
+//!
+//! ```text
+//! browser, script ─TLS─▶ http ─┬─▶ access: who is it, and what may they do
+//!                              ├─▶ sign_on: logins by a provider, where one is named
+//!                              ├─▶ gateway ─▶ backend: the daemon, and memlane-machines where it
+//!                              │               is, on sockets of this host
+//!                              ├─▶ broker: topics, groups and queries, where there is one
+//!                              ├─▶ watch: what browsers are told each second, and the history
+//!                              └─▶ page: the files of the page
+//! ```
+//!
+//! It needs no right but that of the daemon's socket, maps no pool and holds no volume. What it
+//! knows lies in its state folder; the daemon knows nothing of it.
+#![forbid(unsafe_code)]
+
+mod access;
+mod backend;
+mod broker;
+mod clock;
+mod exchange;
+mod gateway;
+mod http;
+mod options;
+mod page;
+mod refusal;
+mod sign_on;
+mod watch;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use tracing_subscriber::EnvFilter;
+
+use crate::options::Options;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match start(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memlane-console: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(options: &Options) -> anyhow::Result<()> {
+    if let Some(folder) = &options.man {
+        return clap_mangen::generate_to(Options::command(), folder)
+            .with_context(|| format!("cannot write to {}", folder.display()));
+    }
+    if let Some(shell) = options.completions {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Options::command(), "memlane-console", &mut script);
+        let written = std::io::stdout().write_all(&script);
+        return written.context("cannot print the completions");
+    }
+    let filter = EnvFilter::try_new(&options.log)
+        .with_context(|| format!("--log {:?} is no filter", options.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(options::THREAD_COUNT)
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(http::run(options))
+}

@@ -1,0 +1,82 @@
+//! What the console is told when it is started.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::broker::HttpPlace;
+use crate::sign_on::SignOnOptions;
+
+/// Requests wait for the daemon, not for processors.
+pub(crate) const THREAD_COUNT: usize = 2;
+
+/// Serve Memlane's page and its REST interface to users and scripts, over HTTPS.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "memlane-console", version)]
+pub(crate) struct Options {
+    /// Where browsers and scripts connect to
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
+    pub(crate) listen: SocketAddr,
+
+    /// The folder of users, tokens, the audit log and the history; only its owner may read it
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/memlane-console")]
+    pub(crate) state_dir: PathBuf,
+
+    /// The socket of the daemon's REST interface
+    #[arg(long, value_name = "SOCKET", default_value = "/run/memlane/api.sock")]
+    pub(crate) daemon_socket: PathBuf,
+
+    /// The socket of memlane-machines. Without it there is no page of virtual machines
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) machines_socket: Option<PathBuf>,
+
+    /// The broker's interface: its --http-socket, or the ADDRESS:PORT of this host that its --http
+    /// names. Without it there is no page of topics
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) broker: Option<HttpPlace>,
+
+    /// The ADDRESS:PORT of this host where the broker serves SQL, for queries over topics
+    #[arg(long, value_name = "ADDRESS", requires = "broker")]
+    pub(crate) broker_sql: Option<SocketAddr>,
+
+    /// The broker's user that queries run as; its access list says what they may read
+    #[arg(long, value_name = "NAME", requires = "broker_sql", requires = "broker_password_file")]
+    pub(crate) broker_user: Option<String>,
+
+    /// A file with that user's password, which others may not read
+    #[arg(long, value_name = "FILE", requires = "broker_user")]
+    pub(crate) broker_password_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) sign_on: SignOnOptions,
+
+    /// The certificate and those that lead to its authority, as PEM; without one, one is made in
+    /// the state folder. Read again at SIGHUP
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) certificate: Option<PathBuf>,
+
+    /// The certificate's private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// A name of this host, for the certificate that is made and for the set-up link
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host_name: Option<String>,
+
+    /// Serve the page from this folder, not the one that was built into the program
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) page: Option<PathBuf>,
+
+    /// What is logged: a level, or a filter such as console=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub(crate) log: String,
+
+    /// Print completions for this shell, and do nothing else
+    #[arg(long, value_name = "SHELL", hide = true)]
+    pub(crate) completions: Option<clap_complete::Shell>,
+
+    /// Write a manual page to this folder, and do nothing else
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) man: Option<PathBuf>,
+}

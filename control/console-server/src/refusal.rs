@@ -1,0 +1,143 @@
+//! Refusals as problem details (RFC 9457), as the daemon's are.
+
+use api::PROBLEM_CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::access::AccountError;
+
+/// What is wrong: a word to match on, and its status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Invalid,
+    InvalidField,
+    TooLarge,
+    /// The body did not arrive in time.
+    Slow,
+    /// Nobody is logged in, or what was shown is not valid.
+    Unauthorized,
+    Forbidden,
+    /// The request may come from another page.
+    Forged,
+    NotFound,
+    NoMethod,
+    Exists,
+    Conflict,
+    OverQuota,
+    TooManyAttempts,
+    /// The console was not told of one.
+    NoBroker,
+    BrokerDown,
+    /// The console was not told of virtual machines.
+    NoMachines,
+    MachinesDown,
+    DaemonDown,
+    BadGateway,
+    Late,
+    Internal,
+}
+
+impl Kind {
+    const fn parts(self) -> (&'static str, u16, &'static str) {
+        match self {
+            Self::Invalid => ("invalid_request", 400, "The request cannot be read"),
+            Self::InvalidField => ("invalid_field", 422, "A field has an impossible value"),
+            Self::TooLarge => ("body_too_large", 413, "The body is too large"),
+            Self::Slow => ("timeout", 408, "The request did not arrive in time"),
+            Self::Unauthorized => ("unauthorized", 401, "Log in, or show a valid token"),
+            Self::Forbidden => ("forbidden", 403, "You may not do this"),
+            Self::Forged => ("forged", 403, "The request may come from another page"),
+            Self::NotFound => ("not_found", 404, "There is nothing of that name"),
+            Self::NoMethod => ("method_not_allowed", 405, "The path has no such method"),
+            Self::Exists => ("already_exists", 409, "It exists already"),
+            Self::Conflict => ("conflict", 409, "Something else has to change first"),
+            Self::OverQuota => ("over_quota", 409, "The project has no room left"),
+            Self::TooManyAttempts => ("too_many_attempts", 429, "Too many attempts failed"),
+            Self::NoBroker => ("no_broker", 404, "The console knows no broker"),
+            Self::BrokerDown => ("broker_down", 503, "The broker does not answer"),
+            Self::NoMachines => ("no_machines", 404, "The console knows no virtual machines"),
+            Self::MachinesDown => ("machines_down", 503, "memlane-machines does not answer"),
+            Self::DaemonDown => ("daemon_down", 503, "The daemon does not answer"),
+            Self::BadGateway => ("bad_gateway", 502, "An answer from this host is of no use"),
+            Self::Late => ("daemon_late", 504, "No answer came in time"),
+            Self::Internal => ("internal", 500, "The console has a bug"),
+        }
+    }
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    kind: Kind,
+    detail: String,
+    field: Option<&'static str>,
+    retry_after_seconds: Option<u64>,
+}
+
+impl Refusal {
+    /// `detail` says what is wrong and what to do.
+    pub(crate) fn new(kind: Kind, detail: &str) -> Self {
+        Self { kind, detail: detail.to_owned(), field: None, retry_after_seconds: None }
+    }
+
+    pub(crate) fn forbidden(detail: &str) -> Self {
+        Self::new(Kind::Forbidden, detail)
+    }
+
+    pub(crate) fn in_field(field: &'static str, detail: &str) -> Self {
+        Self { field: Some(field), ..Self::new(Kind::InvalidField, detail) }
+    }
+
+    pub(crate) fn wait(detail: &str, seconds: u64) -> Self {
+        let refusal = Self::new(Kind::TooManyAttempts, detail);
+        Self { retry_after_seconds: Some(seconds), ..refusal }
+    }
+
+    pub(crate) fn internal(error: &anyhow::Error) -> Self {
+        Self::new(Kind::Internal, &format!("{error:#}"))
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl From<AccountError> for Refusal {
+    fn from(error: AccountError) -> Self {
+        match error {
+            AccountError::Invalid(field, what) => Self::in_field(field, &what),
+            AccountError::NotFound(what) => Self::new(Kind::NotFound, &what),
+            AccountError::Exists(what) => Self::new(Kind::Exists, &what),
+            AccountError::Conflict(what) => Self::new(Kind::Conflict, &what),
+            AccountError::NotStored(what) => Self::new(Kind::Internal, &what),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (name, status, title) = self.kind.parts();
+        if status == 500 {
+            tracing::error!(detail = self.detail, "request failed");
+        }
+        let mut problem = json!({
+            "type": format!("urn:memlane:problem:{name}"),
+            "title": title,
+            "status": status,
+            "kind": name,
+            "detail": self.detail,
+        });
+        if let Some(field) = self.field {
+            problem["field"] = field.into();
+        }
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, problem.to_string()).into_response();
+        let content_type = HeaderValue::from_static(PROBLEM_CONTENT_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        if let Some(seconds) = self.retry_after_seconds {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}

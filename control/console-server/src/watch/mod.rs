@@ -1,0 +1,10 @@
+//! The daemon, watched each second: for browsers as long as one looks, and for the history.
+
+mod history;
+mod latencies;
+mod live;
+mod recorder;
+
+pub(crate) use history::History;
+pub(crate) use live::Watch;
+pub(crate) use recorder::record;

@@ -1,0 +1,165 @@
+//! Asks the daemon for its metrics each second, and keeps what charts show of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::MissedTickBehavior;
+
+use crate::backend::Backend;
+use crate::clock::unix_seconds;
+use crate::exchange::Asked;
+use crate::watch::history::History;
+use crate::watch::latencies::Latencies;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// In seconds: what a console that is killed loses. The file has some megabytes at last.
+const STORED_EVERY: u32 = 10 * 60;
+
+/// Figures that are what they are, and the series that they become: all samples together.
+const GAUGES: &[(&str, &str)] = &[
+    ("memlane_pool_used_bytes", "pool_used_bytes"),
+    ("memlane_pool_written_bytes", "pool_written_bytes"),
+];
+
+/// Counts of which a series shows the change in a second. Several make one.
+const COUNTERS: &[(&str, &str)] = &[
+    ("memlane_nbd_requests_total{kind=\"read\"}", "read_iops"),
+    ("memlane_ring_requests_total{kind=\"read\"}", "read_iops"),
+    ("memlane_vhost_user_requests_total{kind=\"read\"}", "read_iops"),
+    ("memlane_device_requests_total{kind=\"read\"}", "read_iops"),
+    ("memlane_nbd_requests_total{kind=\"write\"}", "write_iops"),
+    ("memlane_ring_requests_total{kind=\"write\"}", "write_iops"),
+    ("memlane_vhost_user_requests_total{kind=\"write\"}", "write_iops"),
+    ("memlane_device_requests_total{kind=\"write\"}", "write_iops"),
+    ("memlane_nbd_read_bytes_total", "read_bytes_per_second"),
+    ("memlane_ring_read_bytes_total", "read_bytes_per_second"),
+    ("memlane_vhost_user_read_bytes_total", "read_bytes_per_second"),
+    ("memlane_device_read_bytes_total", "read_bytes_per_second"),
+    ("memlane_nbd_written_bytes_total", "write_bytes_per_second"),
+    ("memlane_ring_written_bytes_total", "write_bytes_per_second"),
+    ("memlane_vhost_user_written_bytes_total", "write_bytes_per_second"),
+    ("memlane_device_written_bytes_total", "write_bytes_per_second"),
+];
+
+/// What was counted at the last look.
+#[derive(Debug, Default)]
+struct Before {
+    at: Option<Instant>,
+    counts: HashMap<&'static str, f64>,
+    latencies: Latencies,
+}
+
+/// Goes on as long as the console.
+pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = Before::default();
+    for count in 1_u32.. {
+        ticks.tick().await;
+        match daemon.ask(Asked::get(api::METRICS_PATH)).await {
+            Ok(answer) if answer.status.is_success() => {
+                let text = String::from_utf8_lossy(&answer.body);
+                let figures = before.figures(&text, Instant::now());
+                history.add(unix_seconds(), &figures);
+            }
+            // A daemon that comes back counts anew.
+            _ => before = Before::default(),
+        }
+        if count % STORED_EVERY == 0 {
+            let history = Arc::clone(&history);
+            let stored = tokio::task::spawn_blocking(move || history.store()).await;
+            if let Ok(Err(error)) = stored {
+                tracing::warn!(%error, "the history cannot be stored");
+            }
+        }
+    }
+}
+
+impl Before {
+    fn figures(&mut self, text: &str, now: Instant) -> Vec<(String, f64)> {
+        let found: HashMap<&str, f64> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter_map(|(name, figure)| Some((name, figure.parse().ok()?)))
+            .collect();
+        let family = |name: &str| name.split('{').next().map(str::to_owned);
+        let mut figures = Vec::new();
+        for (metric, series) in GAUGES {
+            let samples = found.iter().filter(|(name, _)| family(name).as_deref() == Some(metric));
+            let samples: Vec<f64> = samples.map(|(_, figure)| *figure).collect();
+            if !samples.is_empty() {
+                figures.push(((*series).to_owned(), samples.iter().sum()));
+            }
+        }
+        figures.extend(reduction(&figures));
+        figures.extend(self.latencies.figures(&found));
+        let seconds = self.at.map(|at| now.duration_since(at).as_secs_f64());
+        self.at = Some(now);
+        for (metric, series) in COUNTERS {
+            let Some(&count) = found.get(metric) else { continue };
+            let before = self.counts.insert(metric, count);
+            let (Some(before), Some(seconds)) = (before, seconds.filter(|it| *it > 0.0)) else {
+                continue;
+            };
+            let rate = (count - before).max(0.0) / seconds;
+            match figures.iter_mut().find(|(name, _)| name == series) {
+                Some((_, sum)) => *sum += rate,
+                None => figures.push(((*series).to_owned(), rate)),
+            }
+        }
+        figures
+    }
+}
+
+/// How many bytes were written for each that they take; nothing where nothing was written.
+fn reduction(figures: &[(String, f64)]) -> Option<(String, f64)> {
+    let of = |name: &str| figures.iter().find(|it| it.0 == name).map(|it| it.1);
+    let (written, used) = (of("pool_written_bytes")?, of("pool_used_bytes")?);
+    (written > 0.0 && used > 0.0).then(|| ("reduction_ratio".to_owned(), written / used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_become_rates_and_exports_are_added() {
+        let mut before = Before::default();
+        let text = |reads: u32| {
+            format!(
+                "# TYPE memlane_nbd_requests_total counter\n\
+                 memlane_nbd_requests_total{{kind=\"read\"}} {reads}\n\
+                 memlane_ring_requests_total{{kind=\"read\"}} {}\n\
+                 memlane_pool_used_bytes{{what=\"pages\"}} 4000\n\
+                 memlane_pool_used_bytes{{what=\"maps\"}} 96\n",
+                reads * 2
+            )
+        };
+        let start = Instant::now();
+        let used = ("pool_used_bytes".to_owned(), 4096.0);
+        assert_eq!(before.figures(&text(100), start), std::slice::from_ref(&used));
+        let later = before.figures(&text(150), start + Duration::from_secs(2));
+        assert_eq!(later, [used, ("read_iops".to_owned(), 75.0)]);
+    }
+
+    #[test]
+    fn reduction_is_what_was_written_for_what_it_takes() {
+        let text = |written: u32| {
+            format!("memlane_pool_used_bytes 50\nmemlane_pool_written_bytes {written}\n")
+        };
+        let figures = |written| Before::default().figures(&text(written), Instant::now());
+        assert_eq!(figures(125).last(), Some(&("reduction_ratio".to_owned(), 2.5)));
+        assert!(figures(0).iter().all(|(name, _)| name != "reduction_ratio"));
+    }
+
+    #[test]
+    fn a_daemon_that_counts_anew_gives_no_negative_rate() {
+        let mut before = Before::default();
+        let start = Instant::now();
+        before.figures("memlane_nbd_read_bytes_total 100", start);
+        let later = before.figures("memlane_nbd_read_bytes_total 5", start + INTERVAL);
+        assert_eq!(later, [("read_bytes_per_second".to_owned(), 0.0)]);
+    }
+}

@@ -1,0 +1,213 @@
+//! `memlane --url https://…`: the command line of another host, with a token and a certificate that
+//! it knows.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use system::{ToolOutput, product, wait_for};
+
+use crate::site::{Client, Site};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Somebody on another host, who has what the administrator of the console gave out.
+struct Host {
+    url: String,
+    /// As the console logged it.
+    pin: String,
+    folder: tempfile::TempDir,
+}
+
+impl Host {
+    fn new(site: &Site) -> Result<Self> {
+        let log = site.log();
+        let pin = log.split("sha256=").nth(1).and_then(|it| it.split_whitespace().next());
+        let pin = pin.context(log.clone())?.trim_matches('"').to_owned();
+        Ok(Self { url: format!("https://{}", site.address()), pin, folder: tempfile::tempdir()? })
+    }
+
+    /// A file with a token of this role.
+    fn token(&self, site: &Site, owner: &Client, role: &str, seconds: u64) -> Result<PathBuf> {
+        let asked = json!({"name": role, "role": role, "expires_in_seconds": seconds});
+        let made = site.post(owner, "/console/v1/tokens", &asked)?;
+        ensure!(made.status == 201, "{made:?}");
+        let json = made.json()?;
+        self.file(role, json["secret"].as_str().context("no secret")?, 0o600)
+    }
+
+    fn file(&self, name: &str, contents: &str, mode: u32) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        fs::write(&path, format!("{contents}\n"))?;
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+        Ok(path)
+    }
+
+    /// Runs `memlane` with a token and these options about the certificate.
+    fn run(&self, token: &Path, trust: &[&str], words: &str) -> Result<ToolOutput> {
+        let tool = product("memlane").args(["--url", &self.url, "--token-file"]).arg(token);
+        tool.args(trust).args(words.split_whitespace()).run()
+    }
+}
+
+#[track_caller]
+fn check(output: &ToolOutput, exit_code: i32, said: &[&str]) {
+    assert_eq!(output.exit_code, Some(exit_code), "{output:?}");
+    for text in said {
+        assert!(output.stderr.contains(text), "{text:?} is not in {output:?}");
+    }
+}
+
+#[test]
+fn commands_reach_the_daemon_from_another_host() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let (token, pin) = (host.token(&site, &administrator, "administrator", 600)?, host.pin.clone());
+    let trust = ["--pin", &pin];
+    for words in [
+        "volume create db --size 8MiB",
+        "volume resize db --size 16MiB",
+        "volume set db reduction=compress",
+        "snapshot create db@monday",
+        "snapshot diff db@monday",
+        "clone db@monday copy",
+        "volume rename copy other",
+        "volume ls",
+        "snapshot ls db",
+        "export ls",
+        "pool show",
+        "image ls",
+        "task ls",
+        "events",
+        "status",
+        "snapshot rm db@monday",
+        "volume rm other",
+    ] {
+        check(&host.run(&token, &trust, words).context(words)?, 0, &[]);
+    }
+    let shown = host.run(&token, &trust, "--json volume show db")?;
+    let shown: Value = serde_json::from_str(&shown.stdout)?;
+    assert_eq!(shown["size_bytes"], 16 << 20, "{shown}");
+    assert_eq!(site.daemon.volumes()?.len(), 1, "the clone is gone");
+    check(&host.run(&token, &trust, "volume show nothing")?, 3, &["nothing"]);
+    // A task is watched to its end.
+    check(&host.run(&token, &trust, "image save db")?, 0, &[]);
+    check(&host.run(&token, &trust, "run -- /bin/true")?, 2, &["the daemon's own host"]);
+    let audit = site.get(&administrator, "/console/v1/audit")?.body;
+    assert!(audit.contains("/v1/volumes"), "{audit}");
+    Ok(())
+}
+
+#[test]
+fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let token = host.token(&site, &administrator, "viewer", 600)?;
+    let token = token.to_str().context("a name")?;
+    let url = host.url.clone();
+    let ca = site.state_dir().join("certificate.pem");
+    let in_environment = |trust: (&str, &str), words: &str| {
+        let tool = product("memlane").env("MEMLANE_URL", &url);
+        let tool = tool.env("MEMLANE_TOKEN_FILE", token).env(trust.0, trust.1);
+        tool.args(words.split_whitespace()).run()
+    };
+    let by_pin = host.pin.clone();
+    let by_ca = ca.to_str().context("a name")?;
+    check(&in_environment(("MEMLANE_PIN", &by_pin), "volume ls")?, 0, &[]);
+    check(&in_environment(("MEMLANE_CA", by_ca), "volume ls")?, 0, &[]);
+    check(&in_environment(("MEMLANE_PIN", "12"), "volume ls")?, 2, &["MEMLANE_PIN", "SHA-256"]);
+    let socket = site.daemon.api_socket();
+    let local = format!("--socket {} volume create db --size 1MiB", socket.display());
+    check(&in_environment(("MEMLANE_PIN", &by_pin), &local)?, 0, &[]);
+    // A viewer looks, and no more.
+    let refused = in_environment(("MEMLANE_PIN", &by_pin), "--json volume rm db")?;
+    let refused_json: Value = serde_json::from_str(&refused.stdout)?;
+    assert_eq!(refused_json["error"]["kind"], "forbidden", "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let (token, pin) = (host.token(&site, &administrator, "operator", 600)?, host.pin.clone());
+    let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    let other = host.file("other.pem", &other.cert.pem(), 0o644)?;
+    let other = other.to_str().context("a name")?;
+    let wrong = format!("{}00", &pin[..pin.len() - 2]);
+    let wrong = if wrong == pin { wrong.replace(":00", ":01") } else { wrong };
+    let before = site.get(&administrator, "/console/v1/tokens")?.json()?;
+    for (trust, exit_code, said) in [
+        (&["--pin", wrong.as_str()][..], 1, &["not believed", &pin, "nothing was sent"][..]),
+        (&["--ca", other], 1, &["not believed", &pin]),
+        (&[], 1, &["not believed", &pin, "--pin"]),
+        (&["--ca", "/nowhere/ca"], 2, &["/nowhere/ca"]),
+        (&["--ca", "/dev/null"], 2, &["holds no certificate"]),
+        (&["--pin", "12:34"], 2, &["SHA-256"]),
+        (&["--pin", &pin, "--ca", other], 2, &["cannot be used with"]),
+    ] {
+        check(&host.run(&token, trust, "volume create db --size 1MiB")?, exit_code, said);
+    }
+    assert!(site.daemon.volumes()?.is_empty());
+    let after = site.get(&administrator, "/console/v1/tokens")?.json()?;
+    assert_eq!(before, after, "the token was shown to somebody");
+    // One that is for another name is not believed for this one.
+    let port = site.address().port().to_string();
+    let ca = site.state_dir().join("certificate.pem");
+    let tool = product("memlane").arg("--ca").arg(&ca).arg("--token-file").arg(&token);
+    let output = tool.args(["--url", &format!("https://127.0.0.3:{port}"), "status"]).run()?;
+    assert!(matches!(output.exit_code, Some(1 | 5)), "{output:?}");
+    Ok(())
+}
+
+#[test]
+fn tokens_that_are_no_secret_or_not_valid_are_said_so() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let trust = ["--pin", host.pin.as_str()];
+    let open = host.file("open", "made.up", 0o644)?;
+    check(&host.run(&open, &trust, "status")?, 1, &["mode 644", "chmod 600"]);
+    let empty = host.file("empty", "", 0o600)?;
+    check(&host.run(&empty, &trust, "status")?, 1, &["empty"]);
+    let missing = Path::new("/nowhere/token");
+    check(&host.run(missing, &trust, "status")?, 1, &["/nowhere/token"]);
+    let made_up = host.file("made-up", "made.up", 0o600)?;
+    let refused = host.run(&made_up, &trust, "--json status")?;
+    let json: Value = serde_json::from_str(&refused.stdout)?;
+    assert_eq!(json["error"]["kind"], "unauthorized", "{refused:?}");
+    let short = host.token(&site, &administrator, "viewer", 1)?;
+    let has_expired = || {
+        let output = host.run(&short, &trust, "status")?;
+        Ok(output.exit_code == Some(1) && output.stderr.contains("expired"))
+    };
+    wait_for("the token to expire", TIME_LIMIT, has_expired)?;
+    for (options, said) in [
+        ("--url https://127.0.0.1:1 status", "--token-file"),
+        ("--url http://127.0.0.1:1 --token-file /x status", "https:// alone"),
+        ("--token-file /x status", "--url"),
+        ("--url https://a/b --token-file FILE status", "host and a port"),
+    ] {
+        let options = options.replace("FILE", &made_up.display().to_string());
+        let output = product("memlane").args(options.split_whitespace()).run()?;
+        check(&output, 2, &[said]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_daemon_or_a_console_that_is_not_there_cannot_be_reached() -> Result<()> {
+    let (mut site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let token = host.token(&site, &administrator, "operator", 600)?;
+    let trust = ["--pin", host.pin.as_str()];
+    check(&host.run(&token, &trust, "status")?, 0, &[]);
+    site.daemon.kill()?;
+    check(&host.run(&token, &trust, "status")?, 5, &["daemon"]);
+    site.end_console(Signal::TERM)?;
+    check(&host.run(&token, &trust, "status")?, 5, &["refused"]);
+    Ok(())
+}

@@ -1,0 +1,501 @@
+//! The console from outside, over HTTPS, before a real daemon: rights, sessions, limits, deaths.
+
+mod command_line;
+mod machines;
+mod sign_on;
+mod site;
+mod topics;
+
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::{ENDPOINTS, Endpoint, Method};
+use rustix::process::{Resource, Signal, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use system::wait_for;
+
+use crate::site::{Answer, Client, PASSWORD, Site};
+
+/// What only administrators may do, by the names of the OpenAPI document.
+const FOR_ADMINISTRATORS: &[&str] =
+    &["change_pool", "restore_image", "delete_image", "accept_loss"];
+
+/// What anybody may ask.
+const FOR_EVERYBODY: &[&str] = &["health", "readiness"];
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Of one password, at once.
+const GUESSES: usize = 20;
+
+/// Requests whose head is too long.
+const LONG_HEADS: usize = 20;
+
+/// More than the console serves at a time.
+const IDLE_CONNECTIONS: usize = 10_000;
+
+#[track_caller]
+fn check(answer: &Answer, status: u16, kind: &str) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.kind().expect("a problem"), kind, "{answer:?}");
+}
+
+/// A request of the endpoint about things that are not there.
+fn try_endpoint(site: &Site, client: &Client, endpoint: &Endpoint) -> Result<Answer> {
+    let path = match endpoint.path.contains("{number}") || endpoint.path.contains("{id}") {
+        true => api::path_of(endpoint.path, "4000000"),
+        false => api::path_of(endpoint.path, "nothing"),
+    };
+    let body =
+        (endpoint.method == Method::Post || endpoint.method == Method::Patch).then_some("{}");
+    site.ask(client, endpoint.method.name(), &path, body)
+}
+
+#[test]
+fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let viewer = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let operator = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let mut asked = 0;
+    for endpoint in ENDPOINTS {
+        let name = endpoint.operation;
+        let is_public = FOR_EVERYBODY.contains(&name);
+        let rank = match endpoint.method {
+            Method::Get => 0,
+            _ if FOR_ADMINISTRATORS.contains(&name) => 2,
+            _ => 1,
+        };
+        for client in [&Client::nobody(), &Client::with_token("made-up")] {
+            let status = try_endpoint(&site, client, endpoint)?.status;
+            assert_eq!(status == 401, !is_public, "{name}: {status}");
+        }
+        for (place, client) in [&viewer, &operator, &administrator].into_iter().enumerate() {
+            let answer = try_endpoint(&site, client, endpoint)?;
+            if place < rank {
+                check(&answer, 403, "forbidden");
+            } else {
+                assert!(![401, 403, 405].contains(&answer.status), "{name} {place}: {answer:?}");
+            }
+            asked += 1;
+        }
+    }
+    eprintln!("{asked} requests to {} operations", ENDPOINTS.len());
+    Ok(())
+}
+
+#[test]
+fn what_changes_something_comes_from_the_consoles_own_page() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let cookie = Client { headers: administrator.headers[..1].to_vec() };
+    let body = json!({"name": "db", "size": "1MiB"});
+    let post = |client: &Client| site.post(client, "/v1/volumes", &body);
+    let origin = format!("Origin: https://{}", site.address());
+    check(&post(&cookie)?, 403, "forged");
+    check(&post(&cookie.with("X-Memlane-CSRF: made-up"))?, 403, "forged");
+    for foreign in ["Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Origin: null"] {
+        check(&post(&administrator.with(foreign))?, 403, "forged");
+        let login = json!({"name": "ann", "password": PASSWORD});
+        let answer = site.post(&Client::nobody().with(foreign), "/console/v1/session", &login)?;
+        check(&answer, 403, "forged");
+    }
+    ensure!(site.daemon.volumes()?.is_empty(), "a volume was made");
+    let own = administrator.with(&origin).with("Sec-Fetch-Site: same-origin");
+    assert_eq!(post(&own)?.status, 201);
+    Ok(())
+}
+
+#[test]
+fn a_login_begins_a_session_of_its_own_that_ends_with_the_logout() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let fixed = "Cookie: __Host-memlane-session=chosen-by-somebody-else";
+    let login = json!({"name": "ann", "password": PASSWORD});
+    let before = Client::nobody().with(fixed);
+    let answer = site.post(&before, "/console/v1/session", &login)?;
+    assert_eq!(answer.status, 200);
+    let cookie = answer.cookie()?;
+    assert!(!cookie.contains("chosen"), "{cookie}");
+    for word in ["Secure", "HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(answer.head.contains(word), "{answer:?}");
+    }
+    check(&site.get(&before, "/v1/volumes")?, 401, "unauthorized");
+    let client = site::client_of(&answer)?;
+    // Who logs in again in the same browser leaves no session behind.
+    let again = Client { headers: client.headers[..1].to_vec() };
+    let second = site.post(&again, "/console/v1/session", &login)?;
+    assert_eq!(second.status, 200);
+    check(&site.get(&client, "/v1/volumes")?, 401, "unauthorized");
+    let client = site::client_of(&second)?;
+    assert_eq!(site.ask(&client, "DELETE", "/console/v1/session", None)?.status, 204);
+    check(&site.get(&client, "/console/v1/session")?, 401, "unauthorized");
+    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+    Ok(())
+}
+
+#[test]
+fn the_setup_link_works_once() -> Result<()> {
+    let mut site = Site::start()?;
+    let old = site.setup_code()?;
+    site.end_console(Signal::TERM)?;
+    site.start_console()?;
+    let code = site.setup_code()?;
+    assert!(!site.log().contains(&code) && !site.log().contains(&old), "the code was logged");
+    let set_up = |code: &str, password: &str| {
+        let body = json!({"code": code, "name": "ann", "password": password});
+        site.post(&Client::nobody(), "/console/v1/setup", &body)
+    };
+    check(&set_up(&old, PASSWORD)?, 403, "forbidden");
+    check(&set_up(&code, "short")?, 422, "invalid_field");
+    assert_eq!(set_up(&code, PASSWORD)?.status, 200);
+    check(&set_up(&code, PASSWORD)?, 403, "forbidden");
+    assert!(!site.state_dir().join("setup-link").exists());
+    Ok(())
+}
+
+#[test]
+fn tricks_with_paths_lead_nowhere() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let limited = limited_user(&site, &administrator, 1 << 30)?;
+    site.daemon.memlane("volume create secret --size 1MiB")?;
+    for path in [
+        "/v1/../console/v1/users",
+        "/v1/volumes/../status",
+        "/v1/volumes/%2e%2e/status",
+        "/v1/volumes/shop-%2f..%2fsecret",
+        "/v1/volumes/shop-/../secret",
+        "//v1/volumes/secret",
+        "/v1//volumes/secret",
+        "/v1/volumes/secret/",
+        "/v1/volumes/shop-%00secret",
+        "/V1/volumes/secret",
+        "/./v1/volumes/secret",
+        "/v1/snapshots/shop-a@b/../../volumes/secret",
+        "/console/v1/users/",
+        "/assets/../../../../etc/passwd",
+        "/..%2f..%2fetc/passwd",
+    ] {
+        let answer = site.get(&limited, path)?;
+        assert!([400, 403, 404].contains(&answer.status), "{path}: {answer:?}");
+        assert!(!answer.body.contains("size_bytes") && !answer.body.contains("root:"), "{path}");
+    }
+    // A name that is decoded is the same name.
+    check(&site.get(&limited, "/v1/volumes/%73ecret")?, 403, "forbidden");
+    Ok(())
+}
+
+#[test]
+fn what_is_too_large_or_takes_too_long_is_refused_and_others_are_served() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let body = json!({"name": "x".repeat(300 << 10), "size": "1MiB"});
+    check(&site.post(&administrator, "/v1/volumes", &body)?, 413, "body_too_large");
+    // The answer comes before all of it is read, and must not be overtaken by the end.
+    let long = administrator.with(&format!("X-Long: {}", "x".repeat(120 << 10)));
+    for _ in 0..LONG_HEADS {
+        assert_eq!(site.get(&long, "/v1/volumes")?.status, 431);
+    }
+    for (path, body) in [
+        ("/console/v1/users", "{"),
+        ("/console/v1/users", "[]"),
+        ("/console/v1/users", r#"{"name": "bob", "password": "four words", "role": "king"}"#),
+        ("/console/v1/tokens", r#"{"name": "t", "role": "viewer", "colour": 1}"#),
+    ] {
+        let answer = site.ask(&administrator, "POST", path, Some(body))?;
+        assert!([400, 422].contains(&answer.status), "{answer:?}");
+    }
+    allow_descriptors(IDLE_CONNECTIONS)?;
+    let idle: Vec<_> = (0..IDLE_CONNECTIONS)
+        .map(|_| TcpStream::connect(site.address()).context("a connection"))
+        .collect::<Result<_>>()?;
+    // They have but half of the room, and those that say nothing are closed.
+    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    eprintln!("served behind {} idle connections", idle.len());
+    Ok(())
+}
+
+/// So many files may be open at once besides those of the test itself.
+fn allow_descriptors(count: usize) -> Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(count)? + 500;
+    if limit.current.is_some_and(|it| it < needed) {
+        limit.current = Some(limit.maximum.map_or(needed, |it| it.min(needed)));
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_guesses_passwords_waits() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let retry_after = |answer: &Answer| -> Option<u64> {
+        answer.head.lines().find_map(|it| it.strip_prefix("retry-after: "))?.parse().ok()
+    };
+    // Until a wait is long enough for a slow host to come within it.
+    let mut failures = 0;
+    wait_for("a long wait", TIME_LIMIT, || {
+        let answer = site.try_log_in("bob", "not his password")?;
+        failures += usize::from(answer.status == 401);
+        Ok(answer.status == 429 && retry_after(&answer) > Some(8))
+    })?;
+    assert!(failures > 5, "{failures}");
+    let late = |password: &str| site.try_log_in("bob", password);
+    // The right password comes too early as well, until the wait is over.
+    check(&late(PASSWORD)?, 429, "too_many_attempts");
+    assert_eq!(site.try_log_in("ann", PASSWORD)?.status, 200);
+    wait_for("the end of the wait", TIME_LIMIT, || Ok(late(PASSWORD)?.status == 200))?;
+    let entries = whole_audit(&site, &administrator)?;
+    let refused = |it: &&Value| it["status"] == 401 && it["user"] == "bob";
+    assert_eq!(entries.iter().filter(refused).count(), failures);
+    assert!(entries.iter().all(|it| !it.to_string().contains(PASSWORD)));
+    Ok(())
+}
+
+/// All entries, the newest first: attempts that come too early are entries too, more of them than
+/// one answer has.
+fn whole_audit(site: &Site, administrator: &Client) -> Result<Vec<Value>> {
+    let mut entries: Vec<Value> = Vec::new();
+    loop {
+        let before = entries.last().map_or(String::new(), |it| format!("&before={}", it["id"]));
+        let path = format!("/console/v1/audit?limit=1000{before}");
+        let more = site.get(administrator, &path)?.json()?;
+        let more = more.as_array().context("a list")?;
+        if more.is_empty() {
+            return Ok(entries);
+        }
+        entries.extend_from_slice(more);
+    }
+}
+
+#[test]
+fn many_guesses_at_once_are_no_more_than_one_after_the_other() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let guess = || site.try_log_in("bob", "not his password").map(|it| it.status);
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let guessing: Vec<_> = (0..GUESSES).map(|_| scope.spawn(guess)).collect();
+        guessing.into_iter().map(|it| it.join().expect("it does not panic")).collect::<Result<_>>()
+    })?;
+    let count = |status| statuses.iter().filter(|it| **it == status).count();
+    assert_eq!(count(401) + count(429), GUESSES, "{statuses:?}");
+    // A wait may have been over before the last of them came.
+    assert!((5..=7).contains(&count(401)), "{statuses:?}");
+    let odd = site.try_log_in(&"my secret password ".repeat(100), "x")?;
+    check(&odd, 401, "unauthorized");
+    let audit = site.get(&administrator, "/console/v1/audit")?.body;
+    assert!(!audit.contains("my secret"), "{audit}");
+    Ok(())
+}
+
+#[test]
+fn the_state_folder_is_one_consoles_and_its_owners() -> Result<()> {
+    let (mut site, _) = Site::with_administrator()?;
+    for file in std::fs::read_dir(site.state_dir())? {
+        let file = file?;
+        let mode = file.metadata()?.permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", file.path());
+    }
+    let second = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
+    let second = second.arg("--state-dir").arg(site.state_dir()).run()?;
+    assert_eq!(second.exit_code, Some(1));
+    assert!(second.stderr.contains("another console"), "{}", second.stderr);
+    site.end_console(Signal::TERM)?;
+    std::fs::set_permissions(site.state_dir(), std::fs::Permissions::from_mode(0o755))?;
+    let open = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
+    let open = open.arg("--state-dir").arg(site.state_dir()).run()?;
+    assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
+    Ok(())
+}
+
+#[test]
+fn tokens_act_for_their_owner_until_they_expire_or_are_deleted() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let olga = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let make = |client: &Client, body: Value| site.post(client, "/console/v1/tokens", &body);
+    check(&make(&olga, json!({"name": "t", "role": "administrator"}))?, 422, "invalid_field");
+    let made = make(&olga, json!({"name": "t", "role": "operator"}))?.json()?;
+    let secret = made["secret"].as_str().context("no secret")?;
+    let token = Client::with_token(secret);
+    let volume = json!({"name": "db", "size": "1MiB"});
+    assert_eq!(site.post(&token, "/v1/volumes", &volume)?.status, 201);
+    check(&make(&token, json!({"name": "u", "role": "viewer"}))?, 403, "forbidden");
+    check(&site.get(&token, "/console/v1/users")?, 403, "forbidden");
+    for file in std::fs::read_dir(site.state_dir())? {
+        let contents = std::fs::read(file?.path())?;
+        assert!(!String::from_utf8_lossy(&contents).contains(secret), "a secret is kept");
+    }
+    let short = json!({"name": "short", "role": "viewer", "expires_in_seconds": 1});
+    let short = make(&olga, short)?.json()?;
+    let short = Client::with_token(short["secret"].as_str().context("no secret")?);
+    let is_over = || Ok(site.get(&short, "/v1/volumes")?.status == 401);
+    wait_for("the end of a token", TIME_LIMIT, is_over)?;
+    let user = "/console/v1/users/olga";
+    let demoted = site.ask(&administrator, "PATCH", user, Some(r#"{"role": "viewer"}"#))?;
+    assert_eq!(demoted.status, 200);
+    check(&site.post(&token, "/v1/volumes", &volume)?, 403, "forbidden");
+    let disabled = site.ask(&administrator, "PATCH", user, Some(r#"{"disabled": true}"#))?;
+    assert_eq!(disabled.status, 200);
+    check(&site.get(&token, "/v1/volumes")?, 401, "unauthorized");
+    check(&site.get(&olga, "/v1/volumes")?, 401, "unauthorized");
+    check(&site.ask(&administrator, "DELETE", "/console/v1/users/ann", None)?, 409, "conflict");
+    Ok(())
+}
+
+#[test]
+fn a_new_password_ends_the_other_sessions_of_its_user() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let olga = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let other = site.log_in("olga", PASSWORD)?;
+    let token = json!({"name": "t", "role": "viewer"});
+    assert_eq!(site.post(&olga, "/console/v1/tokens", &token)?.status, 201);
+    let goes_on =
+        |client: &Client| -> Result<bool> { Ok(site.get(client, "/v1/volumes")?.status == 200) };
+    let change = |client: &Client, current: &str, new: &str| {
+        site.post(client, "/console/v1/password", &json!({"current": current, "new": new}))
+    };
+    check(&change(&olga, "not this one", "another long one")?, 422, "invalid_field");
+    ensure!(goes_on(&other)?, "a refused change ended a session");
+    let changed = change(&olga, PASSWORD, "another long one")?;
+    assert_eq!(changed.json()?, json!({"sessions_ended": 1, "tokens": 1}), "{changed:?}");
+    ensure!(goes_on(&olga)? && !goes_on(&other)? && goes_on(&administrator)?, "{changed:?}");
+    // An administrator who gives themselves one stays; all sessions of others end.
+    let second = site.log_in("ann", PASSWORD)?;
+    let patch = Some(r#"{"password": "words and more words"}"#);
+    for name in ["ann", "olga"] {
+        let path = format!("/console/v1/users/{name}");
+        assert_eq!(site.ask(&administrator, "PATCH", &path, patch)?.status, 200);
+    }
+    ensure!(goes_on(&administrator)? && !goes_on(&second)? && !goes_on(&olga)?, "sessions");
+    Ok(())
+}
+
+/// An operator who is limited to volumes that begin with `shop-`.
+fn limited_user(site: &Site, administrator: &Client, quota_bytes: u64) -> Result<Client> {
+    let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": quota_bytes});
+    let made = site.post(administrator, "/console/v1/projects", &project)?;
+    ensure!(made.status == 201, "{made:?}");
+    site.user(administrator, &json!({"name": "sam", "role": "operator", "projects": ["shop"]}))
+}
+
+#[test]
+fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let sam = limited_user(&site, &administrator, 4 << 20)?;
+    site.daemon.memlane("volume create secret --size 1MiB")?;
+    site.daemon.memlane("snapshot create secret@a")?;
+    let ask = |method: &str, path: &str, body: Value| {
+        site.ask(&sam, method, path, Some(&body.to_string()))
+    };
+    let create =
+        |name: &str, size: &str| ask("POST", "/v1/volumes", json!({"name": name, "size": size}));
+    assert_eq!(create("shop-a", "2MiB")?.status, 201);
+    check(&create("other", "1MiB")?, 403, "forbidden");
+    check(&create("shop-b", "3MiB")?, 409, "over_quota");
+    assert_eq!(create("shop-b", "1MiB")?.status, 201);
+    check(&ask("PATCH", "/v1/volumes/shop-a", json!({"size": "4MiB"}))?, 409, "over_quota");
+    assert_eq!(ask("PATCH", "/v1/volumes/shop-a", json!({"size": "3MiB"}))?.status, 200);
+    check(&ask("PATCH", "/v1/volumes/shop-a", json!({"name": "mine"}))?, 403, "forbidden");
+    check(&ask("POST", "/v1/volumes/shop-a/clone", json!({"name": "shop-c"}))?, 409, "over_quota");
+    check(&ask("POST", "/v1/volumes/secret/clone", json!({"name": "shop-c"}))?, 403, "forbidden");
+    let snapshots = json!({"volumes": ["shop-a", "secret"], "snapshot": "b"});
+    check(&ask("POST", "/v1/snapshots", snapshots)?, 403, "forbidden");
+    let snapshots = json!({"volumes": ["shop-a"], "snapshot": "b"});
+    assert_eq!(ask("POST", "/v1/snapshots", snapshots)?.status, 201);
+    let shrunk = ask("PATCH", "/v1/volumes/shop-a", json!({"size": "1MiB"}))?;
+    assert_eq!(shrunk.status, 200, "{shrunk:?}");
+    assert_eq!(create("shop-d", "2MiB")?.status, 201);
+    check(&ask("POST", "/v1/snapshots/shop-a%40b/restore", json!({}))?, 409, "over_quota");
+    let host_users = json!({"users": ["root"]});
+    check(&ask("PATCH", "/v1/volumes/shop-a", host_users)?, 403, "forbidden");
+    // What has become too much by itself may shrink, and be deleted.
+    let less = Some(r#"{"quota_bytes": 1048576}"#);
+    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/projects/shop", less)?.status, 200);
+    assert_eq!(ask("PATCH", "/v1/volumes/shop-d", json!({"size": "1MiB"}))?.status, 200);
+    assert_eq!(site.ask(&sam, "DELETE", "/v1/volumes/shop-d", None)?.status, 204);
+    for path in [
+        "/v1/volumes/secret",
+        "/v1/snapshots/secret%40a",
+        "/v1/snapshots/shop-a%40b/diff?to=secret",
+        "/v1/status",
+        "/v1/events",
+        "/v1/tasks",
+        "/metrics",
+        "/console/v1/history",
+    ] {
+        check(&site.get(&sam, path)?, 403, "forbidden");
+    }
+    check(&ask("DELETE", "/v1/volumes/secret", json!({}))?, 403, "forbidden");
+    check(&ask("POST", "/v1/attachments", json!({"volume": "shop-a"}))?, 403, "forbidden");
+    let names = |path: &str| -> Result<Vec<String>> {
+        let list = site.get(&sam, path)?.json()?;
+        let list = list.as_array().context("a list")?.iter().map(|it| it["name"].to_string());
+        Ok(list.collect())
+    };
+    assert_eq!(names("/v1/volumes")?, ["\"shop-a\"", "\"shop-b\""]);
+    assert_eq!(names("/v1/snapshots")?, ["\"shop-a@b\""]);
+    assert_eq!(site.daemon.volumes()?.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn deaths_of_the_daemon_and_the_console_lose_nothing_but_sessions() -> Result<()> {
+    let (mut site, administrator) = Site::with_administrator()?;
+    let body = json!({"name": "t", "role": "operator"});
+    let made = site.post(&administrator, "/console/v1/tokens", &body)?.json()?;
+    let token = Client::with_token(made["secret"].as_str().context("no secret")?);
+    site.daemon.kill()?;
+    check(&site.get(&token, "/v1/volumes")?, 503, "daemon_down");
+    assert_eq!(site.get(&token, "/console/v1/tokens")?.status, 200);
+    site.daemon.start_again()?;
+    assert_eq!(site.get(&token, "/v1/volumes")?.status, 200);
+    for _ in 0..3 {
+        site.end_console(Signal::KILL)?;
+        site.start_console()?;
+        assert_eq!(site.get(&token, "/v1/volumes")?.status, 200);
+    }
+    check(&site.get(&administrator, "/console/v1/session")?, 401, "unauthorized");
+    let ann = site.log_in("ann", PASSWORD)?;
+    let audit = site.get(&ann, "/console/v1/audit")?.json()?;
+    let ids: Vec<_> =
+        audit.as_array().context("a list")?.iter().map(|it| it["id"].as_u64()).collect();
+    assert!(ids.len() >= 3 && ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+    Ok(())
+}
+
+#[test]
+fn certificates_are_read_again_and_a_bad_one_changes_nothing() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let path = site.state_dir().join("certificate.pem");
+    let good = std::fs::read(&path)?;
+    std::fs::write(&path, "no certificate")?;
+    site.signal_console(Signal::HUP)?;
+    wait_for("the refusal", TIME_LIMIT, || Ok(site.log().contains("stays as it was")))?;
+    std::fs::write(&path, good)?;
+    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    site.signal_console(Signal::HUP)?;
+    wait_for("the reload", TIME_LIMIT, || Ok(site.log().contains("was read again")))?;
+    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    Ok(())
+}
+
+#[test]
+fn every_answer_has_the_headers_that_browsers_heed() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    for path in ["/", "/nothing", "/v1/volumes", "/console/v1/session", "/healthz", "/%zz"] {
+        for client in [&administrator, &Client::nobody()] {
+            let head = site.get(client, path)?.head;
+            for header in [
+                "content-security-policy: default-src 'none'; script-src 'self'",
+                "strict-transport-security: max-age=31536000",
+                "x-content-type-options: nosniff",
+                "referrer-policy: no-referrer",
+                "x-frame-options: DENY",
+                "cache-control: no-",
+            ] {
+                assert!(head.contains(header), "{path}: no {header} in {head}");
+            }
+            assert!(!head.contains("\nserver:"), "{head}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! Logins by a provider of OpenID Connect: who gets in, as what, and who does not.
+
+mod provider;
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context, Result, ensure};
+use provider::{Asked, CLIENT, Case, Provider, SECRET};
+use serde_json::json;
+
+use crate::check;
+use crate::site::{Answer, Client, Site, client_of};
+
+const LOGIN: &str = "/console/v1/oidc/login";
+const CALLBACK: &str = "/console/v1/oidc/callback";
+
+/// Names and values of a query or a form, decoded.
+fn pairs(text: &str) -> HashMap<String, String> {
+    let pairs = text.split('&').filter_map(|it| it.split_once('='));
+    pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next().expect("a digit"), rest.next().expect("a digit")];
+            let digits = std::str::from_utf8(&digits).expect("digits");
+            bytes.push(u8::from_str_radix(digits, 16).expect("digits"));
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).expect("text")
+}
+
+struct Together {
+    provider: Provider,
+    site: Site,
+    _folder: tempfile::TempDir,
+}
+
+/// A login that a browser has begun.
+struct Begun {
+    asked: Asked,
+    browser: Client,
+}
+
+impl Together {
+    fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let provider = Provider::start(folder.path())?;
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, format!("{SECRET}\n"))?;
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let flags = [
+            "--oidc-issuer",
+            provider.issuer(),
+            "--oidc-client",
+            CLIENT,
+            "--oidc-secret-file",
+            &path("secret"),
+            "--oidc-ca",
+            &path("provider.pem"),
+            "--oidc-role",
+            "operators=operator",
+            "--oidc-role",
+            "root=administrator",
+        ];
+        let flags = flags.map(str::to_owned).to_vec();
+        let (site, _) = Site::with_administrator_and(flags)?;
+        Ok(Self { provider, site, _folder: folder })
+    }
+
+    fn begin(&self) -> Result<Begun> {
+        let answer = self.site.get(&Client::nobody(), LOGIN)?;
+        ensure!(answer.status == 303, "{answer:?}");
+        let location = header(&answer, "location")?;
+        let start = format!("{}/authorize?tenant=a&", self.provider.issuer());
+        let query = location.strip_prefix(&start).context(location.clone())?;
+        let cookie = format!("Cookie: {}", answer.cookie()?);
+        Ok(Begun { asked: pairs(query), browser: Client { headers: vec![cookie] } })
+    }
+
+    /// The provider sends the browser back.
+    fn back(&self, begun: &Begun, case: Case) -> Result<Answer> {
+        let code = self.provider.approve(&begun.asked, case);
+        self.come(&begun.browser, &format!("code={code}&state={}", begun.asked["state"]))
+    }
+
+    fn come(&self, browser: &Client, query: &str) -> Result<Answer> {
+        self.site.get(browser, &format!("{CALLBACK}?{query}"))
+    }
+
+    fn log_in(&self, case: Case) -> Result<Answer> {
+        self.back(&self.begin()?, case)
+    }
+
+    /// Who the browser is, whose session a login has begun.
+    fn client(&self, answer: &Answer) -> Result<Client> {
+        ensure!(answer.status == 303 && header(answer, "location")? == "/", "{answer:?}");
+        ensure!(answer.head.contains("SameSite=Strict"), "{answer:?}");
+        let cookie = format!("Cookie: {}", answer.cookie()?);
+        let shown =
+            self.site.get(&Client { headers: vec![cookie.clone()] }, "/console/v1/session")?;
+        let csrf = shown.json()?["csrf"].as_str().context("no csrf")?.to_owned();
+        Ok(Client { headers: vec![cookie, format!("X-Memlane-CSRF: {csrf}")] })
+    }
+
+    fn refuses(&self, answer: &Answer) -> Result<()> {
+        ensure!(answer.status == 403, "{answer:?}");
+        ensure!(!answer.head.contains("memlane-session="), "a session began: {answer:?}");
+        ensure!(answer.body.contains("The login was refused."), "{answer:?}");
+        Ok(())
+    }
+}
+
+fn header(answer: &Answer, name: &str) -> Result<String> {
+    let line = answer.head.lines().find_map(|it| it.strip_prefix(&format!("{name}: ")));
+    Ok(line.with_context(|| format!("{answer:?}"))?.to_owned())
+}
+
+#[test]
+fn a_login_by_the_provider_gives_the_role_that_its_claims_are_mapped_to() -> Result<()> {
+    let together = Together::start()?;
+    let site = &together.site;
+    assert_eq!(site.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], true);
+    let begun = together.begin()?;
+    let redirect = format!("https://{}{CALLBACK}", site.address());
+    for (name, value) in [
+        ("response_type", "code"),
+        ("client_id", CLIENT),
+        ("redirect_uri", &redirect),
+        ("scope", "openid profile"),
+        ("code_challenge_method", "S256"),
+    ] {
+        assert_eq!(begun.asked[name], value, "{:?}", begun.asked);
+    }
+    let other = together.begin()?.asked;
+    for name in ["state", "nonce", "code_challenge"] {
+        assert!(begun.asked[name].len() > 30 && begun.asked[name] != other[name], "{name}");
+    }
+    let operator = together.client(&together.back(&begun, Case::right())?)?;
+    let shown = site.get(&operator, "/console/v1/session")?.json()?;
+    assert_eq!((&shown["name"], &shown["role"]), (&json!("sso:ann"), &json!("operator")));
+    assert_eq!(
+        site.post(&operator, "/v1/volumes", &json!({"name": "a", "size": "1MiB"}))?.status,
+        201
+    );
+    check(&site.get(&operator, "/console/v1/users")?, 403, "forbidden");
+    let token = json!({"name": "t", "role": "viewer"});
+    check(&site.post(&operator, "/console/v1/tokens", &token)?, 403, "forbidden");
+    let password = json!({"current": "x", "new": "four words are long enough"});
+    check(&site.post(&operator, "/console/v1/password", &password)?, 409, "conflict");
+
+    let by_rsa = Case {
+        claims: json!({"sub": "bob", "groups": "root"}),
+        ..Case::header(json!({"alg": "RS256", "kid": "rsa"}))
+    };
+    let root = together.client(&together.log_in(by_rsa)?)?;
+    let audit = site.get(&root, "/console/v1/audit")?;
+    assert_eq!(audit.status, 200);
+    for name in ["sso:ann", "sso:bob", CALLBACK] {
+        assert!(audit.body.contains(name), "{name}: {}", audit.body);
+    }
+    assert!(!audit.body.contains("code-"), "{}", audit.body);
+    assert!(!site.log().contains(SECRET), "{}", site.log());
+    let ended = site.ask(&operator, "DELETE", "/console/v1/session", None)?;
+    assert_eq!(ended.status, 204);
+    check(&site.get(&operator, "/v1/volumes")?, 401, "unauthorized");
+    Ok(())
+}
+
+#[test]
+fn a_token_that_is_in_doubt_begins_no_session() -> Result<()> {
+    let together = Together::start()?;
+    let mut cases = vec![
+        Case { is_forged: true, ..Case::right() },
+        Case { signature: Some(""), ..Case::right() },
+        Case { signature: Some("AAAA"), ..Case::right() },
+        Case { signature: Some(""), ..Case::header(json!({"alg": "none"})) },
+        Case::header(json!({"alg": "HS256", "kid": "ec"})),
+        Case::header(json!({"alg": "ES256", "kid": "unknown"})),
+        Case::header(json!({"alg": "RS256", "kid": "enc"})),
+        Case::header(json!({"alg": "RS256", "kid": "ec"})),
+    ];
+    let claims = [
+        ("iss", json!("https://evil.example")),
+        ("aud", json!("other")),
+        ("aud", json!([CLIENT, "other"])),
+        ("azp", json!("other")),
+        ("nonce", json!("another")),
+        ("nonce", json!(null)),
+        ("exp", json!(1)),
+        ("exp", json!(null)),
+        ("iat", json!(1)),
+        ("sub", json!(null)),
+        ("sub", json!("a b")),
+        ("groups", json!(null)),
+        ("groups", json!(["Operators"])),
+        ("groups", json!([])),
+    ];
+    cases.extend(claims.map(|(name, value)| Case::claim(name, value)));
+    for case in cases {
+        let answer = together.log_in(case.clone())?;
+        together.refuses(&answer).with_context(|| format!("{case:?}"))?;
+    }
+    together.client(&together.log_in(Case::right())?)?;
+    Ok(())
+}
+
+#[test]
+fn only_the_browser_that_began_a_login_ends_it_and_once() -> Result<()> {
+    let together = Together::start()?;
+    let (begun, other) = (together.begin()?, together.begin()?);
+    let code = together.provider.approve(&begun.asked, Case::right());
+    let state = &begun.asked["state"];
+    let right = format!("code={code}&state={state}");
+    for (browser, query) in [
+        // Somebody who is led to the answer to another one's login.
+        (&Client::nobody(), right.clone()),
+        (&other.browser, right.clone()),
+        (&begun.browser, format!("code={code}&state={}", other.asked["state"])),
+        (&begun.browser, format!("code={code}")),
+        (&begun.browser, format!("state={state}")),
+        (&begun.browser, format!("{right}&state={state}")),
+        (&begun.browser, format!("{right}&iss=https%3A%2F%2Fevil.example")),
+        (&begun.browser, format!("{right}&error=access_denied")),
+        (&begun.browser, format!("code=%ff&state={state}")),
+        (&begun.browser, String::new()),
+    ] {
+        together.refuses(&together.come(browser, &query)?).with_context(|| query.clone())?;
+    }
+    let issuer = together.provider.issuer().replace(':', "%3A").replace('/', "%2F");
+    let answer = together.come(&begun.browser, &format!("{right}&iss={issuer}"))?;
+    together.client(&answer)?;
+    together.refuses(&together.come(&begun.browser, &right)?)?;
+    // A code that was given for another login.
+    let code = together.provider.approve(&other.asked, Case::right());
+    let third = together.begin()?;
+    let query = format!("code={code}&state={}", third.asked["state"]);
+    together.refuses(&together.come(&third.browser, &query)?)?;
+    let head = together.site.ask(&other.browser, "POST", CALLBACK, Some("{}"))?;
+    check(&head, 405, "method_not_allowed");
+    Ok(())
+}
+
+#[test]
+fn without_a_provider_that_answers_users_of_the_console_log_in_as_ever() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    check(&site.get(&Client::nobody(), LOGIN)?, 404, "not_found");
+    check(&site.get(&Client::nobody(), CALLBACK)?, 404, "not_found");
+    assert_eq!(site.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], false);
+    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+
+    let nowhere = system::free_address()?;
+    let flags = format!(
+        "--oidc-issuer https://{nowhere} --oidc-client a --oidc-role a=viewer --oidc-ca {}",
+        site.state_dir().join("certificate.pem").display()
+    );
+    let flags = flags.split(' ').map(str::to_owned).collect();
+    let (other, _) = Site::with_administrator_and(flags)?;
+    let answer = other.get(&Client::nobody(), LOGIN)?;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let answer = other.try_log_in("ann", crate::site::PASSWORD)?;
+    client_of(&answer).map(|_| ())
+}

@@ -1,0 +1,325 @@
+//! Topics, groups and queries of a real broker, by the console.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use system::{Broker, Tool, free_address, product, wait_for};
+
+use crate::check;
+use crate::site::{Answer, Client, Site};
+
+const TOPICS: &str = "/console/v1/topics";
+const QUERY: &str = "/console/v1/query";
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Rows of a topic; their square is more than the console tells of one query.
+const ROWS: usize = 150;
+/// What it tells at most, give or take those that it tells together.
+const ROWS_TOLD: std::ops::Range<usize> = 10_000..10_201;
+
+/// A console with a broker behind it, in whose topic `orders` three records are.
+struct Together {
+    broker: Broker,
+    sql: String,
+    site: Site,
+    administrator: Client,
+}
+
+impl Together {
+    fn start() -> Result<Self> {
+        let (http, sql) = (free_address()?.to_string(), free_address()?.to_string());
+        let flags = format!("--embedded 128MiB --http {http} --sql {sql}");
+        let broker = Broker::start(&flags)?;
+        let flags = ["--broker", &http, "--broker-sql", &sql].map(str::to_owned).to_vec();
+        let (site, administrator) = Site::with_administrator_and(flags)?;
+        let together = Self { broker, sql, site, administrator };
+        together.memlane("topic create orders --partitions 2 --config memlane.values=latest")?;
+        together
+            .sql("INSERT INTO orders (key, value) VALUES ('a', '1'), ('b', '2'), ('c', NULL)")?;
+        Ok(together)
+    }
+
+    fn memlane(&self, words: &str) -> Result<String> {
+        self.tool().args(words.split_whitespace()).check()
+    }
+
+    fn sql(&self, statement: &str) -> Result<String> {
+        self.tool().args(["sql", "-c", statement]).check()
+    }
+
+    fn tool(&self) -> Tool {
+        let tool = product("memlane").env("MEMLANE_BROKER", &self.broker.address());
+        tool.env("MEMLANE_SQL", &self.sql)
+    }
+
+    fn user(&self, name: &str, role: &str) -> Result<Client> {
+        self.site.user(&self.administrator, &json!({"name": name, "role": role}))
+    }
+
+    fn query(&self, client: &Client, query: &str) -> Result<Answer> {
+        self.site.post(client, QUERY, &json!({"query": query}))
+    }
+
+    /// How many queries the broker runs.
+    fn running(&self) -> Result<usize> {
+        let listed = self.tool().args(["--json", "query", "list"]).check()?;
+        let listed: Value = serde_json::from_str(&listed)?;
+        let queries = listed.as_array().context("a list")?;
+        let of_console =
+            |it: &&Value| it["query"].as_str().is_some_and(|it| it.contains("SUBSCRIBE"));
+        Ok(queries.iter().filter(of_console).count())
+    }
+
+    fn is_idle(&self) -> Result<()> {
+        wait_for("the end of all queries", TIME_LIMIT, || Ok(self.running()? == 0))
+    }
+}
+
+fn lines(answer: &Answer) -> Result<Vec<Value>> {
+    ensure!(answer.status == 200, "{answer:?}");
+    // The body is chunked, and curl takes that apart.
+    answer.body.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+fn rows(lines: &[Value]) -> Vec<Value> {
+    lines.iter().filter_map(|it| it["rows"].as_array()).flatten().cloned().collect()
+}
+
+/// A query whose answer is read as it comes.
+struct Reader {
+    curl: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Reader {
+    fn begin(together: &Together, client: &Client, query: &str) -> Result<Self> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-N", "--http1.1", "--cacert"]);
+        curl.arg(together.site.state_dir().join("certificate.pem"));
+        client.headers.iter().for_each(|header| _ = curl.args(["-H", header]));
+        curl.args(["-H", "Content-Type: application/json", "--data"]);
+        curl.arg(json!({"query": query}).to_string());
+        curl.arg(format!("https://{}{QUERY}", together.site.address()));
+        let mut curl = curl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let lines = BufReader::new(curl.stdout.take().context("it is piped")?).lines();
+        Ok(Self { curl, lines })
+    }
+
+    /// The next line that says something.
+    fn next(&mut self) -> Result<Value> {
+        loop {
+            let line: Value = serde_json::from_str(&self.lines.next().context("no line")??)?;
+            if line["alive"] != true {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.curl.kill();
+        let _ = self.curl.wait();
+    }
+}
+
+#[test]
+fn topics_and_lag_are_for_viewers_and_contents_for_operators() -> Result<()> {
+    let together = Together::start()?;
+    let site = &together.site;
+    let (viewer, operator) = (together.user("vic", "viewer")?, together.user("olga", "operator")?);
+    let project = json!({"name": "shop", "prefix": "shop-"});
+    assert_eq!(site.post(&together.administrator, "/console/v1/projects", &project)?.status, 201);
+    let limited = json!({"name": "lim", "role": "operator", "projects": ["shop"]});
+    let limited = site.user(&together.administrator, &limited)?;
+    for path in [TOPICS, "/console/v1/topics/orders"] {
+        check(&site.get(&Client::nobody(), path)?, 401, "unauthorized");
+        check(&site.get(&limited, path)?, 403, "forbidden");
+    }
+    let consumed = together.memlane("consume orders --group readers --count 1 --json")?;
+    ensure!(!consumed.is_empty(), "nothing was read");
+    for (client, queries) in [(&viewer, "forbidden"), (&operator, "allowed")] {
+        let seen = site.get(client, TOPICS)?.json()?;
+        assert_eq!((&seen["state"], &seen["queries"]), (&json!("up"), &json!(queries)));
+        assert_eq!(seen["topics"][0]["name"], "orders", "{seen}");
+        assert_eq!(seen["groups"][0]["group"], "readers", "{seen}");
+        assert_eq!(seen["groups"][0]["topics"][0]["topic"], "orders", "{seen}");
+        let topic = site.get(client, "/console/v1/topics/orders")?.json()?;
+        assert_eq!(topic["partitions"].as_array().context("a list")?.len(), 2, "{topic}");
+    }
+    check(&site.get(&viewer, "/console/v1/topics/no%2Fthing")?, 404, "not_found");
+    check(&together.query(&Client::nobody(), "SELECT 1")?, 401, "unauthorized");
+    check(&together.query(&viewer, "SELECT 1")?, 403, "forbidden");
+    check(&together.query(&limited, "SELECT 1")?, 403, "forbidden");
+    let forged = Client { headers: operator.headers[..1].to_vec() };
+    check(&together.query(&forged, "SELECT 1")?, 403, "forged");
+    let answer = together.query(&operator, "SELECT key, value FROM orders ORDER BY key")?;
+    let told = lines(&answer)?;
+    let text = |name: &str| json!({"name": name, "type": "text"});
+    assert_eq!(told[0], json!({"columns": [text("key"), text("value")], "live": false}));
+    assert_eq!(rows(&told), [json!(["a", "1"]), json!(["b", "2"]), json!(["c", null])]);
+    assert_eq!(told.last().context("an end")?["end"], "done");
+    Ok(())
+}
+
+#[test]
+fn a_query_reads_and_does_nothing_else() -> Result<()> {
+    let together = Together::start()?;
+    let administrator = &together.administrator;
+    let insert = "INSERT INTO orders (key, value) VALUES ('d', '4')";
+    for query in [
+        insert,
+        &format!("SELECT 1; {insert}"),
+        &format!("SELECT 1;;{insert};"),
+        &format!("SELECT * FROM ({insert}) AS made"),
+        &format!("SELECT 1 --\n; {insert}"),
+        &format!("SUBSCRIBE TO orders; {insert}"),
+        "CREATE TOPIC more AS SELECT * FROM orders",
+        "DROP TOPIC orders",
+        "COPY (SELECT 1) TO STDOUT",
+        "SELECT key FROM nothing",
+        "SELECT $1::text",
+        "SELECT",
+        "",
+    ] {
+        let answer = together.query(administrator, query)?;
+        check(&answer, 422, "invalid_field");
+        assert_eq!(answer.json()?["field"], "query", "{answer:?}");
+    }
+    let into = lines(&together.query(administrator, "SELECT * INTO more FROM orders")?)?;
+    assert!(into.last().context("an end")?["error"].is_string(), "{into:?}");
+    let count = lines(&together.query(administrator, "SELECT count(*) FROM orders")?)?;
+    assert_eq!(rows(&count), [json!(["3"])]);
+    assert_eq!(together.memlane("--json topic list")?.matches("\"name\"").count(), 1);
+    let unread = together.site.post(administrator, QUERY, &json!({"query": "SELECT 1", "x": 1}))?;
+    check(&unread, 400, "invalid_request");
+    Ok(())
+}
+
+#[test]
+fn a_query_is_told_up_to_a_limit_and_then_ends_at_the_broker_too() -> Result<()> {
+    let together = Together::start()?;
+    let values: Vec<_> = (0..ROWS).map(|number| format!("('{number}', 'x')")).collect();
+    together.memlane("topic create many")?;
+    together.sql(&format!("INSERT INTO many (key, value) VALUES {}", values.join(", ")))?;
+    let query = "SELECT a.key, b.key FROM many AS a CROSS JOIN many AS b";
+    let told = lines(&together.query(&together.administrator, query)?)?;
+    assert!(ROWS_TOLD.contains(&rows(&told).len()), "{}", rows(&told).len());
+    assert_eq!(told.last().context("an end")?["end"], "size");
+    let long = lines(&together.query(&together.administrator, "SELECT repeat('ä', 100000)")?)?;
+    let cell = rows(&long)[0][0].as_str().context("text")?.to_owned();
+    assert!(cell.ends_with("ä…") && cell.chars().count() < 10_000, "{}", cell.len());
+    together.is_idle()
+}
+
+#[test]
+fn a_live_query_ends_with_its_reader_and_with_the_rights() -> Result<()> {
+    let together = Together::start()?;
+    let live = "SUBSCRIBE TO (SELECT key, value FROM \"orders$current\" WHERE key = 'a')";
+    let operator = together.user("olga", "operator")?;
+    let mut reader = Reader::begin(&together, &operator, live)?;
+    assert_eq!(reader.next()?["live"], true);
+    let first = reader.next()?;
+    assert_eq!(
+        first["rows"][0].as_array().context("a row")?[1..],
+        [json!("1"), json!("a"), json!("1")]
+    );
+    together.sql("INSERT INTO orders (key, value) VALUES ('a', '10')")?;
+    let mut changes = Vec::new();
+    while changes.len() < 2 {
+        changes.extend(rows(&[reader.next()?]));
+    }
+    assert!(changes.iter().any(|it| it[1] == "-1" && it[3] == "1"), "{changes:?}");
+    assert!(changes.iter().any(|it| it[1] == "1" && it[3] == "10"), "{changes:?}");
+    assert_eq!(together.running()?, 1);
+    drop(reader);
+    together.is_idle()?;
+
+    let readers: Result<Vec<_>> = (0..4)
+        .map(|_| {
+            let mut reader = Reader::begin(&together, &operator, live)?;
+            reader.next()?;
+            Ok(reader)
+        })
+        .collect();
+    let mut readers = readers?;
+    check(&together.query(&operator, "SELECT 1")?, 409, "conflict");
+    let demoted = json!({"role": "viewer"});
+    let path = "/console/v1/users/olga";
+    let body = demoted.to_string();
+    let changed = together.site.ask(&together.administrator, "PATCH", path, Some(&body))?;
+    ensure!(changed.status == 200 || changed.status == 204, "{changed:?}");
+    for reader in &mut readers {
+        let mut told = reader.next()?;
+        while told["end"].is_null() {
+            told = reader.next()?;
+        }
+        assert_eq!(told["end"], "rights");
+    }
+    together.is_idle()
+}
+
+#[test]
+fn a_console_says_what_it_misses() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let seen = site.get(&administrator, TOPICS)?.json()?;
+    assert_eq!(seen, json!({"state": "not_configured", "queries": "not_configured"}));
+    check(&site.get(&administrator, "/console/v1/topics/a")?, 404, "no_broker");
+    let body = json!({"query": "SELECT 1"});
+    check(&site.post(&administrator, QUERY, &body)?, 404, "no_broker");
+
+    let mut together = Together::start()?;
+    together.broker.kill()?;
+    let is_down = || {
+        let seen = together.site.get(&together.administrator, TOPICS)?.json()?;
+        Ok(seen["state"] == "down" && seen["failure"].is_string())
+    };
+    wait_for("the console to see that the broker died", TIME_LIMIT, is_down)?;
+    check(&together.query(&together.administrator, "SELECT 1")?, 503, "broker_down");
+    check(&together.site.get(&together.administrator, "/console/v1/topics/a")?, 503, "broker_down");
+    together.broker.start_again()?;
+    wait_for("the console to see the broker", TIME_LIMIT, || Ok(!is_down()?))
+}
+
+#[test]
+fn the_broker_says_what_the_consoles_own_user_may_read() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    for name in ["admin", "console"] {
+        std::fs::write(path(name), format!("secret of {name}\n"))?;
+        let set = product("memlane-broker").args(["user", "set", name, "--user-file"]);
+        set.arg(path("users")).input(std::fs::File::open(path(name))?).check()?;
+    }
+    std::fs::write(path("lists"), "version = 1\n")?;
+    let sql = free_address()?.to_string();
+    let (http, text) = (free_address()?.to_string(), folder.path().display());
+    let broker = Broker::start(&format!(
+        "--embedded 128MiB --http {http} --sql {sql} --user-file {text}/users --acl-file \
+         {text}/lists --super-user User:admin"
+    ))?;
+    let as_admin = |words: &str| {
+        let tool = product("memlane").args(words.split_whitespace());
+        let tool = tool.args(["--broker", &broker.address(), "--sasl-user", "admin"]);
+        tool.env("MEMLANE_BROKER_PASSWORD", "secret of admin").check()
+    };
+    as_admin("topic create open")?;
+    as_admin("topic create closed")?;
+    as_admin("acl add console read --topic open")?;
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path("console"), std::fs::Permissions::from_mode(0o600))?;
+    let flags = format!("--broker {http} --broker-sql {sql} --broker-user console");
+    let mut flags: Vec<_> = flags.split(' ').map(str::to_owned).collect();
+    flags.extend(["--broker-password-file".to_owned(), path("console").display().to_string()]);
+    let (site, administrator) = Site::with_administrator_and(flags)?;
+    let ask = |text: &str| site.post(&administrator, QUERY, &json!({"query": text}));
+    assert_eq!(rows(&lines(&ask("SELECT count(*) FROM open")?)?), [json!(["0"])]);
+    for text in ["SELECT count(*) FROM closed", "SUBSCRIBE TO closed"] {
+        check(&ask(text)?, 422, "invalid_field");
+    }
+    Ok(())
+}

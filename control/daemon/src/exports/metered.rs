@@ -1,0 +1,281 @@
+//! Volumes as exports see them: what clients do is counted for each volume, and the time that some
+//! of it takes is noted for each durability class.
+//!
+//! On the way of a request nothing is shared between threads: each counts in a part of its own, and
+//! takes the time of one request in [`TIMED_ONE_IN`] alone, of flushes always.
+
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use block_device::{
+    BlockDevice, ByteRange, ChangeExtent, DeviceError, Extent, Geometry, SnapshotId, SnapshotInfo,
+    WriteCache, Zeroes,
+};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Padded, thread_number};
+use volumes::{Durability, Volume};
+
+/// Of reads and writes; flushes take so much longer that each can be timed.
+pub(crate) const TIMED_ONE_IN: u32 = 32;
+
+/// Threads that have a part of their own, and one part for all others.
+const PART_COUNT: usize = 16;
+
+/// Upper bounds of the buckets, in microseconds.
+pub(crate) const BOUNDS_US: [u64; 16] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000];
+
+pub(crate) const BUCKET_COUNT: usize = BOUNDS_US.len() + 1;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    Read,
+    Write,
+    Flush,
+}
+
+impl Timed {
+    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+/// How long requests took: how many of them up to each bound, and all together.
+#[derive(Debug, Default)]
+struct Times {
+    counts: [AtomicU64; BUCKET_COUNT],
+    sum_ns: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimesSeen {
+    pub(crate) counts: [u64; BUCKET_COUNT],
+    pub(crate) sum_ns: u64,
+}
+
+impl Times {
+    fn note(&self, ns: u64) {
+        let bucket = BOUNDS_US.partition_point(|bound_us| bound_us * 1_000 < ns);
+        // Relaxed: these are statistics.
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> TimesSeen {
+        let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        TimesSeen { counts, sum_ns: self.sum_ns.load(Ordering::Relaxed) }
+    }
+}
+
+/// The times of all volumes, by durability class and kind.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies([[Times; Timed::ALL.len()]; Durability::ALL.len()]);
+
+impl Latencies {
+    pub(crate) fn seen(&self, class: Durability, timed: Timed) -> TimesSeen {
+        self.of(class, timed).seen()
+    }
+
+    fn of(&self, class: Durability, timed: Timed) -> &Times {
+        &self.0[class as usize][timed as usize]
+    }
+}
+
+/// What the threads of one part did.
+#[derive(Debug, Default)]
+struct Part {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    flushes: AtomicU64,
+    discards: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+/// What was done with one volume since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeTraffic {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) flushes: u64,
+    /// With writes of zeros.
+    pub(crate) discards: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// A volume, and what its clients do.
+pub(crate) struct MeteredVolume {
+    volume: Arc<Volume>,
+    latencies: Arc<Latencies>,
+    /// Made for the first request: most snapshots never have one.
+    parts: OnceLock<Box<[Padded<Part>; PART_COUNT]>>,
+}
+
+thread_local! {
+    /// Requests of this thread until one is timed.
+    static UNTIMED_LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+impl MeteredVolume {
+    pub(crate) fn new(volume: Arc<Volume>, latencies: Arc<Latencies>) -> Self {
+        Self { volume, latencies, parts: OnceLock::new() }
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    pub(crate) fn traffic(&self) -> VolumeTraffic {
+        let parts = self.parts.get().map_or(&[][..], |parts| &parts[..]);
+        let sum = |count: fn(&Part) -> &AtomicU64| {
+            parts.iter().map(|part| count(part).load(Ordering::Relaxed)).sum()
+        };
+        VolumeTraffic {
+            reads: sum(|it| &it.reads),
+            writes: sum(|it| &it.writes),
+            flushes: sum(|it| &it.flushes),
+            discards: sum(|it| &it.discards),
+            read_bytes: sum(|it| &it.read_bytes),
+            written_bytes: sum(|it| &it.written_bytes),
+        }
+    }
+
+    /// Raises two counts of this thread's part.
+    fn count(&self, raised: impl FnOnce(&Part) -> [(&AtomicU64, u64); 2]) {
+        let parts = self.parts.get_or_init(Box::default);
+        let number = thread_number().unwrap_or(PART_COUNT).min(PART_COUNT - 1);
+        for (count, by) in raised(&parts[number]) {
+            // Relaxed: these are statistics. A locked instruction behind a copy would wait for it,
+            // so only the part that threads share has one.
+            match number < PART_COUNT - 1 {
+                true => count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed),
+                false => drop(count.fetch_add(by, Ordering::Relaxed)),
+            }
+        }
+    }
+
+    fn time<T>(&self, timed: Timed, request: impl FnOnce() -> T) -> T {
+        if timed != Timed::Flush && !is_turn() {
+            return request();
+        }
+        let start = Instant::now();
+        let answer = request();
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.latencies.of(self.volume.durability(), timed).note(ns);
+        answer
+    }
+}
+
+fn is_turn() -> bool {
+    UNTIMED_LEFT.with(|left| {
+        let is_turn = left.get() == 0;
+        left.set(if is_turn { TIMED_ONE_IN - 1 } else { left.get() - 1 });
+        is_turn
+    })
+}
+
+impl BlockDevice for MeteredVolume {
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.reads, 1), (&part.read_bytes, into.len() as u64)]);
+        self.time(Timed::Read, || self.volume.read(offset_bytes, into))
+    }
+
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.reads, 1), (&part.read_bytes, range.length)]);
+        self.time(Timed::Read, || self.volume.read_in_place(range, scratch, visit))
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.writes, 1), (&part.written_bytes, from.len() as u64)]);
+        self.time(Timed::Write, || self.volume.write(offset_bytes, from))
+    }
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.discards, 1), (&part.written_bytes, 0)]);
+        self.volume.write_zeroes(range, zeroes)
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.discards, 1), (&part.written_bytes, 0)]);
+        self.volume.discard(range)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.count(|part| [(&part.flushes, 1), (&part.written_bytes, 0)]);
+        self.time(Timed::Flush, || self.volume.flush())
+    }
+
+    fn write_back(&self) {
+        self.volume.write_back();
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.volume.write_cache()
+    }
+
+    fn data_may_be_away(&self) -> bool {
+        self.volume.data_may_be_away()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.volume.is_read_only()
+    }
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.volume.extents(range, count_max)
+    }
+
+    fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.volume.snapshots()
+    }
+
+    fn changed_extents(
+        &self,
+        since: SnapshotId,
+        range: ByteRange,
+        count_max: usize,
+    ) -> Result<Vec<ChangeExtent>, DeviceError> {
+        self.volume.changed_extents(since, range, count_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_counted_up_to_its_bound() {
+        let times = Times::default();
+        [1, 1_000, 1_001, 2_000_000_000].into_iter().for_each(|ns| times.note(ns));
+        let seen = times.seen();
+        assert_eq!((seen.counts[0], seen.counts[1], seen.counts[BUCKET_COUNT - 1]), (2, 1, 1));
+        assert_eq!(seen.sum_ns, 2_000_002_002);
+    }
+
+    #[test]
+    fn one_in_so_many_requests_is_timed() {
+        let rounds = 10;
+        let timed = (0..TIMED_ONE_IN * rounds).filter(|_| is_turn()).count();
+        assert_eq!(timed, rounds as usize);
+    }
+}

@@ -1,0 +1,46 @@
+//! What the program is told when it is started.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Make virtual machines of libvirt whose disks are volumes.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "memlane-machines", version)]
+pub(crate) struct Options {
+    /// The socket to serve at
+    #[arg(long, value_name = "SOCKET", default_value = "/run/memlane-machines/api.sock")]
+    pub(crate) socket: PathBuf,
+
+    /// The group, by name or number, whose members may use the socket; root always may
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+
+    /// The socket of the daemon's REST interface, beside those of its volumes
+    #[arg(long, value_name = "SOCKET", default_value = "/run/memlane/api.sock")]
+    pub(crate) daemon_socket: PathBuf,
+
+    /// The socket of libvirt
+    #[arg(long, value_name = "SOCKET", default_value = "/run/libvirt/libvirt-sock")]
+    pub(crate) libvirt_socket: PathBuf,
+
+    /// The user that libvirt runs QEMU as, to whom the disks' sockets are given
+    #[arg(long, value_name = "USER", default_value = "libvirt-qemu")]
+    pub(crate) machine_user: String,
+
+    /// The folder of kernels and initial RAM disks that machines may start from
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/memlane-machines/boot")]
+    pub(crate) boot_dir: PathBuf,
+
+    /// The folder where libvirt keeps what guests write to their serial ports
+    #[arg(long, value_name = "FOLDER", default_value = "/var/log/libvirt/qemu")]
+    pub(crate) console_dir: PathBuf,
+
+    /// What is logged: a level, or a filter such as machines=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub(crate) log: String,
+
+    /// Write a manual page to this folder, and do nothing else
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) man: Option<PathBuf>,
+}

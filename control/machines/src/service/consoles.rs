@@ -1,0 +1,32 @@
+//! Terminals and screens of machines that run.
+
+use std::os::unix::net::UnixStream;
+
+use api::{Problem, ProblemKind};
+
+use super::{Service, libvirt_problem};
+use crate::libvirt::{Console, Takeover};
+
+impl Service {
+    pub(crate) fn serial(&self, name: &str, takeover: Takeover) -> Result<Console, Problem> {
+        let (libvirt, domain) = self.found(name)?;
+        libvirt.into_console(&domain, takeover).map_err(|error| match error.is_taken() {
+            true => {
+                let detail = format!("somebody has the terminal of {name:?}: {error}");
+                Problem::new(ProblemKind::InUse, detail)
+            }
+            false => libvirt_problem(name)(error),
+        })
+    }
+
+    /// A connection at which VNC is spoken.
+    pub(crate) fn screen(&self, name: &str) -> Result<UnixStream, Problem> {
+        let (mut libvirt, domain) = self.found(name)?;
+        if !self.described(&mut libvirt, &domain)?.has_screen {
+            let detail = format!("the machine {name:?} has no screen");
+            return Err(Problem::new(ProblemKind::NotSupported, detail));
+        }
+        let descriptor = libvirt.screen(&domain).map_err(libvirt_problem(name))?;
+        Ok(UnixStream::from(descriptor))
+    }
+}

@@ -1,0 +1,60 @@
+//! What can be done with machines. Each operation is one connection to libvirt and requests to the
+//! daemon; none keeps anything in memory, so what others change is seen.
+
+mod attach;
+mod checks;
+mod consoles;
+mod create;
+mod disks;
+mod found;
+mod machines;
+mod snapshot;
+
+pub(crate) use machines::Volumes;
+
+use std::path::PathBuf;
+
+use api::{Problem, ProblemKind};
+use rest_client::{Client, RestError};
+
+use crate::description::Sockets;
+use crate::libvirt::LibvirtError;
+
+/// Where things are.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) libvirt_socket: PathBuf,
+    pub(crate) daemon: Client,
+    pub(crate) sockets: Sockets,
+    /// Kernels and initial RAM disks that machines may start from.
+    pub(crate) boot_folder: PathBuf,
+    pub(crate) console_folder: PathBuf,
+    /// The user that QEMU runs as, who needs the right to the disks' sockets.
+    pub(crate) machine_user: String,
+}
+
+fn daemon_problem(error: RestError) -> Problem {
+    match error {
+        RestError::Refused(problem) => problem,
+        other => Problem::new(ProblemKind::HostFailed, other.to_string()),
+    }
+}
+
+/// What is not there needs not be taken away.
+fn unless_gone(result: Result<(), Problem>) -> Result<(), Problem> {
+    match result {
+        Err(problem) if problem.kind == ProblemKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn libvirt_problem(name: &str) -> impl Fn(LibvirtError) -> Problem {
+    move |error| {
+        let kind = match &error {
+            it if it.is_no_domain() => ProblemKind::NotFound,
+            it if it.is_wrong_state() => ProblemKind::Busy,
+            _ => ProblemKind::HostFailed,
+        };
+        Problem::new(kind, format!("the machine {name:?}: {error}"))
+    }
+}

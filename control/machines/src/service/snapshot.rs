@@ -1,0 +1,57 @@
+//! Snapshots of all volumes of a machine at one instant.
+//!
+//! A guest whose file systems are frozen is thawed whatever becomes of the snapshot. Were this
+//! program killed between both it would stay frozen, until `virsh domfsthaw`.
+
+use api::{
+    MachineSnapshot, MachineSnapshotCreate, MachineState, Method, Problem, ProblemKind, Snapshot,
+    SnapshotCreate,
+};
+
+use super::{Service, daemon_problem, libvirt_problem};
+
+impl Service {
+    pub(crate) fn snapshot(
+        &self,
+        name: &str,
+        request: &MachineSnapshotCreate,
+    ) -> Result<MachineSnapshot, Problem> {
+        let (mut libvirt, domain) = self.found(name)?;
+        let machine = self.shown(&mut libvirt, &domain)?;
+        let mut volumes = machine.volumes;
+        // Snapshots among its disks do not change.
+        volumes.retain(|volume| !volume.contains('@'));
+        if volumes.is_empty() {
+            let detail = format!("no disk of {name:?} is a volume");
+            return Err(Problem::new(ProblemKind::NotSupported, detail));
+        }
+        let mut warnings = Vec::new();
+        let mut is_frozen = false;
+        if machine.state != MachineState::Off {
+            match libvirt.freeze(&domain) {
+                Ok(()) => is_frozen = true,
+                Err(error) if request.needs_freeze => {
+                    let detail = format!("the guest of {name:?} was not frozen: {error}");
+                    return Err(Problem::new(ProblemKind::NotSupported, detail));
+                }
+                Err(error) => warnings.push(format!(
+                    "the guest was not frozen, its file systems are as after a loss of power: \
+                     {error}"
+                )),
+            }
+        }
+        let request = SnapshotCreate { volumes, snapshot: request.snapshot.clone() };
+        let taken: Result<Vec<Snapshot>, _> =
+            self.daemon.ask(Method::Post, api::SNAPSHOTS_PATH, &request);
+        if is_frozen {
+            let thawed = libvirt.thaw(&domain).map_err(libvirt_problem(name));
+            if let Err(problem) = thawed {
+                tracing::error!(%problem, name, "cannot thaw a guest");
+                warnings.push(format!("the guest is still frozen ({problem}): virsh domfsthaw"));
+            }
+        }
+        let snapshots = taken.map_err(daemon_problem)?;
+        let snapshots = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
+        Ok(MachineSnapshot { snapshots, is_frozen, warnings })
+    }
+}

@@ -1,0 +1,240 @@
+//! The XML of a machine. Nothing but this makes XML: who asks for a machine names values, never
+//! elements, and each value is escaped.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use api::MachineNetwork;
+
+/// The namespace of the element that says that a machine was made here.
+pub(crate) const NAMESPACE: &str = "urn:memlane:machine:1";
+
+/// The channel of QEMU's guest agent.
+pub(crate) const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
+
+/// Ports for disks that are added while the machine runs.
+const SPARE_PORT_COUNT: usize = 4;
+
+/// Ports that libvirt's USB controller and balloon take, and that of the agent's channel.
+const TAKEN_PORT_COUNT: usize = 3;
+
+/// How long QEMU holds requests of a disk over NBD while the daemon is away, in seconds.
+const NBD_RECONNECT_S_MAX: u32 = 3600;
+
+/// How machines are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accelerator {
+    Kvm,
+    /// QEMU interprets the guest's instructions.
+    Emulated,
+}
+
+/// A kernel to start in the place of what is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Boot {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: Option<PathBuf>,
+    pub(crate) arguments: String,
+}
+
+/// A volume as a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    VhostUser { socket: String, queues: u16 },
+    Nbd { socket: String, volume: String },
+}
+
+impl Disk {
+    /// The disk as libvirt is told of it, under a name such as `vda`.
+    pub(crate) fn xml(&self, target: &str) -> String {
+        let target = escaped(target);
+        match self {
+            Self::VhostUser { socket, queues } => format!(
+                "<disk type='vhostuser' device='disk'>\
+                 <driver name='qemu' type='raw' queues='{queues}'/>\
+                 <source type='unix' path='{socket}'>\
+                 <reconnect enabled='yes' timeout='1'/></source>\
+                 <target dev='{target}' bus='virtio'/></disk>",
+                socket = escaped(socket),
+            ),
+            Self::Nbd { socket, volume } => format!(
+                "<disk type='network' device='disk'>\
+                 <driver name='qemu' type='raw' cache='none' discard='unmap'/>\
+                 <source protocol='nbd' name='{volume}'>\
+                 <host transport='unix' socket='{socket}'/>\
+                 <reconnect delay='{NBD_RECONNECT_S_MAX}'/></source>\
+                 <target dev='{target}' bus='virtio'/></disk>",
+                volume = escaped(volume),
+                socket = escaped(socket),
+            ),
+        }
+    }
+}
+
+/// The names of disks in libvirt, in their order.
+pub(crate) fn targets() -> impl Iterator<Item = String> {
+    ('a'..='z').map(|letter| format!("vd{letter}"))
+}
+
+/// A machine to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) accelerator: Accelerator,
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) boot: Option<Boot>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) cdrom: Option<PathBuf>,
+    pub(crate) networks: Vec<MachineNetwork>,
+    pub(crate) has_screen: bool,
+    /// What the guest writes to its serial port is kept here.
+    pub(crate) console_log: PathBuf,
+}
+
+impl Plan {
+    /// The machine as libvirt is told of it.
+    pub(crate) fn xml(&self) -> String {
+        let (kind, cpu) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "<cpu mode='host-passthrough'/>"),
+            Accelerator::Emulated => ("qemu", ""),
+        };
+        format!(
+            "<domain type='{kind}'><name>{name}</name>\
+             <metadata><m:machine xmlns:m='{NAMESPACE}'/></metadata>\
+             <memory unit='b'>{memory}</memory>\
+             <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
+             <vcpu>{cpus}</vcpu>{os}<features><acpi/><apic/></features>{cpu}\
+             <devices>{devices}</devices></domain>",
+            name = escaped(&self.name),
+            memory = self.memory_bytes,
+            cpus = self.cpus,
+            os = self.os(),
+            devices = self.devices(),
+        )
+    }
+
+    fn os(&self) -> String {
+        let mut os = String::from("<os><type arch='x86_64' machine='q35'>hvm</type>");
+        match &self.boot {
+            None => {
+                os.push_str("<boot dev='hd'/>");
+                if self.cdrom.is_some() {
+                    os.push_str("<boot dev='cdrom'/>");
+                }
+            }
+            Some(boot) => {
+                let initrd = boot.initrd.as_ref();
+                let initrd = initrd.map(|path| format!("<initrd>{}</initrd>", escaped_path(path)));
+                let (kernel, arguments) = (escaped_path(&boot.kernel), escaped(&boot.arguments));
+                // Writing to a text cannot fail.
+                let _ = write!(
+                    os,
+                    "<kernel>{kernel}</kernel>{}<cmdline>{arguments}</cmdline>",
+                    initrd.unwrap_or_default(),
+                );
+            }
+        }
+        os.push_str("</os>");
+        os
+    }
+
+    fn devices(&self) -> String {
+        let port_count =
+            SPARE_PORT_COUNT + TAKEN_PORT_COUNT + self.disks.len() + self.networks.len();
+        let mut devices = String::from("<controller type='pci' index='0' model='pcie-root'/>");
+        devices += &"<controller type='pci' model='pcie-root-port'/>".repeat(port_count);
+        devices.extend(self.disks.iter().zip(targets()).map(|(disk, target)| disk.xml(&target)));
+        devices.extend(self.cdrom.as_deref().map(cdrom_xml));
+        devices.extend(self.networks.iter().map(network_xml));
+        devices += &format!(
+            "<channel type='unix'><target type='virtio' name='{AGENT_CHANNEL}'/></channel>\
+             <serial type='pty'><log file='{}' append='off'/></serial>",
+            escaped_path(&self.console_log)
+        );
+        if self.has_screen {
+            // Nobody can connect to it: clients are handed to QEMU one by one.
+            devices += "<graphics type='vnc'><listen type='none'/></graphics>\
+                        <video><model type='vga'/></video><input type='tablet' bus='usb'/>";
+        }
+        devices
+    }
+}
+
+fn cdrom_xml(image: &Path) -> String {
+    format!(
+        "<disk type='file' device='cdrom'><driver name='qemu' type='raw'/>\
+         <source file='{}'/><target dev='sda' bus='sata'/><readonly/></disk>",
+        escaped_path(image)
+    )
+}
+
+fn network_xml(network: &MachineNetwork) -> String {
+    let (kind, source) = match network {
+        MachineNetwork::User => ("user", String::new()),
+        MachineNetwork::Network(name) => {
+            ("network", format!("<source network='{}'/>", escaped(name)))
+        }
+        MachineNetwork::Bridge(name) => ("bridge", format!("<source bridge='{}'/>", escaped(name))),
+    };
+    format!("<interface type='{kind}'>{source}<model type='virtio'/></interface>")
+}
+
+fn escaped_path(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
+/// Text that XML takes for text, also in an attribute.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\'' => escaped.push_str("&apos;"),
+            '"' => escaped.push_str("&quot;"),
+            _ => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(value: &str) -> Plan {
+        let text = || value.to_owned();
+        Plan {
+            name: text(),
+            accelerator: Accelerator::Emulated,
+            cpus: 1,
+            memory_bytes: 1 << 28,
+            boot: Some(Boot {
+                kernel: PathBuf::from(value),
+                initrd: Some(PathBuf::from(value)),
+                arguments: text(),
+            }),
+            disks: vec![
+                Disk::VhostUser { socket: text(), queues: 1 },
+                Disk::Nbd { socket: text(), volume: text() },
+            ],
+            cdrom: Some(PathBuf::from(value)),
+            networks: vec![MachineNetwork::Network(text()), MachineNetwork::Bridge(text())],
+            has_screen: true,
+            console_log: PathBuf::from(value),
+        }
+    }
+
+    #[test]
+    fn no_value_becomes_an_element() {
+        let plain = plan("a").xml();
+        let tags = |xml: &str| xml.matches(['<', '>', '\'', '"']).count();
+        for value in ["</name><x/>", "a'/><disk b='", "\"&lt;", "]]>", "<!--"] {
+            let xml = plan(value).xml();
+            assert_eq!(tags(&xml), tags(&plain), "{xml}");
+            assert!(!xml.contains(value), "{xml}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What machines have beside disks of volumes: a terminal, a screen, a network, a CD-ROM, and what
+//! cloud-init reads.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::{Machine, MachinesCreated};
+use guest::ImageContents;
+use system::{Background, wait_for};
+
+use crate::site::{FROM_SCRIPT, PLAIN, Site, TIME_LIMIT, lacks};
+
+const CONTENTS: ImageContents = ImageContents {
+    products: &[],
+    programs: &[],
+    modules: &["vfat", "nls_cp437", "nls_ascii", "ahci", "sr_mod", "virtio_net", "af_packet"],
+};
+
+/// Tells what it finds, and then what is typed.
+const SCRIPT: &str = r#"
+mkdir -p /tmp/seed
+mount -t vfat -o ro /dev/vdb /tmp/seed
+cat /tmp/seed/user-data /tmp/seed/meta-data >/dev/console
+echo "DISC-$(head -c 5 /dev/sr0)" >/dev/console
+ip link set eth0 up
+udhcpc -n -q -i eth0 >/tmp/lease 2>&1
+grep -q 'lease of 10.0.2.15 obtained' /tmp/lease && echo LEASE-10.0.2.15 >/dev/console
+echo READY >/dev/console
+while read -r line; do
+    echo "HEARD-$line" >/dev/console
+done </dev/ttyS0
+"#;
+
+const USER_DATA: &str = "#cloud-config\nhostname: it's <web> & co\n";
+const DISC_BYTES: usize = 64 << 10;
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+const HEAD_BYTES_MAX: usize = 4096;
+
+/// How answers begin to say that a path or a method is not there.
+const UNSERVED: [&str; 2] = [r#""kind":"unknown_path""#, r#""kind":"method_not_allowed""#];
+
+#[test]
+fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()> {
+    if lacks(&["libvirtd"]) {
+        return Ok(());
+    }
+    let site = Site::start(CONTENTS)?;
+    site.volume_with_text("golden", SCRIPT)?;
+    let mut disc = b"cdrom".to_vec();
+    disc.resize(DISC_BYTES, 0);
+    site.boot_file("disc.iso", &disc)?;
+    let user_data = site.folder().join("user-data");
+    fs::write(&user_data, USER_DATA)?;
+    let user_data = user_data.to_str().context("the path is text")?;
+    let words = ["create", "web", "--clone", "golden", "--cdrom", "disc.iso", "--start"];
+    let more = ["--network", "user", "--graphics", "--user-data", user_data];
+    let made: MachinesCreated = site.ask(&[&words[..], &more, FROM_SCRIPT].concat())?;
+    let machine = &made.machines[0];
+    ensure!(machine.has_serial_console && machine.has_graphical_console, "{machine:?}");
+    ensure!(machine.volumes == ["web", "web-seed"] && machine.disks.len() == 3, "{machine:?}");
+
+    site.wait_for_console("web", "READY", 1)?;
+    for text in ["it's <web> & co", "local-hostname: web", "DISC-cdrom", "LEASE-10.0.2.15"] {
+        ensure!(site.console("web").contains(text), "{text}: {}", site.console("web"));
+    }
+    terminal(&site)?;
+    screen(&site)?;
+
+    let mut last = typing(&site, &["console", "web"], "last")?;
+    site.vm(&["kill", "web"]).check()?;
+    wait_for("the terminal to end", TIME_LIMIT, || Ok(last.has_ended()?.is_some()))?;
+    ensure!(site.refusal(&["console", "web"])? == "busy", "it is off");
+    site.vm(&["delete", "web", "--with-volumes"]).check()?;
+    ensure!(site.daemon.volumes()?.len() == 1, "the seed is gone, too");
+    site.finish()
+}
+
+/// One types, another may not, a third takes the terminal, a fourth leaves it.
+fn terminal(site: &Site) -> Result<()> {
+    let mut first = typing(site, &["console", "web"], "first")?;
+    ensure!(site.refusal(&["console", "web"])? == "in_use", "somebody has it");
+    let mut third = typing(site, &["console", "web", "--force"], "third")?;
+    wait_for("the first one to end", TIME_LIMIT, || Ok(first.has_ended()?.is_some()))?;
+    let key = site.folder().join("key");
+    fs::write(&key, "\x1d")?;
+    site.vm(&["console", "web", "--force"]).input(File::open(key)?).check()?;
+    wait_for("the third one to end", TIME_LIMIT, || Ok(third.has_ended()?.is_some()))
+}
+
+/// Somebody who types a word and sees the guest's answer.
+fn typing(site: &Site, words: &[&str], word: &str) -> Result<Background> {
+    let (typed, seen) = (site.folder().join("typed"), site.folder().join(word));
+    fs::write(&typed, format!("{word}\n"))?;
+    let tool = site.vm(words).input(File::open(typed)?);
+    let console = Background::start(tool.output_to(File::create(&seen)?)?)?;
+    let answer = format!("HEARD-{word}");
+    wait_for(&format!("the guest to answer {word}"), TIME_LIMIT, || {
+        Ok(fs::read_to_string(&seen)?.contains(&answer))
+    })?;
+    Ok(console)
+}
+
+/// Speaks RFB as far as the question how to log in.
+fn screen(site: &Site) -> Result<()> {
+    let mut stream = UnixStream::connect(site.socket())?;
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    let request = "GET /v1/machines/web/vnc HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n";
+    stream.write_all(format!("{request}Upgrade: tcp\r\n\r\n").as_bytes())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    let head = String::from_utf8(head)?;
+    ensure!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let mut version = [0; 12];
+    stream.read_exact(&mut version)?;
+    ensure!(&version == b"RFB 003.008\n", "{version:?}");
+    stream.write_all(&version)?;
+    let mut logins = [0; 2];
+    stream.read_exact(&mut logins)?;
+    ensure!(logins == [1, 1], "one way to log in, which asks for nothing: {logins:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_no_console_is_refused() -> Result<()> {
+    if lacks(&["libvirtd"]) {
+        return Ok(());
+    }
+    let site = Site::start(CONTENTS)?;
+    let words = ["create", "empty", "--size", "64MiB"];
+    let made: MachinesCreated = site.ask(&[&words[..], FROM_SCRIPT].concat())?;
+    ensure!(made.machines[0].volumes == ["empty"], "{made:?}");
+    ensure!(!made.machines[0].has_graphical_console, "{made:?}");
+    ensure!(site.refusal(&["console", "none"])? == "not_found", "there is none");
+    let refused = answer(&site, "GET", "/v1/machines/empty/vnc")?;
+    ensure!(refused.contains("invalid_request"), "{refused}");
+    site.vm(&["delete", "empty", "--with-volumes"]).check()?;
+    ensure!(site.ask::<Vec<Machine>>(&["list"])?.is_empty(), "it is gone");
+    site.finish()
+}
+
+#[test]
+fn every_operation_of_the_document_is_served() -> Result<()> {
+    if lacks(&["libvirtd"]) {
+        return Ok(());
+    }
+    let site = Site::start(PLAIN)?;
+    let document = answer(&site, "GET", api::OPENAPI_PATH)?;
+    ensure!(document == api::machines_openapi_json(), "{document}");
+    for endpoint in api::MACHINE_ENDPOINTS {
+        let path = api::path_of(endpoint.path, "none");
+        let answer = answer(&site, endpoint.method.name(), &path)?;
+        let is_served = UNSERVED.iter().all(|kind| !answer.contains(kind));
+        ensure!(is_served, "{} {path}: {answer}", endpoint.method.name());
+    }
+    ensure!(answer(&site, "PUT", "/v1/machines")?.contains(UNSERVED[1]), "no such method");
+    ensure!(answer(&site, "GET", "/v1/none")?.contains(UNSERVED[0]), "no such path");
+    site.finish()
+}
+
+/// The body of the answer to a request without one.
+fn answer(site: &Site, method: &str, path: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(site.socket())?;
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer has a head")?;
+    Ok(body.to_owned())
+}

@@ -1,0 +1,86 @@
+//! Disks that come and go while the machine runs, and snapshots of all of them.
+
+use anyhow::{Result, ensure};
+use api::{DiskKind, Export, Machine, MachineSnapshot, MachinesCreated};
+
+use crate::site::{FROM_SCRIPT, PLAIN, Site, lacks};
+
+/// Tells which disks come, what they begin with, and which go; reads one of them all the time.
+const SCRIPT: &str = r#"
+cd /tmp
+echo UP >/dev/console
+while :; do
+    for disk in vdb vdc; do
+        if [ -b /dev/$disk ] && [ ! -e $disk ]; then
+            touch $disk
+            echo "CAME-$disk-$(head -c 5 /dev/$disk)" >/dev/console
+        elif [ ! -b /dev/$disk ] && [ -e $disk ]; then
+            rm $disk
+            echo "WENT-$disk" >/dev/console
+        fi
+    done
+    if [ -e vdc ]; then
+        echo 3 >/proc/sys/vm/drop_caches
+        [ "$(head -c 5 /dev/vdc)" = aside ] && echo "READ-vdc" >/dev/console
+    fi
+    usleep 50000
+done
+"#;
+
+fn kinds(machine: &Machine) -> Vec<(&str, DiskKind)> {
+    machine.disks.iter().map(|disk| (disk.target.as_str(), disk.kind)).collect()
+}
+
+#[test]
+fn disks_come_and_go_and_are_snapshotted_together() -> Result<()> {
+    if lacks(&["libvirtd"]) {
+        return Ok(());
+    }
+    let mut site = Site::start(PLAIN)?;
+    site.volume_with_text("web", SCRIPT)?;
+    site.volume_with_text("data", "alpha")?;
+    site.volume_with_text("side", "aside")?;
+    let words = [&["create", "web", "--volume", "web", "--start"], FROM_SCRIPT].concat();
+    let _: MachinesCreated = site.ask(&words)?;
+    site.wait_for_console("web", "UP", 1)?;
+
+    let machine: Machine = site.ask(&["attach", "web", "data"])?;
+    let (vhost, nbd) = (DiskKind::VhostUser, DiskKind::Nbd);
+    ensure!(kinds(&machine) == [("vda", vhost), ("vdb", vhost)], "{machine:?}");
+    site.wait_for_console("web", "CAME-vdb-alpha", 1)?;
+    ensure!(site.refusal(&["attach", "web", "data"])? == "in_use", "it is a disk already");
+    ensure!(site.refusal(&["attach", "web", "none"])? == "not_found", "there is none");
+    ensure!(site.refusal(&["attach", "web", "a/b"])? == "invalid_field", "no name");
+    let machine: Machine = site.ask(&["attach", "web", "side", "--protocol", "nbd"])?;
+    ensure!(kinds(&machine)[2] == ("vdc", nbd), "{machine:?}");
+    site.wait_for_console("web", "CAME-vdc-aside", 1)?;
+
+    let taken: MachineSnapshot = site.ask(&["snapshot", "web", "monday"])?;
+    ensure!(taken.snapshots == ["web@monday", "data@monday", "side@monday"], "{taken:?}");
+    ensure!(!taken.is_frozen && taken.warnings.len() == 1, "no agent answers: {taken:?}");
+    let refused = site.refusal(&["snapshot", "web", "tuesday", "--freeze"])?;
+    ensure!(refused == "not_supported", "no agent answers: {refused}");
+    ensure!(site.refusal(&["snapshot", "web", "monday"])? == "already_exists", "it is there");
+
+    site.daemon.kill()?;
+    site.daemon.start_again()?;
+    let before = site.console("web").matches("READ-vdc").count();
+    site.wait_for_console("web", "READ-vdc", before + 3)?;
+
+    let machine: Machine = site.ask(&["detach", "web", "data"])?;
+    ensure!(machine.volumes == ["web", "side"], "{machine:?}");
+    site.wait_for_console("web", "WENT-vdb", 1)?;
+    ensure!(site.refusal(&["detach", "web", "data"])? == "not_found", "it is gone");
+    let machine: Machine = site.ask(&["detach", "web", "side"])?;
+    ensure!(machine.volumes == ["web"], "{machine:?}");
+    ensure!(site.daemon.volume("side")?.users.is_empty(), "nobody uses it");
+    let exports: Vec<Export> = serde_json::from_str(&site.daemon.memlane("--json export list")?)?;
+    ensure!(exports.len() == 1 && exports[0].volume == "web", "{exports:?}");
+
+    site.vm(&["kill", "web"]).check()?;
+    // One that is off has the disk when it is started.
+    let machine: Machine = site.ask(&["attach", "web", "data"])?;
+    ensure!(machine.volumes == ["web", "data"], "{machine:?}");
+    site.vm(&["delete", "web"]).check()?;
+    site.finish()
+}

@@ -1,0 +1,9 @@
+//! Machines on volumes from outside, by the command line: with a real libvirt, QEMU and daemon.
+
+mod clones;
+mod consoles;
+mod disks;
+mod freeze;
+mod life;
+mod site;
+mod starting;

@@ -1,0 +1,16 @@
+//! Which operation of the REST interfaces a request asks for, and what that takes of who asks.
+//!
+//! ```text
+//! method, URI ─▶ Operation: one of api's tables, a name, parameters ─▶ Permission: role, reach
+//! ```
+//!
+//! It is what stands between a network and the daemon, so it does nothing else: no I/O, no state.
+#![forbid(unsafe_code)]
+
+mod operation;
+mod permission;
+mod role;
+
+pub use operation::{Operation, Unrecognized, decode};
+pub use permission::{Permission, Reach, permission};
+pub use role::Role;

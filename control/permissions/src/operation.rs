@@ -1,0 +1,179 @@
+//! A request's method and URI, recognized.
+//!
+//! A path is taken apart, compared with the tables of the daemon and of `memlane-machines`, and put
+//! together again from what was understood: they never see a path that the check did not.
+
+use api::{ENDPOINTS, Endpoint, MACHINE_ENDPOINTS, MACHINES_PATH};
+use http::{Method, Uri};
+
+/// Why a request asks for no operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unrecognized {
+    /// Nothing has this path.
+    Path,
+    /// The path has no such method.
+    Method,
+    /// The parameters cannot be read, or one is not known: a sentence.
+    Query(String),
+}
+
+/// An operation that was recognized.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub endpoint: &'static Endpoint,
+    /// What stands in the place of the path's placeholder.
+    pub name: Option<String>,
+    /// Names that the endpoint has, decoded, with their values.
+    pub query: Vec<(String, String)>,
+}
+
+impl Operation {
+    /// The operation that a request asks for.
+    ///
+    /// # Errors
+    /// Where it asks for none.
+    pub fn of(method: &Method, uri: &Uri) -> Result<Self, Unrecognized> {
+        let segments = segments(uri.path()).ok_or(Unrecognized::Path)?;
+        let fitting = |it: &&Endpoint| matches_path(it.path, &segments);
+        let mut of_path = ENDPOINTS.iter().chain(MACHINE_ENDPOINTS).filter(fitting).peekable();
+        if of_path.peek().is_none() {
+            return Err(Unrecognized::Path);
+        }
+        // Paths without a placeholder come first: they name what they are.
+        let of_method = of_path.filter(|it| method.as_str() == it.method.name());
+        let endpoint = of_method.min_by_key(|it| it.path.contains('{'));
+        let endpoint = endpoint.ok_or(Unrecognized::Method)?;
+        let placeholder = endpoint.path.split('/').position(|it| it.starts_with('{'));
+        let name = placeholder.and_then(|at| segments.get(at).cloned());
+        let query = query_of(uri.query().unwrap_or_default())?;
+        for (name, _) in &query {
+            if !endpoint.query.iter().any(|it| it.name == name) {
+                return Err(Unrecognized::Query(format!("no parameter {name:?} is known")));
+            }
+        }
+        Ok(Self { endpoint, name, query })
+    }
+
+    /// Whether it is one of `memlane-machines`. Where both have a path, it is the daemon's here.
+    pub fn is_of_machines(&self) -> bool {
+        self.endpoint.path.starts_with(MACHINES_PATH)
+    }
+
+    /// The path for whom it is of.
+    pub fn path(&self) -> String {
+        let path = match &self.name {
+            Some(name) => api::path_of(self.endpoint.path, name),
+            None => self.endpoint.path.to_owned(),
+        };
+        if self.query.is_empty() {
+            return path;
+        }
+        let pairs: Vec<_> = self.query.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        api::with_query(&path, &pairs)
+    }
+}
+
+fn matches_path(template: &str, segments: &[String]) -> bool {
+    let mut wanted = template.split('/');
+    let fits = segments
+        .iter()
+        .all(|segment| wanted.next().is_some_and(|it| it.starts_with('{') || it == segment));
+    fits && wanted.next().is_none()
+}
+
+/// The parts between slashes, decoded; `None` where one is empty, a dot or two, or would hold a
+/// slash or what no name has.
+fn segments(path: &str) -> Option<Vec<String>> {
+    let mut segments = Vec::new();
+    for (index, part) in path.split('/').enumerate() {
+        let part = decode(part, false)?;
+        let is_odd = matches!(part.as_str(), "." | "..")
+            || part.contains(|it: char| it.is_control() || "/\\%?#".contains(it));
+        if is_odd || (part.is_empty() != (index == 0)) {
+            return None;
+        }
+        segments.push(part);
+    }
+    Some(segments)
+}
+
+fn query_of(query: &str) -> Result<Vec<(String, String)>, Unrecognized> {
+    let refuse = || Unrecognized::Query("the parameters cannot be read".to_owned());
+    let pairs = query.split('&').filter(|it| !it.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decoded = decode(name, true).zip(decode(value, true));
+            decoded.ok_or_else(refuse)
+        })
+        .collect()
+}
+
+/// Text with `%XX` for bytes; `None` if it is none.
+pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let digit = |it: u8| char::from(it).to_digit(16);
+                let value = digit(bytes.next()?)? * 16 + digit(bytes.next()?)?;
+                u8::try_from(value).ok()?
+            }
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(method: Method, uri: &str) -> Result<(&'static str, String), Unrecognized> {
+        let uri: Uri = uri.parse().expect("a path");
+        let found = Operation::of(&method, &uri)?;
+        Ok((found.endpoint.operation, found.path()))
+    }
+
+    #[test]
+    fn a_path_is_recognized_and_written_anew() {
+        let get = |uri| operation(Method::GET, uri);
+        let is = |name, path: &str| Ok((name, path.to_owned()));
+        assert_eq!(get("/v1/volumes"), is("list_volumes", "/v1/volumes"));
+        assert_eq!(get("/v1/volumes/%64b"), is("show_volume", "/v1/volumes/db"));
+        let snapshot = is("show_snapshot", "/v1/snapshots/db%40a");
+        assert_eq!(get("/v1/snapshots/db@a"), snapshot);
+        let listed = is("list_snapshots", "/v1/snapshots?volume=a%26b");
+        assert_eq!(get("/v1/snapshots?volume=a%26b"), listed);
+        let begun = operation(Method::POST, "/v1/images/rehearse");
+        assert_eq!(begun, is("rehearse_image", "/v1/images/rehearse"));
+    }
+
+    #[test]
+    fn odd_paths_lead_nowhere() {
+        for uri in [
+            "/v1/volumes/",
+            "//v1/volumes",
+            "/v1//volumes",
+            "/v1/volumes/..",
+            "/v1/volumes/%2e%2e/status",
+            "/v1/volumes/a%2fb",
+            "/v1/volumes/a%00",
+            "/v1/volumes/a%25b",
+            "/v1/volumes/%zz",
+            "/v1/volumes/%ff",
+            "/v1/volumes/a/b/c",
+            "/V1/volumes",
+            "/v2/volumes",
+        ] {
+            assert_eq!(operation(Method::GET, uri), Err(Unrecognized::Path), "{uri}");
+        }
+        assert_eq!(operation(Method::PUT, "/v1/volumes"), Err(Unrecognized::Method));
+        for uri in ["/v1/volumes?admin=true", "/v1/events?after=%zz"] {
+            let refused = operation(Method::GET, uri);
+            assert!(matches!(refused, Err(Unrecognized::Query(_))), "{uri}: {refused:?}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Roles.
+
+use serde::{Deserialize, Serialize};
+
+/// What somebody may do; each may what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Looks.
+    Viewer,
+    /// Makes, changes and deletes volumes, and what goes with them.
+    Operator,
+    /// Does what concerns all volumes, and says who may do what.
+    Administrator,
+}
+
+impl Role {
+    /// Its word in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Administrator => "administrator",
+        }
+    }
+}

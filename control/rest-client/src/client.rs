@@ -1,0 +1,267 @@
+//! One request and its answer.
+
+use std::fmt::Display;
+use std::os::unix::net::UnixStream as UnixSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use api::{Method, Problem};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::address::Address;
+use crate::console::Console;
+use crate::error::{ConsoleRefusal, RestError};
+
+/// How long a connection may take, and then the handshake of TLS.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a console may take to answer, which itself waits for the daemon and not for so long. A
+/// daemon on the same host is waited for: it ends or it answers.
+const CONSOLE_ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// Far more than the longest answer: a list of thousands of volumes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Speaks to one daemon.
+#[derive(Debug)]
+pub struct Client {
+    pub address: Address,
+}
+
+impl Client {
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RestError> {
+        self.ask(Method::Get, path, &NOTHING)
+    }
+
+    pub fn delete(&self, path: &str) -> Result<(), RestError> {
+        self.send(Method::Delete, path, &NOTHING).map(|_| ())
+    }
+
+    /// Sends `body` and reads the answer.
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, RestError> {
+        let answer = self.send(method, path, body)?;
+        serde_json::from_slice(&answer).map_err(|error| {
+            let detail = "are memlane and memlaned of the same version?";
+            RestError::Other(format!("the answer of the daemon cannot be read: {error}; {detail}"))
+        })
+    }
+
+    /// Sends `body` and returns that of the answer.
+    pub fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Bytes, RestError> {
+        let body = match serde_json::to_vec(body).expect("requests are plain data") {
+            null if null == b"null" => Vec::new(),
+            json => json,
+        };
+        let mut request = Request::builder()
+            .method(method.name())
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json");
+        request = match &self.address {
+            Address::Console(console) => request
+                .header(header::HOST, console.authority())
+                .header(header::AUTHORIZATION, console.authorization()),
+            Address::Socket(_) | Address::Tcp(_) => request.header(header::HOST, "localhost"),
+        };
+        let request =
+            request.body(Full::new(Bytes::from(body))).expect("paths of the interface are quoted");
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| RestError::Other(format!("cannot wait for the daemon: {error}")))?
+            .block_on(self.exchange(request))
+    }
+
+    /// Asks for `path` to become a connection of `protocol`: the socket after the answer, and what
+    /// has come behind it already. For sockets alone.
+    pub fn upgrade(&self, path: &str, protocol: &str) -> Result<(UnixSocket, Bytes), RestError> {
+        let Address::Socket(socket) = &self.address else {
+            return Err(RestError::Other(
+                "a terminal is opened on the host of the machine, or on the console's page"
+                    .to_owned(),
+            ));
+        };
+        let request = Request::builder()
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONNECTION, "upgrade")
+            .header(header::UPGRADE, protocol)
+            .body(Full::new(Bytes::new()))
+            .expect("paths of the interface are quoted");
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| RestError::Other(format!("cannot wait for an answer: {error}")))?
+            .block_on(upgrade_over(socket, request))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Bytes, RestError> {
+        match &self.address {
+            Address::Socket(path) => {
+                let place = format!("{} (does memlaned run?)", path.display());
+                let connection = connect(UnixStream::connect(path), &place).await?;
+                exchange_over(connection, &place, request).await
+            }
+            Address::Tcp(host) => {
+                let connection = connect(TcpStream::connect(host), host).await?;
+                exchange_over(connection, host, request).await
+            }
+            Address::Console(console) => exchange_with(console, request).await,
+        }
+    }
+}
+
+async fn exchange_with(
+    console: &Console,
+    request: Request<Full<Bytes>>,
+) -> Result<Bytes, RestError> {
+    let place = format!("https://{}", console.authority());
+    let late = |what: &str, limit: Duration| {
+        RestError::Unreachable(format!("{place} {what} in {} s", limit.as_secs()))
+    };
+    let stream = connect(TcpStream::connect(console.socket_address()), &place).await?;
+    let encrypted = tokio::time::timeout(CONNECT_TIME_MAX, console.encrypt(stream)).await;
+    let encrypted = encrypted.map_err(|_| late("speaks no TLS", CONNECT_TIME_MAX))??;
+    let answering = exchange_over(encrypted, &place, request);
+    let answer = tokio::time::timeout(CONSOLE_ANSWER_TIME_MAX, answering).await;
+    answer.map_err(|_| late("does not answer", CONSOLE_ANSWER_TIME_MAX))?
+}
+
+async fn upgrade_over(
+    socket: &Path,
+    request: Request<Full<Bytes>>,
+) -> Result<(UnixSocket, Bytes), RestError> {
+    let place = socket.display().to_string();
+    let lost = |error: &dyn Display| RestError::Unreachable(format!("{place} broke off: {error}"));
+    let stream = connect(UnixStream::connect(socket), &place).await?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| lost(&error))?;
+    let answering = async {
+        let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        let status = response.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return hyper::upgrade::on(response).await.map_err(|error| lost(&error));
+        }
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Err(failure_of(status, &body.map_err(|error| lost(&error))?.to_bytes()))
+    };
+    let connection = connection.with_upgrades();
+    tokio::pin!(answering, connection);
+    let upgraded = tokio::select! {
+        upgraded = &mut answering => upgraded?,
+        _ = &mut connection => answering.await?,
+    };
+    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+    let parts = parts.map_err(|_| RestError::Other(format!("{place} is no socket")))?;
+    let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
+    stream.set_nonblocking(false).map_err(|error| lost(&error))?;
+    Ok((stream, parts.read_buf))
+}
+
+/// The body of requests that have none.
+const NOTHING: Option<()> = None;
+
+async fn connect<T>(
+    connecting: impl Future<Output = std::io::Result<T>>,
+    place: &str,
+) -> Result<T, RestError> {
+    let unreachable =
+        |why: String| RestError::Unreachable(format!("cannot reach the daemon at {place}: {why}"));
+    match tokio::time::timeout(CONNECT_TIME_MAX, connecting).await {
+        Ok(connected) => connected.map_err(|error| unreachable(error.to_string())),
+        Err(_) => Err(unreachable(format!("no answer in {} s", CONNECT_TIME_MAX.as_secs()))),
+    }
+}
+
+async fn exchange_over(
+    connection: impl AsyncRead + AsyncWrite + Unpin,
+    place: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<Bytes, RestError> {
+    let lost = |error: hyper::Error| {
+        RestError::Unreachable(format!("the daemon at {place} ended the connection: {error}"))
+    };
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(connection)).await.map_err(lost)?;
+    let answering = async {
+        let response = sender.send_request(request).await.map_err(lost)?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+            RestError::Unreachable(format!(
+                "the answer of the daemon at {place} broke off: {error}"
+            ))
+        })?;
+        Ok((head.status, body.to_bytes()))
+    };
+    tokio::pin!(answering, connection);
+    let answer: Result<_, RestError> = tokio::select! {
+        answer = &mut answering => answer,
+        // The connection may end with the last byte of the answer.
+        _ = &mut connection => answering.await,
+    };
+    let (status, body) = answer?;
+    if status.is_success() { Ok(body) } else { Err(failure_of(status, &body)) }
+}
+
+/// What any problem says, also one of a kind that daemons do not have.
+#[derive(serde::Deserialize)]
+struct AnyProblem {
+    kind: String,
+    detail: String,
+}
+
+fn failure_of(status: StatusCode, body: &[u8]) -> RestError {
+    if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        return RestError::Refused(problem);
+    }
+    match serde_json::from_slice::<AnyProblem>(body) {
+        Ok(AnyProblem { kind, detail }) => match ConsoleRefusal::of_word(&kind) {
+            Some(kind) => RestError::RefusedByConsole { kind, detail },
+            None => RestError::Other(detail),
+        },
+        Err(_) => RestError::Other(format!(
+            "the daemon answered {status} and said {:?}",
+            String::from_utf8_lossy(body)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_no_problem_is_shown() {
+        let failure = failure_of(StatusCode::BAD_GATEWAY, b"proxy error");
+        let message = failure.to_string();
+        assert!(message.contains("502") && message.contains("proxy error"));
+    }
+
+    #[test]
+    fn problems_that_only_consoles_have_are_told_apart() {
+        let body = br#"{"kind": "unauthorized", "detail": "log in", "status": 401}"#;
+        let failure = failure_of(StatusCode::UNAUTHORIZED, body);
+        let RestError::RefusedByConsole { kind, detail } = failure else { panic!("{failure:?}") };
+        assert_eq!((kind, detail.as_str()), (ConsoleRefusal::Unauthorized, "log in"));
+        let body = br#"{"kind": "of_tomorrow", "detail": "why", "status": 400}"#;
+        let failure = failure_of(StatusCode::BAD_REQUEST, body);
+        assert!(matches!(&failure, RestError::Other(why) if why == "why"), "{failure:?}");
+    }
+}

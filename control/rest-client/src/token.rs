@@ -1,0 +1,119 @@
+//! The secret that says who asks.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use hyper::header::HeaderValue;
+
+/// Far more than a token has.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// What any user of the host may do with a file.
+const FOR_OTHERS: u32 = 0o007;
+
+/// A token of a console. It shows itself nowhere but in the header that it is for.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// Reads the first line of the file, which other users must not be able to read.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the file; it holds nothing of the file's contents.
+    pub fn of_file(path: &Path) -> Result<Self, String> {
+        let refuse = |why: &str| Err(format!("cannot take a token from {}: {why}", path.display()));
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) => return refuse(&error.to_string()),
+        };
+        // Of what was opened: a name may stand for another file the next moment.
+        let mode = match file.metadata() {
+            Ok(status) if status.is_dir() => return refuse("it is a folder"),
+            Ok(status) => status.permissions().mode(),
+            Err(error) => return refuse(&error.to_string()),
+        };
+        if mode & FOR_OTHERS != 0 {
+            let path = path.display();
+            return refuse(&format!(
+                "every user of this host may use it (mode {:o}); chmod 600 {path}, and make \
+                 another token if somebody may have read this one",
+                mode & 0o777
+            ));
+        }
+        let mut text = Vec::new();
+        let limit = TOKEN_BYTES_MAX as u64 + 1;
+        if let Err(error) = Read::by_ref(&mut file).take(limit).read_to_end(&mut text) {
+            return refuse(&error.to_string());
+        }
+        let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+        match line.len() {
+            0 => return refuse("its first line is empty"),
+            1..=TOKEN_BYTES_MAX => {}
+            _ => return refuse("its first line is too long for a token"),
+        }
+        if !line.iter().all(u8::is_ascii_graphic) {
+            return refuse("its first line holds what no token has");
+        }
+        let header = [b"Bearer ", line].concat();
+        let mut header = HeaderValue::from_bytes(&header).expect("visible characters are a value");
+        header.set_sensitive(true);
+        Ok(Self(header))
+    }
+
+    pub(crate) fn authorization(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    fn token(contents: &[u8], mode: u32) -> Result<Token, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("token");
+        fs::write(&path, contents).expect("there is room");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+        Token::of_file(&path).inspect_err(|why| {
+            assert!(why.contains(&path.display().to_string()), "{why}");
+        })
+    }
+
+    #[test]
+    fn the_first_line_is_the_token_and_is_not_shown() {
+        let token = token(b"mlt.secret \nnot this\n", 0o640).expect("a token");
+        assert_eq!(token.authorization().as_bytes(), b"Bearer mlt.secret");
+        assert_eq!(format!("{token:?}"), "Token");
+        assert!(!format!("{:?}", token.authorization()).contains("secret"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_secret_or_holds_no_token_is_refused() {
+        for (contents, mode, why) in [
+            (&b"secret"[..], 0o644, "chmod 600"),
+            (b"secret", 0o602, "mode 602"),
+            (b"", 0o600, "empty"),
+            (b"\nsecret", 0o600, "empty"),
+            ("sécret".as_bytes(), 0o600, "no token has"),
+            (b"two words", 0o600, "no token has"),
+            (&[b'x'; TOKEN_BYTES_MAX + 1], 0o600, "too long"),
+        ] {
+            let said = token(contents, mode).expect_err(why);
+            assert!(said.contains(why) && !said.contains("secret"), "{said}");
+        }
+        let said = Token::of_file(Path::new("/nowhere/token")).expect_err("it is not there");
+        assert!(said.contains("/nowhere/token"), "{said}");
+        assert!(Token::of_file(Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,26 @@
+//! Hosts and ports in URLs.
+
+pub(crate) fn refused(url: &str, why: &str) -> String {
+    format!("the URL {url:?} cannot be used: {why}")
+}
+
+/// What stands behind the scheme; the host of an IPv6 address keeps its brackets.
+pub(crate) fn host_and_port(
+    url: &str,
+    authority: &str,
+    port_default: u16,
+) -> Result<(String, u16), String> {
+    let authority = authority.trim_end_matches('/');
+    let is_odd = |it: char| "/?#@\\".contains(it) || it.is_whitespace() || it.is_control();
+    if authority.is_empty() || authority.contains(is_odd) {
+        return Err(refused(url, "it names more than a host and a port"));
+    }
+    match authority.rsplit_once(':') {
+        // The colons of an address in brackets are before its end.
+        Some((host, port)) if !port.contains(']') => match port.parse() {
+            Ok(port) if !host.is_empty() => Ok((host.to_owned(), port)),
+            _ => Err(refused(url, "its port is no number")),
+        },
+        _ => Ok((authority.to_owned(), port_default)),
+    }
+}

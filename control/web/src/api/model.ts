@@ -1,0 +1,164 @@
+/**
+ * The words of the interfaces: the daemon's and that of machines, generated from their OpenAPI
+ * documents, and those that the console adds.
+ */
+import type { components as machines } from './machines';
+import type { components } from './schema';
+
+type Schemas = components['schemas'];
+type MachineSchemas = machines['schemas'];
+
+export type Attachment = Schemas['Attachment'];
+export type Diff = Schemas['Diff'];
+export type Event = Schemas['Event'];
+export type Export = Schemas['Export'];
+export type Forecast = Schemas['Forecast'];
+export type Image = Schemas['Image'];
+export type Pool = Schemas['Pool'];
+export type PoolStatus = Schemas['PoolStatus'];
+export type Snapshot = Schemas['Snapshot'];
+export type Status = Schemas['Status'];
+export type Task = Schemas['Task'];
+export type Volume = Schemas['Volume'];
+export type Warning = Schemas['Warning'];
+
+export type Machine = MachineSchemas['Machine'];
+export type MachineCreate = MachineSchemas['MachineCreate'];
+export type MachineDisk = MachineSchemas['MachineDisk'];
+export type MachineNetwork = MachineSchemas['MachineNetwork'];
+export type MachineSnapshot = MachineSchemas['MachineSnapshot'];
+export type MachinesCreated = MachineSchemas['MachinesCreated'];
+
+/** The kind of problem where the console knows no virtual machines. */
+export const NO_MACHINES = 'no_machines';
+
+/** Problem details (RFC 9457), of the daemon and of the console. */
+export interface Problem {
+  title: string;
+  status: number;
+  detail?: string;
+  kind?: string;
+  field?: string | null;
+}
+
+export type Role = 'viewer' | 'operator' | 'administrator';
+
+export const ROLES: readonly Role[] = ['viewer', 'operator', 'administrator'];
+
+export interface Session {
+  name: string;
+  role: Role;
+  projects: string[];
+  csrf: string;
+  expires: number;
+}
+
+/** How somebody may log in. */
+export interface LoginWays {
+  password: boolean;
+  provider: boolean;
+}
+
+export interface User {
+  name: string;
+  role: Role;
+  projects: string[];
+  disabled: boolean;
+}
+
+export interface Project {
+  name: string;
+  prefix: string;
+  quota_bytes: number | null;
+}
+
+export interface Token {
+  id: string;
+  name: string;
+  role: Role;
+  projects: string[];
+  /** Who made it: it may never more than they may. */
+  owner: string;
+  created: number;
+  expires: number;
+  last_used: number | null;
+}
+
+export interface AuditEntry {
+  id: number;
+  time: number;
+  user: string | null;
+  token: string | null;
+  address: string | null;
+  method: string;
+  path: string;
+  status: number;
+}
+
+/** What a new password of one's own has ended, and the tokens that go on. */
+export interface PasswordChanged {
+  sessions_ended: number;
+  tokens: number;
+}
+
+export type DaemonState = 'up' | 'down';
+
+/** A series of the console's history: `points` begin at the oldest; null where none was taken. */
+export interface Series {
+  series: string;
+  step_seconds: number;
+  points: (readonly [time: number, value: number | null])[];
+}
+
+/** A topic of the broker, as its lists tell it. */
+export interface Topic {
+  name: string;
+  volume: string;
+  partition_count: number;
+  durability: string;
+  size_bytes: number;
+  /** Since the broker started. */
+  records_in: number;
+  records_out: number;
+}
+
+export interface TopicDetails extends Topic {
+  settings: Record<string, string>;
+  partitions: {
+    partition: number;
+    start_offset: number;
+    end_offset: number;
+    size_bytes: number;
+  }[];
+}
+
+export interface Group {
+  group: string;
+  state: string;
+  member_count: number;
+  topics: { topic: string; partition_count: number; lag: number }[];
+}
+
+/** Topics and groups; `queries` says whether who is logged in may query them. */
+export interface MessageLog {
+  state: 'up' | 'down' | 'not_configured';
+  queries: 'allowed' | 'forbidden' | 'not_configured';
+  failure?: string;
+  topics?: Topic[];
+  /** null: the broker had no time to tell. */
+  groups?: Group[] | null;
+}
+
+export interface QueryColumn {
+  name: string;
+  type: string;
+}
+
+/** A line of the answer to a query. */
+export interface QueryTold {
+  columns?: QueryColumn[];
+  live?: boolean;
+  rows?: (string | null)[][];
+  end?: string;
+  error?: string;
+}

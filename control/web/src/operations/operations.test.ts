@@ -1,0 +1,225 @@
+import { expect, test } from 'vitest';
+import type { Image, Pool, Project, Snapshot, Task, Token, User, Volume } from '../api/model';
+import * as access from './access';
+import * as images from './images';
+import { Values, commandLine, curl, quoted, type Operation } from './operation';
+import * as snapshots from './snapshots';
+import * as volumes from './volumes';
+
+const VOLUME: Volume = {
+  name: 'db',
+  id: 1,
+  size_bytes: 2 ** 30,
+  sector_bytes: 512,
+  reduction: 'full',
+  durability: 'ram',
+  capacity: 'thin',
+  written_bytes: 4096,
+  fill_bytes: 0,
+  ram_bytes: 4096,
+  ratio: 1,
+  device: null,
+  nbd_uri: null,
+  nbd_connections: 0,
+  ring_clients: 0,
+  users: [],
+};
+
+const SNAPSHOT: Snapshot = {
+  name: 'db@monday',
+  volume: 'db',
+  snapshot: 'monday',
+  id: 2,
+  created_unix_seconds: 0,
+  size_bytes: 2 ** 30,
+  sector_bytes: 512,
+  written_bytes: 4096,
+  device: null,
+  nbd_uri: null,
+  nbd_connections: 0,
+  ring_clients: 0,
+};
+
+const IMAGE: Image = {
+  number: 7,
+  saved_unix_seconds: 0,
+  label: '',
+  stored_bytes: 4096,
+  volumes: [{ name: 'db', size_bytes: 2 ** 30, durability: 'image' }],
+  lost_bytes: 0,
+  failure: null,
+};
+
+type Filled = Record<string, string | boolean | string[]>;
+
+function check(operation: Operation, filled: Filled, command: string | null, request: string) {
+  const values = Object.entries(filled).reduce(
+    (before, [name, value]) => before.with(name, value),
+    Values.of(operation.fields),
+  );
+  const words = operation.command(values);
+  expect(words === null ? null : commandLine(words)).toBe(command);
+  const { method, path, body } = operation.request(values);
+  expect(`${method} ${path}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`).toBe(request);
+}
+
+test('a volume is created with what differs from the defaults', () => {
+  check(
+    volumes.createVolume(),
+    { name: 'db', size: '1GiB' },
+    'memlane volume create db --size 1GiB',
+    'POST /v1/volumes {"name":"db","size":"1GiB","durability":"ram","reduction":"full","capacity":"thin","sector_bytes":512}',
+  );
+  check(
+    volumes.createVolume(),
+    { name: 'db', size: '1GiB', durability: 'journal', sector_bytes: '4096' },
+    'memlane volume create db --size 1GiB --durability journal --sector 4096',
+    'POST /v1/volumes {"name":"db","size":"1GiB","durability":"journal","reduction":"full","capacity":"thin","sector_bytes":4096}',
+  );
+});
+
+test('a volume is resized, renamed and set', () => {
+  check(
+    volumes.resizeVolume(VOLUME),
+    { size: '512MiB', force: true },
+    'memlane volume resize db --size 512MiB --force',
+    'PATCH /v1/volumes/db {"size":"512MiB","force":true}',
+  );
+  check(
+    volumes.renameVolume(VOLUME),
+    { name: 'old' },
+    'memlane volume rename db old',
+    'PATCH /v1/volumes/db {"name":"old"}',
+  );
+  check(
+    volumes.setVolume(VOLUME, true),
+    { reduction: 'none', users: 'alice, 1000' },
+    'memlane volume set db reduction=none users=alice,1000',
+    'PATCH /v1/volumes/db {"reduction":"none","users":["alice","1000"]}',
+  );
+  check(volumes.setVolume(VOLUME, true), {}, null, 'PATCH /v1/volumes/db {}');
+});
+
+test('a volume is attached, exported, disconnected and deleted', () => {
+  check(
+    volumes.attachVolume('db'),
+    { as: 'loop', share: true },
+    'memlane attach db --as loop --share',
+    'POST /v1/attachments {"volume":"db","as":"loop","share":true}',
+  );
+  check(
+    volumes.exportVolume('db'),
+    { queues: '2', owner: 'libvirt-qemu' },
+    'memlane export vhost-user db --queues 2 --owner libvirt-qemu',
+    'POST /v1/exports {"volume":"db","protocol":"vhost-user","queues":2,"owner":"libvirt-qemu"}',
+  );
+  check(
+    volumes.disconnectVolume(VOLUME),
+    {},
+    'memlane volume disconnect db',
+    'POST /v1/volumes/db/disconnect',
+  );
+  check(
+    volumes.deleteVolume({ ...VOLUME, nbd_connections: 1 }, 0),
+    { force: true },
+    'memlane volume delete db --force',
+    'DELETE /v1/volumes/db?force=true',
+  );
+});
+
+test('snapshots are taken of several volumes at once, cloned, restored and deleted', () => {
+  check(
+    snapshots.createSnapshot('db', ['wal', 'logs']),
+    { snapshot: 'monday', others: ['wal'] },
+    'memlane snapshot create db@monday wal@monday',
+    'POST /v1/snapshots {"volumes":["db","wal"],"snapshot":"monday"}',
+  );
+  check(
+    snapshots.clone('db@monday'),
+    { name: 'db-test' },
+    'memlane clone db@monday db-test',
+    'POST /v1/volumes/db%40monday/clone {"name":"db-test"}',
+  );
+  check(
+    snapshots.restoreSnapshot(SNAPSHOT),
+    {},
+    'memlane snapshot restore db@monday',
+    'POST /v1/snapshots/db%40monday/restore',
+  );
+  check(
+    snapshots.deleteSnapshot(SNAPSHOT),
+    {},
+    'memlane snapshot delete db@monday',
+    'DELETE /v1/snapshots/db%40monday',
+  );
+});
+
+test('images are saved, restored and deleted', () => {
+  check(
+    images.saveImage([VOLUME]),
+    { label: 'before upgrade', also: ['db'] },
+    "memlane image save db --label 'before upgrade'",
+    'POST /v1/images {"label":"before upgrade","also":["db"]}',
+  );
+  check(
+    images.restoreImage(IMAGE),
+    { volumes: ['db'], name: 'db-old' },
+    'memlane image restore --image 7 db --as db-old',
+    'POST /v1/images/7/restore {"volumes":["db"],"name":"db-old"}',
+  );
+  check(images.deleteImage(IMAGE), {}, 'memlane image delete 7', 'DELETE /v1/images/7');
+});
+
+test('tasks are cancelled and the pool is resized', () => {
+  const task = { id: 3, kind: 'image_save', subject: 'image 7' } as Task;
+  check(images.cancelTask(task), {}, 'memlane task cancel 3', 'DELETE /v1/tasks/3');
+  const pool = { max_memory_bytes: 2 ** 30, capacity_bytes: 2 ** 31 } as Pool;
+  check(
+    images.resizePool(pool),
+    {},
+    'memlane pool set max-memory=1GiB',
+    'PATCH /v1/pool {"max_memory":"1GiB"}',
+  );
+});
+
+test('what destroys something names it and asks for a name', () => {
+  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: false };
+  const project: Project = { name: 'shop', prefix: 'shop-', quota_bytes: null };
+  const token = { id: 't1', name: 'ci' } as Token;
+  const destructive = [
+    volumes.deleteVolume(VOLUME, 2),
+    volumes.acceptLoss('db'),
+    snapshots.restoreSnapshot(SNAPSHOT),
+    snapshots.deleteSnapshot(SNAPSHOT),
+    images.deleteImage(IMAGE),
+    access.deleteUser(user),
+    access.deleteProject(project),
+    access.deleteToken(token),
+  ];
+  for (const operation of destructive) {
+    expect(operation.losses?.length ?? 0).toBeGreaterThan(0);
+    expect(operation.nameToType ?? '').not.toBe('');
+  }
+});
+
+test('a token has no more rights than who makes it', () => {
+  const [, role] = access.createToken('operator', []).fields;
+  expect(role?.kind === 'select' && role.choices.map((it) => it.value)).toEqual([
+    'viewer',
+    'operator',
+  ]);
+});
+
+test('words are quoted as a shell reads them back', () => {
+  expect(quoted('db@monday')).toBe('db@monday');
+  expect(quoted("it's; rm -rf /")).toBe(`'it'\\''s; rm -rf /'`);
+});
+
+test('passwords are not shown in the call', () => {
+  const request = {
+    method: 'POST',
+    path: '/console/v1/users',
+    body: { password: 'x1y2' },
+  } as const;
+  expect(curl(request, 'https://host')).not.toContain('x1y2');
+});

@@ -1,0 +1,65 @@
+/** Something that is read again and again while a page shows it. */
+import { Refusal, get } from '../api/calls';
+
+export class Polled<T> {
+  value = $state.raw<T | null>(null);
+  failure = $state<string | null>(null);
+  /** The kind of problem that the failure is; empty where it is none of an answer's. */
+  kind = $state('');
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private isWanted = false;
+  private generation = 0;
+
+  /**
+   * `path` is asked for each time; null: who is logged in may not read it, and nothing is. Begins
+   * with the component that makes it and ends with it.
+   */
+  constructor(
+    private readonly path: () => string | null,
+    private readonly intervalMs: number,
+  ) {
+    $effect(() => {
+      path();
+      this.isWanted = true;
+      this.refresh();
+      return () => {
+        this.isWanted = false;
+        this.generation += 1;
+        clearTimeout(this.timer);
+      };
+    });
+  }
+
+  refresh(): void {
+    clearTimeout(this.timer);
+    this.generation += 1;
+    void this.read(this.generation);
+  }
+
+  private async read(generation: number): Promise<void> {
+    const path = this.path();
+    if (path === null) return;
+    try {
+      const value = await get<T>(path);
+      if (generation !== this.generation) return;
+      this.value = value;
+      this.failure = null;
+      this.kind = '';
+    } catch (error) {
+      if (generation !== this.generation) return;
+      // What was known last is shown on while nobody answers.
+      const isAnswer = error instanceof Refusal && error.status >= 400 && error.status < 500;
+      if (isAnswer) this.value = null;
+      this.kind = error instanceof Refusal ? error.kind : '';
+      this.failure = error instanceof Error ? error.message : String(error);
+    }
+    if (this.isWanted) this.schedule();
+  }
+
+  private schedule(): void {
+    this.timer = setTimeout(() => {
+      if (document.hidden) this.schedule();
+      else this.refresh();
+    }, this.intervalMs);
+  }
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Runs in a container that has booted: installs, uses, upgrades and purges the packages.
+set -ex
+dpkg -i /trial/old/*.deb
+printf 'daemon = "/run/memlane"\nanonymous = "loopback"\n' >/etc/memlane/memlane-broker.toml
+systemctl start memlaned memlane-console memlane-machines memlane-broker
+until memlane volume create db --size 8MiB; do sleep 1; done
+old=$(systemctl show -p MainPID --value memlaned)
+dpkg -i --force-confold /trial/new/*.deb
+until memlane volume show db; do sleep 1; done
+[ "$(systemctl show -p MainPID --value memlaned)" != "$old" ]
+systemctl is-active memlaned memlane-console memlane-machines memlane-broker
+memlane vm list 2>&1 | grep libvirt
+grep loopback /etc/memlane/memlane-broker.toml
+ls /usr/share/man/man1/memlane-machines.1.gz /usr/share/man/man1/memlane-volume-create.1.gz
+ls /usr/share/bash-completion/completions/memlane-console /usr/share/zsh/vendor-completions/_memlane-console
+dpkg --purge memlane-broker memlane-console memlane-machines memlane
+if getent passwd memlane-console memlane-broker; then exit 1; fi
+if ls -d /etc/memlane /run/memlane /usr/bin/memlaned /var/lib/memlane-console /var/lib/memlane-machines; then exit 1; fi
+echo finished

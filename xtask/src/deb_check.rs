@@ -1,0 +1,69 @@
+//! Tries the packages: a bare Debian boots in a container, where they are installed, used, upgraded
+//! and purged by `xtask/deb/check.sh`. Then an image is built of them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{deb, image_check};
+
+const SUITE: &str = "bookworm";
+const INCLUDED: &str = "systemd,systemd-sysv,mount,passwd";
+
+/// In seconds, for all that is done in the container.
+const TIME_LIMIT: &str = "600";
+
+const UNIT: &str = "[Unit]\nAfter=basic.target\n[Service]\nType=simple\n\
+    ExecStart=/bin/sh -c 'sh /trial/check.sh >/trial/result 2>&1; systemctl poweroff'\n";
+
+/// The packages are of the programs in this folder. Takes root, the network for the first time, and
+/// Debian's mmdebstrap, systemd-container and buildah.
+pub(crate) fn check(root: &Path, programs: &Path) -> Result<()> {
+    let folder = root.join("target/deb");
+    let bare = folder.join("bare");
+    if !bare.exists() {
+        // Under another name until it is whole.
+        let begun = folder.join("bare.begun");
+        fs::create_dir_all(&folder)?;
+        remove(&begun)?;
+        let include = format!("--include={INCLUDED}");
+        deb::printed(
+            Command::new("mmdebstrap").args(["--variant=minbase", &include, SUITE]).arg(&begun),
+        )?;
+        fs::rename(&begun, &bare)?;
+    }
+    let container = folder.join("container");
+    remove(&container)?;
+    deb::printed(Command::new("cp").arg("-a").args([&bare, &container]))?;
+    let version = deb::version(root)?;
+    for (name, version) in [("old", version.clone()), ("new", format!("{version}+next"))] {
+        deb::make(root, programs, &container.join("trial").join(name), &version)?;
+    }
+    fs::copy(root.join("xtask/deb/check.sh"), container.join("trial/check.sh"))?;
+    let units = container.join("etc/systemd/system");
+    fs::create_dir_all(units.join("multi-user.target.wants"))?;
+    fs::write(units.join("check.service"), UNIT)?;
+    let wanted = units.join("multi-user.target.wants/check.service");
+    std::os::unix::fs::symlink("../check.service", wanted)?;
+    let mut boot = Command::new("timeout");
+    boot.args([TIME_LIMIT, "systemd-nspawn", "--register=no", "--keep-unit", "-D"]);
+    // How the container ends says nothing: its script's last words do.
+    let booted = boot.arg(&container).args(["-b", "--console=pipe"]).output();
+    let booted = booted.context("cannot run systemd-nspawn")?;
+    let said = fs::read_to_string(container.join("trial/result")).with_context(|| {
+        format!("the container did not boot: {}", String::from_utf8_lossy(&booted.stderr))
+    })?;
+    ensure!(said.trim_end().ends_with("finished"), "the packages do not work:\n{said}");
+    image_check::check(root, &container.join("trial/old"), &bare, &folder.join("image"))?;
+    remove(&container)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match folder.exists() {
+        true => fs::remove_dir_all(folder)
+            .with_context(|| format!("cannot remove {}", folder.display())),
+        false => Ok(()),
+    }
+}
