@@ -10,8 +10,8 @@ use system::Interruption;
 use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
 use crate::{
-    compare, cpio, doctor, durability, engine, forsa, fusion, log, page, peers, project, reduction,
-    steps,
+    advise, compare, cpio, doctor, durability, engine, forsa, fusion, log, page, peers, placement,
+    project, reduction, steps, tpcc,
 };
 
 #[derive(Debug, Parser)]
@@ -59,6 +59,12 @@ enum Command {
     Durability(Planned<durability::Arguments>),
     /// CPU cycles per I/O of applications
     Cpio(Planned<cpio::Arguments>),
+    /// Order processing on PostgreSQL, MariaDB or SQLite, derived from TPC-C
+    Tpcc(Planned<tpcc::Arguments>),
+    /// Which part of a database is worth fast storage
+    Placement(Planned<placement::Arguments>),
+    /// Which part of a running PostgreSQL would be worth fast storage, without moving any
+    Advise(advise::Arguments),
     /// Every suite, one after the other
     All(Options),
     /// What can be measured here, and what will be left out and why
@@ -95,6 +101,9 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Peers(it) => return start(&it.options, &[peers(&it.arguments)], form),
         Command::Durability(it) => return start(&it.options, &[durability(&it.arguments)], form),
         Command::Cpio(it) => return start(&it.options, &[cpio(&it.arguments)], form),
+        Command::Tpcc(it) => return start(&it.options, &[tpcc(&it.arguments)], form),
+        Command::Placement(it) => return start(&it.options, &[placement(&it.arguments)], form),
+        Command::Advise(it) => advise::run(it, form)?,
         Command::All(options) => return start(options, &all(), form),
         Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
         Command::Schema => output::json(&results::schema()),
@@ -116,6 +125,8 @@ fn all() -> Vec<Box<dyn PlannedSuite>> {
         peers(&defaults()),
         durability(&defaults()),
         cpio(&defaults()),
+        tpcc(&defaults()),
+        placement(&defaults()),
     ]
 }
 
@@ -149,6 +160,8 @@ suites! {
     peers: Peers,
     durability: Durability,
     cpio: Cpio,
+    tpcc: Tpcc,
+    placement: Placement,
 }
 
 #[cfg(test)]
@@ -164,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_suite_can_be_told_nothing() {
-        assert_eq!(all().len(), 9);
+        assert_eq!(all().len(), 11);
     }
 
     #[test]

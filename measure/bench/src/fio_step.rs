@@ -159,25 +159,35 @@ impl FioStep {
 
     fn params(&self, target: &Target, measured: &Measured) -> Vec<(String, Value)> {
         let job = &self.job;
-        let params = [
-            ("rw", json!(job.pattern.to_string())),
-            ("block_bytes", json!(job.block_bytes)),
-            ("jobs", json!(job.jobs)),
-            ("queue_depth", json!(job.queue_depth)),
-            ("data", json!("random")),
+        let own = [
             ("buffers", json!(contents_name(job.contents))),
             ("starts", json!(if job.starts == Starts::Apart { "apart" } else { "together" })),
-            ("working_bytes", json!(target.size_bytes())),
-            ("preconditioned", json!(true)),
             ("fill_block_bytes", json!(self.fill_block_bytes)),
-            ("durability", json!(target.durability().to_string())),
-            ("reduces", json!(target.reduces())),
-            ("generator", json!(measured.outcome.version)),
             ("command", json!(measured.command)),
             ("watched_s", json!(measured.watched_s)),
         ];
-        params.map(|(name, value)| (name.to_owned(), value)).into()
+        let mut params = params_of(job, target, &measured.outcome.version);
+        params.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        params
     }
+}
+
+/// What rows say of a job of random data on a target that was filled, whoever sends its requests.
+pub(crate) fn params_of(job: &Job, target: &Target, generator: &str) -> Vec<(String, Value)> {
+    let params = [
+        ("rw", json!(job.pattern.to_string())),
+        ("block_bytes", json!(job.block_bytes)),
+        ("jobs", json!(job.jobs)),
+        ("queue_depth", json!(job.queue_depth)),
+        ("data", json!("random")),
+        ("working_bytes", json!(target.size_bytes())),
+        ("preconditioned", json!(true)),
+        ("durability", json!(target.durability().to_string())),
+        ("reduces", json!(target.reduces())),
+        ("generator", json!(generator)),
+        ("server", json!(target.server_command())),
+    ];
+    params.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 fn contents_name(contents: Contents) -> &'static str {

@@ -1,6 +1,7 @@
 //! Measures Memlane and what it is compared with, on this machine: what `memlane-bench` is made of.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod aligned;
 mod case;
 mod clock;
@@ -23,6 +24,7 @@ mod output;
 mod pace;
 mod page;
 mod peers;
+mod placement;
 mod pool;
 mod program;
 mod project;
@@ -30,5 +32,6 @@ mod reduction;
 mod run;
 mod steps;
 pub mod targets;
+mod tpcc;
 
 pub use program::run_program;

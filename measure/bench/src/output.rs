@@ -1,5 +1,6 @@
 //! Everything that is printed.
-#![expect(clippy::print_stdout, reason = "the one place of this program that prints")]
+
+use std::io::{self, Write};
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ pub(crate) enum Form {
 /// Prints a value as JSON.
 pub(crate) fn json(value: &(impl Serialize + ?Sized)) {
     let text = serde_json::to_string_pretty(value).expect("what is printed is plain data");
-    println!("{text}");
+    line(&text);
 }
 
 /// A table as text: the first row is its heading, numbers stand right.
@@ -45,7 +46,7 @@ pub(crate) fn bytes_text(bytes: u64) -> String {
 
 /// Prints text on standard output.
 pub(crate) fn note(text: &str) {
-    println!("{text}");
+    line(text);
 }
 
 /// Prints how far a run is, on standard error.
@@ -58,8 +59,20 @@ pub(crate) fn failure(error: &anyhow::Error, form: Form) {
     let message = format!("{error:#}");
     match form {
         Form::Json => {
-            println!("{}", serde_json::json!({"error": {"kind": "failed", "message": message}}));
+            line(&serde_json::json!({"error": {"kind": "failed", "message": message}}).to_string());
         }
         Form::Text => eprintln!("memlane-bench: {message}"),
+    }
+}
+
+/// A line on standard output. A reader that has seen enough, as `head` has, is no failure: the
+/// program goes on to its end and its exit code.
+fn line(text: &str) {
+    let mut out = io::stdout().lock();
+    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    if let Err(error) = printed
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        eprintln!("memlane-bench: cannot print: {error}");
     }
 }

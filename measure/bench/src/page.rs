@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// Also write every row as a line of CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Also write bars and medians as a page of Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
     /// Also write charts as Vega-Lite specifications into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) vega: Option<PathBuf>,
@@ -35,6 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     write(&html.with_extension("json"), &report.json())?;
     if let Some(path) = &arguments.csv {
         write(path, &report.csv()?)?;
+    }
+    if let Some(path) = &arguments.markdown {
+        write(path, &report.markdown())?;
     }
     if let Some(folder) = &arguments.vega {
         fs::create_dir_all(folder)

@@ -1,18 +1,78 @@
 //! `memlane-bench cpio` as a user runs it, small.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
+use bench::targets::missing_programs;
+use kafka_clients::{Recipe, make_environment, modules_in};
 use results::{Row, RunFolder, Validity};
+use system::debian::unpack_package;
 use system::{Ability, missing};
 use tempfile::TempDir;
+
+const REQUIREMENTS: &str = "tests/requirements.txt";
+
+/// A folder with what applications need and no package that is installed has: `python` with
+/// modules, and `nats` with a broker whose package would start it as a service.
+fn fetched() -> Result<PathBuf> {
+    let sources = env!("CARGO_MANIFEST_DIR");
+    let origin = "the Python package index and Debian";
+    let made_of = [REQUIREMENTS];
+    let recipe = Recipe { sources, name: "applications", origin, made_of: &made_of };
+    recipe.folder(|folder| {
+        make_environment(&folder.join("python"), &Path::new(sources).join(REQUIREMENTS))?;
+        unpack_package("nats-server", &folder.join("nats"))
+    })
+}
 
 /// Its own folder for temporary files has its own lock: other tests run benchmarks too.
 fn bench(place: &Path, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
     command.arg("cpio").args(words).env("TMPDIR", place).current_dir(place);
+    let fetched = fetched()?;
+    let path = std::env::var("PATH").context("there is a PATH")?;
+    command.env("PATH", format!("{}:{path}", fetched.join("nats/usr/sbin").display()));
+    command.env("PYTHONPATH", modules_in(&fetched.join("python"))?);
     command.output().context("the program starts")
+}
+
+fn recorded(place: &Path, words: &[&str]) -> Result<RunFolder> {
+    let words: Vec<&str> = words.iter().copied().chain(["--size-mib=8", "--out=run"]).collect();
+    let output = bench(place, &words)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    RunFolder::open(&place.join("run"))
+}
+
+/// A busy machine makes a row invalid, with its figures; nothing else may.
+fn check_validity(row: &Row) -> Result<()> {
+    if let Validity::Invalid(reason) = &row.validity {
+        let is_busy = reason.contains("other guests") || reason.contains("other programs");
+        ensure!(is_busy, "{} on {}: {reason}", row.case, row.target);
+    }
+    Ok(())
+}
+
+#[test]
+fn orders_are_processed_and_their_driver_is_counted_apart() -> Result<()> {
+    let needed = [Ability::BlockDevices, Ability::Program("pgbench"), Ability::Program("setpriv")];
+    let missing = missing(&needed)
+        .or_else(|| system::database::Postgres::find().err().map(|error| format!("{error:#}")));
+    if let Some(reason) = missing {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place: TempDir = tempfile::tempdir()?;
+    let words = ["--only=tpcc", "--target=loop", "--cores=1", "--seconds=3"];
+    let run = recorded(place.path(), &words)?;
+    let rows: Vec<&Row> = run.rows().collect();
+    assert_eq!(rows.len(), 1);
+    check_validity(rows[0])?;
+    assert_eq!(rows[0].params["stands_for"], "TPC-C");
+    for name in ["application_cycles", "driver_cycles", "ios"] {
+        ensure!(rows[0].figures[name] > 0.0, "no {name}: {:?}", rows[0].figures);
+    }
+    Ok(())
 }
 
 #[test]
@@ -22,18 +82,11 @@ fn cycles_are_those_of_the_groups_and_the_result_is_verified() -> Result<()> {
         return Ok(());
     }
     let place: TempDir = tempfile::tempdir()?;
-    let words = ["--only=sort,sqlite", "--target=loop", "--cores=1", "--size-mib=8", "--out=run"];
-    let output = bench(place.path(), &words)?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let run = RunFolder::open(&place.path().join("run"))?;
+    let run = recorded(place.path(), &["--only=sort,sqlite", "--target=loop", "--cores=1"])?;
     let rows: Vec<&Row> = run.rows().collect();
     assert_eq!(rows.len(), 2);
     for row in rows {
-        if let Validity::Invalid(reason) = &row.validity {
-            // So it is where other programs or guests run beside this; the figures are there still.
-            let is_busy = reason.contains("other guests") || reason.contains("other programs");
-            ensure!(is_busy, "{}: {reason}", row.case);
-        }
+        check_validity(row)?;
         let figure = |name: &str| row.figures.get(name).copied().context("the figure is there");
         let of_groups = figure("application_cycles")?
             + figure("driver_cycles")?
@@ -50,13 +103,65 @@ fn cycles_are_those_of_the_groups_and_the_result_is_verified() -> Result<()> {
 }
 
 #[test]
+fn each_application_that_is_installed_does_its_work_and_is_verified() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place: TempDir = tempfile::tempdir()?;
+    let run = recorded(place.path(), &["--target=loop", "--cores=1", "--seconds=1"])?;
+    let mut names = Vec::new();
+    for row in run.rows() {
+        if let Validity::Skipped(reason) = &row.validity {
+            let has_hint = ["apt install", "pip install"].iter().any(|it| reason.contains(it));
+            ensure!(has_hint, "{}: {reason}", row.case);
+            eprintln!("skipped: {}: {reason}", row.case);
+            continue;
+        }
+        check_validity(row)?;
+        names.push(row.params.get("application").and_then(|it| it.as_str()).unwrap_or_default());
+    }
+    eprintln!("{} applications: {}", names.len(), names.join(", "));
+    ensure!(names.contains(&"sort"), "only {names:?} ran");
+    Ok(())
+}
+
+#[test]
+fn what_goes_past_the_kernel_is_counted_by_the_daemon() -> Result<()> {
+    let needed = [Ability::BlockDevices, Ability::Program("fio")];
+    if let Some(reason) = missing(&needed).or_else(missing_programs) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place: TempDir = tempfile::tempdir()?;
+    let words = ["--only=fio", "--target=run,nbd,volume", "--cores=1", "--seconds=1"];
+    let run = recorded(place.path(), &words)?;
+    let mut counted = Vec::new();
+    for row in run.rows() {
+        if matches!(row.validity, Validity::Skipped(_)) {
+            eprintln!("skipped: {}: {:?}", row.target, row.validity);
+            continue;
+        }
+        check_validity(row)?;
+        let at = row.params.get("ios_counted_at").and_then(|it| it.as_str());
+        let at = at.context("it says where")?;
+        ensure!(row.target.contains("ext4") == at.contains("kernel"), "{}: {at}", row.target);
+        ensure!(row.figures["driver_cycles"] > 0.0, "fio used nothing on {}", row.target);
+        counted.push(at);
+    }
+    ensure!(counted.len() >= 2, "only {counted:?} were measured");
+    Ok(())
+}
+
+#[test]
 fn what_is_missing_is_said_with_how_to_get_it_and_nothing_is_done() -> Result<()> {
     let place = tempfile::tempdir()?;
-    let output = bench(place.path(), &["--dry-run", "--target=nbd,loop", "--json"])?;
+    let output = bench(place.path(), &["--dry-run", "--target=tmpfs,run,loop", "--json"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(text.contains("the count of I/Os is unavailable"), "{text}");
-    for name in ["fio", "fs_mark", "db_bench", "sqlite", "blastn", "borg-small", "sort"] {
+    let named = ["fio", "fs_mark", "db_bench", "sqlite", "lmdb", "business", "blastn", "similar"];
+    for name in named.into_iter().chain(["borg-small", "index-flat-large", "sort"]) {
         ensure!(text.contains(name), "{name} is neither planned nor skipped: {text}");
     }
     let runs = std::fs::read_dir(place.path())?.flatten().filter(|it| it.path().is_dir()).count();

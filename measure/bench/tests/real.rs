@@ -97,6 +97,16 @@ fn a_loop_device_is_measured_and_detached() -> Result<()> {
 }
 
 #[test]
+fn a_loop_device_over_the_disk_is_measured_and_detached() -> Result<()> {
+    check(Kind::LoopDisk.into())
+}
+
+#[test]
+fn an_attached_journal_volume_is_measured_and_detached() -> Result<()> {
+    check(Kind::VolumeJournal.into())
+}
+
+#[test]
 fn nbdkit_is_measured_and_ended() -> Result<()> {
     check(Kind::Nbdkit.into())
 }

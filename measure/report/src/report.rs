@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use results::{Manifest, Row, RunFolder};
 
 use crate::book::Book;
-use crate::{export, page};
+use crate::{export, markdown, page};
 
 /// Runs to be shown together.
 pub struct Report {
@@ -50,6 +50,11 @@ impl Report {
         page::write(&book);
         let text = serde_json::to_string_pretty(&book.document());
         text.expect("the document is plain data") + "\n"
+    }
+
+    /// Bars and medians as a page of Markdown.
+    pub fn markdown(&self) -> String {
+        markdown::write(&self.book(), &self.runs)
     }
 
     /// Every row as a line of CSV.

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use report::Report;
-use results::{Row, RunFolder, StepKey, StepRecord, Suite, Validity};
+use results::{Manifest, Row, RunFolder, StepKey, StepRecord, Suite, Validity};
 use scraper::{Html, Selector};
 use serde_json::Value;
 
@@ -123,10 +123,29 @@ fn bars_that_were_measured_have_a_verdict() {
     assert!(of("4 KiB random read, time over").ends_with("met"));
     assert!(of("overwrite of compressible data").ends_with("missed"));
     assert!(of("mean latency over loop's").ends_with("met"));
+    // The peer is the loop device with the cores kept awake, which is the better one.
+    assert!(of("mean latency over loop's").contains("0.480"));
     assert!(of("programs and libraries").ends_with("met"));
     assert!(of("ext4 on an attached journal volume").ends_with("met"));
     assert!(of("8 writers on a journal volume over NBD").ends_with("missed"));
     assert!(of("first read after the loss of memory").ends_with("met"));
+    assert!(of("NOPM by pgbench").ends_with("met"));
+    assert!(of("4 databases cloned from one load").ends_with("missed"));
+    assert!(of("NOPM over the disk's, memory limited").ends_with("met"));
+    assert!(of("share of the whole's gain").ends_with("met"));
+}
+
+#[test]
+fn parts_of_a_database_are_told_by_gain_and_memory() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let told: Vec<String> =
+        page.select(&selector("#placement li")).map(|line| line.text().collect()).collect();
+    // Logs and temporary tables, by orders and by reports.
+    assert_eq!(told.len(), 4, "{told:?}");
+    let logs = &told[0];
+    assert!(logs.contains("logs only: 80.0 % of the gain for 4.00 % of the memory"), "{logs}");
+    let lanes = page.select(&selector("#placement path.rate")).count();
+    assert_eq!(lanes, 8);
 }
 
 #[test]
@@ -149,7 +168,7 @@ fn a_run_of_nothing_is_a_page_that_says_so() {
     let text = page_of(Vec::new());
     let page = Html::parse_document(&text);
     assert_eq!(page.select(&selector("svg")).count(), 0);
-    assert_eq!(page.select(&selector("section")).count(), 12);
+    assert_eq!(page.select(&selector("section")).count(), 14);
     let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
     assert!(says.contains("Nothing of this was measured"));
 }
@@ -159,7 +178,7 @@ fn rows_without_figures_are_shown_as_missing() {
     for suite in [Suite::Engine, Suite::Steps, Suite::Forsa, Suite::Fusion, Suite::Log] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
-    for suite in [Suite::Reduction, Suite::Peers, Suite::Durability, Suite::Cpio] {
+    for suite in [Suite::Reduction, Suite::Peers, Suite::Durability, Suite::Cpio, Suite::Tpcc] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
 }
@@ -172,10 +191,24 @@ fn cycles_per_io_are_shown_by_who_used_them_and_over_cores() {
         let marks = page.select(&labelled);
         marks.filter(|it| it.attr("aria-label").is_some_and(|it| it.contains(text))).count()
     };
-    // Two applications on two targets with two numbers of cores each.
-    assert_eq!(says(", store: "), 8);
-    assert_eq!(says(", waiting for I/O: "), 8);
-    assert_eq!(says("cores 2: 1.20×"), 4);
+    // Two applications on three targets with two numbers of cores each.
+    assert_eq!(says(", store: "), 12);
+    assert_eq!(says(", waiting for I/O: "), 12);
+    assert_eq!(says("cores 2: 1.20×"), 6);
+}
+
+#[test]
+fn new_orders_a_minute_are_shown_by_target_and_what_clones_share_beside_them() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let text: String = page.select(&selector("#tpcc")).flat_map(|it| it.text()).collect();
+    for words in
+        ["TPC-C", "Neither is tpmC", "as each engine counts them", "driver=pgbench", "of one"]
+    {
+        assert!(text.contains(words), "{words} is not shown");
+    }
+    let bars = page.select(&selector("#tpcc figure")).next().expect("there is a chart");
+    // Two targets and pgbench on each, closed; open loops have a chart of their own.
+    assert_eq!(bars.select(&selector(".bar")).count(), 5);
 }
 
 #[test]
@@ -293,4 +326,33 @@ fn every_row_and_every_number_of_it_is_in_the_json() {
     let recorded: Vec<Row> =
         serde_json::from_value(alone["rows"].clone()).expect("they are rows again");
     assert!(recorded == rows, "a row is not as it was recorded");
+}
+
+#[test]
+fn markdown_names_commit_seed_and_windows_and_a_smoke_test_decides_nothing() {
+    let decided = Report::new(vec![(support::manifest(), support::rows())]).markdown();
+    let bar = "on one core, attached, over loop's | at most 1×";
+    for expected in
+        ["`0123abcd`", "seed 42", "| window, s |", "| 30.0 |", " | met |", "### cpio", bar]
+    {
+        assert!(decided.contains(expected), "no {expected} in {decided}");
+    }
+    let section = |suite: &str| {
+        let (_, rest) = decided.split_once(&format!("\n### {suite}\n")).expect("it has a part");
+        rest.split("\n#").next().expect("the text itself at least").to_owned()
+    };
+    for suite in ["tpcc", "placement"] {
+        assert!(section(suite).contains("survives power loss"), "{}", section(suite));
+    }
+    let peers = section("peers");
+    for reason in ["skipped: this kernel has no brd", "invalid: other guests took 12 %"] {
+        assert!(peers.contains(reason), "{reason} is not told: {peers}");
+    }
+    let quick = Manifest { profile: "quick".to_owned(), ..support::manifest() };
+    let report = Report::new(vec![(quick, support::rows())]);
+    let (text, page) = (report.markdown(), report.html());
+    assert!(text.contains("met, smoke test") && !text.contains(" | met |"), "{text}");
+    let page = Html::parse_document(&page);
+    let said: String = page.select(&selector("#verdict tbody")).flat_map(|it| it.text()).collect();
+    assert!(said.contains("met, smoke test"), "{said}");
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::manifest::Manifest;
-use crate::row::Suite;
+use crate::row::{NOPM, REPORTS_PER_MINUTE, Suite};
 use crate::statistics::Estimate;
 use crate::summary::Summary;
 
@@ -20,7 +20,8 @@ use crate::summary::Summary;
 const RATIO_TO_FLOOR: &str = "ratio_to_floor";
 
 /// Rates and the like; of everything else less is better.
-const MORE_IS_BETTER: [&str; 4] = ["messages_per_s_total", "reduction", "iops", "bytes_per_s"];
+const MORE_IS_BETTER: [&str; 6] =
+    [NOPM, REPORTS_PER_MINUTE, "messages_per_s_total", "reduction", "iops", "bytes_per_s"];
 
 /// Two runs, case by case.
 #[derive(Clone, Debug, PartialEq, Serialize)]

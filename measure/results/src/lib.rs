@@ -10,6 +10,7 @@ mod compare;
 mod folder;
 mod manifest;
 pub mod papers;
+pub mod placement;
 pub mod projection;
 mod row;
 mod rules;
@@ -21,8 +22,8 @@ pub use compare::{CaseComparison, Comparison, Verdict, compare};
 pub use folder::{RunFolder, StepKey, StepRecord};
 pub use manifest::{Host, Manifest, Probe, SCHEMA, Tool};
 pub use row::{
-    CPIO_CYCLES, Cpu, DeviceIo, HEADLINES, Io, Latency, LatencyKind, Row, Series, Slice, StoreUse,
-    Suite, Time, Validity,
+    CPIO_CYCLES, Cpu, DeviceIo, HEADLINES, Io, Latency, LatencyKind, NOPM, REPORTS_PER_MINUTE, Row,
+    Series, Slice, StoreUse, Strip, Suite, Time, Validity,
 };
 pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share, is_headline};
 pub use schema::schema;

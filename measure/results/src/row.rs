@@ -30,6 +30,10 @@ pub enum Suite {
     Durability,
     /// CPU cycles per I/O of applications.
     Cpio,
+    /// Order processing derived from TPC-C.
+    Tpcc,
+    /// Which part of a database gains how much from fast storage.
+    Placement,
 }
 
 impl Suite {
@@ -45,6 +49,8 @@ impl Suite {
             Self::Peers => "peers",
             Self::Durability => "durability",
             Self::Cpio => "cpio",
+            Self::Tpcc => "tpcc",
+            Self::Placement => "placement",
         }
     }
 }
@@ -83,6 +89,9 @@ pub struct Row {
     /// How latency went over the time, one for each kind of operation.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<Series>,
+    /// What the machine did meanwhile, one for each column of vmstat and for the rate.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub strips: Vec<Strip>,
     /// Share of the time that the load generator spent outside its requests, 0 to 1: see
     /// [`crate::generator_share`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -113,6 +122,7 @@ impl Row {
             latency: None,
             cpu: None,
             series: Vec::new(),
+            strips: Vec::new(),
             generator_share: None,
             rounds: Vec::new(),
             figures: BTreeMap::new(),
@@ -163,9 +173,17 @@ impl Row {
 /// CPU cycles per I/O of 512 bytes: see [`crate::projection`].
 pub const CPIO_CYCLES: &str = "cpio_cycles";
 
+/// New orders a minute of the workload derived from TPC-C, by the database's own count.
+pub const NOPM: &str = "nopm";
+
+/// Reports a minute that sort and join in temporary files and tables.
+pub const REPORTS_PER_MINUTE: &str = "reports_per_minute";
+
 /// What a case's result is called, most telling first.
-pub const HEADLINES: [&str; 7] = [
+pub const HEADLINES: [&str; 9] = [
     "ns_mean",
+    NOPM,
+    REPORTS_PER_MINUTE,
     "messages_per_s_total",
     "reduction",
     CPIO_CYCLES,
@@ -270,6 +288,15 @@ pub struct Slice {
     pub min: u64,
     pub p50: u64,
     pub max: u64,
+}
+
+/// A figure at equal intervals of the time, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Strip {
+    /// The figure's name with its unit: `user_share`, `in_bytes_per_s`.
+    pub name: String,
+    pub interval_ms: u64,
+    pub values: Vec<f64>,
 }
 
 /// Processor time in seconds, over all cores, while the measurement ran.

@@ -13,3 +13,4 @@ mod text;
 mod words;
 
 pub(crate) use pages::{Corpus, Kind};
+pub(crate) use words::Vocabulary;

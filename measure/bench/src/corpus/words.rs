@@ -23,14 +23,14 @@ const SUFFIXES: [&str; 12] =
     ["", "", "", "s", "ed", "ing", "er", "tion", "ly", "al", "ment", "ity"];
 
 /// Words and how often each is used.
-pub(super) struct Vocabulary {
+pub(crate) struct Vocabulary {
     words: Vec<String>,
     /// Sums of the frequencies up to and including each word.
     sums: Vec<u64>,
 }
 
 impl Vocabulary {
-    pub(super) fn new(random: &mut Random) -> Self {
+    pub(crate) fn new(random: &mut Random) -> Self {
         let mut words: Vec<String> = FREQUENT.split_whitespace().map(str::to_owned).collect();
         words.extend((0..MADE_UP).map(|_| made_up(random)));
         let mut sum = 0;
@@ -43,7 +43,7 @@ impl Vocabulary {
     }
 
     /// A word's number, by its frequency in prose.
-    pub(super) fn draw(&self, random: &mut Random) -> usize {
+    pub(crate) fn draw(&self, random: &mut Random) -> usize {
         let total = *self.sums.last().expect("there are words");
         let place = random.below(total);
         self.sums.partition_point(|&sum| sum <= place)
@@ -63,7 +63,7 @@ impl Vocabulary {
         self.draw(&mut Random::new((word as u64 + 1) << 8 | choice))
     }
 
-    pub(super) fn word(&self, number: usize) -> &str {
+    pub(crate) fn word(&self, number: usize) -> &str {
         &self.words[number]
     }
 

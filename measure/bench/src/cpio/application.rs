@@ -1,9 +1,9 @@
 //! What an application of the suite is: a plug-in.
 
 use anyhow::Result;
-use system::{Ability, missing};
+use system::{Ability, Tool, missing};
 
-use super::site::Site;
+use super::site::{PYTHON, Site};
 
 /// Whose processor time a program's is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +13,25 @@ pub(super) enum Part {
     Driver,
 }
 
-/// A program with work to do in a folder.
+/// What it needs of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WorksOn {
+    /// A file system.
+    Folders,
+    /// That, or the bytes of a volume without one.
+    WholeVolumes,
+}
+
+/// A program with work to do on a target.
 pub(super) struct Application {
     pub(super) name: &'static str,
     /// What it takes the place of in the paper.
     pub(super) stands_for: &'static str,
     pub(super) part: Part,
     pub(super) programs: &'static [&'static str],
+    /// Modules of Python that programs carried here import.
+    pub(super) modules: &'static [&'static str],
+    pub(super) works_on: WorksOn,
     /// How to get them.
     pub(super) install_hint: &'static str,
     /// Makes its data, from the site's seed.
@@ -34,7 +46,12 @@ impl Application {
     /// Why it cannot run here.
     pub(super) fn missing(&self) -> Option<String> {
         let lacking = |program: &&'static str| missing(&[Ability::Program(program)]);
-        let reason = self.programs.iter().find_map(lacking)?;
+        let absent = |module: &&'static str| {
+            let imported = Tool::new(PYTHON).arg("-c").arg(format!("import {module}")).check();
+            imported.is_err().then(|| format!("{PYTHON} has no module {module}"))
+        };
+        let program = self.programs.iter().find_map(lacking);
+        let reason = program.or_else(|| self.modules.iter().find_map(absent))?;
         Some(format!("{reason}; {}", self.install_hint))
     }
 }

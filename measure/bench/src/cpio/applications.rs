@@ -5,21 +5,30 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::application::{Application, Part};
+use super::application::{Application, Part, WorksOn};
 use super::data;
-use super::site::Site;
+use super::site::{Ground, Site};
+use super::{orders, search, stores, streams};
+use crate::targets::fio::{FileEngine, access_arguments};
 
 const SMALL_FILE_BYTES: u64 = 16 << 10;
 const LARGE_FILE_BYTES: u64 = 4 << 20;
 const RECORD_BYTES: u64 = 400;
 const FS_MARK_THREADS: u64 = 2;
 
-pub(super) const ALL: &[Application] = &[
+/// Every application, in the order of plans.
+pub(super) fn all() -> impl Iterator<Item = &'static Application> + Clone {
+    FILES.iter().chain(stores::ALL).chain(search::ALL).chain(orders::ALL).chain(streams::ALL)
+}
+
+const FILES: &[Application] = &[
     Application {
         name: "fio",
         stands_for: "zmIO",
         part: Part::Driver,
         programs: &["fio"],
+        modules: &[],
+        works_on: WorksOn::WholeVolumes,
         install_hint: "apt install fio",
         prepare: |site| fio(site, false, "--rw=write --bs=1m --iodepth=8 --name=fill"),
         run: |site| {
@@ -27,7 +36,12 @@ pub(super) const ALL: &[Application] = &[
             fio(site, true, &format!("{words} --runtime={}", site.seconds))
         },
         verify: |site| {
-            fio(site, false, "--rw=write --bs=64k --verify=crc32c --do_verify=1 --name=check")
+            fio(
+                site,
+                false,
+                "--rw=write --bs=64k --verify=crc32c --do_verify=1 \
+                   --verify_state_save=0 --name=check",
+            )
         },
     },
     Application {
@@ -35,6 +49,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "IOR",
         part: Part::Driver,
         programs: &["fio"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install fio",
         prepare: |_| Ok(()),
         run: |site| {
@@ -60,6 +76,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "fsmark",
         part: Part::Application,
         programs: &["fs_mark"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install fsmark",
         prepare: |site| fs::create_dir(site.path("marks")).context("cannot make a folder"),
         run: |site| {
@@ -80,6 +98,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "HBase",
         part: Part::Application,
         programs: &["db_bench"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install rocksdb-tools",
         prepare: |_| Ok(()),
         run: |site| {
@@ -101,6 +121,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "BDB",
         part: Part::Application,
         programs: &["sqlite3"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install sqlite3",
         prepare: |site| {
             let (setup, work) = statements(site);
@@ -125,6 +147,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "BLAST",
         part: Part::Application,
         programs: &["blastn", "makeblastdb"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install ncbi-blast+",
         prepare: |site| {
             let (subjects, queries) = (site.path("subjects.fa"), site.path("queries.fa"));
@@ -151,6 +175,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "DedupS",
         part: Part::Application,
         programs: &["borg"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install borgbackup",
         prepare: |site| borg_tree(site, SMALL_FILE_BYTES),
         run: borg,
@@ -161,6 +187,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "DedupL",
         part: Part::Application,
         programs: &["borg"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install borgbackup",
         prepare: |site| borg_tree(site, LARGE_FILE_BYTES),
         run: borg,
@@ -171,6 +199,8 @@ pub(super) const ALL: &[Application] = &[
         stands_for: "Metis",
         part: Part::Application,
         programs: &["sort"],
+        modules: &[],
+        works_on: WorksOn::Folders,
         install_hint: "apt install coreutils",
         prepare: |site| {
             fs::create_dir(site.path("spill")).context("cannot make a folder")?;
@@ -193,10 +223,16 @@ pub(super) const ALL: &[Application] = &[
 ];
 
 fn fio(site: &Site, is_counted: bool, words: &str) -> Result<()> {
-    let common = "fio --filename=zmio --direct=1 --ioengine=libaio --refill_buffers";
+    let common = "fio --refill_buffers";
     let tool = if is_counted { site.program(common) } else { site.tool(common) };
+    let place = match &site.ground {
+        Ground::Folder => {
+            ["--filename=zmio", "--direct=1", "--ioengine=libaio"].map(str::to_owned).to_vec()
+        }
+        Ground::Whole(access) => access_arguments(access, FileEngine::Libaio),
+    };
     let more = [format!("--size={}", site.bytes), format!("--randseed={}", site.seed)];
-    tool.args(words.split_whitespace()).args(more).check()?;
+    tool.args(words.split_whitespace()).args(place).args(more).check()?;
     Ok(())
 }
 

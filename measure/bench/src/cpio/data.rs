@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::clock::Random;
+use crate::corpus::Vocabulary;
 
 const LINE_BYTES: u64 = 64;
 const FASTA_LINE_LETTERS: usize = 80;
@@ -61,6 +62,35 @@ pub(super) fn sequences(subjects: &Path, queries: &Path, seed: u64, bytes: u64) 
         Ok(())
     })?;
     fs::write(queries, query_text).with_context(|| format!("cannot write {}", queries.display()))
+}
+
+/// Documents of words as prose has them; the first word of each is its name, which none other has.
+/// `place` says where in the folder each goes.
+pub(super) fn documents(
+    folder: &Path,
+    (seed, count): (u64, u64),
+    document_bytes: usize,
+    place: fn(u64) -> String,
+) -> Result<()> {
+    let mut random = Random::new(seed);
+    let vocabulary = Vocabulary::new(&mut random);
+    for number in 0..count {
+        let name = document_name(number);
+        let inside = folder.join(place(number));
+        fs::create_dir_all(&inside).with_context(|| format!("cannot make {}", inside.display()))?;
+        let mut text = name.clone();
+        while text.len() < document_bytes {
+            text.push(if random.below(12) == 0 { '\n' } else { ' ' });
+            text += vocabulary.word(vocabulary.draw(&mut random));
+        }
+        let path = inside.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+pub(super) fn document_name(number: u64) -> String {
+    format!("doc{number}")
 }
 
 fn written(

@@ -11,14 +11,18 @@ use serde_json::json;
 use system::Tool;
 
 use super::application::{Application, Part};
-use super::site::{Site, drop_page_cache};
+use super::bandwidth::Bandwidth;
+use super::site::{Ground, Site, drop_page_cache, is_whole};
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::targets::{
-    Access, Accounts, Kind, LazyTarget, Spent, Target, counts, counts_since, wait_until_idle,
+    Access, Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
 };
 
 /// How long the idle machine is watched before each run.
 pub(super) const IDLE_WINDOW: Duration = Duration::from_secs(1);
+
+/// How the traffic of memory was counted, or why it was not.
+pub(super) const MEMORY_BANDWIDTH: &str = "memory_bandwidth";
 
 const SECONDS_MIN: f64 = 20.0;
 const DISAGREEMENT_MAX: f64 = 0.02;
@@ -46,29 +50,29 @@ pub(super) fn case_name(application: &Application, cores: u32) -> String {
 pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Extent) -> Result<Row> {
     let target = lazy.get()?;
     let is_system_disk = matches!(lazy.spec().kind, Kind::Disk | Kind::Path(_));
-    let device = target.device().with_context(|| unavailable("no block device", target))?;
-    let is_exact = target.counts_exactly() == Some(true);
-    ensure!(
-        is_exact || is_system_disk,
-        unavailable("64 MiB written and read were not counted as 131,072 sectors each", target)
-    );
-    let folder = Folder::new(target)?;
+    check_counts(target, is_system_disk)?;
+    let folder = Folder::new(target, lazy.spec())?;
     let cores = (0..usize::try_from(extent.cores)?).collect();
     let accounts = Accounts::new(target.server_ids(), cores)?;
     let _pinned = Pinned::new(target.server_ids(), extent.cores)?;
-    let site = site(&folder, application, &accounts, extent);
+    let site = site(target, &folder, (application, &accounts), extent);
     (application.prepare)(&site).context("cannot prepare its data")?;
     drop_page_cache(&site.folder)?;
     let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
+    let bandwidth = Bandwidth::find();
+    let moved_before = moved(&bandwidth);
     let idle = accounts.idle(IDLE_WINDOW)?;
+    let moved_idle = moved(&bandwidth) - moved_before;
 
     let started = SystemTime::now();
-    let requests_before = counts(device)?;
+    let requests_before = counts(target)?;
     let before = accounts.open()?;
+    let moved_before = moved(&bandwidth);
     (application.run)(&site)?;
     site.write_back()?;
     let spent = accounts.since(&before)?;
-    let requests = counts_since(counts(device)?, requests_before);
+    let moved = moved(&bandwidth) - moved_before - moved_idle * spent.elapsed_s / idle.elapsed_s;
+    let requests = counts_since(counts(target)?, requests_before);
     (application.verify)(&site).context("its result is wrong")?;
 
     let mut row = Row::new(Suite::Cpio, case_name(application, extent.cores), target.name());
@@ -82,10 +86,14 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
         ("bytes", json!(extent.bytes)),
         ("counted_by", json!(accounts.backend().to_string())),
         ("durability", json!(target.durability().to_string())),
-        ("memory_bandwidth", json!("not measurable here")),
+        ("ios_counted_at", json!(target.counted_at())),
+        (MEMORY_BANDWIDTH, json!(bandwidth_text(&bandwidth))),
     ];
     row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
     fill_in(&mut row, &spent, &idle, requests)?;
+    if bandwidth.is_ok() {
+        note_bandwidth(&mut row, moved, requests);
+    }
     if !is_quiet {
         row.flag(BUSY_FLAG);
     }
@@ -99,27 +107,71 @@ fn unavailable(reason: &str, target: &Target) -> String {
     format!("the count of I/Os is unavailable on {}: {reason}", target.name())
 }
 
-fn site(folder: &Folder, application: &Application, accounts: &Accounts, extent: Extent) -> Site {
+/// Others' requests on the system's disk are counted too: that is a flag, no error.
+fn check_counts(target: &Target, is_system_disk: bool) -> Result<()> {
+    counts(target)?;
+    ensure!(
+        is_system_disk || target.counts_exactly() == Some(true),
+        unavailable("64 MiB written and read were not counted as 131,072 sectors each", target)
+    );
+    Ok(())
+}
+
+fn counts(target: &Target) -> Result<DeviceIo> {
+    target.counts()?.with_context(|| unavailable("nobody counts its requests", target))
+}
+
+/// Bytes between processors and memory so far; 0 where that is not counted.
+fn moved(bandwidth: &Result<Bandwidth>) -> f64 {
+    bandwidth.as_ref().ok().and_then(|it| it.bytes().ok()).unwrap_or(0) as f64
+}
+
+fn bandwidth_text(bandwidth: &Result<Bandwidth>) -> String {
+    match bandwidth {
+        Ok(_) => "resctrl, mbm_total_bytes, less that of the idle machine".to_owned(),
+        Err(error) => format!("not measurable here: {error:#}"),
+    }
+}
+
+fn note_bandwidth(row: &mut Row, moved_bytes: f64, requests: DeviceIo) {
+    let stored_bytes = (requests.read_sectors + requests.write_sectors) as f64 * SECTOR_BYTES;
+    let figures = [
+        ("memory_bytes_per_s", moved_bytes / row.time.duration_s),
+        ("memory_bytes_per_stored_byte", moved_bytes / stored_bytes),
+    ];
+    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+}
+
+fn site(
+    target: &Target,
+    folder: &Folder,
+    (application, accounts): (&Application, &Accounts),
+    extent: Extent,
+) -> Site {
     let group = match application.part {
         Part::Application => accounts.application(),
         Part::Driver => accounts.driver(),
     };
-    let mut starter = vec!["taskset".to_owned(), "-c".to_owned(), core_list(extent.cores)];
-    starter.extend(group.starter());
+    let pinned = ["taskset".to_owned(), "-c".to_owned(), core_list(extent.cores)];
+    let starter = pinned.iter().cloned().chain(group.starter()).collect();
+    let driver = pinned.iter().cloned().chain(accounts.driver().starter()).collect();
     Site {
         folder: folder.path.clone(),
+        ground: folder.ground.clone(),
         seed: extent.seed,
         bytes: extent.bytes,
         seconds: extent.seconds,
         cores: extent.cores,
         starter,
+        driver,
+        way: target.starter().to_vec(),
         time_limit: extent.time_limit,
     }
 }
 
 fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Result<()> {
     let sectors = requests.read_sectors + requests.write_sectors;
-    ensure!(sectors > 0, "nothing reached the block device");
+    ensure!(sectors > 0, "nothing was read or written where I/Os are counted");
     let hz = crate::clock::tsc_hz().context("there is no time stamp counter of a fixed rate")?;
     let (hz, sectors) = (hz as f64, sectors as f64);
     let baseline_s = idle.total_s() / idle.elapsed_s * spent.elapsed_s;
@@ -173,19 +225,25 @@ fn core_list(cores: u32) -> String {
     format!("0-{}", cores.saturating_sub(1))
 }
 
-/// A folder on the target, emptied and removed with it.
+/// A folder on the target, or beside one that has no file system; emptied and removed when dropped.
 struct Folder {
     path: PathBuf,
+    ground: Ground,
 }
 
 impl Folder {
-    fn new(target: &Target) -> Result<Self> {
+    fn new(target: &Target, spec: &Spec) -> Result<Self> {
+        if is_whole(spec) {
+            let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir();
+            let path = made.context("cannot make a folder to work in")?.keep();
+            return Ok(Self { path, ground: Ground::Whole(target.access().clone()) });
+        }
         let Access::File { path, .. } = target.access() else {
             anyhow::bail!("{} has no folder", target.name());
         };
         let path = path.parent().context("a file is in a folder")?.join("work");
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self { path })
+        Ok(Self { path, ground: Ground::Folder })
     }
 }
 

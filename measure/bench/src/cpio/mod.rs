@@ -6,9 +6,14 @@
 
 mod application;
 mod applications;
+mod bandwidth;
 mod data;
 mod measure;
+mod orders;
+mod search;
 mod site;
+mod stores;
+mod streams;
 mod suite;
 mod tables;
 

@@ -6,9 +6,24 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use system::Tool;
 
-/// A folder on the target for one run of an application.
+use crate::targets::{Access, Kind, Spec};
+
+/// Debian's own, for which its modules are packaged.
+pub(super) const PYTHON: &str = "/usr/bin/python3";
+
+/// Where an application's data lies.
+#[derive(Clone, Debug)]
+pub(super) enum Ground {
+    /// In files of the site's folder.
+    Folder,
+    /// All over a volume, which is reached in this way.
+    Whole(Access),
+}
+
+/// What one run of an application works on, and its folder.
 pub(super) struct Site {
     pub(super) folder: PathBuf,
+    pub(super) ground: Ground,
     pub(super) seed: u64,
     /// About as much data as the application shall work on.
     pub(super) bytes: u64,
@@ -17,6 +32,10 @@ pub(super) struct Site {
     pub(super) cores: u32,
     /// Words that a counted program is put behind.
     pub(super) starter: Vec<String>,
+    /// The same for a program that makes load beside a counted one.
+    pub(super) driver: Vec<String>,
+    /// Words that every program is put behind to reach the target.
+    pub(super) way: Vec<String>,
     pub(super) time_limit: Duration,
 }
 
@@ -31,30 +50,46 @@ impl Site {
 
     /// A program whose processor time counts, on the cores of the run.
     pub(super) fn program(&self, words: &str) -> Tool {
-        let tool = match self.starter.split_first() {
-            Some((first, rest)) => Tool::new(first).args(rest).args(words.split_whitespace()),
-            None => Tool::new(words),
-        };
-        self.limited(tool)
+        let starter = self.starter.iter().chain(&self.way);
+        self.limited(Tool::new("env").args(starter).args(words.split_whitespace()))
     }
 
     /// A program that prepares or verifies.
     pub(super) fn tool(&self, words: &str) -> Tool {
-        self.limited(Tool::new(words))
+        self.limited(Tool::new("env").args(&self.way).args(words.split_whitespace()))
+    }
+
+    /// A program in Python that is carried here, counted.
+    pub(super) fn python(&self, text: &str, words: &[&str]) -> Tool {
+        self.program(PYTHON).arg("-c").arg(text).args(words)
+    }
+
+    /// The same, to prepare or verify.
+    pub(super) fn python_tool(&self, text: &str, words: &[&str]) -> Tool {
+        self.tool(PYTHON).arg("-c").arg(text).args(words)
     }
 
     fn limited(&self, tool: Tool) -> Tool {
         tool.current_dir(&self.folder)
             .env("BORG_BASE_DIR", &self.text("borg-base"))
             .env("LC_ALL", "C")
+            .env("SQLITE_TMPDIR", &self.folder.to_string_lossy())
+            .env("OMP_NUM_THREADS", &self.cores.to_string())
             .time_limit(self.time_limit)
     }
 
     /// Everything that was written reaches the target.
     pub(super) fn write_back(&self) -> Result<()> {
-        self.program("sync -f .").check()?;
+        if let Ground::Folder = self.ground {
+            self.program("sync -f .").check()?;
+        }
         Ok(())
     }
+}
+
+/// Whether the target is reached in a way that carries no file system.
+pub(super) fn is_whole(spec: &Spec) -> bool {
+    matches!(spec.kind, Kind::VolumeRun | Kind::VolumeNbd | Kind::VolumeFile)
 }
 
 /// Reads come from the target afterwards, not from the page cache.

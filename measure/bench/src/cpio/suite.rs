@@ -7,20 +7,26 @@ use anyhow::{Result, ensure};
 use results::Suite;
 use system::Random;
 
-use super::application::Application;
-use super::applications::ALL;
+use super::application::{Application, WorksOn};
+use super::applications::all;
 use super::measure::{Extent, IDLE_WINDOW, case_name, measure};
-use crate::fio_step::{shuffle, sort_out};
+use super::orders;
+use super::site::is_whole;
+use crate::fio_step::{memory_bytes, shuffle, sort_out};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 use crate::targets::{Kind, Layout, LazyTarget, Place, Spec};
 
-const KINDS: &[Kind] = &[Kind::Volume, Kind::Zram, Kind::Loop, Kind::Disk];
+const KINDS: &[Kind] =
+    &[Kind::Volume, Kind::VolumeRun, Kind::VolumeNbd, Kind::Zram, Kind::Loop, Kind::Disk];
 
 /// A target is so many times as large as the data that applications work on: copies, logs and
 /// spilled data lie there too.
 const SIZE_OVER_DATA: u64 = 8;
+/// Room for the data alone, and for the calibration.
+const WHOLE_BYTES_MIN: u64 = 128 << 20;
 const UNCOUNTED: &str = "the count of I/Os is unavailable: requests pass no block device of the \
-                         kernel, and servers count requests, not sectors";
+                         kernel, and no server of ours that counts them";
+const NEEDS_FILES: &str = "it works on files, and the target is reached without a file system";
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
 /// For plans: preparation and verification take about as long as the run, which takes this on
@@ -31,9 +37,10 @@ const SECONDS_FOR_EACH_MIB: f64 = 0.05;
 pub(crate) struct Arguments {
     /// Only these applications; all where nothing is said
     #[arg(long, value_delimiter = ',', value_name = "NAME",
-        value_parser = clap::builder::PossibleValuesParser::new(ALL.iter().map(|it| it.name)))]
+        value_parser = clap::builder::PossibleValuesParser::new(all().map(|it| it.name)))]
     only: Vec<String>,
-    /// Only these targets: volume, zram, loop, disk, brd, null_blk, or a folder
+    /// Only these targets: volume, journal, run, nbd, fuse, zram, loop, disk, brd, null_blk, or a
+    /// folder
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     targets: Vec<String>,
     /// Numbers of cores; powers of two up to all where nothing is said
@@ -97,31 +104,31 @@ pub(crate) fn plan<'plan>(
     session: &'plan Session,
 ) -> Result<Plan<'plan>> {
     let data_bytes = arguments.data_bytes(session.profile);
-    let size_bytes = (data_bytes * SIZE_OVER_DATA).max(512 << 20);
-    let place = Place::new(size_bytes, None);
     let cores = arguments.cores(session.cores)?;
-    let (with_device, without): (Vec<Spec>, Vec<Spec>) =
-        arguments.specs()?.into_iter().partition(has_folder_on_device);
-    let (targets, skipped) = sort_out(Suite::Cpio, with_device, &place);
+    let room_bytes = room_bytes(arguments, data_bytes);
+    let (targets, skipped) = targets(arguments.specs()?, data_bytes, room_bytes);
     let mut plan = Plan { steps: Vec::new(), skipped };
-    plan.skipped.extend(without.iter().map(|spec| skip("all cases", &spec.to_string(), UNCOUNTED)));
     if let Some(device) = &session.destroy {
         let device = device.display().to_string();
         plan.skipped.push(skip("all cases", &device, "name a folder on it with --target"));
     }
-    let memory_bytes = targets.iter().map(|target| target.spec().memory_bytes(&place)).sum();
+    let memory_bytes = memory_bytes(&targets);
     let seconds = arguments.seconds(session.profile);
     let mut random = Random::new(session.seed);
     for repeat in 0..session.profile.repeats() {
-        let mut steps = Vec::new();
-        for application in ALL.iter().filter(|it| is_wanted(arguments, it.name)) {
+        let (mut steps, mut skipped) = (Vec::new(), Vec::new());
+        for application in all().filter(|it| is_wanted(arguments, it.name)) {
             if let Some(reason) = application.missing() {
-                if repeat == 0 {
-                    plan.skipped.push(skip(application.name, "all targets", &reason));
-                }
+                skipped.push(skip(application.name, "all targets", &reason));
                 continue;
             }
             for target in &targets {
+                let needs_files = application.works_on == WorksOn::Folders;
+                if needs_files && is_whole(target.spec()) {
+                    let name = target.spec().to_string();
+                    skipped.push(skip(application.name, &name, NEEDS_FILES));
+                    continue;
+                }
                 for &cores in &cores {
                     let extent = Extent {
                         bytes: data_bytes,
@@ -137,8 +144,34 @@ pub(crate) fn plan<'plan>(
         }
         shuffle(&mut steps, &mut random);
         plan.steps.extend(steps);
+        // They are the same in each repeat.
+        if repeat == 0 {
+            plan.skipped.extend(skipped);
+        }
     }
     Ok(plan)
+}
+
+/// How large targets with a file system are.
+fn room_bytes(arguments: &Arguments, data_bytes: u64) -> u64 {
+    let has_orders = is_wanted(arguments, orders::NAME);
+    let least = if has_orders { orders::TARGET_BYTES_MIN } else { 512 << 20 };
+    (data_bytes * SIZE_OVER_DATA).max(least)
+}
+
+/// Those that can be had here, and why the others cannot.
+fn targets(specs: Vec<Spec>, data_bytes: u64, room_bytes: u64) -> (Vec<Rc<LazyTarget>>, Vec<Skip>) {
+    let (whole, others): (Vec<Spec>, Vec<Spec>) = specs.into_iter().partition(is_whole);
+    let (with_device, without): (Vec<Spec>, Vec<Spec>) =
+        others.into_iter().partition(has_folder_on_device);
+    let place = Place::new(room_bytes, None);
+    let (mut targets, mut skipped) = sort_out(Suite::Cpio, with_device, &place);
+    let place = Place::new(data_bytes.max(WHOLE_BYTES_MIN), None);
+    let (whole, not_there) = sort_out(Suite::Cpio, whole, &place);
+    targets.extend(whole);
+    skipped.extend(not_there);
+    skipped.extend(without.iter().map(|spec| skip("all cases", &spec.to_string(), UNCOUNTED)));
+    (targets, skipped)
 }
 
 /// Applications work in folders, and I/Os are counted at the block device below.

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use system::{Ability, Background, Tool, missing, product_path, wait_for};
+use system::{Ability, Background, Tool, free_address, missing, product_path, wait_for};
 
 use super::drive::Sync;
 use crate::durability::{DiskFolder, OwnDaemon};
@@ -174,10 +174,4 @@ fn kafka(folder: &Path, address: SocketAddr, sync: Sync) -> Result<Tool> {
         .check()
         .context("cannot format a folder for Apache Kafka")?;
     Ok(java().arg("kafka.Kafka").arg(&settings_path))
-}
-
-/// An address that nothing listens at now.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    listener.local_addr().context("a listener has an address")
 }

@@ -7,6 +7,7 @@
 mod idle;
 mod pgbench;
 mod tables;
+mod virtual_disks;
 
 use std::rc::Rc;
 
@@ -47,11 +48,14 @@ const TARGETS: &[Kind] = &[
     Kind::QemuNbd,
     Kind::QemuExportNbd,
     Kind::QemuExportFuse,
-    Kind::QemuExportVhost,
     Kind::Brd,
     Kind::NullBlk,
     Kind::Disk,
     Kind::Null,
+    Kind::VolumeVhost,
+    Kind::QemuExportVhost,
+    Kind::QemuExportVhostThread,
+    Kind::QemuExportVhostUring,
 ];
 
 /// The parts of the suite.
@@ -131,24 +135,25 @@ fn add_jobs<'plan>(
 ) -> Result<()> {
     let place = fio_step::place(arguments.size_mib, session);
     let specs = arguments.specs(session.profile)?;
+    let (disks, specs): (Vec<Spec>, Vec<Spec>) =
+        specs.into_iter().partition(|spec| spec.kind.is_vhost_user());
     let (targets, skipped) = sort_out(Suite::Peers, specs, &place);
     plan.skipped.extend(skipped);
-    let awake = CoresAwake::missing();
-    if let Some(reason) = &awake {
+    if let Some(reason) = CoresAwake::missing() {
         plan.skipped.push(Skip {
             suite: Suite::Peers,
             case: "all cases".to_owned(),
             target: format!("all targets{AWAKE_SUFFIX}"),
-            reason: reason.clone(),
+            reason,
         });
     }
-    let may_be_awake = awake.is_none();
+    let awake_jobs = awake_jobs(session.profile);
     let memory_bytes = memory_bytes(&targets);
     let mut random = Random::new(session.seed);
     for repeat in 0..repeats(session.profile) {
         let mut steps = Vec::new();
         for target in &targets {
-            for (job, cores) in jobs(arguments.seconds(session.profile), may_be_awake) {
+            for (job, cores) in jobs(arguments.seconds(session.profile), awake_jobs) {
                 let is_of_null = target.spec().kind == Kind::Null;
                 if is_of_null && cores == Cores::Awake {
                     continue;
@@ -161,15 +166,34 @@ fn add_jobs<'plan>(
             mark_fills(&mut steps);
         }
         plan.steps.extend(steps.into_iter().map(|step| step.into_step(session)));
-        if repeat == 0 {
+        if repeat == 0 && !targets.is_empty() {
             // Now all are set up, and none has a request.
             plan.steps.push(idle::step(&targets, session, memory_bytes));
         }
     }
+    let disks: Vec<Kind> = disks.into_iter().map(|spec| spec.kind).collect();
+    virtual_disks::add(&disks, arguments.seconds(session.profile), &place, session, plan);
     Ok(())
 }
 
-fn jobs(seconds: f64, may_be_awake: bool) -> Vec<(Job, Cores)> {
+fn awake_jobs(profile: Profile) -> AwakeJobs {
+    match (CoresAwake::missing(), profile) {
+        (Some(_), _) => AwakeJobs::None,
+        (None, Profile::Quick) => AwakeJobs::Smallest,
+        (None, Profile::Standard | Profile::Full) => AwakeJobs::All,
+    }
+}
+
+/// Which jobs are also run with the cores kept awake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AwakeJobs {
+    None,
+    /// Where sleeping cores cost most.
+    Smallest,
+    All,
+}
+
+fn jobs(seconds: f64, awake: AwakeJobs) -> Vec<(Job, Cores)> {
     let mut jobs = Vec::new();
     for block_bytes in BLOCK_BYTES {
         for queue_depth in DEPTHS {
@@ -189,8 +213,8 @@ fn jobs(seconds: f64, may_be_awake: bool) -> Vec<(Job, Cores)> {
                     amount: Amount::Seconds(seconds),
                 };
                 jobs.push((job, Cores::Free));
-                // Where sleeping cores would cost most.
-                if may_be_awake && (block_bytes, queue_depth) == (BLOCK_BYTES[0], 1) {
+                let is_smallest = (block_bytes, queue_depth) == (BLOCK_BYTES[0], 1);
+                if awake == AwakeJobs::All || (awake == AwakeJobs::Smallest && is_smallest) {
                     jobs.push((job, Cores::Awake));
                 }
             }

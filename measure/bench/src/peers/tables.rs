@@ -29,6 +29,14 @@ const PAIRS: &[(&str, &[&str])] = &[
     ("volume attached", &["zram lz4", "loop over tmpfs", "brd", "null_blk in memory", "disk file"]),
     ("volume FUSE file", &["QEMU FUSE export over tmpfs", "tmpfs file"]),
     ("volume, memlane run", &["tmpfs file", "zram lz4"]),
+    (
+        "volume vhost-user-blk",
+        &[
+            "QEMU vhost-user-blk over tmpfs",
+            "QEMU vhost-user-blk, iothread, over tmpfs",
+            "QEMU vhost-user-blk, iothread, io_uring, over tmpfs",
+        ],
+    ),
     ("volume NBD", &["nbdkit memory", "qemu-nbd over tmpfs", "QEMU NBD export over tmpfs"]),
 ];
 

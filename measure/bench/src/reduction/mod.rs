@@ -14,5 +14,6 @@ mod suite;
 mod tables;
 mod volume;
 
+pub(crate) use estimate::{Estimate, Estimator};
 pub(crate) use suite::{Arguments, plan, run};
 pub(crate) use tables::describe;

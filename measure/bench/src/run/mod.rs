@@ -20,6 +20,6 @@ pub(crate) use host::describe as describe_host;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
 pub(crate) use probes::probe;
-pub(crate) use progress::duration_text;
+pub(crate) use progress::{duration_text, show_part};
 pub(crate) use session::Session;
 pub(crate) use start::{Chosen, INTERRUPTED_EXIT_CODE, PlannedSuite, start};

@@ -1,8 +1,8 @@
 //! How far a run is: a bar on a terminal, else a line now and then.
 
-use std::time::{Duration, Instant};
-
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -12,6 +12,31 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What is shown of the step that runs.
+static SHOWN: Mutex<Option<Shown>> = Mutex::new(None);
+
+struct Shown {
+    bar: Option<ProgressBar>,
+    step: String,
+    last_line: Instant,
+}
+
+/// Says how far the step that runs is, beside its name; nothing where no step runs.
+pub(crate) fn show_part(text: &str) {
+    let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(Shown { bar, step, last_line }) = &mut *shown else { return };
+    if let Some(bar) = bar {
+        bar.set_message(format!("{step}: {text}"));
+    } else if last_line.elapsed() >= LINE_INTERVAL {
+        *last_line = Instant::now();
+        output::progress(&format!("{step}: {text}"));
+    }
+}
+
+fn show(shown: Option<Shown>) {
+    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+}
 
 /// Shows the step that runs and the time that is left. What steps are said to take is corrected by
 /// what earlier ones took.
@@ -43,6 +68,8 @@ impl Progress {
         let spent = self.begun.elapsed().as_secs_f64();
         let left = time_left_s(self.planned_seconds, self.done_seconds, spent);
         let left = duration_text(left);
+        let last_line = Instant::now();
+        show(Some(Shown { bar: self.bar.clone(), step: step.to_owned(), last_line }));
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{step}, {left} left"));
             return;
@@ -55,6 +82,7 @@ impl Progress {
     }
 
     pub(crate) fn end(&mut self, planned_seconds: f64) {
+        show(None);
         self.done_count += 1;
         self.done_seconds += planned_seconds;
         if let Some(bar) = &self.bar {
@@ -65,6 +93,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        show(None);
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

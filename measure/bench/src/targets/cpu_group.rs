@@ -7,14 +7,11 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use system::processor_seconds_of_children;
 
-/// For how long ended processes may stay in a group that is taken down.
-const EMPTY_TIME_LIMIT: Duration = Duration::from_secs(2);
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+use super::control_group::{self, Tree};
 
 /// How processor time is counted, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,44 +27,18 @@ pub enum CpuBackend {
 impl CpuBackend {
     pub const ALL: [Self; 3] = [Self::CgroupV1, Self::CgroupV2, Self::Wait];
 
-    /// The folder of the group that holds all processes.
-    fn root(self) -> Option<PathBuf> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let is_asked = |line: &&str| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, _, kind, options, ..] = fields[..] else { return false };
-            match self {
-                Self::CgroupV1 => {
-                    kind == "cgroup" && options.split(',').any(|option| option == "cpuacct")
-                }
-                Self::CgroupV2 => kind == "cgroup2",
-                Self::Wait => false,
-            }
-        };
-        let line = mounts.lines().find(is_asked)?;
-        line.split_whitespace().nth(1).map(PathBuf::from)
-    }
-
-    /// The folder of the group that this process is in.
-    fn own(self) -> Option<PathBuf> {
-        let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = text.lines().find_map(|line| {
-            let (_, rest) = line.split_once(':')?;
-            let (controllers, path) = rest.split_once(':')?;
-            let is_asked = match self {
-                Self::CgroupV1 => controllers.split(',').any(|it| it == "cpuacct"),
-                Self::CgroupV2 => controllers.is_empty(),
-                Self::Wait => false,
-            };
-            is_asked.then_some(path)
-        })?;
-        Some(self.root()?.join(path.trim_start_matches('/')))
+    fn tree(self) -> Option<Tree> {
+        match self {
+            Self::CgroupV1 => Some(Tree::V1("cpuacct")),
+            Self::CgroupV2 => Some(Tree::V2),
+            Self::Wait => None,
+        }
     }
 
     /// Seconds that all processes of the machine have used, by this way of counting; `None` where
     /// it does not tell.
     pub fn machine_seconds(self) -> Option<f64> {
-        self.seconds_of(&self.root()?).ok()
+        self.seconds_of(&self.tree()?.root()?).ok()
     }
 
     fn seconds_of(self, folder: &Path) -> Result<f64> {
@@ -119,8 +90,9 @@ impl CpuGroup {
         let folder = match backend {
             CpuBackend::Wait => None,
             CpuBackend::CgroupV1 | CpuBackend::CgroupV2 => {
-                let own = backend.own().with_context(|| format!("there is no {backend}"))?;
-                let folder = own.join(format!("memlane-bench-{}-{name}", std::process::id()));
+                let own = backend.tree().and_then(Tree::own);
+                let own = own.with_context(|| format!("there is no {backend}"))?;
+                let folder = own.join(control_group::folder_name(name));
                 fs::create_dir(&folder)
                     .with_context(|| format!("cannot make the group {}", folder.display()))?;
                 Some(folder)
@@ -139,10 +111,7 @@ impl CpuGroup {
 
     /// The words that a command line is put behind so that the program and its children count.
     pub fn starter(&self) -> Vec<String> {
-        let Some(folder) = &self.folder else { return Vec::new() };
-        let procs = folder.join("cgroup.procs").to_string_lossy().into_owned();
-        let enter = "echo $$ > \"$0\" && exec \"$@\"".to_owned();
-        vec!["sh".to_owned(), "-c".to_owned(), enter, procs]
+        self.folder.as_deref().map(control_group::starter).unwrap_or_default()
     }
 
     /// Processor time of the group since it was made.
@@ -156,14 +125,8 @@ impl CpuGroup {
 
 impl Drop for CpuGroup {
     fn drop(&mut self) {
-        let Some(folder) = &self.folder else { return };
-        let deadline = Instant::now() + EMPTY_TIME_LIMIT;
-        while let Err(error) = fs::remove_dir(folder) {
-            if Instant::now() >= deadline {
-                eprintln!("the group {} is left: {error}", folder.display());
-                return;
-            }
-            std::thread::sleep(LOOK_INTERVAL);
+        if let Some(folder) = &self.folder {
+            control_group::remove(folder);
         }
     }
 }

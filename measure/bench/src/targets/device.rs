@@ -41,7 +41,8 @@ fn parse_counts(text: &str) -> Option<DeviceIo> {
     })
 }
 
-pub(crate) fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
+/// What was counted between two looks.
+pub fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
     DeviceIo {
         read_requests: now.read_requests.saturating_sub(before.read_requests),
         read_sectors: now.read_sectors.saturating_sub(before.read_sectors),

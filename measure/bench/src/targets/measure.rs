@@ -1,6 +1,6 @@
 //! A job on a target: what the application saw, what the device saw, and what used the processors.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use results::{Cpu, DeviceIo, StoreUse, Time, generator_share};
@@ -17,6 +17,10 @@ const FILL_DEPTH: u32 = 32;
 const CHECKED_BYTES: u64 = 16 << 20;
 const CALIBRATION_BYTES: u64 = 64 << 20;
 const SECTOR_BYTES: u64 = 512;
+
+/// A server may count a request just after it has answered it.
+const COUNT_TIME_LIMIT: Duration = Duration::from_secs(1);
+const COUNT_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What one run of one job gave.
 #[derive(Clone, Debug)]
@@ -101,31 +105,53 @@ pub fn check_contents(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel counts requests at the target's device to the sector: 64 MiB are written and
-/// read. `None` where there is no device to count at. Done once for each target.
+/// Whether requests are counted to the sector, at the target's device or by the daemon: 64 MiB are
+/// written and read. `None` where nobody counts. Done once for each target.
 pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     if let Some(is_exact) = target.counts_exactly() {
         return Ok(Some(is_exact));
     }
-    let (Some(device), Access::File { path, direct: true }) = (target.device(), target.access())
-    else {
-        return Ok(None);
-    };
     let bytes = CALIBRATION_BYTES.min(target.size_bytes()) >> 20 << 20;
-    let copy = |from: String, to: String, flag: &str| {
-        let count = format!("count={}", bytes >> 20);
-        let words = [from, to, "bs=1M".to_owned(), count, flag.to_owned()];
-        Tool::new("dd status=none conv=notrunc").args(words).check()
-    };
-    let path = path.display();
-    let before = device::counts(device)?;
-    copy("if=/dev/urandom".to_owned(), format!("of={path}"), "oflag=direct")?;
-    copy(format!("if={path}"), "of=/dev/null".to_owned(), "iflag=direct")?;
-    let moved = device::since(device::counts(device)?, before);
+    let Some(moved) = counted_copy(target, bytes)? else { return Ok(None) };
     let sectors = bytes / SECTOR_BYTES;
     let is_exact = moved.read_sectors == sectors && moved.write_sectors == sectors;
     target.note_calibration(is_exact);
     Ok(Some(is_exact))
+}
+
+/// What is counted while the first `bytes` of the target are written and read, past the page cache.
+/// `None` where nobody counts, or where nothing goes past the page cache.
+pub fn counted_copy(target: &Target, bytes: u64) -> Result<Option<DeviceIo>> {
+    let Some(before) = target.counts()? else { return Ok(None) };
+    match target.access() {
+        Access::File { path, direct: true } => {
+            let path = path.display();
+            copy(target, bytes, ["if=/dev/urandom", &format!("of={path}"), "oflag=direct"])?;
+            copy(target, bytes, [&format!("if={path}"), "of=/dev/null", "iflag=direct"])?;
+        }
+        Access::Nbd { .. } => {
+            let job = Job { queue_depth: 1, ..once(Pattern::SequentialWrite, 1 << 20) };
+            fio::verify(&job, target, bytes)?;
+        }
+        _ => return Ok(None),
+    }
+    let deadline = Instant::now() + COUNT_TIME_LIMIT;
+    loop {
+        let after = target.counts()?.context("what was counted is not counted any more")?;
+        let moved = device::since(after, before);
+        let is_whole = moved.read_sectors.min(moved.write_sectors) >= bytes / SECTOR_BYTES;
+        if is_whole || Instant::now() >= deadline {
+            return Ok(Some(moved));
+        }
+        std::thread::sleep(COUNT_LOOK_INTERVAL);
+    }
+}
+
+fn copy(target: &Target, bytes: u64, words: [&str; 3]) -> Result<()> {
+    let tool = Tool::new("env").args(target.starter());
+    let tool = tool.args("dd status=none conv=notrunc bs=1M".split(' ')).args(words);
+    tool.arg(format!("count={}", bytes >> 20)).check()?;
+    Ok(())
 }
 
 fn once(pattern: Pattern, block_bytes: u32) -> Job {

@@ -5,6 +5,7 @@
 //! that the user named for destruction and that proved empty.
 mod accounts;
 mod awake;
+mod control_group;
 mod cpu;
 mod cpu_group;
 mod device;
@@ -12,17 +13,22 @@ pub mod fio;
 mod kinds;
 mod lazy;
 mod measure;
+mod memory_group;
 mod target;
 mod versions;
+mod vhost_driver;
+mod vmstat;
 
 pub use accounts::{Accounts, Opening, Spent};
 pub use awake::CoresAwake;
 pub use cpu::{CpuMeter, wait_until_idle};
 pub use cpu_group::{CpuBackend, CpuGroup};
-pub(crate) use device::since as counts_since;
-pub use device::{check_is_free, counts};
-pub use kinds::{Kind, Layout, Place, Spec, missing_programs};
+pub use device::{check_is_free, counts, since as counts_since};
+pub use kinds::{Kind, Layout, Place, Spec, daemon_counts, missing_programs};
 pub use lazy::LazyTarget;
-pub use measure::{Measured, calibrate, check_contents, fill, measure};
+pub use measure::{Measured, calibrate, check_contents, counted_copy, fill, measure};
+pub use memory_group::{MemoryBackend, MemoryGroup};
 pub use target::{Access, AfterKill, Durability, Target};
 pub use versions::versions;
+pub(crate) use vhost_driver::{VhostDriver, VhostJob};
+pub use vmstat::{INTERVAL as VMSTAT_INTERVAL, Second, Vmstat};

@@ -5,6 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use results::DeviceIo;
+
+use crate::targets::device;
 
 /// How the load generator reaches a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,17 @@ pub(crate) trait Backing {
     /// The processes that serve it.
     fn server_ids(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// How its server was started, with its flags.
+    fn server_command(&self) -> Option<String> {
+        None
+    }
+
+    /// Requests as its servers counted them where they came in, each at one place; `None` where
+    /// they do not tell.
+    fn counts(&self) -> Result<Option<DeviceIo>> {
+        Ok(None)
     }
 
     /// The words of the command that generators of load are started by, if there is one.
@@ -136,6 +150,23 @@ impl Target {
         self.traits.device.as_deref()
     }
 
+    /// Requests and sectors since the target was made, counted at [`Target::counted_at`]; `None`
+    /// where nobody counts.
+    pub fn counts(&self) -> Result<Option<DeviceIo>> {
+        match self.device() {
+            Some(device) => device::counts(device).map(Some),
+            None => self.backing.counts(),
+        }
+    }
+
+    /// The one layer at which requests are counted, for reports.
+    pub fn counted_at(&self) -> String {
+        match self.device() {
+            Some(device) => format!("the kernel's block device {device}"),
+            None => "the daemon's exports".to_owned(),
+        }
+    }
+
     pub fn used_bytes(&self) -> Result<Option<u64>> {
         self.backing.used_bytes()
     }
@@ -147,6 +178,11 @@ impl Target {
 
     pub fn server_ids(&self) -> Vec<u32> {
         self.backing.server_ids()
+    }
+
+    /// How its server was started, with its flags; `None` where there is none.
+    pub fn server_command(&self) -> Option<String> {
+        self.backing.server_command()
     }
 
     pub(crate) fn starter(&self) -> &[String] {

@@ -5,11 +5,13 @@ mod axis;
 mod bars;
 mod heat;
 mod lines;
+mod seconds;
 mod strip;
 mod timeline;
 
 pub(crate) use bars::{Bar, Bars};
 pub(crate) use heat::Heat;
 pub(crate) use lines::{Line, Lines};
+pub(crate) use seconds::{Second, Seconds, SecondsLane};
 pub(crate) use strip::{Strip, Strips};
 pub(crate) use timeline::{Lane, Timeline};

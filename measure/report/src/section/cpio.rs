@@ -21,16 +21,24 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
         html! {
             p { "Processor time of the whole machine, idle and waiting left out and less what it "
                 "uses when nothing is asked of it, in cycles of the time stamp counter, for each "
-                "512 bytes at the block device. Lower is better, for the same application only: "
+                "512 bytes where I/Os are counted. Lower is better, for the same application only: "
                 "what the page cache answers does not reach the device." }
             (spenders(book, &groups).show())
             (time(book, &groups).show())
             (scaling(book, &groups).show())
             (table(book, &groups).show())
-            p { "Memory bandwidth, and memory bytes moved for each stored byte: not measurable "
-                "here." }
+            p { "Memory bandwidth, and memory bytes moved for each stored byte: "
+                (bandwidth(&groups)) "." }
         }
     })
+}
+
+/// How it was counted, or why it was not, in each run.
+fn bandwidth(groups: &[Group]) -> String {
+    let mut told: Vec<&str> = groups.iter().filter_map(|it| it.word("memory_bandwidth")).collect();
+    told.sort_unstable();
+    told.dedup();
+    told.join("; ")
 }
 
 fn application<'book>(group: &Group<'book>) -> &'book str {
@@ -138,12 +146,15 @@ fn scaling(book: &Book, groups: &[Group]) -> Lines {
 }
 
 fn table(book: &Book, groups: &[Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 5] = [
+    const COLUMNS: [(&str, &str, Format); 8] = [
         ("cycles/IO", CYCLES, Format::Count),
         ("without driver", "figures/cpio_without_driver_cycles", Format::Count),
         ("cores in use", "figures/utilisation_share", Format::Percent),
         ("MB/s at the device", "figures/device_bytes_per_s", Format::MegabytesPerSecond),
         ("store, idle, of a core", "figures/idle_store_cores", Format::Percent),
+        ("machine, idle, of a core", "figures/idle_machine_cores", Format::Percent),
+        ("MB/s of memory", "figures/memory_bytes_per_s", Format::MegabytesPerSecond),
+        ("memory bytes, each stored", "figures/memory_bytes_per_stored_byte", Format::Ratio),
     ];
     let row = |group: &Group| {
         let mut cells = vec![
@@ -154,11 +165,13 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         cells.extend(
             COLUMNS.map(|(_, path, format)| Cell::estimate(book.estimate(group, path), format)),
         );
+        cells.push(Cell::text(group.word("ios_counted_at").unwrap_or("–")));
         cells.push(Cell::text(group.word("durability").unwrap_or("–")));
         cells
     };
     let mut columns = ["Application", "in place of", "Target, cores"].map(Column::text).to_vec();
     columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
+    columns.push(Column::text("I/Os counted at"));
     columns.push(Column::text("what survives"));
     let caption = "One I/O is 512 bytes, read or written".to_owned();
     Table { caption, columns, rows: groups.iter().map(row).collect() }

@@ -10,8 +10,10 @@ mod log;
 mod omissions;
 mod papers;
 mod peers;
+mod placement;
 mod projection;
 mod reduction;
+mod tpcc;
 mod verdict;
 
 use maud::Markup;
@@ -27,7 +29,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the page. A section without measurements says so in a sentence.
-pub(crate) const ALL: [Section; 12] = [
+pub(crate) const ALL: [Section; 14] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },
     Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
@@ -38,6 +40,8 @@ pub(crate) const ALL: [Section; 12] = [
     Section { id: "peers", title: "Peers", body: peers::body },
     Section { id: "durability", title: "Durability", body: durability::body },
     Section { id: "cpio", title: "CPU cycles per I/O", body: cpio::body },
+    Section { id: "tpcc", title: "Order processing, TPC-C-derived", body: tpcc::body },
+    Section { id: "placement", title: "Where parts of a database lie", body: placement::body },
     Section { id: "projection", title: "What it means for more cores", body: projection::body },
     Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
 ];

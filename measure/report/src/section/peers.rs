@@ -25,7 +25,8 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
         html! {
             p { "Measured in turns within one run. Figures differ when their intervals do not "
                 "touch. Ratios are to the volume that is reached in the same way: as a device, by "
-                "NBD or as a FUSE file. A bar longer than 1 is slower than that volume." }
+                "NBD, by vhost-user or as a FUSE file. A bar longer than 1 is slower than that "
+                "volume." }
             @for case in cases(&jobs) {
                 (bars(book, &case).show())
                 (table(book, &case).show_behind())

@@ -18,9 +18,9 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
         @if measured.is_empty() {
             p.none { "No measurement here decides a bar." }
         } @else {
-            (sentence(&measured))
+            (sentence(book, &measured))
             (chart_of(book, &measured).show())
-            (table(&measured).show())
+            (table(book, &measured).show())
         }
         @if !open.is_empty() {
             @let names = open.iter().map(|bar| bar.what).collect::<Vec<_>>().join("; ");
@@ -32,15 +32,14 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
     })
 }
 
-fn sentence(measured: &[&Bar]) -> Markup {
-    let is_met = |bar: &&&Bar| {
-        bar.measured.as_ref().is_some_and(|estimate| bar.bound.holds(estimate.value()))
-    };
+fn sentence(book: &Book, measured: &[&Bar]) -> Markup {
+    let is_met =
+        |bar: &&&Bar| bar.verdict(book).is_some_and(|verdict| verdict.is_met == Some(true));
     let met = measured.iter().filter(is_met).count();
     html! {
         p { "Bars that were measured: " (measured.len()) ". Of these are met: " (met)
             ". A bar that lies within the interval of its figure is not decided by this \
-              run." }
+              run, and none is by a smoke test." }
     }
 }
 
@@ -69,24 +68,15 @@ fn chart_of(book: &Book, measured: &[&Bar]) -> chart::Bars {
     }
 }
 
-fn table(bars: &[&Bar]) -> Table {
+fn table(book: &Book, bars: &[&Bar]) -> Table {
     let row = |bar: &&Bar| {
         let estimate = bar.measured.clone().expect("only measured bars come here");
-        let (low, high) = estimate.ends();
-        let holds = [low, estimate.value(), high].map(|value| bar.bound.holds(value));
-        let verdict = match holds {
-            [_, true, _] if estimate.interval.is_none() => (None, "met, one repeat or two"),
-            [_, false, _] if estimate.interval.is_none() => (None, "missed, one repeat or two"),
-            [true, true, true] => (Some(true), "met"),
-            [false, false, false] => (Some(false), "missed"),
-            [_, true, _] => (None, "met, not decided"),
-            [_, false, _] => (None, "missed, not decided"),
-        };
+        let verdict = bar.verdict(book).expect("it was measured");
         vec![
             Cell::text(bar.what),
             Cell::text(bar.bound.words(bar.format)),
             Cell::estimate(Some(estimate), bar.format),
-            Cell::Verdict { is_good: verdict.0, text: verdict.1.to_owned() },
+            Cell::Verdict { is_good: verdict.is_met, text: verdict.text.to_owned() },
         ]
     };
     Table {

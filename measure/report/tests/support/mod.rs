@@ -2,7 +2,7 @@
 
 use results::{
     Cpu, DeviceIo, Host, Io, Latency, LatencyKind, Manifest, Row, SCHEMA, Series, Slice, StoreUse,
-    Suite, Tool, Validity,
+    Strip, Suite, Tool, Validity,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +34,8 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.extend(reduction(repeat));
         rows.extend(durability(repeat));
         rows.extend(cpio(repeat));
+        rows.extend(tpcc(repeat));
+        rows.extend(placement(repeat));
     }
     rows.extend(fusion());
     rows.extend(others());
@@ -49,7 +51,9 @@ fn row(suite: Suite, case: &str, target: &str, params: &[(&str, Value)]) -> Row 
 
 fn cpio(repeat: u32) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (target, factor) in [("volume attached + ext4", 1.0), ("disk file", 1.5)] {
+    let targets =
+        [("volume attached + ext4", 1.0), ("loop over tmpfs + ext4", 1.25), ("disk file", 1.5)];
+    for (target, factor) in targets {
         for (application, cores, cycles) in
             [("fio", 1, 1000.0), ("fio", 2, 1200.0), ("sort", 1, 30_000.0), ("sort", 2, 36_000.0)]
         {
@@ -226,7 +230,7 @@ const TARGETS: [(&str, f64, &str); 9] = [
         9_000.0,
         "survives kill -9 of its server, clients go on; lost at power loss",
     ),
-    ("loop over tmpfs (cores kept awake)", 21_000.0, "no server to kill; lost at power loss"),
+    ("loop over tmpfs (cores kept awake)", 25_000.0, "no server to kill; lost at power loss"),
     ("disk file", 84_000.0, "no server to kill; survives power loss"),
 ];
 
@@ -315,6 +319,97 @@ fn reduction(repeat: u32) -> Vec<Row> {
             row
         })
         .collect()
+}
+
+fn placement(repeat: u32) -> Vec<Row> {
+    const FAST: &str = "journal volume attached + ext4";
+    let mut rows = Vec::new();
+    for (workload, rate) in [("orders", "nopm"), ("reports", "reports_per_minute")] {
+        for (placement, words, value, used_bytes) in [
+            ("none", "nothing", 1_000.0, None),
+            ("whole", "whole database", 2_500.0, Some(1e9)),
+            ("logs", "logs only", 2_200.0, Some(4e7)),
+            ("temporary", "temporary tables only", 1_010.0, Some(2e7)),
+        ] {
+            let target = if used_bytes.is_some() { FAST } else { "disk file" };
+            for (detail, users, share) in
+                [("users=1", 1, 0.6), ("users=2", 2, 1.0), ("saturated", 0, 1.0)]
+            {
+                let mut params = vec![
+                    ("workload_kind", json!(workload)),
+                    ("placement", json!(placement)),
+                    ("slow", json!("disk file")),
+                    ("durability", json!("no server to kill; survives power loss")),
+                ];
+                if users > 0 {
+                    params.push(("users", json!(users)));
+                }
+                let case = format!("{workload}, {words}, {detail}");
+                let mut row = row(Suite::Placement, &case, target, &params);
+                row.repeat = repeat;
+                row.figures.insert(rate.to_owned(), wobble(repeat, value * share));
+                row.figures.insert("memory_limit_bytes".to_owned(), 256e6);
+                if let Some(bytes) = used_bytes {
+                    row.figures.insert("fast_used_bytes".to_owned(), bytes);
+                }
+                let columns = ["user_share", "system_share", "io_wait_share", "rate_per_minute"];
+                row.strips = columns
+                    .map(|name| Strip {
+                        name: name.to_owned(),
+                        interval_ms: 1_000,
+                        values: vec![0.25; 3],
+                    })
+                    .to_vec();
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn tpcc(repeat: u32) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (target, nopm) in [("volume attached + ext4", 40_000.0), ("disk file", 12_000.0)] {
+        for (loop_name, driver, share) in
+            [("closed", "own", 1.0), ("closed", "pgbench", 1.02), ("open", "own", 0.7)]
+        {
+            let case = format!("hammerdb {loop_name} warehouses=10 users=4 driver={driver}");
+            let params = [
+                ("loop", json!(loop_name)),
+                ("driver", json!(driver)),
+                ("warehouses", json!(10)),
+                ("users", json!(4)),
+                ("databases", json!(1)),
+                ("durability", json!("no server to kill; survives power loss")),
+            ];
+            let mut row = row(Suite::Tpcc, &case, target, &params);
+            row.figures.insert("nopm".to_owned(), wobble(repeat, nopm * share));
+            row.figures.insert("tpm".to_owned(), wobble(repeat, nopm * share * 2.3));
+            match driver {
+                "own" => row.latency = Some(latency(wobble(repeat, 6e10 / nopm))),
+                _ => drop(row.figures.insert("pgbench_difference_share".to_owned(), 0.02)),
+            }
+            rows.push(row);
+        }
+    }
+    let params = [("loop", json!("closed")), ("driver", json!("own")), ("databases", json!(4))];
+    let target = "clones of a volume attached + ext4";
+    let mut clones = row(Suite::Tpcc, "hammerdb closed databases=4", target, &params);
+    for (name, value) in [
+        ("nopm", 90_000.0),
+        ("nopm_least", 20_000.0),
+        ("nopm_most", 25_000.0),
+        ("one_used_bytes", 8e8),
+        ("used_bytes_before", 1.1e9),
+        ("clones_ram_ratio", 1.4),
+        ("reduction_before", 4.0),
+        ("reduction_after", 3.0),
+    ] {
+        clones.figures.insert(name.to_owned(), wobble(repeat, value));
+    }
+    rows.push(clones);
+    rows.iter_mut().for_each(|row| row.repeat = repeat);
+    rows
 }
 
 fn durability(repeat: u32) -> Vec<Row> {

@@ -148,7 +148,8 @@ impl Job {
     }
 }
 
-fn access_arguments(access: &Access, engine: FileEngine) -> Vec<String> {
+/// How fio is told where to read and write.
+pub(crate) fn access_arguments(access: &Access, engine: FileEngine) -> Vec<String> {
     match access {
         Access::File { path, direct } => vec![
             format!("--ioengine={engine}"),

@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use anyhow::{Context, Result, bail};
+use results::DeviceIo;
 use system::{Mounted, Tool};
 use tempfile::TempDir;
 
@@ -26,8 +27,20 @@ impl Backing for OnFileSystem {
         self.below.used_bytes()
     }
 
+    fn pending_bytes(&self) -> Result<u64> {
+        self.below.pending_bytes()
+    }
+
+    fn counts(&self) -> Result<Option<DeviceIo>> {
+        self.below.counts()
+    }
+
     fn server_ids(&self) -> Vec<u32> {
         self.below.server_ids()
+    }
+
+    fn server_command(&self) -> Option<String> {
+        self.below.server_command()
     }
 }
 

@@ -117,9 +117,21 @@ struct LoopDevice {
 }
 
 pub(super) fn loop_over_tmpfs(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
-    let file = OwnFile::on_tmpfs(place.size_bytes)?;
+    loop_over(OwnFile::on_tmpfs(place.size_bytes)?, place.sector_bytes, IN_KERNEL_MEMORY)
+}
+
+pub(super) fn loop_over_disk(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let file = OwnFile::create(&place.disk_folder, place.size_bytes)?;
+    loop_over(file, place.sector_bytes, ON_DISK)
+}
+
+fn loop_over(
+    file: OwnFile,
+    sector_bytes: u32,
+    durability: Durability,
+) -> Result<(Traits, Box<dyn Backing>)> {
     let printed = Tool::new("losetup --direct-io=on --find --show --sector-size")
-        .arg(place.sector_bytes.to_string())
+        .arg(sector_bytes.to_string())
         .arg(file.path())
         .check()?;
     let device = PathBuf::from(printed.trim());
@@ -127,7 +139,7 @@ pub(super) fn loop_over_tmpfs(place: &Place) -> Result<(Traits, Box<dyn Backing>
     let name = kernel_name(&device)?;
     let traits = Traits {
         access: Access::File { path: device, direct: true },
-        durability: IN_KERNEL_MEMORY,
+        durability,
         reduces: false,
         device: Some(name),
     };

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use results::DeviceIo;
 use system::{Ability, Daemon, Interruption, attach, missing, product, product_path};
+use tempfile::TempDir;
 
 use super::Place;
 use crate::targets::device::kernel_name;
@@ -11,8 +13,15 @@ use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 
 const VOLUME: &str = "bench";
 
+const METRICS_PATH: &str = "/metrics";
+/// Each request comes in by one of them.
+const EXPORTS: [&str; 4] = ["nbd", "ring", "vhost_user", "device"];
+const SECTOR_BYTES: u64 = 512;
+
 const DURABILITY: Durability =
     Durability { after_kill: AfterKill::GoesOn, survives_power_loss: false };
+const DURABILITY_OF_JOURNAL: Durability =
+    Durability { after_kill: AfterKill::GoesOn, survives_power_loss: true };
 const DURABILITY_OF_CONNECTIONS: Durability =
     Durability { after_kill: AfterKill::DataStays, survives_power_loss: false };
 
@@ -22,6 +31,10 @@ pub(super) fn pool_bytes(size_bytes: u64) -> u64 {
     (size_bytes + size_bytes / 4 + (256 << 20)) >> 21 << 21
 }
 
+fn pool_size(place: &Place) -> String {
+    format!("{}MiB", pool_bytes(place.size_bytes) >> 20)
+}
+
 /// Why no daemon can be started.
 pub fn missing_programs() -> Option<String> {
     let found = ["memlaned", "memlane"].map(|name| product(name).arg("--version").check());
@@ -29,9 +42,12 @@ pub fn missing_programs() -> Option<String> {
     Some(format!("{error:#}; build the programs, or name their folder in MEMLANE_BIN_DIR"))
 }
 
+/// Fields are dropped in their order.
 struct Volume {
     daemon: Option<Daemon>,
     starter: Vec<String>,
+    /// Of the daemon's journal and images.
+    _folder: Option<TempDir>,
 }
 
 impl Volume {
@@ -40,14 +56,36 @@ impl Volume {
             Some(_) => "--no-fuse",
             None => "",
         };
-        let pool_size = format!("{}MiB", pool_bytes(place.size_bytes) >> 20);
-        let daemon = Daemon::start_sized(pool_size, flags)?;
-        let own = Self { daemon: Some(daemon), starter: Vec::new() };
-        let Place { size_bytes, sector_bytes, .. } = place;
-        own.daemon().memlane(&format!(
-            "volume create {VOLUME} --size {size_bytes} --sector {sector_bytes}"
-        ))?;
+        let daemon = Daemon::start_sized(pool_size(place), flags)?;
+        let own = Self { daemon: Some(daemon), starter: Vec::new(), _folder: None };
+        own.make_volume(place, "")?;
         Ok((own, VOLUME))
+    }
+
+    /// Of class `journal`, with the journal on the disk.
+    fn create_durable(place: &Place) -> Result<(Self, &'static str)> {
+        let on_disk = &place.disk_folder;
+        let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(on_disk);
+        let folder =
+            folder.with_context(|| format!("cannot make a folder in {}", on_disk.display()))?;
+        let path = folder.path().display().to_string();
+        // The daemon's flags are told in one line.
+        ensure!(!path.contains(char::is_whitespace), "{path} has a blank in its name");
+        let flags = format!(
+            "--journal-dir {path}/journal --images-store {path}/images \
+             --images-save-at-stop false"
+        );
+        let daemon = Daemon::start_flagged(pool_size(place), flags)?;
+        let own = Self { daemon: Some(daemon), starter: Vec::new(), _folder: Some(folder) };
+        own.make_volume(place, "--durability journal")?;
+        Ok((own, VOLUME))
+    }
+
+    fn make_volume(&self, place: &Place, flags: &str) -> Result<()> {
+        let Place { size_bytes, sector_bytes, .. } = place;
+        let words =
+            format!("volume create {VOLUME} --size {size_bytes} --sector {sector_bytes} {flags}");
+        self.daemon().memlane(&words).map(|_| ())
     }
 
     fn daemon(&self) -> &Daemon {
@@ -64,8 +102,18 @@ impl Backing for Volume {
         Ok(self.daemon().status()?.pool.pending_bytes)
     }
 
+    /// The daemon's one volume is this one, so its exports' counts are the volume's.
+    fn counts(&self) -> Result<Option<DeviceIo>> {
+        daemon_counts(self.daemon()).map(Some)
+    }
+
     fn server_ids(&self) -> Vec<u32> {
         self.daemon().id().into_iter().collect()
+    }
+
+    fn server_command(&self) -> Option<String> {
+        let daemon = self.daemon();
+        Some(format!("memlaned --pool-size {} {}", daemon.pool_size(), daemon.flags()))
     }
 
     fn starter(&self) -> &[String] {
@@ -84,12 +132,53 @@ impl Drop for Volume {
     }
 }
 
+/// Requests and sectors of all volumes since the daemon was started, at the exports that they came
+/// in by.
+pub fn daemon_counts(daemon: &Daemon) -> Result<DeviceIo> {
+    parse_counts(&daemon.ask(METRICS_PATH)?)
+}
+
+/// The sum over all exports that the daemon's metrics tell of.
+fn parse_counts(text: &str) -> Result<DeviceIo> {
+    ensure!(text.contains("memlane_nbd_read_bytes_total"), "the daemon's metrics tell no traffic");
+    let value = |name: &str| -> Result<u64> {
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let Some(found) = found else { return Ok(0) };
+        found.trim().parse().with_context(|| format!("{name} is {found:?}"))
+    };
+    let mut counts = DeviceIo::default();
+    for export in EXPORTS {
+        let requests =
+            |kind: &str| value(&format!("memlane_{export}_requests_total{{kind=\"{kind}\"}}"));
+        let sectors = |what: &str| -> Result<u64> {
+            Ok(value(&format!("memlane_{export}_{what}_bytes_total"))? / SECTOR_BYTES)
+        };
+        counts.read_requests += requests("read")?;
+        counts.write_requests += requests("write")?;
+        counts.flush_requests += requests("flush")?;
+        counts.discard_requests += requests("trim")? + requests("discard")? + requests("zero")?;
+        counts.read_sectors += sectors("read")?;
+        counts.write_sectors += sectors("written")?;
+    }
+    Ok(counts)
+}
+
 pub(super) fn attached(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
-    let (own, volume) = Volume::create(place)?;
+    attach_volume(Volume::create(place)?, DURABILITY)
+}
+
+pub(super) fn attached_durable(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    attach_volume(Volume::create_durable(place)?, DURABILITY_OF_JOURNAL)
+}
+
+fn attach_volume(
+    (own, volume): (Volume, &'static str),
+    durability: Durability,
+) -> Result<(Traits, Box<dyn Backing>)> {
     let path = attach(own.daemon(), volume)?;
     let device = Some(kernel_name(&path)?);
     let access = Access::File { path, direct: true };
-    Ok((Traits { access, durability: DURABILITY, reduces: true, device }, Box::new(own)))
+    Ok((Traits { access, durability, reduces: true, device }, Box::new(own)))
 }
 
 /// As [`attached`], for programs whose requests go past the kernel.
@@ -118,4 +207,44 @@ pub(super) fn nbd(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
     let access = Access::Nbd { uri: own.daemon().nbd_uri(volume) };
     let durability = DURABILITY_OF_CONNECTIONS;
     Ok((Traits { access, durability, reduces: true, device: None }, Box::new(own)))
+}
+
+pub(super) fn vhost_user(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
+    let (own, volume) = Volume::create(place)?;
+    own.daemon().memlane(&format!("export vhost-user {volume}"))?;
+    let socket = own.daemon().run_dir().join("vhost").join(format!("{volume}.sock"));
+    ensure!(socket.exists(), "the daemon serves no socket {}", socket.display());
+    let access = Access::VhostUser { socket };
+    Ok((Traits { access, durability: DURABILITY, reduces: true, device: None }, Box::new(own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_of_all_exports_is_summed_up_in_sectors() {
+        let text = "memlane_nbd_requests_total{kind=\"read\"} 2\n\
+                    memlane_nbd_requests_total{kind=\"trim\"} 4\n\
+                    memlane_nbd_read_bytes_total 1024\n\
+                    memlane_ring_requests_total{kind=\"write\"} 3\n\
+                    memlane_ring_written_bytes_total 512\n\
+                    memlane_device_read_bytes_total 4096\n";
+        let expected = DeviceIo {
+            read_requests: 2,
+            read_sectors: 10,
+            write_requests: 3,
+            write_sectors: 1,
+            flush_requests: 0,
+            discard_requests: 4,
+        };
+        assert_eq!(parse_counts(text).expect("it is a page of metrics"), expected);
+    }
+
+    #[test]
+    fn a_page_without_traffic_and_a_count_that_is_none_are_errors() {
+        parse_counts("HTTP/1.1 503 Service Unavailable").expect_err("nothing was counted");
+        let error = parse_counts("memlane_nbd_read_bytes_total many").expect_err("is no number");
+        assert!(error.to_string().contains("many"), "{error:#}");
+    }
 }

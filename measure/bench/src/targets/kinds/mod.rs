@@ -14,7 +14,8 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use system::{Ability, missing};
 
-pub use memlane::missing_programs;
+pub use memlane::{daemon_counts, missing_programs};
+use servers::Threads;
 
 use crate::targets::device::check_is_free;
 use crate::targets::fio;
@@ -26,19 +27,28 @@ use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Tra
 pub enum Kind {
     /// A volume as a block device of this host.
     Volume,
+    /// The same of class `journal`, with the journal on the disk.
+    VolumeJournal,
     /// The file below it, which the daemon serves itself.
     VolumeFile,
     /// The device, for programs that `memlane run` starts.
     VolumeRun,
     VolumeNbd,
+    /// The volume as a disk of virtual machines.
+    VolumeVhost,
     Zram,
     Tmpfs,
     Loop,
+    LoopDisk,
     Nbdkit,
     QemuNbd,
     QemuExportNbd,
     QemuExportFuse,
     QemuExportVhost,
+    /// With a thread of its own.
+    QemuExportVhostThread,
+    /// With a thread, and io_uring below.
+    QemuExportVhostUring,
     Brd,
     NullBlk,
     Disk,
@@ -51,17 +61,30 @@ pub enum Kind {
 /// The words of the command line, with the names of reports.
 const NAMES: &[(Kind, &str, &str)] = &[
     (Kind::Volume, "volume", "volume attached"),
+    (Kind::VolumeJournal, "journal", "journal volume attached"),
     (Kind::VolumeFile, "fuse", "volume FUSE file"),
     (Kind::VolumeRun, "run", "volume, memlane run"),
     (Kind::VolumeNbd, "nbd", "volume NBD"),
+    (Kind::VolumeVhost, "vhost-user", "volume vhost-user-blk"),
     (Kind::Zram, "zram", "zram lz4"),
     (Kind::Tmpfs, "tmpfs", "tmpfs file"),
     (Kind::Loop, "loop", "loop over tmpfs"),
+    (Kind::LoopDisk, "loop-disk", "loop over disk"),
     (Kind::Nbdkit, "nbdkit", "nbdkit memory"),
     (Kind::QemuNbd, "qemu-nbd", "qemu-nbd over tmpfs"),
     (Kind::QemuExportNbd, "qsd-nbd", "QEMU NBD export over tmpfs"),
     (Kind::QemuExportFuse, "qsd-fuse", "QEMU FUSE export over tmpfs"),
     (Kind::QemuExportVhost, "qsd-vhost", "QEMU vhost-user-blk over tmpfs"),
+    (
+        Kind::QemuExportVhostThread,
+        "qsd-vhost-iothread",
+        "QEMU vhost-user-blk, iothread, over tmpfs",
+    ),
+    (
+        Kind::QemuExportVhostUring,
+        "qsd-vhost-io_uring",
+        "QEMU vhost-user-blk, iothread, io_uring, over tmpfs",
+    ),
     (Kind::Brd, "brd", "brd"),
     (Kind::NullBlk, "null_blk", "null_blk in memory"),
     (Kind::Disk, "disk", "disk file"),
@@ -72,7 +95,8 @@ impl Kind {
     /// Whether it can carry a file system: a block device, not a file or a protocol.
     pub fn is_block_device(&self) -> bool {
         match self {
-            Self::Volume | Self::Zram | Self::Loop | Self::Brd | Self::NullBlk => true,
+            Self::Volume | Self::VolumeJournal | Self::Zram | Self::Loop | Self::LoopDisk => true,
+            Self::Brd | Self::NullBlk => true,
             Self::Path(path) => is_block_device(path),
             _ => false,
         }
@@ -81,26 +105,39 @@ impl Kind {
     /// What must be there, beside fio.
     fn needs(&self) -> &'static [Ability] {
         match self {
-            Self::Volume | Self::VolumeFile | Self::VolumeRun | Self::Loop => {
+            Self::Volume | Self::VolumeJournal | Self::VolumeFile | Self::VolumeRun => {
                 &[Ability::BlockDevices]
             }
+            Self::Loop | Self::LoopDisk => &[Ability::BlockDevices],
             Self::Zram => &[Ability::Zram],
             Self::Nbdkit => &[Ability::Program("nbdkit")],
             Self::QemuNbd => &[Ability::Program("qemu-nbd")],
             Self::QemuExportFuse => {
                 &[Ability::BlockDevices, Ability::Program("qemu-storage-daemon")]
             }
-            Self::QemuExportNbd | Self::QemuExportVhost => {
-                &[Ability::Program("qemu-storage-daemon")]
-            }
+            Self::QemuExportNbd
+            | Self::QemuExportVhost
+            | Self::QemuExportVhostThread
+            | Self::QemuExportVhostUring => &[Ability::Program("qemu-storage-daemon")],
             Self::Path(_) => &[Ability::Program("wipefs"), Ability::Program("blkid")],
-            Self::VolumeNbd | Self::Tmpfs | Self::Disk | Self::Null => &[],
+            Self::VolumeNbd | Self::VolumeVhost | Self::Tmpfs | Self::Disk | Self::Null => &[],
             Self::Brd | Self::NullBlk => &[],
         }
     }
 
     fn is_volume(&self) -> bool {
-        matches!(self, Self::Volume | Self::VolumeFile | Self::VolumeRun | Self::VolumeNbd)
+        let is_attached = matches!(self, Self::Volume | Self::VolumeJournal);
+        let is_reached = matches!(self, Self::VolumeFile | Self::VolumeRun | Self::VolumeNbd);
+        is_attached || is_reached || *self == Self::VolumeVhost
+    }
+
+    /// Whether it is a disk of virtual machines, over vhost-user.
+    pub(crate) fn is_vhost_user(&self) -> bool {
+        let is_qemu = matches!(
+            self,
+            Self::QemuExportVhost | Self::QemuExportVhostThread | Self::QemuExportVhostUring
+        );
+        is_qemu || *self == Self::VolumeVhost
     }
 
     fn is_nbd(&self) -> bool {
@@ -183,11 +220,21 @@ impl Place {
 }
 
 impl Spec {
-    /// Why it cannot be measured here; `None` when it can.
+    /// Why fio cannot measure it here; `None` when it can.
     pub fn missing(&self, place: &Place) -> Option<String> {
         if let Some(reason) = missing(&[Ability::Program("fio")]) {
             return Some(reason);
         }
+        let engine = match &self.kind {
+            kind if kind.is_vhost_user() => missing_engine("libblkio"),
+            kind if kind.is_nbd() => missing_engine("nbd"),
+            _ => None,
+        };
+        engine.or_else(|| self.missing_for_any(place))
+    }
+
+    /// Why it cannot be set up here, whoever measures it; `None` when it can.
+    pub(crate) fn missing_for_any(&self, place: &Place) -> Option<String> {
         if let Some(reason) = missing(self.kind.needs()) {
             return Some(reason);
         }
@@ -208,10 +255,10 @@ impl Spec {
         match &self.kind {
             Kind::Brd => kernel::missing_module("brd"),
             Kind::NullBlk => kernel::missing_module("null_blk"),
-            Kind::Disk => files::missing_disk(&place.disk_folder),
-            Kind::QemuExportVhost => missing_engine("libblkio"),
+            Kind::Disk | Kind::LoopDisk | Kind::VolumeJournal => {
+                files::missing_disk(&place.disk_folder)
+            }
             Kind::Path(path) => check_path(path, place).err().map(|error| format!("{error:#}")),
-            kind if kind.is_nbd() => missing_engine("nbd"),
             _ => None,
         }
     }
@@ -220,7 +267,7 @@ impl Spec {
     pub fn memory_bytes(&self, place: &Place) -> u64 {
         match self.kind {
             ref kind if kind.is_volume() => memlane::pool_bytes(place.size_bytes),
-            Kind::Disk | Kind::Null | Kind::Path(_) => 0,
+            Kind::Disk | Kind::LoopDisk | Kind::Null | Kind::Path(_) => 0,
             // Maps and partly filled units.
             _ => place.size_bytes + place.size_bytes / 16,
         }
@@ -250,20 +297,25 @@ fn open_kind(kind: &Kind, place: &Place) -> Result<Target> {
     let size_bytes = place.size_bytes;
     let (traits, backing) = match kind {
         Kind::Volume => memlane::attached(place)?,
+        Kind::VolumeJournal => memlane::attached_durable(place)?,
         Kind::VolumeFile => memlane::file(place)?,
         Kind::VolumeRun => memlane::run(place)?,
         Kind::VolumeNbd => memlane::nbd(place)?,
+        Kind::VolumeVhost => memlane::vhost_user(place)?,
         Kind::Zram => kernel::zram(size_bytes)?,
         Kind::Brd => kernel::brd(size_bytes)?,
         Kind::NullBlk => kernel::null_blk(size_bytes)?,
         Kind::Tmpfs => files::tmpfs(size_bytes)?,
         Kind::Loop => files::loop_over_tmpfs(place)?,
         Kind::Disk => files::on_disk(&place.disk_folder, size_bytes)?,
+        Kind::LoopDisk => files::loop_over_disk(place)?,
         Kind::Nbdkit => servers::nbdkit(size_bytes)?,
         Kind::QemuNbd => servers::qemu_nbd(size_bytes)?,
         Kind::QemuExportNbd => servers::qemu_export_nbd(size_bytes)?,
         Kind::QemuExportFuse => servers::qemu_export_fuse(size_bytes)?,
-        Kind::QemuExportVhost => servers::qemu_export_vhost(size_bytes)?,
+        Kind::QemuExportVhost => servers::qemu_export_vhost(size_bytes, Threads::Main)?,
+        Kind::QemuExportVhostThread => servers::qemu_export_vhost(size_bytes, Threads::Own)?,
+        Kind::QemuExportVhostUring => servers::qemu_export_vhost(size_bytes, Threads::OwnUring)?,
         Kind::Null => nothing(),
         Kind::Path(path) => {
             check_path(path, place)?;

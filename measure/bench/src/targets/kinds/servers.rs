@@ -23,6 +23,7 @@ struct Server {
     file: OwnFile,
     /// Whether the data is in the file, not in the server.
     holds_data: bool,
+    command: String,
 }
 
 impl Server {
@@ -30,8 +31,9 @@ impl Server {
     fn start(tool: Tool, file: OwnFile, is_ready: impl Fn() -> Result<bool>) -> Result<Self> {
         let log_path = file.folder().join("log");
         let log = File::create(&log_path).context("cannot make a file for a log")?;
+        let command = tool.command_line();
         let process = Background::start(tool.output_to(log)?.own_group())?;
-        let mut server = Self { process, mount: None, file, holds_data: true };
+        let mut server = Self { process, mount: None, file, holds_data: true, command };
         wait_for("a server to be ready", START_TIME_LIMIT, || {
             if let Some(status) = server.process.has_ended()? {
                 let said = fs::read_to_string(&log_path).unwrap_or_default();
@@ -54,6 +56,10 @@ impl Backing for Server {
 
     fn server_ids(&self) -> Vec<u32> {
         vec![self.process.id()]
+    }
+
+    fn server_command(&self) -> Option<String> {
+        Some(self.command.clone())
     }
 }
 
@@ -117,8 +123,22 @@ pub(super) fn qemu_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
 
 /// QEMU's storage daemon with a raw file as its node `data`.
 fn storage_daemon(file: &OwnFile) -> Tool {
-    let node = format!("driver=file,node-name=data,filename={}", file.path().display());
+    storage_daemon_over(file, "threads")
+}
+
+/// With this way to the file: `threads` or `io_uring`.
+fn storage_daemon_over(file: &OwnFile, aio: &str) -> Tool {
+    let path = file.path();
+    let node = format!("driver=file,node-name=data,aio={aio},filename={}", path.display());
     Tool::new("qemu-storage-daemon --blockdev").arg(node)
+}
+
+/// Where QEMU's storage daemon works on requests, and how it passes them on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    Main,
+    Own,
+    OwnUring,
 }
 
 pub(super) fn qemu_export_nbd(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
@@ -145,12 +165,23 @@ pub(super) fn qemu_export_fuse(size_bytes: u64) -> Result<(Traits, Box<dyn Backi
     Ok((traits(access, AfterKill::DataStays), Box::new(server)))
 }
 
-pub(super) fn qemu_export_vhost(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
+pub(super) fn qemu_export_vhost(
+    size_bytes: u64,
+    threads: Threads,
+) -> Result<(Traits, Box<dyn Backing>)> {
     let file = OwnFile::on_tmpfs(size_bytes)?;
     let socket = file.folder().join("socket");
     let address = format!("addr.type=unix,addr.path={}", socket.display());
-    let export = format!("type=vhost-user-blk,id=bench,node-name=data,writable=on,{address}");
-    let tool = storage_daemon(&file).arg("--export").arg(export);
+    let mut export = format!("type=vhost-user-blk,id=bench,node-name=data,writable=on,{address}");
+    let mut tool = match threads {
+        Threads::Main | Threads::Own => storage_daemon(&file),
+        Threads::OwnUring => storage_daemon_over(&file, "io_uring"),
+    };
+    if threads != Threads::Main {
+        tool = tool.args(["--object", "iothread,id=own"]);
+        export += ",iothread=own";
+    }
+    let tool = tool.arg("--export").arg(export);
     let server = Server::start(tool, file, || Ok(socket.exists()))?;
     Ok((traits(Access::VhostUser { socket }, AfterKill::DataStays), Box::new(server)))
 }

@@ -1,0 +1,79 @@
+//! Orders on PostgreSQL, derived from TPC-C. The server is the application; pgbench calls the
+//! transactions' procedures and is counted as the driver.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use system::database::{Postgres, Server, ServerOptions};
+
+use super::application::{Application, Part, WorksOn};
+use super::site::Site;
+use crate::tpcc::{
+    Constants, Database, Engine, Extent, Host, Load, Mix, Pacing, Postgresql, Way, load, rush,
+    violated,
+};
+
+const FOLDER: &str = "database";
+const USERS: u32 = 4;
+/// Of rows and indexes.
+const BYTES_PER_WAREHOUSE: u64 = 110 << 20;
+/// A loaded district's next order.
+const FIRST_ORDER: i64 = 3_001;
+const DISTRICTS: i64 = 10;
+
+/// What a target needs for one warehouse, whose log may be as large as its rows.
+pub(super) const TARGET_BYTES_MIN: u64 = 1 << 30;
+
+pub(super) const NAME: &str = "tpcc";
+
+pub(super) const ALL: &[Application] = &[Application {
+    name: NAME,
+    stands_for: "TPC-C",
+    part: Part::Application,
+    programs: &["pgbench", "setpriv"],
+    modules: &[],
+    works_on: WorksOn::Folders,
+    install_hint: "apt install postgresql",
+    prepare: |site| {
+        let host = Host::create(Engine::Postgresql, &site.path(FOLDER))?;
+        let extent = Extent { warehouses: warehouses(site), seed: site.seed };
+        load(&*host.database(), extent)?;
+        host.stop()
+    },
+    run: |site| {
+        let settings = vec!["shared_buffers=64MB".to_owned(), "max_wal_size=256MB".to_owned()];
+        let mut server = open(site, ServerOptions { settings, starter: site.starter.clone() })?;
+        let load = Load {
+            users: USERS,
+            warehouses: warehouses(site),
+            mix: Mix::Hammerdb,
+            way: Way::Procedures,
+            pacing: Pacing::Closed,
+            constants: Constants::new(site.seed),
+            seed: site.seed,
+            warmed: Duration::ZERO,
+            ramp: Duration::ZERO,
+            duration: Duration::from_secs(site.seconds),
+        };
+        rush(&server, &load, &site.driver)?;
+        server.stop()
+    },
+    verify: |site| {
+        let server = open(site, ServerOptions::default())?;
+        let mut observer = Postgresql::of(&server).observer()?;
+        let violated = violated(&mut *observer)?;
+        ensure!(violated.is_empty(), "{}", violated.join("; "));
+        let next = observer.number("SELECT sum(d_next_o_id) FROM district")?;
+        let orders = next - FIRST_ORDER * DISTRICTS * i64::from(warehouses(site));
+        ensure!(orders > 0, "no order was taken");
+        Ok(())
+    },
+}];
+
+fn warehouses(site: &Site) -> u32 {
+    u32::try_from(site.bytes / BYTES_PER_WAREHOUSE).unwrap_or(u32::MAX).max(1)
+}
+
+fn open(site: &Site, options: ServerOptions) -> Result<Server> {
+    Server::open_with(&Postgres::find()?, &site.path(FOLDER), options)
+}

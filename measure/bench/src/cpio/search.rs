@@ -1,0 +1,136 @@
+//! Applications that search: sequences, full text, things alike.
+
+use std::fs::File;
+
+use anyhow::{Context, Result, ensure};
+
+use super::application::{Application, Part, WorksOn};
+use super::data;
+use super::site::{PYTHON, Site};
+
+const SMALL_DOCUMENT_BYTES: usize = 4 << 10;
+const LARGE_DOCUMENT_BYTES: usize = 256 << 10;
+/// Of an index are so many names looked up afterwards.
+const LOOKED_UP: u64 = 50;
+const VECTOR_BYTES: u64 = 256;
+/// Of all vectors so many hundredths may not be found first: the search looks at some lists only.
+const LOST_PERCENT_MAX: u64 = 5;
+
+const INDEX: &str = include_str!("programs/index.py");
+const SIMILAR: &str = include_str!("programs/similar.py");
+
+pub(super) const ALL: &[Application] = &[
+    Application {
+        name: "index-flat-large",
+        stands_for: "I-HFDL",
+        prepare: |site| documents(site, LARGE_DOCUMENT_BYTES, |_| String::new()),
+        verify: |site| check_index(site, LARGE_DOCUMENT_BYTES),
+        ..XAPIAN
+    },
+    Application {
+        name: "index-flat-small",
+        stands_for: "I-HFDS",
+        prepare: |site| documents(site, SMALL_DOCUMENT_BYTES, |_| String::new()),
+        verify: |site| check_index(site, SMALL_DOCUMENT_BYTES),
+        ..XAPIAN
+    },
+    Application {
+        name: "index-tree-large",
+        stands_for: "I-HTDL",
+        prepare: |site| documents(site, LARGE_DOCUMENT_BYTES, in_tree),
+        verify: |site| check_index(site, LARGE_DOCUMENT_BYTES),
+        ..XAPIAN
+    },
+    Application {
+        name: "index-tree-small",
+        stands_for: "I-HTDS",
+        prepare: |site| documents(site, SMALL_DOCUMENT_BYTES, in_tree),
+        verify: |site| check_index(site, SMALL_DOCUMENT_BYTES),
+        ..XAPIAN
+    },
+    Application {
+        name: "similar",
+        stands_for: "Ferret",
+        part: Part::Application,
+        programs: &[PYTHON],
+        modules: &["faiss", "numpy"],
+        works_on: WorksOn::Folders,
+        install_hint: "apt install python3-faiss",
+        prepare: |site| {
+            let numbers = [vectors(site), site.seed].map(|number| number.to_string());
+            let words = ["build", "vectors", &numbers[0], &numbers[1]];
+            site.python_tool(SIMILAR, &words).check()?;
+            Ok(())
+        },
+        run: |site| {
+            let found = searched(site)?;
+            std::fs::write(site.path("found"), found).context("cannot keep what was found")
+        },
+        verify: |site| {
+            let found = std::fs::read_to_string(site.path("found"))
+                .context("cannot read what was found")?;
+            let numbers: Vec<u64> =
+                found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let [asked, lost] = numbers[..] else { anyhow::bail!("the search says {found:?}") };
+            let is_good = asked > 0 && lost * 100 <= asked * LOST_PERCENT_MAX;
+            ensure!(is_good, "{lost} of {asked} vectors did not find themselves");
+            Ok(())
+        },
+    },
+];
+
+/// Each row of the four differs in its documents.
+const XAPIAN: Application = Application {
+    name: "index",
+    stands_for: "Psearchy",
+    part: Part::Application,
+    programs: &[PYTHON],
+    modules: &["xapian"],
+    works_on: WorksOn::Folders,
+    install_hint: "apt install python3-xapian",
+    prepare: |_| Ok(()),
+    run: |site| {
+        site.python(INDEX, &["build", "documents", "index"]).check()?;
+        Ok(())
+    },
+    verify: |_| Ok(()),
+};
+
+/// Indexing is dear: a quarter of the data, and not too few documents.
+fn document_count(site: &Site, document_bytes: usize) -> u64 {
+    (site.bytes / 4 / document_bytes as u64).max(8)
+}
+
+fn documents(site: &Site, document_bytes: usize, place: fn(u64) -> String) -> Result<()> {
+    let count = document_count(site, document_bytes);
+    data::documents(&site.path("documents"), (site.seed, count), document_bytes, place)
+}
+
+/// 32 documents in a folder, 32 folders in one above.
+fn in_tree(number: u64) -> String {
+    format!("{}/{}", number / 1024, number / 32 % 32)
+}
+
+fn check_index(site: &Site, document_bytes: usize) -> Result<()> {
+    let count = document_count(site, document_bytes);
+    let step = usize::try_from((count / LOOKED_UP).max(1))?;
+    let names: Vec<String> = (0..count).step_by(step).map(data::document_name).collect();
+    let path = site.path("names");
+    std::fs::write(&path, names.join("\n")).context("cannot write names to look up")?;
+    let input = File::open(&path).context("cannot read the names")?;
+    let said = site.python_tool(INDEX, &["find", "index"]).input(input).check()?;
+    let expected = format!("{count} documents, lost: none");
+    ensure!(said.trim() == expected, "the index says {said:?} instead of {expected:?}");
+    Ok(())
+}
+
+fn vectors(site: &Site) -> u64 {
+    (site.bytes / VECTOR_BYTES / 2).max(1000)
+}
+
+fn searched(site: &Site) -> Result<String> {
+    let numbers =
+        [vectors(site), site.seed, u64::from(site.cores)].map(|number| number.to_string());
+    let words = ["search", "vectors", &numbers[0], &numbers[1], &numbers[2]];
+    site.python(SIMILAR, &words).check()
+}

@@ -1,0 +1,158 @@
+//! Applications that keep rows: a B-tree, and a business's sales in rows and in columns.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::application::{Application, Part, WorksOn};
+use super::site::{PYTHON, Site};
+
+const BTREE: &str = include_str!("programs/btree.py");
+const DUCKDB: &str = include_str!("programs/duckdb.py");
+const BUSINESS: &str = include_str!("programs/business.sql");
+
+/// What a row of the B-tree and of the sales takes.
+const ROW_BYTES: u64 = 408;
+const SALE_BYTES: u64 = 28;
+/// In columns.
+const DUCKDB_SALE_BYTES: u64 = 20;
+/// What DuckDB does its work in; the rest is spilled.
+const DUCKDB_MEBIBYTES_MIN: u64 = 64;
+const CATEGORIES: usize = 20;
+const BEST_OF_CATEGORY: usize = 10;
+
+pub(super) const ALL: &[Application] = &[
+    Application {
+        name: "lmdb",
+        stands_for: "BDB",
+        part: Part::Application,
+        programs: &[PYTHON],
+        modules: &["lmdb"],
+        works_on: WorksOn::Folders,
+        install_hint: "apt install python3-lmdb",
+        prepare: |site| {
+            fs::create_dir(site.path("tree")).context("cannot make a folder")?;
+            site.python_tool(BTREE, &["fill", "tree", &rows(site).to_string()]).check()?;
+            Ok(())
+        },
+        run: |site| {
+            let numbers = [rows(site), updates(site), site.seed].map(|number| number.to_string());
+            let words = ["work", "tree", &numbers[0], &numbers[1], &numbers[2]];
+            site.python(BTREE, &words).check()?;
+            Ok(())
+        },
+        verify: |site| {
+            let said = site.python_tool(BTREE, &["sum", "tree"]).check()?;
+            let expected = format!("{} rows, {} updates", rows(site), updates(site));
+            ensure!(said.trim() == expected, "the tree has {said:?} instead of {expected:?}");
+            Ok(())
+        },
+    },
+    Application {
+        name: "business",
+        stands_for: "Tariff",
+        part: Part::Application,
+        programs: &["sqlite3"],
+        modules: &[],
+        works_on: WorksOn::Folders,
+        install_hint: "apt install sqlite3",
+        prepare: |site| {
+            // What is sorted and grouped is spilled: the cache is small and files are taken.
+            let settings = "PRAGMA temp_store=FILE; PRAGMA cache_size=-4096;\n.output answers\n";
+            let work = format!("{settings}{BUSINESS}");
+            fs::write(site.path("work.sql"), work).context("cannot write statements")?;
+            site.tool("sqlite3 business.db").arg(sales(site)).check()?;
+            Ok(())
+        },
+        run: |site| {
+            site.program("sqlite3 business.db").arg(".read work.sql").check()?;
+            Ok(())
+        },
+        verify: check_business,
+    },
+    Application {
+        name: "duckdb",
+        stands_for: "Tariff",
+        part: Part::Application,
+        programs: &[PYTHON],
+        modules: &["duckdb"],
+        works_on: WorksOn::Folders,
+        install_hint: "pip install duckdb, for /usr/bin/python3",
+        prepare: |site| {
+            fs::create_dir(site.path("spill")).context("cannot make a folder")?;
+            let (count, seed) = (duckdb_sales(site).to_string(), (site.seed >> 1).to_string());
+            site.python_tool(DUCKDB, &["fill", &count, &seed]).check()?;
+            Ok(())
+        },
+        run: |site| {
+            let mebibytes = (site.bytes >> 22).max(DUCKDB_MEBIBYTES_MIN).to_string();
+            site.python(DUCKDB, &["work", &site.cores.to_string(), &mebibytes]).check()?;
+            Ok(())
+        },
+        verify: |site| {
+            let said = site.python_tool(DUCKDB, &["check"]).check()?;
+            let expected = format!("{} sales", duckdb_sales(site));
+            ensure!(said.trim() == expected, "there are {said:?} instead of {expected:?}");
+            Ok(())
+        },
+    },
+];
+
+fn duckdb_sales(site: &Site) -> u64 {
+    site.bytes / 2 / DUCKDB_SALE_BYTES
+}
+
+fn rows(site: &Site) -> u64 {
+    site.bytes / 2 / ROW_BYTES
+}
+
+fn updates(site: &Site) -> u64 {
+    (site.bytes >> 14).clamp(100, 20_000)
+}
+
+fn sale_count(site: &Site) -> u64 {
+    site.bytes / 2 / SALE_BYTES
+}
+
+/// Two years of sales in 100 shops, by a generator of numbers that starts with the seed.
+fn sales(site: &Site) -> String {
+    let (count, seed) = (sale_count(site), site.seed % (1 << 31));
+    format!(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;
+         CREATE TABLE store(id INTEGER PRIMARY KEY, region INTEGER);
+         CREATE TABLE product(id INTEGER PRIMARY KEY, category INTEGER);
+         CREATE TABLE sale(id INTEGER PRIMARY KEY, day INTEGER, store INTEGER, product INTEGER,
+           customer INTEGER, quantity INTEGER, cents INTEGER);
+         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i<99)
+           INSERT INTO store SELECT i, i%8 FROM n;
+         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i<1999)
+           INSERT INTO product SELECT i, i%{CATEGORIES} FROM n;
+         WITH RECURSIVE n(i,h) AS (SELECT 1, {seed}
+             UNION ALL SELECT i+1, (h*1103515245+12345)%2147483648 FROM n WHERE i<{count})
+           INSERT INTO sale SELECT i, h/65536%730, h/128%100, h/64%2000, h/32%20000,
+             1+h/4096%9, 100+h/1024%9900 FROM n;
+         PRAGMA wal_checkpoint(TRUNCATE);"
+    )
+}
+
+/// Sums of the answers are those of the table by other ways.
+fn check_business(site: &Site) -> Result<()> {
+    let path = site.path("answers");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let of = |question: &str| -> Vec<Vec<u64>> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(question)?.strip_prefix('|'));
+        lines.map(|line| line.split('|').filter_map(|cell| cell.parse().ok()).collect()).collect()
+    };
+    let said = site.tool("sqlite3 business.db").arg("SELECT sum(cents*quantity) FROM sale").check();
+    let earned: u64 = said?.trim().parse().context("the sum of sales is no number")?;
+    let by_month: u64 = of("month").iter().filter_map(|row| row.last()).sum();
+    ensure!(by_month == earned, "the months earned {by_month} and the sales {earned}");
+    let sold: u64 = of("again").iter().filter_map(|row| Some(row.first()? * row.get(1)?)).sum();
+    let sales = sale_count(site);
+    ensure!(sold == sales, "customers bought {sold} times and shops sold {sales} times");
+    let (best, reach) = (of("best").len(), of("reach").len());
+    ensure!(best == CATEGORIES * BEST_OF_CATEGORY, "{best} best products");
+    ensure!(reach == CATEGORIES, "{reach} categories");
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Streams of records through a broker that keeps them in files, by their size.
+
+use anyhow::{Result, ensure};
+
+use super::application::{Application, Part, WorksOn};
+use super::site::{PYTHON, Site};
+
+const STREAMS: &str = include_str!("programs/streams.py");
+
+/// The broker takes a moment for each record, however small it is.
+const RECORD_COUNT_MAX: u64 = 400_000;
+const RECORD_COUNT_MIN: u64 = 1000;
+
+pub(super) const ALL: &[Application] = &[
+    Application {
+        name: "streams-64",
+        stands_for: "BR-64",
+        run: |site| work(site, 64),
+        verify: |site| check(site, 64),
+        ..STREAM
+    },
+    Application {
+        name: "streams-128",
+        stands_for: "BR-128",
+        run: |site| work(site, 128),
+        verify: |site| check(site, 128),
+        ..STREAM
+    },
+    Application {
+        name: "streams-1024",
+        stands_for: "BR-1024",
+        run: |site| work(site, 1024),
+        verify: |site| check(site, 1024),
+        ..STREAM
+    },
+];
+
+/// Each row of the three differs in its records.
+const STREAM: Application = Application {
+    name: "streams",
+    stands_for: "Borealis",
+    part: Part::Application,
+    programs: &[PYTHON, "nats-server"],
+    modules: &[],
+    works_on: WorksOn::Folders,
+    install_hint: "apt install nats-server",
+    prepare: |_| Ok(()),
+    run: |_| Ok(()),
+    verify: |_| Ok(()),
+};
+
+fn record_count(site: &Site, record_bytes: u64) -> u64 {
+    (site.bytes / 4 / record_bytes).clamp(RECORD_COUNT_MIN, RECORD_COUNT_MAX)
+}
+
+fn numbers(site: &Site, record_bytes: u64) -> [String; 3] {
+    [record_count(site, record_bytes), record_bytes, site.seed].map(|number| number.to_string())
+}
+
+/// Publishes all records, and reads them.
+fn work(site: &Site, record_bytes: u64) -> Result<()> {
+    let [count, bytes, seed] = numbers(site, record_bytes);
+    site.python(STREAMS, &["work", &count, &bytes, &seed]).check()?;
+    Ok(())
+}
+
+/// A new broker finds each of them on the target.
+fn check(site: &Site, record_bytes: u64) -> Result<()> {
+    let [count, bytes, seed] = numbers(site, record_bytes);
+    let said = site.python_tool(STREAMS, &["check", &count, &bytes, &seed]).check()?;
+    ensure!(said.trim() == format!("{count} records"), "the stream has {said:?} of {count}");
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What parts of a database lie on: which targets fit, how large they are, what they take.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use results::placement::Placement;
+
+use crate::targets::{Access, Kind, Layout, Place, Spec, Target};
+use crate::tpcc;
+
+/// The log may grow to 1 GiB; the rest is for a checkpoint that is late, and the file system.
+const LOG_BYTES: u64 = 2 << 30;
+/// Files of sorts, and what they are merged into.
+const TEMPORARY_BYTES_PER_USER: u64 = 192 << 20;
+const TEMPORARY_BYTES: u64 = 512 << 20;
+
+/// How large the database is, and how many use it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) warehouses: u32,
+    pub(super) users_max: u32,
+}
+
+impl Size {
+    /// Room for all of a database, temporary files too.
+    fn whole_bytes(self) -> u64 {
+        tpcc::size_bytes(self.warehouses) + self.temporary_bytes()
+    }
+
+    fn temporary_bytes(self) -> u64 {
+        TEMPORARY_BYTES + u64::from(self.users_max) * TEMPORARY_BYTES_PER_USER
+    }
+
+    /// Room for what of it is on fast storage.
+    pub(super) fn fast_place(self, placement: Placement) -> Place {
+        let bytes = match placement {
+            Placement::Whole => self.whole_bytes(),
+            Placement::Logs => LOG_BYTES,
+            Placement::Temporary => self.temporary_bytes(),
+            Placement::None => 0,
+        };
+        Place::new(bytes, None)
+    }
+
+    pub(super) fn slow_place(self) -> Place {
+        Place::new(self.whole_bytes(), None)
+    }
+}
+
+/// A target that holds a database's files while memory is limited.
+pub(super) fn spec(word: &str) -> Result<Spec> {
+    let kind: Kind = word.parse()?;
+    let has_files = kind == Kind::Disk || matches!(&kind, Kind::Path(path) if path.is_dir());
+    ensure!(
+        !matches!(kind, Kind::Tmpfs | Kind::Loop),
+        "files on tmpfs are memory of the server, which is limited here; choose volume, journal or \
+         zram in place of {kind}"
+    );
+    ensure!(has_files || kind.is_block_device(), "{kind} holds no files that a database could use");
+    let layout = if has_files { Layout::Raw } else { Layout::Ext4 };
+    Ok(Spec { kind, layout })
+}
+
+/// The folder in which its files go.
+pub(super) fn folder_of(target: &Target) -> Result<PathBuf> {
+    let Access::File { path, .. } = target.access() else {
+        bail!("{} has no folder", target.name());
+    };
+    Ok(path.parent().context("a file is in a folder")?.to_owned())
+}
+
+/// What files in the folder take of the target.
+pub(super) fn used_bytes(target: &Target, spec: &Spec, folder: &Path) -> Result<u64> {
+    // A target that is a folder counts a file of its own.
+    let counted = if spec.layout == Layout::Ext4 { target.used_bytes()? } else { None };
+    match counted {
+        Some(bytes) => Ok(bytes),
+        None => tpcc::folder_bytes(folder),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(word: &str, reason: &str) {
+        let error = spec(word).expect_err("it does not fit");
+        assert!(error.to_string().contains(reason), "{error:#}");
+    }
+
+    #[test]
+    fn what_is_the_servers_own_memory_is_refused() {
+        check_refused("tmpfs", "memory of the server");
+        check_refused("loop", "memory of the server");
+        check_refused("nbd", "holds no files");
+        check_refused("floppy", "no target");
+    }
+
+    #[test]
+    fn folders_and_devices_fit() {
+        assert_eq!(spec("disk").expect("it is a folder").layout, Layout::Raw);
+        assert_eq!(spec("/var/tmp").expect("it is a folder").layout, Layout::Raw);
+        for word in ["journal", "volume", "zram", "loop-disk"] {
+            assert_eq!(spec(word).expect("it is a device").layout, Layout::Ext4);
+        }
+    }
+
+    #[test]
+    fn parts_take_less_room_than_the_whole() {
+        let size = Size { warehouses: 10, users_max: 8 };
+        let whole = size.fast_place(Placement::Whole).size_bytes;
+        for part in [Placement::Logs, Placement::Temporary] {
+            assert!(size.fast_place(part).size_bytes < whole, "{part:?}");
+        }
+    }
+}

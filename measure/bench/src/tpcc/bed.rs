@@ -1,0 +1,216 @@
+//! Databases on a target, each with a target of its own and with a server where its engine has one,
+//! made when first needed.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use results::StoreUse;
+use system::database::{MariadbServer, Postgres, Server};
+use system::{Ability, missing};
+
+use super::database::{Database, Engine, NAME};
+use super::load::{Extent, load};
+use super::mariadb::Mariadb;
+use super::postgresql::Postgresql;
+use super::sqlite::Sqlite;
+use crate::targets::{Access, Place, Spec, Target};
+
+/// PostgreSQL lets its log grow to 1 GiB, others less; the rest is for indexes that are built, and
+/// for margin.
+const OWN_BYTES: u64 = 2 << 30;
+/// Rows, indexes, and what runs add.
+const BYTES_PER_WAREHOUSE: u64 = 256 << 20;
+
+/// Of a server: its buffers and its processes.
+pub(crate) const SERVER_MEMORY_BYTES: u64 = 512 << 20;
+
+/// What loading writes, roughly: rows, indexes and the log of both.
+pub(crate) const LOADED_BYTES_PER_WAREHOUSE: u64 = 300 << 20;
+/// What loading takes, roughly, for plans.
+pub(crate) const LOAD_SECONDS: f64 = 5.0;
+pub(crate) const LOAD_SECONDS_PER_WAREHOUSE: f64 = 4.0;
+
+pub(crate) fn place(warehouses: u32) -> Place {
+    Place::new(size_bytes(warehouses), None)
+}
+
+pub(crate) fn size_bytes(warehouses: u32) -> u64 {
+    OWN_BYTES + u64::from(warehouses) * BYTES_PER_WAREHOUSE
+}
+
+/// Why the engine cannot be run here.
+pub(crate) fn missing_server(engine: Engine) -> Option<String> {
+    let needed: &[Ability] = match engine {
+        Engine::Postgresql => &[Ability::BlockDevices, Ability::Program("setpriv")],
+        Engine::Mariadb => &[Ability::BlockDevices],
+        // It needs no user of its own.
+        Engine::Sqlite => return None,
+    };
+    if let Some(reason) = missing(needed) {
+        return Some(format!("{} is run by root for its own user: {reason}", engine.name()));
+    }
+    let found = match engine {
+        Engine::Postgresql => Postgres::find().map(|_| ()),
+        Engine::Mariadb => system::database::Mariadb::find().map(|_| ()),
+        Engine::Sqlite => Ok(()),
+    };
+    found.err().map(|error| format!("{error:#}"))
+}
+
+/// What keeps a database, and where its files are.
+pub(crate) enum Host {
+    Postgresql(Server),
+    Mariadb(MariadbServer),
+    Sqlite(PathBuf),
+}
+
+impl Host {
+    /// Makes one in a folder that is not there yet.
+    pub(crate) fn create(engine: Engine, folder: &Path) -> Result<Self> {
+        std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        match engine {
+            Engine::Postgresql => Server::create(&Postgres::find()?, folder).map(Self::Postgresql),
+            Engine::Mariadb => {
+                let mariadb = system::database::Mariadb::find()?;
+                MariadbServer::create(&mariadb, folder).map(Self::Mariadb)
+            }
+            Engine::Sqlite => Ok(Self::Sqlite(folder.to_owned())),
+        }
+    }
+
+    pub(crate) fn database(&self) -> Box<dyn Database> {
+        match self {
+            Self::Postgresql(server) => Box::new(Postgresql::of(server)),
+            Self::Mariadb(server) => Box::new(Mariadb::of(server)),
+            Self::Sqlite(folder) => Box::new(Sqlite::in_folder(folder.clone())),
+        }
+    }
+
+    /// What one run leaves is not the next one's to wait for: pages to be written, and of
+    /// PostgreSQL rows that are dead and statistics that are old.
+    pub(crate) fn settle(&self) -> Result<()> {
+        match self {
+            Self::Postgresql(server) => {
+                server.query(NAME, "VACUUM ANALYZE")?;
+                server.query(NAME, "CHECKPOINT").map(|_| ())
+            }
+            Self::Mariadb(server) => Mariadb::of(server).connect()?.checkpoint(),
+            Self::Sqlite(folder) => Sqlite::in_folder(folder.clone()).checkpoint(),
+        }
+    }
+
+    /// From now on rows that are dead are PostgreSQL's to keep until [`Host::settle`]: what vacuums
+    /// at times of its own would meet one run and spare the next.
+    pub(crate) fn stop_autovacuum(&self) -> Result<()> {
+        if let Self::Postgresql(server) = self {
+            server.query(NAME, "ALTER SYSTEM SET autovacuum = off")?;
+            server.query(NAME, "SELECT pg_reload_conf()")?;
+        }
+        Ok(())
+    }
+
+    /// Stops the server, if there is one. Its files stay.
+    pub(crate) fn stop(self) -> Result<()> {
+        match self {
+            Self::Postgresql(mut server) => server.stop(),
+            Self::Mariadb(mut server) => server.stop(),
+            Self::Sqlite(_) => Ok(()),
+        }
+    }
+
+    /// The server's process.
+    pub(crate) fn id(&self) -> Option<u32> {
+        match self {
+            Self::Postgresql(server) => server.id(),
+            Self::Mariadb(server) => server.id(),
+            Self::Sqlite(_) => None,
+        }
+    }
+
+    fn data(&self) -> &Path {
+        match self {
+            Self::Postgresql(server) => server.data(),
+            Self::Mariadb(server) => server.data(),
+            Self::Sqlite(folder) => folder,
+        }
+    }
+
+    /// PostgreSQL, where it is that.
+    pub(crate) fn postgresql(&self) -> Option<&Server> {
+        match self {
+            Self::Postgresql(server) => Some(server),
+            Self::Mariadb(_) | Self::Sqlite(_) => None,
+        }
+    }
+}
+
+/// Databases on targets of one kind.
+pub(crate) struct Bed {
+    pub(crate) spec: Spec,
+    engine: Engine,
+    extent: Extent,
+    stands: RefCell<Vec<Stand>>,
+}
+
+/// A database and what its files are on. Fields are dropped in their order.
+pub(crate) struct Stand {
+    pub(crate) host: Host,
+    pub(crate) target: Target,
+}
+
+impl Bed {
+    pub(crate) fn new(spec: Spec, engine: Engine, extent: Extent) -> Self {
+        Self { spec, engine, extent, stands: RefCell::default() }
+    }
+
+    /// Works on the first `count` databases; those that are not there yet are made.
+    pub(crate) fn with<T>(
+        &self,
+        count: usize,
+        work: impl FnOnce(&[Stand]) -> Result<T>,
+    ) -> Result<T> {
+        let mut stands = self.stands.borrow_mut();
+        while stands.len() < count {
+            let stand = self.make();
+            let failed = || format!("cannot run {} on {}", self.engine.name(), self.spec);
+            stands.push(stand.with_context(failed)?);
+        }
+        work(&stands[..count])
+    }
+
+    /// Takes all databases down: after a void run the next one begins with a new load.
+    pub(crate) fn clear(&self) {
+        self.stands.borrow_mut().clear();
+    }
+
+    fn make(&self) -> Result<Stand> {
+        let target = self.spec.open(&place(self.extent.warehouses))?;
+        let Access::File { path, .. } = target.access() else {
+            bail!("{} has no folder", self.spec);
+        };
+        let folder = path.parent().context("a file is in a folder")?.join("database");
+        let host = Host::create(self.engine, &folder)?;
+        load(&*host.database(), self.extent)?;
+        host.settle()?;
+        Ok(Stand { host, target })
+    }
+}
+
+impl Stand {
+    /// What its files are, and what they take where they lie.
+    pub(crate) fn store_use(&self) -> Result<Option<StoreUse>> {
+        let used_bytes = self.target.used_bytes()?;
+        let written_bytes = folder_bytes(self.host.data())?;
+        Ok(used_bytes
+            .filter(|_| self.target.reduces())
+            .map(|used_bytes| StoreUse { written_bytes, used_bytes }))
+    }
+}
+
+/// Bytes of the files below a folder.
+pub(crate) fn folder_bytes(folder: &Path) -> Result<u64> {
+    let printed = system::Tool::new("du --summarize --bytes").arg(folder).check()?;
+    let first = printed.split_whitespace().next().context("du prints a size")?;
+    first.parse().with_context(|| format!("du printed {printed:?}"))
+}

@@ -1,0 +1,173 @@
+//! Databases that are clones of one volume: loaded once, in memory once, then run side by side.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use system::database::{Postgres, Server};
+use system::{Ability, Daemon, Interruption, Mounted, Tool, attach, missing, wait_for};
+use tempfile::TempDir;
+
+use super::bed::{Host, folder_bytes, size_bytes};
+use super::database::{Database, Engine};
+use super::drive::{Load, Measured, drive};
+use super::load::{Extent, load};
+use super::postgresql::Postgresql;
+use crate::run::show_part;
+use crate::targets::missing_programs;
+
+/// As reports call it.
+pub(super) const TARGET: &str = "clones of a volume attached + ext4";
+
+const ORIGINAL: &str = "loaded";
+/// What a clone's server and its run may write.
+const OWN_BYTES: u64 = 512 << 20;
+/// How long the daemon may take to make smaller what was written.
+const REDUCTION_TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// What clones take beside what their original takes.
+pub(super) struct Shared {
+    /// Of the loaded volume, before there were clones.
+    pub(super) one_used_bytes: u64,
+    /// Files of the loaded database.
+    pub(super) one_file_bytes: u64,
+    /// With all clones in use and their servers up, before they run.
+    pub(super) used_bytes_before: u64,
+    pub(super) used_bytes_after: u64,
+    /// Files of all clones after the run.
+    pub(super) file_bytes_after: u64,
+    pub(super) measured: Vec<Measured>,
+}
+
+pub(super) fn pool_bytes(warehouses: u32, count: u32) -> u64 {
+    let loaded = size_bytes(warehouses);
+    (loaded + loaded / 4 + (256 << 20) + u64::from(count) * OWN_BYTES) >> 21 << 21
+}
+
+/// Why there can be no clones here.
+pub(super) fn missing_here() -> Option<String> {
+    missing(&[Ability::BlockDevices, Ability::Program("mkfs.ext4")]).or_else(missing_programs)
+}
+
+/// Loads a volume, clones it and runs the load on all clones at once.
+pub(super) fn measure(count: u32, extent: Extent, run: &Load) -> Result<Shared> {
+    let postgres = Postgres::find()?;
+    let pool_size = format!("{}MiB", pool_bytes(extent.warehouses, count) >> 20);
+    let daemon = OwnDaemon(Some(Daemon::start_sized(pool_size, "")?));
+    let size_bytes = size_bytes(extent.warehouses);
+    let words = format!("volume create {ORIGINAL} --size {size_bytes} --sector 4096");
+    daemon.get().memlane(&words)?;
+    let one_file_bytes = load_original(daemon.get(), extent)?;
+    let one_used_bytes = daemon.reduced()?;
+    let mut stands = Vec::new();
+    for number in 1..=count {
+        show_part(&format!("cloning {number} of {count}"));
+        let name = format!("clone-{number}");
+        daemon.get().memlane(&format!("clone {ORIGINAL} {name}"))?;
+        let mount = Mount::new(daemon.get(), &name)?;
+        let server = Server::open(&postgres, &mount.folder())?;
+        stands.push(Stand { server, mount });
+    }
+    let used_bytes_before = daemon.used_bytes()?;
+    let database = |stand: &Stand| -> Box<dyn Database> { Box::new(Postgresql::of(&stand.server)) };
+    let databases: Vec<_> = stands.iter().map(database).collect();
+    let measured = drive(&databases, run)?;
+    let mut file_bytes_after = 0;
+    for stand in &stands {
+        stand.server.query("postgres", "CHECKPOINT")?;
+        file_bytes_after += folder_bytes(&stand.mount.folder())?;
+    }
+    let used_bytes_after = daemon.reduced()?;
+    Ok(Shared {
+        one_used_bytes,
+        one_file_bytes,
+        used_bytes_before,
+        used_bytes_after,
+        file_bytes_after,
+        measured,
+    })
+}
+
+/// Leaves the loaded database on its volume, its server stopped. Returns how large its files are.
+fn load_original(daemon: &Daemon, extent: Extent) -> Result<u64> {
+    let device = attach(daemon, ORIGINAL)?;
+    Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0").arg(&device).check()?;
+    let mount = Mount::on(device)?;
+    let host = Host::create(Engine::Postgresql, &mount.folder())?;
+    load(&*host.database(), extent)?;
+    host.stop()?;
+    let file_bytes = folder_bytes(&mount.folder())?;
+    mount.unmount()?;
+    daemon.memlane(&format!("detach {ORIGINAL}"))?;
+    Ok(file_bytes)
+}
+
+/// A clone in use. Fields are dropped in their order.
+struct Stand {
+    server: Server,
+    mount: Mount,
+}
+
+/// A volume's file system in a folder of its own. Fields are dropped in their order.
+struct Mount {
+    mounted: Mounted,
+    _folder: TempDir,
+}
+
+impl Mount {
+    fn new(daemon: &Daemon, volume: &str) -> Result<Self> {
+        Self::on(attach(daemon, volume)?)
+    }
+
+    fn on(device: PathBuf) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("memlane-tpcc-").tempdir_in("/var/tmp");
+        let folder = folder.context("cannot make a folder to mount on")?;
+        rustix::fs::chmod(folder.path(), rustix::fs::Mode::from_raw_mode(0o755))
+            .context("cannot open a folder to all")?;
+        let mounted = Mounted::new(&device, &folder.path().join("mnt"), "noatime")?;
+        Ok(Self { mounted, _folder: folder })
+    }
+
+    /// For the server's files.
+    fn folder(&self) -> PathBuf {
+        self.mounted.folder().join("postgres")
+    }
+
+    fn unmount(self) -> Result<()> {
+        self.mounted.unmount()
+    }
+}
+
+/// The daemon, ended in order when dropped.
+struct OwnDaemon(Option<Daemon>);
+
+impl OwnDaemon {
+    fn get(&self) -> &Daemon {
+        self.0.as_ref().expect("it goes only when this is dropped")
+    }
+
+    fn used_bytes(&self) -> Result<u64> {
+        Ok(self.get().status()?.pool.used_bytes)
+    }
+
+    /// What the pool uses when everything is as small as it gets.
+    fn reduced(&self) -> Result<u64> {
+        show_part("waiting until nothing is left to be made smaller");
+        wait_for("data to be made smaller", REDUCTION_TIME_LIMIT, || {
+            std::thread::sleep(Duration::from_millis(100));
+            Ok(self.get().status()?.pool.pending_bytes == 0)
+        })?;
+        self.used_bytes()
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        let _cleaning_up = Interruption::begin_to_clean_up();
+        if let Some(daemon) = self.0.take()
+            && let Err(error) = daemon.finish()
+        {
+            crate::output::progress(&format!("a daemon was not taken down in order: {error:#}"));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The suite `tpcc`: order processing on a database, a workload derived from TPC-C.
+//!
+//! Schema, data and the five transactions follow the text of the TPC-C specification; runs do not
+//! follow its rules on terminals, pricing and audits. So the suite and its figures are called
+//! TPC-C-derived, and its rate NOPM: new orders a minute, as the database counts them. A run after
+//! which the database is inconsistent, or counts other orders than the driver, is void.
+
+mod bed;
+mod clones;
+mod conditions;
+mod database;
+mod draw;
+mod drive;
+mod input;
+mod load;
+mod mariadb;
+mod meter;
+mod pgbench;
+mod plain;
+mod postgresql;
+mod record;
+mod rows;
+mod schema;
+mod sqlite;
+mod suite;
+mod tables;
+
+pub(crate) use bed::{
+    Host, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE, LOADED_BYTES_PER_WAREHOUSE, folder_bytes,
+    missing_server, size_bytes,
+};
+pub(crate) use conditions::violated;
+pub(crate) use database::{Clerk, Database, Engine, NAME, Observe, Reporting, Way};
+pub(crate) use draw::Constants;
+pub(crate) use drive::{Load, Measured, Pacing, drive, sleep_until};
+pub(crate) use input::Mix;
+pub(crate) use load::{Extent, load};
+pub(crate) use mariadb::Mariadb;
+pub(crate) use meter::Window;
+pub(crate) use pgbench::rush;
+pub(crate) use postgresql::{Connection, Postgresql};
+pub(crate) use record::{About, OWN_DRIVER, row};
+pub(crate) use suite::{Arguments, mark_length, plan};
+pub(crate) use tables::describe;

@@ -1,0 +1,9 @@
+//! The suite's database on PostgreSQL, reached by its Unix socket.
+
+mod client;
+mod connection;
+mod copy;
+mod database;
+
+pub(crate) use connection::Connection;
+pub(crate) use database::Postgresql;

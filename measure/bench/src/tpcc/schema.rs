@@ -1,0 +1,4 @@
+//! The tables and their keys, by clause 1.3 of the TPC-C specification, in the words of PostgreSQL.
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const KEYS: &str = include_str!("keys.sql");

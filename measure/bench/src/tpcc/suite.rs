@@ -1,0 +1,565 @@
+//! What the suite can be told, and the steps that it plans.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use results::{Cpu, NOPM, Row, Suite};
+use serde::Serialize;
+use system::{Random, processor_seconds};
+
+use super::bed::{
+    self, Bed, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE, LOADED_BYTES_PER_WAREHOUSE,
+    SERVER_MEMORY_BYTES, Stand,
+};
+use super::clones;
+use super::database::{Database, Engine, Way};
+use super::draw::Constants;
+use super::drive::{Load, Measured, Pacing, WARM_RAMP, drive};
+use super::input::Mix;
+use super::load::Extent;
+use super::pgbench;
+use super::record::{self, About, OWN_DRIVER};
+use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT, shuffle};
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::targets::{CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
+
+const KINDS: &[Kind] = &[Kind::Volume, Kind::Zram, Kind::Tmpfs, Kind::Disk];
+
+const WAREHOUSES_MAX: i64 = 1_000;
+const USERS_MAX: i64 = 1_000;
+const DATABASES_MAX: u64 = 16;
+
+/// As reports call what several databases are not run in.
+const VIRTUAL_MACHINES: &str = "virtual machines, a volume each";
+
+/// Names the other driver in rows.
+const PGBENCH: &str = "pgbench";
+
+/// How much more pgbench's rate is than our own driver's on the same procedures, as a share of
+/// ours. With its sign, so that noise of single repeats is none of their median.
+const CHECK_DIFFERENCE: &str = "pgbench_difference_share";
+
+/// Memory of all clones before they run, over that of the one that was loaded.
+const CLONES_RAM_RATIO: &str = "clones_ram_ratio";
+
+/// How often both drivers take turns within a repeat.
+const CHECK_TURNS: u32 = 4;
+/// For plans: what vacuuming between turns takes.
+const VACUUM_SECONDS: f64 = 3.0;
+
+const NOT_PUBLISHABLE: &str = "a ramp below 20 s: caches and buffers still warm up";
+const RAMP_MIN: Duration = Duration::from_secs(20);
+
+/// Who drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Driver {
+    /// This program
+    Own,
+    /// This program and pgbench, in turn, by the same stored procedures
+    Pgbench,
+}
+
+#[derive(Clone, Debug, clap::Args, Serialize)]
+pub(crate) struct Arguments {
+    /// What keeps the database
+    #[arg(long, value_enum, default_value = "postgresql")]
+    database: Engine,
+    /// Only these targets: volume, zram, tmpfs, disk, loop, brd, null_blk, or a folder
+    #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
+    targets: Vec<String>,
+    /// How large the database is, some 100 MB each; as the profile says where nothing is said
+    #[arg(long, value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=WAREHOUSES_MAX))]
+    warehouses: Option<u32>,
+    /// Virtual users of each database; as the profile says where nothing is said
+    #[arg(long, value_delimiter = ',', value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=USERS_MAX))]
+    users: Vec<u32>,
+    /// How often each transaction is asked for
+    #[arg(long, value_enum, default_value = "hammerdb")]
+    mix: Mix,
+    /// Call a stored procedure for each transaction instead of sending prepared statements, of
+    /// PostgreSQL
+    #[arg(long)]
+    stored: bool,
+    /// Users type and think as long as the specification says
+    #[arg(long)]
+    think: bool,
+    /// Steady rates in percent of the highest, measured after that; 0 for none
+    #[arg(long, value_delimiter = ',', default_values = ["50", "70", "90"],
+        value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    rates: Vec<u32>,
+    /// How many databases run at once, each on a target of its own
+    #[arg(long, value_delimiter = ',', default_values = ["1"], value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(1..=DATABASES_MAX))]
+    databases: Vec<u64>,
+    /// How many clones of one loaded volume run at once; none with 0; none with the quick profile,
+    /// else 4 where nothing is said
+    #[arg(long, value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(0..=DATABASES_MAX))]
+    clones: Option<u64>,
+    /// With pgbench its rate stands beside that of this program, on PostgreSQL
+    #[arg(long, value_enum, default_value = "own")]
+    driver: Driver,
+    /// Seconds that count; as the profile says where nothing is said
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
+    /// Seconds before them; as the profile says where nothing is said
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    ramp: Option<u64>,
+}
+
+impl Arguments {
+    fn warehouses(&self, profile: Profile) -> u32 {
+        self.warehouses.unwrap_or(match profile {
+            Profile::Quick => 1,
+            Profile::Standard | Profile::Full => 10,
+        })
+    }
+
+    fn users(&self, profile: Profile) -> Vec<u32> {
+        if !self.users.is_empty() {
+            return self.users.clone();
+        }
+        match profile {
+            Profile::Quick => vec![4],
+            Profile::Standard | Profile::Full => vec![1, 4, 8],
+        }
+    }
+
+    /// Before anything counts, and as long as it counts.
+    fn times(&self, profile: Profile) -> (Duration, Duration) {
+        let (ramp, seconds) = match profile {
+            Profile::Quick => (1, 3),
+            Profile::Standard => (20, 60),
+            Profile::Full => (120, 300),
+        };
+        let ramp = Duration::from_secs(self.ramp.unwrap_or(ramp));
+        (ramp, Duration::from_secs(self.seconds.unwrap_or(seconds)))
+    }
+
+    fn clones(&self, profile: Profile) -> u32 {
+        let by_profile = if profile == Profile::Quick { 0 } else { 4 };
+        u32::try_from(self.clones.unwrap_or(by_profile)).expect("there are few clones")
+    }
+
+    fn way(&self) -> Way {
+        let is_by_procedure = self.stored || self.driver == Driver::Pgbench;
+        if is_by_procedure { Way::Procedures } else { Way::Statements }
+    }
+
+    fn pacing(&self) -> Pacing {
+        if self.think { Pacing::Thinking } else { Pacing::Closed }
+    }
+
+    /// Rates of open loops; users who think have none.
+    fn rates(&self) -> impl Iterator<Item = u32> {
+        self.rates.iter().copied().filter(|rate| *rate > 0 && !self.think)
+    }
+
+    fn check(&self) -> Result<()> {
+        let has_procedures = self.database == Engine::Postgresql;
+        ensure!(
+            self.way() == Way::Statements || has_procedures,
+            "--stored and --driver pgbench call procedures, which are there for PostgreSQL alone"
+        );
+        Ok(())
+    }
+
+    fn specs(&self) -> Result<Vec<Spec>> {
+        let kinds: Vec<Kind> = match self.targets.is_empty() {
+            true => KINDS.to_vec(),
+            false => self.targets.iter().map(|word| word.parse()).collect::<Result<_>>()?,
+        };
+        let spec = |kind: Kind| {
+            let has_files = matches!(kind, Kind::Tmpfs | Kind::Disk)
+                || matches!(&kind, Kind::Path(path) if path.is_dir());
+            ensure!(
+                has_files || kind.is_block_device(),
+                "{kind} holds no files that a database could use"
+            );
+            let layout = if has_files { Layout::Raw } else { Layout::Ext4 };
+            Ok(Spec { kind, layout })
+        };
+        kinds.into_iter().map(spec).collect()
+    }
+}
+
+/// One step for each target, number of databases and repeat: all loads one after the other, so
+/// that rates follow from the peak. Databases stay until their last step is over.
+pub(crate) fn plan<'plan>(
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+) -> Result<Plan<'plan>> {
+    arguments.check()?;
+    let bench = Rc::new(Bench::new(arguments, session));
+    let mut plan = Plan::default();
+    let place = bed::place(bench.extent.warehouses);
+    let mut beds = Vec::new();
+    for spec in arguments.specs()? {
+        match bed::missing_server(arguments.database).or_else(|| spec.missing(&place)) {
+            None => beds.push(Rc::new(Bed::new(spec, arguments.database, bench.extent))),
+            Some(reason) => plan.skipped.push(skip(&spec.to_string(), reason)),
+        }
+    }
+    let memory_bytes = bench.memory_bytes(&beds, &place);
+    let mut random = Random::new(session.seed ^ 0x7C);
+    for repeat in 0..session.profile.repeats() {
+        let mut steps = Vec::new();
+        for bed in &beds {
+            let mut known = 0;
+            for &count in &arguments.databases {
+                let new = if repeat == 0 { count.saturating_sub(known) } else { 0 };
+                known = known.max(count);
+                steps.push(bench.step(bed, (count, new), repeat, memory_bytes));
+            }
+        }
+        shuffle(&mut steps, &mut random);
+        plan.steps.extend(steps);
+    }
+    drop(beds);
+    if arguments.databases.iter().any(|count| *count > 1) {
+        plan.skipped.push(skip(VIRTUAL_MACHINES, no_machines()));
+    }
+    add_clones(&bench, &mut plan);
+    Ok(plan)
+}
+
+fn add_clones<'plan>(bench: &Rc<Bench<'plan>>, plan: &mut Plan<'plan>) {
+    let count = bench.arguments.clones(bench.session.profile);
+    if count == 0 {
+        return;
+    }
+    let engine = bench.arguments.database;
+    let unfit = (engine != Engine::Postgresql)
+        .then(|| format!("databases that are cloned are PostgreSQL's, not {}'s", engine.name()));
+    let missing = unfit.or_else(|| bed::missing_server(engine)).or_else(clones::missing_here);
+    if let Some(reason) = missing {
+        plan.skipped.push(skip(clones::TARGET, reason));
+        return;
+    }
+    let repeats = 0..bench.session.profile.repeats();
+    plan.steps.extend(repeats.map(|repeat| bench.step_of_clones(count, repeat)));
+}
+
+fn skip(target: &str, reason: String) -> Skip {
+    let (suite, case) = (Suite::Tpcc, "all cases".to_owned());
+    Skip { suite, case, target: target.to_owned(), reason }
+}
+
+/// Why databases run on the host and not each in a machine of its own.
+fn no_machines() -> String {
+    if !std::path::Path::new("/dev/kvm").exists() {
+        return "this host has no /dev/kvm: machines would measure their emulation".to_owned();
+    }
+    "databases run on the host: there is no image here of a machine with a server in it".to_owned()
+}
+
+/// What is common to all steps.
+struct Bench<'plan> {
+    arguments: &'plan Arguments,
+    session: &'plan Session,
+    extent: Extent,
+}
+
+impl<'plan> Bench<'plan> {
+    fn new(arguments: &'plan Arguments, session: &'plan Session) -> Self {
+        let warehouses = arguments.warehouses(session.profile);
+        Self { arguments, session, extent: Extent { warehouses, seed: session.seed } }
+    }
+
+    /// Of all databases, which stand side by side.
+    fn memory_bytes(&self, beds: &[Rc<Bed>], place: &Place) -> u64 {
+        let count = self.arguments.databases.iter().copied().max().unwrap_or(1);
+        let of_one = |bed: &Rc<Bed>| bed.spec.memory_bytes(place) + SERVER_MEMORY_BYTES;
+        beds.iter().map(of_one).sum::<u64>() * count
+    }
+
+    fn load_cost(&self, count: u64) -> (f64, u64) {
+        let warehouses = f64::from(self.extent.warehouses);
+        let seconds = LOAD_SECONDS + warehouses * LOAD_SECONDS_PER_WAREHOUSE;
+        let bytes = u64::from(self.extent.warehouses) * LOADED_BYTES_PER_WAREHOUSE;
+        (count as f64 * seconds, count * bytes)
+    }
+
+    fn run_seconds(&self) -> f64 {
+        let (ramp, duration) = self.arguments.times(self.session.profile);
+        let users = self.arguments.users(self.session.profile).len();
+        let loads = users + self.arguments.rates().count();
+        let of_pgbench = match self.arguments.driver {
+            Driver::Own => 0.0,
+            Driver::Pgbench => {
+                let ramps = f64::from(2 * CHECK_TURNS) * (WARM_RAMP.as_secs_f64() + VACUUM_SECONDS);
+                users as f64 * (duration.as_secs_f64() + ramps)
+            }
+        };
+        (ramp + duration).as_secs_f64() * loads as f64 + 1.5 * loads as f64 + of_pgbench
+    }
+
+    fn step(
+        self: &Rc<Self>,
+        bed: &Rc<Bed>,
+        (count, new): (u64, u64),
+        repeat: u32,
+        memory_bytes: u64,
+    ) -> Step<'plan> {
+        let (held, bench) = (Rc::clone(bed), Rc::clone(self));
+        let (load_seconds, load_bytes) = self.load_cost(new);
+        Step {
+            suite: Suite::Tpcc,
+            case: format!("databases={count}"),
+            target: bed.spec.to_string(),
+            repeat,
+            cost: Cost {
+                seconds: self.run_seconds() + load_seconds,
+                written_bytes: load_bytes,
+                memory_bytes,
+            },
+            measure: Box::new(move || bench.measure(&held, count, repeat)),
+        }
+    }
+
+    fn load(&self, users: u32, repeat: u32) -> Load {
+        let (ramp, duration) = self.arguments.times(self.session.profile);
+        Load {
+            users,
+            warehouses: self.extent.warehouses,
+            mix: self.arguments.mix,
+            way: self.arguments.way(),
+            pacing: self.arguments.pacing(),
+            constants: Constants::new(self.extent.seed),
+            seed: self.session.seed.wrapping_add((u64::from(repeat) + 1) << 32),
+            warmed: Duration::ZERO,
+            ramp,
+            duration,
+        }
+    }
+
+    /// Each number of users as fast as it goes, then rates in shares of the best.
+    fn measure(&self, bed: &Bed, count: u64, repeat: u32) -> Result<Vec<Row>> {
+        let count = usize::try_from(count)?;
+        let mut rows = Vec::new();
+        let mut peak: Option<(f64, Load)> = None;
+        for (index, users) in self.arguments.users(self.session.profile).into_iter().enumerate() {
+            let mut load = self.load(users, repeat);
+            load.seed = load.seed.wrapping_add(index as u64 * 0x100_0000);
+            let has_check =
+                self.arguments.driver == Driver::Pgbench && count == 1 && !self.arguments.think;
+            let (of_load, per_s) = match has_check {
+                true => self.by_turns(bed, &load, repeat)?,
+                false => {
+                    let (row, measured) = self.run(bed, (count, repeat), &load, None)?;
+                    (vec![row], record::transactions_per_s(&measured))
+                }
+            };
+            let is_valid = of_load.iter().all(Row::is_valid);
+            if is_valid && peak.as_ref().is_none_or(|(best, _)| per_s > *best) {
+                peak = Some((per_s, load));
+            }
+            rows.extend(of_load);
+        }
+        for percent in self.arguments.rates() {
+            let Some((per_s, load)) = &peak else { break };
+            ensure!(*per_s > 0.0, "no transaction ended, so there is no rate to go on from");
+            let transactions_per_s = per_s * f64::from(percent) / 100.0;
+            let seed = load.seed.wrapping_add(u64::from(percent) << 40);
+            let load = Load { pacing: Pacing::Open { transactions_per_s }, seed, ..*load };
+            rows.push(self.run(bed, (count, repeat), &load, Some(percent))?.0);
+        }
+        Ok(rows)
+    }
+
+    /// The load by this program and by pgbench in turn, a part of the time each: a machine's speed
+    /// wanders within minutes. Each comes first as often as the other. Also the best rate of ours.
+    fn by_turns(&self, bed: &Bed, load: &Load, repeat: u32) -> Result<(Vec<Row>, f64)> {
+        bed.with(1, |stands| stands[0].host.stop_autovacuum())?;
+        let (mut rows, mut best) = (Vec::new(), 0.0_f64);
+        let duration = load.duration / CHECK_TURNS;
+        let mut load = Load { duration, ..*load };
+        for turn in 0..CHECK_TURNS {
+            let comes_first = turn % 2 == 1;
+            let first = comes_first.then(|| self.check(bed, &load, repeat)).transpose()?;
+            if comes_first {
+                load = load.warmed();
+            }
+            let (own, measured) = self.run(bed, (1, repeat), &load, None)?;
+            load = load.warmed();
+            let mut check = match first {
+                Some(check) => check,
+                None => self.check(bed, &load, repeat)?,
+            };
+            load = load.warmed();
+            best = best.max(record::transactions_per_s(&measured));
+            let own_nopm = own.figures[NOPM];
+            if own.is_valid() && own_nopm > 0.0 {
+                let difference = (check.figures[NOPM] - own_nopm) / own_nopm;
+                check.figures.insert(CHECK_DIFFERENCE.to_owned(), difference);
+            }
+            rows.extend([own, check]);
+        }
+        for row in &mut rows {
+            row.params.insert("autovacuum".to_owned(), "off".into());
+        }
+        Ok((rows, best))
+    }
+
+    fn run(
+        &self,
+        bed: &Bed,
+        (count, repeat): (usize, u32),
+        load: &Load,
+        rate_percent: Option<u32>,
+    ) -> Result<(Row, Vec<Measured>)> {
+        let (row, measured) = bed.with(count, |stands| {
+            let databases: Vec<Box<dyn Database>> =
+                stands.iter().map(|stand| stand.host.database()).collect();
+            let watched = Watched::of(stands, || drive(&databases, load))?;
+            let about = About {
+                durability: stands[0].target.durability().to_string(),
+                rate_percent,
+                ..self.about(bed.spec.to_string(), (count, repeat))
+            };
+            let mut row = record::row(&about, load, &watched.measured);
+            watched.mark(&mut row, load);
+            row.store = if count == 1 { stands[0].store_use()? } else { None };
+            Ok((row, watched.measured))
+        })?;
+        if !row.is_valid() {
+            bed.clear();
+        }
+        Ok((row, measured))
+    }
+
+    /// The same load by pgbench.
+    fn check(&self, bed: &Bed, load: &Load, repeat: u32) -> Result<Row> {
+        let row = bed.with(1, |stands| {
+            let stand = &stands[0];
+            let server = stand.host.postgresql().context("pgbench drives PostgreSQL alone")?;
+            let mut asked_for = 0;
+            let watched = Watched::of(stands, || {
+                let checked = pgbench::drive(server, load)?;
+                asked_for = checked.new_orders_asked_for;
+                Ok(vec![checked.measured])
+            })?;
+            let about = About {
+                driver: PGBENCH,
+                durability: stand.target.durability().to_string(),
+                ..self.about(bed.spec.to_string(), (1, repeat))
+            };
+            let mut row = record::row(&about, load, &watched.measured);
+            watched.mark(&mut row, load);
+            row.figures.insert("new_orders_asked_for".to_owned(), asked_for as f64);
+            Ok(row)
+        })?;
+        if !row.is_valid() {
+            bed.clear();
+        }
+        Ok(row)
+    }
+
+    fn about(&self, target: String, (databases, repeat): (usize, u32)) -> About {
+        About {
+            engine: self.arguments.database,
+            target,
+            driver: OWN_DRIVER,
+            databases,
+            durability: String::new(),
+            repeat,
+            rate_percent: None,
+            seed_of_data: self.extent.seed,
+        }
+    }
+
+    fn step_of_clones(self: &Rc<Self>, count: u32, repeat: u32) -> Step<'plan> {
+        let bench = Rc::clone(self);
+        let (ramp, duration) = self.arguments.times(self.session.profile);
+        let (load_seconds, written_bytes) = self.load_cost(1);
+        let of_servers = u64::from(count) * SERVER_MEMORY_BYTES;
+        Step {
+            suite: Suite::Tpcc,
+            case: format!("clones={count}"),
+            target: clones::TARGET.to_owned(),
+            repeat,
+            cost: Cost {
+                seconds: load_seconds + (ramp + duration).as_secs_f64() + f64::from(count),
+                written_bytes,
+                memory_bytes: clones::pool_bytes(self.extent.warehouses, count) + of_servers,
+            },
+            measure: Box::new(move || Ok(vec![bench.measure_clones(count, repeat)?])),
+        }
+    }
+
+    fn measure_clones(&self, count: u32, repeat: u32) -> Result<Row> {
+        let users = self.arguments.users(self.session.profile);
+        let load = self.load(users.into_iter().max().unwrap_or(1), repeat);
+        let shared = clones::measure(count, self.extent, &load)?;
+        let about = About {
+            durability: "survives kill -9 of its server, clients go on; lost at power loss"
+                .to_owned(),
+            ..self.about(clones::TARGET.to_owned(), (usize::try_from(count)?, repeat))
+        };
+        let mut row = record::row(&about, &load, &shared.measured);
+        let (one, files) = (shared.one_used_bytes as f64, shared.one_file_bytes as f64);
+        let before = shared.used_bytes_before as f64;
+        let after = shared.used_bytes_after as f64;
+        let figures = [
+            ("one_used_bytes", one),
+            ("one_file_bytes", files),
+            ("used_bytes_before", before),
+            ("used_bytes_after", after),
+            (CLONES_RAM_RATIO, before / one),
+            ("reduction_of_one", files / one),
+            ("reduction_before", files * f64::from(count) / before),
+            ("reduction_after", shared.file_bytes_after as f64 / after),
+        ];
+        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        mark_length(&mut row, &load);
+        Ok(row)
+    }
+}
+
+/// A run with what processors did meanwhile.
+struct Watched {
+    measured: Vec<Measured>,
+    cpu: Cpu,
+    started_unix_ms: u64,
+    was_quiet: bool,
+}
+
+impl Watched {
+    fn of(stands: &[Stand], run: impl FnOnce() -> Result<Vec<Measured>>) -> Result<Self> {
+        stands.iter().try_for_each(|stand| stand.host.settle())?;
+        let was_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
+        let server_ids: Vec<u32> =
+            stands.iter().flat_map(|stand| Target::server_ids(&stand.target)).collect();
+        let started_unix_ms = crate::run::unix_ms(SystemTime::now());
+        let meter = CpuMeter::start(&server_ids)?;
+        let own_before = processor_seconds(std::process::id())?;
+        let measured = run()?;
+        let own_s = processor_seconds(std::process::id())? - own_before;
+        let (cpu, _) = meter.finish()?;
+        let cpu = Cpu { generator_s: cpu.generator_s + own_s, ..cpu };
+        Ok(Self { measured, cpu, started_unix_ms, was_quiet })
+    }
+
+    fn mark(&self, row: &mut Row, load: &Load) {
+        row.cpu = Some(self.cpu);
+        row.time.started_unix_ms = self.started_unix_ms;
+        if !self.was_quiet {
+            row.flag(BUSY_FLAG);
+        }
+        mark_length(row, load);
+    }
+}
+
+/// Flags what is too short to be published, and what was not made in time.
+pub(crate) fn mark_length(row: &mut Row, load: &Load) {
+    if load.warmed + load.ramp < RAMP_MIN {
+        row.flag(NOT_PUBLISHABLE);
+    }
+    if row.figures.get("missed").is_some_and(|missed| *missed > 0.0) {
+        row.flag("not every transaction that was due was made");
+    }
+}

@@ -1,0 +1,45 @@
+//! `memlane-bench peers` on disks of virtual machines, small.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use bench::targets::missing_programs;
+use results::{Row, RunFolder};
+use system::{Ability, missing};
+
+const TARGETS: [(&str, &str); 2] = [
+    ("volume vhost-user-blk", "memlaned"),
+    ("QEMU vhost-user-blk, iothread, io_uring, over tmpfs", "iothread=own"),
+];
+
+/// Goal: figures of disks over vhost-user come from the real daemon and from QEMU's, by one driver.
+#[test]
+fn disks_over_vhost_user_are_measured_beside_those_of_qemu() -> Result<()> {
+    let needed = [Ability::Program("qemu-storage-daemon")];
+    if let Some(reason) = missing(&needed).or_else(missing_programs) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    let output = Command::new(env!("CARGO_BIN_EXE_memlane-bench"))
+        .args(["peers", "--only=jobs", "--target=vhost-user,qsd-vhost-io_uring"])
+        .args(["--seconds=0.05", "--size-mib=64", "--profile=quick", "--out=run"])
+        .env("TMPDIR", place.path())
+        .current_dir(place.path())
+        .output()
+        .context("the program starts")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = RunFolder::open(&place.path().join("run"))?;
+    for (target, server) in TARGETS {
+        let rows: Vec<&Row> = run.rows().filter(|row| row.target == target).collect();
+        // Reads and writes of two sizes at two depths, three times.
+        ensure!(rows.len() == 24, "{target} has {} rows", rows.len());
+        for row in rows {
+            ensure!(row.is_valid(), "{} on {target}: {:?}", row.case, row.validity);
+            ensure!(row.app.is_some_and(|app| app.ops > 0), "{} did nothing", row.case);
+            let command = row.params.get("server").and_then(|it| it.as_str());
+            ensure!(command.is_some_and(|it| it.contains(server)), "{command:?}");
+        }
+    }
+    Ok(())
+}

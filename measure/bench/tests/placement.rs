@@ -1,0 +1,185 @@
+//! `memlane-bench placement` as a user runs it, on servers of its own, small.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use results::{Row, RunFolder, Validity};
+use system::database::{Mariadb, Postgres};
+use system::{Ability, Tool, missing};
+
+/// Its own folder for temporary files has its own lock: other tests run benchmarks too.
+fn run(place: &Path, words: &[&str]) -> Result<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlane-bench"));
+    command.arg("placement").args(words).env("TMPDIR", place).current_dir(place);
+    command.output().context("the program starts")
+}
+
+fn missing_here() -> Option<String> {
+    let needed = [
+        Ability::BlockDevices,
+        Ability::Zram,
+        Ability::Program("fio"),
+        Ability::Program("setpriv"),
+        Ability::Program("mkfs.ext4"),
+    ];
+    missing(&needed).or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
+}
+
+/// Held by who looks for what runs leave on the host: another's is not left yet.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is left on the host of what runs make.
+fn traces() -> Result<Vec<String>> {
+    let zram = fs::read_dir("/sys/block")?.flatten().map(|it| it.file_name());
+    let mut found: Vec<String> = zram
+        .map(|it| it.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("zram"))
+        .collect();
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    found.extend(mounts.lines().filter(|it| it.contains("/dev/zram")).map(str::to_owned));
+    Ok(found)
+}
+
+/// Other guests and programs may spoil what is measured here, not what is counted.
+fn is_void(row: &Row) -> bool {
+    matches!(&row.validity, Validity::Invalid(reason) if reason.contains("void"))
+}
+
+fn word<'row>(row: &'row Row, name: &str) -> &'row str {
+    row.params.get(name).and_then(serde_json::Value::as_str).unwrap_or_default()
+}
+
+#[test]
+fn each_part_is_put_where_it_should_be_and_measured() -> Result<()> {
+    if let Some(reason) = missing_here() {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let _alone = alone();
+    let place = tempfile::tempdir()?;
+    let slow = tempfile::tempdir_in("/var/tmp")?;
+    Tool::new("chmod 755").arg(slow.path()).check()?;
+    let before = traces()?;
+    let slow_word = format!("--slow={}", slow.path().display());
+    let words = ["--fast=zram", &slow_word, "--users-max=2", "--seconds=5", "--ramp=0"];
+    let output = run(place.path(), &[&words[..], &["--out=run"]].concat())?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Row> = RunFolder::open(&place.path().join("run"))?.rows().cloned().collect();
+    let mut best = BTreeMap::new();
+    for row in &rows {
+        ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
+        ensure!(row.figures.contains_key("memory_limit_bytes") || !row.is_valid(), "{row:?}");
+        ensure!(!word(row, "durability").is_empty(), "{} survives what?", row.case);
+        let rate =
+            if word(row, "workload_kind") == "orders" { "nopm" } else { "reports_per_minute" };
+        ensure!(row.figures[rate] > 0.0, "{}: nothing was done", row.case);
+        if row.case.ends_with("saturated") {
+            best.insert((word(row, "workload_kind"), word(row, "placement")), row);
+        } else {
+            ensure!(row.params["users"].is_number(), "{} has no number of users", row.case);
+        }
+    }
+    for workload in ["orders", "reports"] {
+        for placement in ["none", "whole", "logs", "temporary"] {
+            let row = best.get(&(workload, placement));
+            let row = row.with_context(|| format!("no best of {workload}, {placement}: {told}"))?;
+            let is_fast = placement != "none";
+            assert_eq!(row.figures.contains_key("fast_used_bytes"), is_fast, "{}", row.case);
+            assert_eq!(row.target == "zram lz4 + ext4", is_fast, "{}", row.case);
+            let names: Vec<&str> = row.strips.iter().map(|strip| &*strip.name).collect();
+            for name in ["user_share", "io_wait_share", "out_bytes_per_s", "rate_per_minute"] {
+                ensure!(names.contains(&name), "no {name} in {names:?}");
+            }
+        }
+        let used = |placement| best[&(workload, placement)].figures["fast_used_bytes"];
+        // The pages of all tables are more than a log of seconds, or what is temporary.
+        ensure!(used("whole") > used("temporary"), "a part takes more than the whole");
+        let survives = |placement| word(best[&(workload, placement)], "durability");
+        ensure!(survives("logs").contains("without their log"), "{}", survives("logs"));
+        ensure!(survives("temporary").contains("survives power loss"), "temporary");
+    }
+    let spilled = best[&("reports", "temporary")].figures["temporary_bytes_per_report"];
+    ensure!(spilled > 1e6, "reports of {spilled} bytes fit in memory");
+    assert_eq!(traces()?, before);
+    let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
+    ensure!(left.is_empty(), "{left:?} is left");
+    Ok(())
+}
+
+#[test]
+fn parts_of_mariadb_are_put_where_they_should_be() -> Result<()> {
+    let missing = missing_here().or_else(|| Mariadb::find().err().map(|it| format!("{it:#}")));
+    if let Some(reason) = missing {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let _alone = alone();
+    let place = tempfile::tempdir()?;
+    let slow = tempfile::tempdir_in("/var/tmp")?;
+    Tool::new("chmod 755").arg(slow.path()).check()?;
+    let before = traces()?;
+    let slow_word = format!("--slow={}", slow.path().display());
+    let words = ["--database=mariadb", "--placement=logs,temporary", "--fast=zram", &slow_word];
+    let more = ["--users-max=1", "--seconds=4", "--ramp=0", "--out=run"];
+    let output = run(place.path(), &[&words[..], &more[..]].concat())?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Row> = RunFolder::open(&place.path().join("run"))?.rows().cloned().collect();
+    let best = |case: &str| {
+        let found = rows.iter().find(|row| row.case == case);
+        found.with_context(|| format!("no {case} in {rows:?}"))
+    };
+    for row in &rows {
+        ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
+        assert_eq!(word(row, "engine"), "MariaDB", "{}", row.case);
+        ensure!(word(row, "durability").contains("power loss"), "{} survives what?", row.case);
+    }
+    for part in ["logs only", "temporary tables only"] {
+        let orders = best(&format!("orders on MariaDB, {part}, saturated"))?;
+        let reports = best(&format!("reports on MariaDB, {part}, saturated"))?;
+        ensure!(orders.figures["nopm"] > 0.0 && reports.figures["reports_per_minute"] > 0.0);
+        ensure!(reports.figures["temporary_files_per_report"] >= 1.0, "{:?}", reports.figures);
+        ensure!(orders.figures["fast_used_bytes"] > 0.0, "{:?}", orders.figures);
+    }
+    assert_eq!(traces()?, before);
+    let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
+    ensure!(left.is_empty(), "{left:?} is left");
+    Ok(())
+}
+
+#[test]
+fn what_would_be_done_is_told_and_nothing_is_done() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let output = run(place.path(), &["--dry-run", "--json", "--fast=zram,brd"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    for name in ["seconds", "written_bytes", "memory_bytes"] {
+        ensure!(told[name].is_number(), "{name} is not told: {told}");
+    }
+    let runs = fs::read_dir(place.path())?.flatten().filter(|it| it.path().is_dir()).count();
+    ensure!(runs == 0, "a folder was made");
+    Ok(())
+}
+
+#[test]
+fn files_in_the_servers_own_memory_are_no_storage() -> Result<()> {
+    if let Some(reason) = missing_here() {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place = tempfile::tempdir()?;
+    for (word, reason) in [("--fast=tmpfs", "memory of the server"), ("--slow=nbd", "no files")] {
+        let output = run(place.path(), &["--dry-run", word])?;
+        ensure!(!output.status.success(), "{word} is accepted");
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(text.contains(reason), "{text}");
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Bars on where parts of a database lie.
+
+use results::placement::{Placement, Workload};
+
+use super::{Bar, Bound};
+use crate::book::Book;
+use crate::figure::Format;
+use crate::placed::{Placed, PlacedAll};
+
+const JOURNAL: &str = "journal volume attached + ext4";
+const DISK: &str = "disk file";
+
+pub(super) fn bars(book: &Book) -> Vec<Bar> {
+    let all = PlacedAll::new(book);
+    let newest = |placement: Placement| {
+        let is_asked = |placed: &&Placed<'_>| {
+            let group = &placed.group;
+            placed.placement == placement
+                && group.target() == JOURNAL
+                && group.word("slow") == Some(DISK)
+        };
+        all.of(Workload::Orders).filter(is_asked).last()
+    };
+    vec![
+        Bar {
+            what: "orders, data and logs on a journal volume: NOPM over the disk's, memory limited",
+            short: "NOPM on a journal volume, to disk",
+            bound: Bound::AtLeast(2.0),
+            format: Format::Ratio,
+            measured: newest(Placement::Whole).and_then(|placed| all.times(book, placed)),
+        },
+        Bar {
+            what: "orders, logs only on a journal volume: share of the whole's gain",
+            short: "gain of logs only",
+            bound: Bound::AtLeast(0.5),
+            format: Format::Percent,
+            measured: newest(Placement::Logs).and_then(|placed| all.gain(book, placed)),
+        },
+    ]
+}

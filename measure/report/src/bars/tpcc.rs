@@ -1,0 +1,40 @@
+//! Bars on the workload derived from TPC-C.
+
+use results::Suite;
+
+use super::{Bar, Bound, newest};
+use crate::book::Book;
+use crate::figure::Format;
+
+/// How far pgbench may be from our driver, and the size at which that counts.
+const CHECK: (f64, &str, &str) = (0.05, "10", "4");
+const CLONES: (f64, &str) = (1.2, "4");
+
+pub(super) fn bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Tpcc);
+    let (difference_max, warehouses, users) = CHECK;
+    let size = [("driver", "pgbench"), ("warehouses", warehouses), ("users", users)];
+    let checked = newest(&groups, |group| group.has(&size));
+    let (ratio_max, databases) = CLONES;
+    let of_clones = |group: &crate::group::Group| {
+        let is_of_them = group.first().number("figures/clones_ram_ratio").is_some();
+        is_of_them && group.has(&[("databases", databases)])
+    };
+    let cloned = newest(&groups, of_clones);
+    vec![
+        Bar {
+            what: "TPC-C-derived, 10 warehouses, 4 users: NOPM by pgbench, difference from ours",
+            short: "NOPM by pgbench",
+            bound: Bound::Within(difference_max),
+            format: Format::Percent,
+            measured: checked.and_then(|it| book.estimate(it, "figures/pgbench_difference_share")),
+        },
+        Bar {
+            what: "4 databases cloned from one load, memory over that of one",
+            short: "memory of clones",
+            bound: Bound::AtMost(ratio_max),
+            format: Format::Ratio,
+            measured: cloned.and_then(|it| book.estimate(it, "figures/clones_ram_ratio")),
+        },
+    ]
+}

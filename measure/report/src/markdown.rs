@@ -1,0 +1,248 @@
+//! The same measurements as a page of Markdown: documentation that is made, not written.
+
+use std::fmt::Write;
+
+use results::{Estimate, Manifest, Row, Suite, Summary, Validity, summarise};
+use serde_json::Value;
+
+use crate::bars;
+use crate::book::Book;
+use crate::figure::{Estimated, Format};
+
+const HEAD: &str = "# Performance
+
+What `memlane bench` measured, also where it falls short; what a figure is worth is told in
+[guides/measuring.md](guides/measuring.md). This page is made from recorded runs and not edited:
+`memlane bench report DIR… --markdown docs/performance.md`.
+
+Figures are medians of repeats; brackets hold 95 % intervals. Windows are the seconds that a
+repeat was measured for; *valid* are the repeats that count, and remarks say why others do not.
+";
+
+pub(crate) fn write(book: &Book, runs: &[(Manifest, Vec<Row>)]) -> String {
+    let mut page = HEAD.to_owned();
+    page += &verdicts(book);
+    for (index, (manifest, rows)) in runs.iter().enumerate() {
+        page += &format!("\n## Run {}\n\n{}", index + 1, machine(manifest));
+        page += &tables(manifest, rows);
+    }
+    page
+}
+
+fn verdicts(book: &Book) -> String {
+    let bars = bars::judge(book);
+    let mut rows = Vec::new();
+    for bar in &bars {
+        let (Some(estimate), Some(verdict)) = (&bar.measured, bar.verdict(book)) else { continue };
+        rows.push(vec![
+            bar.what.to_owned(),
+            bar.bound.words(bar.format),
+            estimated(estimate, bar.format),
+            verdict.text.to_owned(),
+        ]);
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let table = table(&["what", "bar", "measured", "verdict"], &rows);
+    format!("\n## Bars\n\n{table}")
+}
+
+fn estimated(estimate: &Estimated, format: Format) -> String {
+    let median = format.text_with_unit(estimate.value());
+    match &estimate.interval {
+        Some((low, high)) => {
+            format!("{median} [{} – {}]", format.text(low.value), format.text(high.value))
+        }
+        None => median,
+    }
+}
+
+fn machine(manifest: &Manifest) -> String {
+    let host = &manifest.host;
+    let commit = manifest.tool.commit.as_deref().unwrap_or("unknown");
+    let virtualisation = host.virtualisation.as_deref().unwrap_or("unknown");
+    let mut text = format!(
+        "{} cores of {}, {} of memory, Linux {}, virtualisation: {virtualisation}. Memlane {}, \
+         commit `{commit}`. Profile `{}`, seed {}.",
+        host.cores,
+        host.cpu,
+        Format::Mebibytes.text_with_unit(host.memory_bytes as f64),
+        host.kernel,
+        manifest.tool.version,
+        manifest.profile,
+        manifest.seed,
+    );
+    if manifest.profile == "quick" {
+        text += " A smoke test: its figures decide nothing.";
+    }
+    let mut words = manifest.command_line.clone();
+    if let Some(program) = words.first_mut() {
+        *program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    text + &format!("\n\n```sh\n{}\n```\n", words.join(" "))
+}
+
+fn tables(manifest: &Manifest, rows: &[Row]) -> String {
+    let summaries = summarise(rows);
+    let mut suites: Vec<Suite> = summaries.iter().map(|summary| summary.suite).collect();
+    suites.sort_unstable();
+    suites.dedup();
+    let mut text = String::new();
+    for suite in suites {
+        // Targets took turns in an order that the seed decided.
+        let mut own: Vec<_> = summaries.iter().filter(|summary| summary.suite == suite).collect();
+        own.sort_by(|a, b| (&a.case, &a.target).cmp(&(&b.case, &b.target)));
+        let lines: Vec<Vec<String>> =
+            own.iter().map(|summary| line(manifest, summary, rows)).collect();
+        let columns = ["case", "target", "median", "valid", "window, s", "remarks"];
+        // Writing to a String does not fail.
+        let _ = write!(text, "\n### {}\n\n{}", suite.name(), table(&columns, &lines));
+        text += &promises(suite, rows);
+    }
+    text
+}
+
+/// What acknowledged data survives on each target, once.
+fn promises(suite: Suite, rows: &[Row]) -> String {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.suite == suite) {
+        let Some(promise) = row.params.get("durability").and_then(Value::as_str) else { continue };
+        match told.iter_mut().find(|(known, _)| *known == promise) {
+            Some((_, targets)) if targets.contains(&&*row.target) => {}
+            Some((_, targets)) => targets.push(&row.target),
+            None => told.push((promise, vec![&row.target])),
+        }
+    }
+    if told.is_empty() {
+        return String::new();
+    }
+    let lines = told.iter().map(|(promise, targets)| {
+        let mut targets = targets.clone();
+        targets.sort_unstable();
+        vec![(*promise).to_owned(), targets.join("; ")]
+    });
+    let lines: Vec<Vec<String>> = lines.collect();
+    format!("\n{}", table(&["what acknowledged data survives", "targets"], &lines))
+}
+
+/// What names a case's result. Of many requests in flight that is their rate.
+fn result(summary: &Summary, is_deep: bool) -> Option<(&str, &Estimate)> {
+    let rate = summary.measures.get_key_value("iops").filter(|_| is_deep);
+    rate.map(|(name, estimate)| (name.as_str(), estimate)).or_else(|| summary.result())
+}
+
+fn line(manifest: &Manifest, summary: &Summary, rows: &[Row]) -> Vec<String> {
+    let own: Vec<&Row> = rows
+        .iter()
+        .filter(|row| {
+            (row.suite, &row.case, &row.target) == (summary.suite, &summary.case, &summary.target)
+        })
+        .collect();
+    let windows: Vec<f64> =
+        own.iter().map(|row| row.time.duration_s).filter(|it| *it > 0.0).collect();
+    let window = Estimate::new(&windows).map_or("–".to_owned(), |it| format!("{:.1}", it.median));
+    let mut remarks = flags(&own);
+    remarks.extend(reasons(&own));
+    if manifest.profile == "quick" {
+        remarks.push("smoke test".to_owned());
+    }
+    let is_deep = own
+        .iter()
+        .any(|row| row.params.get("queue_depth").and_then(Value::as_u64).is_some_and(|it| it > 1));
+    let median = result(summary, is_deep);
+    vec![
+        summary.case.clone(),
+        summary.target.clone(),
+        median.map_or("–".to_owned(), |(name, estimate)| interval(name, estimate)),
+        summary.valid.to_string(),
+        window,
+        remarks.join("; "),
+    ]
+}
+
+/// What is to be known of repeats, each without its figures and with how many it is of.
+fn flags(rows: &[&Row]) -> Vec<String> {
+    let of_row = |row: &&Row| {
+        let words = |flag: &String| {
+            flag.split_once(": ").map_or(flag.clone(), |(words, _)| words.to_owned())
+        };
+        let mut flags: Vec<String> = Vec::new();
+        for flag in row.flags.iter().map(words) {
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+        flags
+    };
+    let of = rows.len();
+    let told = counted(rows.iter().flat_map(of_row));
+    told.into_iter().map(|(flag, count)| format!("{flag} ({count} of {of})")).collect()
+}
+
+/// Why repeats do not count, each reason once.
+fn reasons(rows: &[&Row]) -> Vec<String> {
+    let reasons = rows.iter().filter_map(|row| match &row.validity {
+        Validity::Valid => None,
+        Validity::Invalid(reason) => Some(format!("invalid: {}", shortened(reason))),
+        Validity::Skipped(reason) => Some(format!("skipped: {}", shortened(reason))),
+    });
+    let tell = |(reason, count): (String, u32)| match count {
+        1 => reason,
+        _ => format!("{count} {reason}"),
+    };
+    counted(reasons).into_iter().map(tell).collect()
+}
+
+/// How often each text stands there, in the order in which they come first.
+fn counted(texts: impl Iterator<Item = String>) -> Vec<(String, u32)> {
+    let mut told: Vec<(String, u32)> = Vec::new();
+    for text in texts {
+        match told.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, count)) => *count += 1,
+            None => told.push((text, 1)),
+        }
+    }
+    told
+}
+
+/// In one line; what programs said at length is in the run's own folder.
+fn shortened(reason: &str) -> String {
+    const CHARACTERS_MAX: usize = 240;
+    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(CHARACTERS_MAX) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
+    }
+}
+
+/// `11.8 [11.3 – 12.3] µs (latency, mean)`.
+fn interval(name: &str, estimate: &Estimate) -> String {
+    let (words, format) = match name {
+        "ns_mean" => ("a request, mean".to_owned(), Format::Nanos),
+        "latency_ns_mean" => ("latency, mean".to_owned(), Format::Micros),
+        "bytes_per_s" => ("throughput".to_owned(), Format::MegabytesPerSecond),
+        "iops" | results::NOPM => (name.to_uppercase(), Format::Count),
+        _ => (name.replace('_', " "), Format::Count),
+    };
+    let text = |value: f64| format.text(value);
+    let median = match estimate.ci95 {
+        Some((low, high)) => format!("{} [{} – {}]", text(estimate.median), text(low), text(high)),
+        None => text(estimate.median),
+    };
+    match format.name() {
+        "" => format!("{median} {words}"),
+        unit => format!("{median} {unit} ({words})"),
+    }
+}
+
+fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let heading: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
+    let mut text = line(&heading) + &format!("|{}\n", "---|".repeat(columns.len()));
+    rows.iter().for_each(|row| text += &line(row));
+    text
+}
