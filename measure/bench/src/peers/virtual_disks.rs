@@ -111,9 +111,9 @@ fn step<'plan>(
 
 impl Disk {
     fn measure(&self, name: &str, asked: &Asked, seed: u64) -> Result<Row> {
-        let mut made = self.made.borrow_mut();
+        let mut kept = self.made.borrow_mut();
         let made =
-            made.get_or_insert_with(|| self.make(seed).map_err(|error| format!("{error:#}")));
+            kept.get_or_insert_with(|| self.make(seed).map_err(|error| format!("{error:#}")));
         let made = made.as_mut().map_err(|error| anyhow!("{error}"))?;
         let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let _awake = match asked.cores {
@@ -128,7 +128,14 @@ impl Disk {
             queue_depth: asked.job.queue_depth as usize,
             time: Duration::from_secs_f64(asked.seconds),
         };
-        let outcome = made.driver.run(&job)?;
+        let outcome = match made.driver.run(&job) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                // Its ring has requests in flight still, whose answers the next job would take.
+                *kept = None;
+                return Err(error);
+            }
+        };
         let (mut cpu, elapsed) = meter.finish()?;
         cpu.generator_s = processor_seconds(std::process::id())? - own_s;
         let mut row = Row::new(Suite::Peers, case_name(&asked.job), name);
