@@ -269,6 +269,36 @@ fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
     });
 }
 
+/// Both sides of the join have columns of these names.
+#[test]
+fn conditions_on_a_full_join_read_the_columns_that_they_name() {
+    run(async {
+        let running = orders().await;
+        let quotes = running.topics.create("quotes", 2);
+        let quote = [record("a", "{}", 1_000)];
+        append(&quotes, 0, &quote, &BatchOptions::default());
+        let client = running.client().await;
+        let joined = "select o.partition, o.\"offset\", q.\"offset\" from orders o \
+             full join quotes q on o.\"offset\" = q.\"offset\" and o.partition = q.partition";
+        let swapped = "select o.partition, o.\"offset\", q.\"offset\" from quotes q \
+             full join orders o on o.\"offset\" = q.\"offset\" and o.partition = q.partition";
+        let rows = [["1", "0", "NULL"], ["1", "2", "NULL"]];
+        for filter in [
+            "least((o.value->>'qty')::int, o.partition) between 1 \
+             and o.\"offset\" + (o.value->>'qty')::bigint",
+            "coalesce(least((o.value->>'qty')::int, o.partition), case when o.time is null \
+             then o.partition else (o.value->>'qty')::int end) \
+             between 1 and o.\"offset\" + (o.value->>'qty')::bigint - (o.value->>'qty')::int + 1",
+        ] {
+            for query in [joined, swapped] {
+                let query = format!("{query} where {filter} order by 1, 2, 3");
+                assert_eq!(texts(&client, &query).await, rows, "{query}");
+            }
+        }
+        running.stop().await;
+    });
+}
+
 #[test]
 fn fields_are_looked_for_where_records_are_read() {
     run(async {

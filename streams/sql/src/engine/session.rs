@@ -14,6 +14,8 @@ use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, Task
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -32,6 +34,9 @@ use super::windows::CountWindows;
 use super::{dialect, functions, growing, json, sums};
 use crate::error::SqlError;
 use crate::settings::Limits;
+
+/// How the names begin of the rules that move filters between physical operators.
+const FILTER_PUSHDOWN: &str = "FilterPushdown";
 
 /// What all connections share.
 pub(crate) struct Engine {
@@ -55,8 +60,7 @@ impl Engine {
             .with_default_features()
             .with_type_planner(Arc::new(Types))
             .with_optimizer_rule(Arc::new(NameJoinKeys))
-            .with_physical_optimizer_rule(Arc::new(GiveWay))
-            .with_physical_optimizer_rule(Arc::new(CountWindows))
+            .with_physical_optimizer_rules(physical_rules())
             .build();
         growing::bound(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
@@ -91,6 +95,18 @@ impl Engine {
 
 fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
     state.register_udf(function).expect("a function can be registered under its name");
+}
+
+/// The engine's rules and ours, without those that move filters between physical operators. These
+/// put a filter into one below it by the names of its columns, and take the wrong column where a
+/// join has two of a name; leaves that read topics take no filter in then.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let engine_rules = PhysicalOptimizer::new().rules.into_iter();
+    let mut rules: Vec<_> =
+        engine_rules.filter(|it| !it.name().starts_with(FILTER_PUSHDOWN)).collect();
+    rules.push(Arc::new(GiveWay));
+    rules.push(Arc::new(CountWindows));
+    rules
 }
 
 /// Types that PostgreSQL has and the engine knows by other names.
