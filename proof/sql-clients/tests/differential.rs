@@ -69,6 +69,11 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT '1e5'::numeric, '-1.25E-2'::numeric, ' 7 '::numeric",
     "SELECT '1e'::numeric",
     "SELECT 1::float8 / 0",
+    "SELECT 1e18::float8 > 1.5, 1e-20::float8 > 0.0, 1e18::float8 BETWEEN 0.5 AND 2.5",
+    "SELECT a IN (1.5, 1e20), coalesce(a, 0.5), least(a, 0.25) \
+     FROM (VALUES (1e20::float8), (0.1), (NULL)) t(a)",
+    "SELECT count(*), b FROM (VALUES (1e17::float8, 1), (0.5, 1)) t(a, b) \
+     WHERE a >= 0.5 GROUP BY b HAVING sum(a) > 1.5",
     "SELECT 0::float8 / 3, 1e300::float8 * 1e10",
     "SELECT -2^2, 2^(-2), -2^2^3",
     "SELECT extract(second from timestamp '2026-05-06 10:20:30.5')",

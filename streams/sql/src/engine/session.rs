@@ -14,6 +14,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, Task
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -59,6 +60,7 @@ impl Engine {
             .with_config(config)
             .with_default_features()
             .with_type_planner(Arc::new(Types))
+            .with_analyzer_rules(analyzer_rules())
             .with_optimizer_rule(Arc::new(NameJoinKeys))
             .with_physical_optimizer_rules(physical_rules())
             .build();
@@ -95,6 +97,13 @@ impl Engine {
 
 fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
     state.register_udf(function).expect("a function can be registered under its name");
+}
+
+/// Ours before the engine's, which make types equal.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(dialect::KeepFloats)];
+    rules.extend(Analyzer::new().rules);
+    rules
 }
 
 /// The engine's rules and ours, without those that move filters between physical operators. These

@@ -4,12 +4,14 @@
 mod arithmetic;
 mod casts;
 mod extract;
+mod floats;
 mod names;
 mod patterns;
 mod syntax;
 mod to_char;
 
 pub(super) use arithmetic::Operators;
+pub(super) use floats::KeepFloats;
 pub(super) use names::shown;
 pub(super) use syntax::adapt;
 
