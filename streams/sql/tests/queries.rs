@@ -269,6 +269,72 @@ fn conditions_on_fields_pass_over_what_cannot_match_and_nothing_else() {
     });
 }
 
+/// The same condition on a field by another way tells the log nothing.
+#[test]
+fn comparisons_with_numbers_pass_over_what_cannot_match_and_nothing_else() {
+    let values = [
+        r#"{"n": "a", "qty": 5}"#,
+        r#"{"n": "b", "qty":7,"x": {"qty": 1}}"#,
+        r#"{"n": "c", "qty": "9"}"#,
+        r#"{"n": "d", "q\u0074y": 8}"#,
+        r#"{"n": "e", "qty": 10, "qty": 1}"#,
+        r#"{"n": "f", "qty": 1, "qty": 10}"#,
+        r#"{"n": "g", "qty": 10"#,
+        r#"{"n": "h", "x": {"qty": 10}}"#,
+        r#"{"n": "i", "qty": null}"#,
+        r#"{"n": "j", "qty": -12}"#,
+        r#"{"n": "k", "qty": 12345678901234567}"#,
+        "{\"n\": \"l\", \"qty\"\t:\n6\n}",
+        "10",
+        "no JSON",
+    ];
+    let fractions = [
+        r#"{"n": "m", "qty": 4.75}"#,
+        r#"{"n": "n", "qty": -4.25}"#,
+        r#"{"n": "o", "qty": 5e0}"#,
+        r#"{"n": "p", "qty": 0.5E1}"#,
+    ];
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let topic = running.topics.create("whole", 1);
+        let records = values.map(|value| record("k", value, 1_000));
+        let options = BatchOptions::default();
+        records.iter().for_each(|it| append(&topic, 0, std::slice::from_ref(it), &options));
+        append(&topic, 0, &records, &options);
+        let topic = running.topics.create("all", 1);
+        let more = fractions.map(|value| record("k", value, 1_000));
+        append(&topic, 0, &[records.as_slice(), &more].concat(), &options);
+        let client = running.client().await;
+        for (topic, to, condition, expected) in [
+            ("whole", "bigint", ">= 7", "bcdfk"),
+            ("whole", "bigint", "= 5", "a"),
+            ("whole", "bigint", "< 5", "ej"),
+            ("whole", "bigint", "between 6 and 8", "bdl"),
+            ("whole", "numeric", "> 7.5", "cdfk"),
+            ("whole", "numeric", "<= -11.5", "j"),
+            ("all", "float8", "= 5", "aop"),
+            ("all", "float8", "< -4.2", "jn"),
+            ("all", "numeric", "between 4.5 and 5.5", "amop"),
+            ("all", "numeric", "= 4.75", "m"),
+        ] {
+            for field in ["value->>'qty'", "(value::text || '')::json->>'qty'"] {
+                let query = format!(
+                    "select distinct value->>'n' n from {topic} \
+                     where ({field})::{to} {condition} order by 1"
+                );
+                let found = texts(&client, &query).await.concat().concat();
+                assert_eq!(found, expected, "{query}");
+            }
+        }
+        // Texts that are no number of the type are an error in records that could be passed over.
+        let query = "select count(*) from \"all\" where (value->>'qty')::bigint > 1000";
+        assert_eq!(failure(&client, query).await, "22P02");
+        let query = "select count(*) from whole where (value->>'qty')::int < -1000";
+        assert_ne!(failure(&client, query).await, "");
+        running.stop().await;
+    });
+}
+
 /// Both sides of the join have columns of these names.
 #[test]
 fn conditions_on_a_full_join_read_the_columns_that_they_name() {
@@ -315,6 +381,11 @@ fn fields_are_looked_for_where_records_are_read() {
             ),
             ("select value ? 'qty' from orders", "columns=[value?{qty}]"),
             ("select value from orders where value->>'symbol' = 'IBM'", "value contains \"IBM\""),
+            (
+                "select value from orders where (value->>'qty')::bigint > 1 \
+                 and (value->>'qty')::bigint <= 2",
+                "value contains \"qty\":1..2",
+            ),
         ] {
             let lines = texts(&client, &format!("explain {query}")).await.concat().join("\n");
             assert!(lines.contains(expected), "{query}: {lines}");

@@ -62,13 +62,15 @@ pub(crate) struct LogReader {
     /// The one that is read is the last.
     spans: Vec<Span>,
     rows_left: usize,
+    /// To be read into, where no column keeps what was read before.
+    spare: Vec<u8>,
 }
 
 impl LogReader {
     pub(crate) fn new(plan: Arc<ReadPlan>, mut spans: Vec<Span>) -> Self {
         spans.reverse();
         let rows_left = plan.limit.unwrap_or(usize::MAX);
-        Self { plan, spans, rows_left }
+        Self { plan, spans, rows_left, spare: Vec::new() }
     }
 
     /// The next rows; `None` when there are no more.
@@ -76,7 +78,7 @@ impl LogReader {
         let mut rows = Rows::new(Arc::clone(&self.plan), self.rows_left.min(BATCH_ROWS));
         while rows.has_room() {
             let Some(span) = self.spans.last_mut() else { break };
-            if !rows.read(span)? {
+            if !rows.read(span, &mut self.spare)? {
                 self.spans.pop();
             }
         }
@@ -128,11 +130,11 @@ impl Rows {
     }
 
     /// Reads on in a span; `false` at its end.
-    fn read(&mut self, span: &mut Span) -> Result<bool, SqlError> {
+    fn read(&mut self, span: &mut Span, spare: &mut Vec<u8>) -> Result<bool, SqlError> {
         if span.next >= span.end {
             return Ok(false);
         }
-        let mut buffer = Vec::new();
+        let mut buffer = std::mem::take(spare);
         let range = match span.partition.read(span.next, CHUNK_BYTES, &mut buffer) {
             Ok(range) => range,
             // Retention took what was to be read.
@@ -164,6 +166,7 @@ impl Rows {
             }
             at += header.size_bytes;
         }
+        *spare = chunk.into_vec().unwrap_or_default();
         Ok(true)
     }
 
@@ -174,7 +177,7 @@ impl Rows {
         let is_new = newest_us >= filter.times_us.ends().0;
         let is_plain = Codec::of(header.attributes) == Some(Codec::None);
         let bytes = bytes.get(..header.size_bytes).filter(|_| is_plain);
-        is_new && bytes.is_none_or(|it| filter.texts.iter().all(|text| text.may_be_in(it)))
+        is_new && bytes.is_none_or(|it| filter.contained.iter().all(|each| each.may_be_in(it)))
     }
 
     fn add_batch(
@@ -374,9 +377,11 @@ pub(super) fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
         filter.times_us.is_all()
             || time_us(record).is_some_and(|time| filter.times_us.contains(time))
     };
-    let fits_texts =
-        || filter.texts.iter().all(|text| record.value.is_some_and(|value| text.may_be_in(value)));
-    filter.offsets.contains(record.offset) && fits_time() && fits_key() && fits_texts()
+    let fits_value = || {
+        let mut contained = filter.contained.iter();
+        contained.all(|it| record.value.is_some_and(|value| it.may_be_in(value)))
+    };
+    filter.offsets.contains(record.offset) && fits_time() && fits_key() && fits_value()
 }
 
 fn damaged(topic: &str, span: &Span, why: &str) -> SqlError {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::Result;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, ReplaceChildrenOptions,
 };
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use live_queries::TableKind;
@@ -82,6 +83,65 @@ impl LogScan {
             columns.push(ReadColumn::Json(fields.len()));
             fields.push(field);
         }
+        self.reading(columns, fields, projection.schema())
+    }
+
+    /// The plan that finds fields of values which lie within what a projection computes, and the
+    /// expressions that compute the same of its columns.
+    fn prepared(
+        &self,
+        projection: &ProjectionExec,
+    ) -> Result<Option<(ReadPlan, Vec<ProjectionExpr>)>> {
+        let plan = &self.plan;
+        if plan.form != Form::Text {
+            return Ok(None);
+        }
+        let (mut columns, mut fields) = (Vec::new(), plan.fields.all().to_vec());
+        let mut schema: Vec<FieldRef> = Vec::new();
+        let mut column = |column: ReadColumn, field: FieldRef| {
+            let index = columns.iter().position(|it| *it == column).unwrap_or(columns.len());
+            if index == columns.len() {
+                columns.push(column);
+                schema.push(Arc::clone(&field));
+            }
+            Transformed::new(column_at(&field, index), true, TreeNodeRecursion::Jump)
+        };
+        let value = ReadColumn::Record(LogColumn::Value);
+        let mut exprs = Vec::new();
+        for it in projection.expr() {
+            let changed = Arc::clone(&it.expr).transform_down(|expr| {
+                if let Some(read) = expr.downcast_ref::<Column>() {
+                    let field = plan.schema.field(read.index()).clone();
+                    return Ok(column(plan.columns[read.index()], Arc::new(field)));
+                }
+                let Some((input, found)) = JsonField::of(&*expr) else {
+                    return Ok(Transformed::no(expr));
+                };
+                if plan.columns[input] != value {
+                    return Ok(Transformed::no(expr));
+                }
+                let field = expr.return_field(&plan.schema)?.as_ref().clone();
+                let field = Arc::new(field.with_name(found.to_string()));
+                let index = fields.iter().position(|it| *it == found).unwrap_or(fields.len());
+                if index == fields.len() {
+                    fields.push(found);
+                }
+                Ok(column(ReadColumn::Json(index), field))
+            })?;
+            exprs.push(ProjectionExpr::new(changed.data, it.alias.clone()));
+        }
+        let plan = self.reading(columns, fields, Arc::new(Schema::new(schema)));
+        Ok(plan.map(|plan| (plan, exprs)))
+    }
+
+    /// The same plan with other columns, if it finds more fields then.
+    fn reading(
+        &self,
+        columns: Vec<ReadColumn>,
+        fields: Vec<JsonField>,
+        schema: SchemaRef,
+    ) -> Option<ReadPlan> {
+        let plan = &self.plan;
         let is_more = fields.len() > plan.fields.all().len();
         let fields = JsonFields::new(fields).filter(|_| is_more)?;
         Some(ReadPlan {
@@ -92,10 +152,18 @@ impl LogScan {
             kind: plan.kind,
             past: plan.past.clone(),
             filter: plan.filter.clone(),
-            schema: projection.schema(),
+            schema,
             limit: plan.limit,
         })
     }
+
+    fn with_plan(&self, plan: ReadPlan) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self::of(plan, Arc::clone(&self.host), self.streams.clone()))
+    }
+}
+
+fn column_at(field: &Field, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(field.name(), index))
 }
 
 impl std::fmt::Debug for LogScan {
@@ -166,10 +234,12 @@ impl ExecutionPlan for LogScan {
         &self,
         projection: &ProjectionExec,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let plan = self.projected(projection);
-        Ok(plan.map(|plan| -> Arc<dyn ExecutionPlan> {
-            Arc::new(Self::of(plan, Arc::clone(&self.host), self.streams.clone()))
-        }))
+        if let Some(plan) = self.projected(projection) {
+            return Ok(Some(self.with_plan(plan)));
+        }
+        let Some((plan, exprs)) = self.prepared(projection)? else { return Ok(None) };
+        let projection = ProjectionExec::try_new(exprs, self.with_plan(plan))?;
+        Ok(Some(Arc::new(projection)))
     }
 
     fn execute(&self, stream: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -10,6 +10,7 @@
 mod catalog;
 mod columns;
 mod contained;
+mod contained_number;
 mod current_reader;
 mod dialect;
 mod functions;

@@ -9,7 +9,7 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::columns::{KEY, OFFSET, PARTITION, TIME, bytes_of};
-use super::contained::ContainedText;
+use super::contained::Contained;
 
 /// Numbers that a column may have: all from `low` to `high`, both included, that are among those
 /// listed where there is a list.
@@ -99,22 +99,23 @@ pub(crate) struct LogFilter {
     pub(crate) keys: Option<BTreeSet<Vec<u8>>>,
     /// What values have to contain, each of them. Less than what the query asks: the engine filters
     /// again.
-    pub(crate) texts: Vec<ContainedText>,
+    pub(crate) contained: Vec<Contained>,
 }
 
 impl LogFilter {
     /// Takes in what a filter of fields in values tells of the values' bytes, if it tells anything.
     /// The filter itself is left to the engine.
     pub(crate) fn add_contained(&mut self, filter: &Expr) -> bool {
-        let text = ContainedText::of(filter);
-        let is_known = text.is_some();
-        self.texts.extend(text);
-        is_known
+        let Some(found) = Contained::of(filter) else { return false };
+        if !self.contained.iter_mut().any(|it| it.narrow(&found)) {
+            self.contained.push(found);
+        }
+        true
     }
 
     /// Whether few records of what is read may match.
     pub(crate) fn is_sparse(&self) -> bool {
-        self.keys.is_some() || !self.texts.is_empty()
+        self.keys.is_some() || !self.contained.is_empty()
     }
 
     /// Takes in a filter as a whole, and says so; or leaves all of it to the engine.
@@ -243,7 +244,7 @@ impl std::fmt::Display for LogFilter {
         if let Some(keys) = &self.keys {
             write!(f, " keys={}", keys.len())?;
         }
-        self.texts.iter().try_for_each(|it| write!(f, " value contains {:?}", it.text()))
+        self.contained.iter().try_for_each(|it| write!(f, " value contains {it}"))
     }
 }
 

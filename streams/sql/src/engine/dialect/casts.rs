@@ -1,5 +1,6 @@
 //! Casts to numbers as PostgreSQL has them: they round, and texts may have an exponent.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Int64Array};
@@ -44,6 +45,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
     };
     types.into_iter().map(function).collect()
+}
+
+/// The type that a function casts to.
+pub(in crate::engine) fn cast_target(function: &ScalarUDF) -> Option<DataType> {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.downcast_ref::<CastTo>().map(|it| it.to.clone())
 }
 
 impl ScalarUDFImpl for CastTo {

@@ -11,6 +11,7 @@ mod syntax;
 mod to_char;
 
 pub(super) use arithmetic::Operators;
+pub(super) use casts::cast_target;
 pub(super) use floats::KeepFloats;
 pub(super) use names::shown;
 pub(super) use syntax::adapt;
