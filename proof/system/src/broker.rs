@@ -1,5 +1,6 @@
 //! The broker as a process of its own, on volumes of a daemon or with a pool of its own.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,6 +24,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A running broker, or one that was just killed. Dropping it ends it.
 pub struct Broker {
+    /// Words that its command line is put behind.
+    starter: Vec<String>,
     flags: Vec<String>,
     port: u16,
     folder: TempDir,
@@ -38,10 +41,15 @@ impl Broker {
     /// Starts a broker with these flags, which say where topics are, and waits until it is ready.
     /// It lets clients of this host in.
     pub fn start(flags: &str) -> Result<Self> {
+        Self::start_behind(&[], flags)
+    }
+
+    /// The same, put behind words of a command line, as `taskset` and its own.
+    pub fn start_behind(starter: &[String], flags: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-").tempdir()?;
         let port = free_address()?.port();
         let flags = flags.split_whitespace().map(str::to_owned).collect();
-        let mut broker = Self { flags, port, folder, child: None };
+        let mut broker = Self { starter: starter.to_vec(), flags, port, folder, child: None };
         broker.start_again()?;
         Ok(broker)
     }
@@ -52,7 +60,10 @@ impl Broker {
         ensure!(self.child.is_none(), "the broker runs already");
         let start = Instant::now();
         let log = File::options().create(true).append(true).open(self.log_path())?;
-        let child = Command::new(product_path("memlane-broker"))
+        let mut words: Vec<OsString> = self.starter.iter().map(OsString::from).collect();
+        words.push(product_path("memlane-broker").into());
+        let child = Command::new(&words[0])
+            .args(&words[1..])
             .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"])
             .args(["--listen", &self.address()])
             .arg("--http-socket")

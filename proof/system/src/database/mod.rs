@@ -8,5 +8,5 @@ mod postgres;
 
 pub use commits::Commits;
 pub use mariadb::{Mariadb, MariadbOptions, MariadbServer};
-pub use pgbench::{Load, Rush, check_books, fill, now, run};
+pub use pgbench::{Load, Rush, Told, check_books, fill, now, run, told_in};
 pub use postgres::{Postgres, Server, ServerOptions};

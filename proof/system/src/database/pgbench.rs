@@ -126,14 +126,15 @@ pub fn now() -> Result<Duration> {
 }
 
 /// What pgbench prints at its end.
-#[derive(Debug, PartialEq)]
-struct Told {
-    transaction_count: usize,
-    latency_ms_mean: f64,
-    transactions_per_s: f64,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Told {
+    pub transaction_count: usize,
+    pub latency_ms_mean: f64,
+    pub transactions_per_s: f64,
 }
 
-fn told_in(said: &str) -> Option<Told> {
+/// Reads it; none where a figure is missing.
+pub fn told_in(said: &str) -> Option<Told> {
     let behind = |label: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(label));
         line?.split_whitespace().next()?.split('/').next()

@@ -99,6 +99,11 @@ pub struct Server {
 impl Server {
     /// Makes a database cluster with checksums in `folder` and starts it.
     pub fn create(postgres: &Postgres, folder: &Path) -> Result<Self> {
+        Self::create_with(postgres, folder, ServerOptions::default())
+    }
+
+    /// The same with options of the server.
+    pub fn create_with(postgres: &Postgres, folder: &Path, options: ServerOptions) -> Result<Self> {
         Tool::new("chown postgres:postgres").arg(folder).check()?;
         let data = folder.join("data");
         postgres
@@ -106,7 +111,7 @@ impl Server {
             .args("--data-checksums --auth=trust --encoding=UTF8 --no-locale -D".split(' '))
             .arg(&data)
             .check()?;
-        Self::on(postgres, data, ServerOptions::default())
+        Self::on(postgres, data, options)
     }
 
     /// Starts a server on a cluster that another one made in `folder`, which it has left, in order
@@ -157,13 +162,19 @@ impl Server {
 
     /// One of PostgreSQL's clients, pointed at this server.
     pub fn client(&self, program: &str) -> Tool {
-        self.postgres.tool(program).env("PGHOST", &self.sockets.to_string_lossy())
+        self.client_behind(&[], program)
     }
 
     /// The same, put behind words of a command line.
     pub fn client_behind(&self, starter: &[String], program: &str) -> Tool {
         let tool = self.postgres.tool_behind(starter, program);
-        tool.env("PGHOST", &self.sockets.to_string_lossy())
+        let tool = tool.env("PGHOST", &self.sockets.to_string_lossy());
+        // The port is part of the socket's name.
+        let port = self.options.settings.iter().rev().find_map(|it| it.strip_prefix("port="));
+        match port {
+            Some(port) => tool.env("PGPORT", port),
+            None => tool,
+        }
     }
 
     /// Runs one statement and returns what it shows.
