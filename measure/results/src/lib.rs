@@ -22,8 +22,9 @@ pub use compare::{CaseComparison, Comparison, Verdict, compare};
 pub use folder::{RunFolder, StepKey, StepRecord};
 pub use manifest::{Host, Manifest, Probe, SCHEMA, Tool};
 pub use row::{
-    CPIO_CYCLES, Cpu, DeviceIo, HEADLINES, Io, Latency, LatencyKind, NOPM, REPORTS_PER_MINUTE, Row,
-    Series, Slice, StoreUse, Strip, Suite, Time, Validity,
+    CPIO_CYCLES, Cpu, DeviceIo, FIRST_READ_NS, HEADLINES, INDEX_BYTES_PER_KEY, Io, LOOKUPS_PER_S,
+    Latency, LatencyKind, NOPM, RECORDS_PER_S, REPORTS_PER_MINUTE, Row, Series, Slice, StoreUse,
+    Strip, Suite, Time, Validity,
 };
 pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share, is_headline};
 pub use schema::schema;

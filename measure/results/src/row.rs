@@ -34,6 +34,8 @@ pub enum Suite {
     Tpcc,
     /// Which part of a database gains how much from fast storage.
     Placement,
+    /// SQL and live queries over topics, beside PostgreSQL and a consumer.
+    Sql,
 }
 
 impl Suite {
@@ -51,6 +53,7 @@ impl Suite {
             Self::Cpio => "cpio",
             Self::Tpcc => "tpcc",
             Self::Placement => "placement",
+            Self::Sql => "sql",
         }
     }
 }
@@ -179,11 +182,27 @@ pub const NOPM: &str = "nopm";
 /// Reports a minute that sort and join in temporary files and tables.
 pub const REPORTS_PER_MINUTE: &str = "reports_per_minute";
 
+/// Values that clients looked up by their keys.
+pub const LOOKUPS_PER_S: &str = "lookups_per_s";
+
+/// Records that a query, a client or a broker got through.
+pub const RECORDS_PER_S: &str = "records_per_s";
+
+/// Memory that current values take beside the log.
+pub const INDEX_BYTES_PER_KEY: &str = "index_bytes_per_key";
+
+/// From the start of a server until something was read from it.
+pub const FIRST_READ_NS: &str = "first_read_ns";
+
 /// What a case's result is called, most telling first.
-pub const HEADLINES: [&str; 9] = [
+pub const HEADLINES: [&str; 13] = [
     "ns_mean",
     NOPM,
     REPORTS_PER_MINUTE,
+    LOOKUPS_PER_S,
+    RECORDS_PER_S,
+    INDEX_BYTES_PER_KEY,
+    FIRST_READ_NS,
     "messages_per_s_total",
     "reduction",
     CPIO_CYCLES,
