@@ -3,6 +3,7 @@
 mod cpio;
 mod durability;
 mod placement;
+mod sql;
 mod tpcc;
 
 use results::{Estimate, Suite};
@@ -105,6 +106,7 @@ pub(crate) fn judge(book: &Book) -> Vec<Bar> {
     bars.extend(cpio::bars(book));
     bars.extend(tpcc::bars(book));
     bars.extend(placement::bars(book));
+    bars.extend(sql::bars(book));
     bars
 }
 

@@ -222,6 +222,7 @@ fn interval(name: &str, estimate: &Estimate) -> String {
         "ns_mean" => ("a request, mean".to_owned(), Format::Nanos),
         "latency_ns_mean" => ("latency, mean".to_owned(), Format::Micros),
         "bytes_per_s" => ("throughput".to_owned(), Format::MegabytesPerSecond),
+        results::FIRST_READ_NS => ("to the first read".to_owned(), Format::Micros),
         "iops" | results::NOPM => (name.to_uppercase(), Format::Count),
         _ => (name.replace('_', " "), Format::Count),
     };

@@ -133,6 +133,15 @@ fn bars_that_were_measured_have_a_verdict() {
     assert!(of("4 databases cloned from one load").ends_with("missed"));
     assert!(of("NOPM over the disk's, memory limited").ends_with("met"));
     assert!(of("share of the whole's gain").ends_with("met"));
+    assert!(of("current value by key over SQL").ends_with("met"));
+    assert!(of("range that 50 % pass").ends_with("missed"));
+    assert!(of("filled log, live query that no record passes").ends_with("met"));
+    assert!(of("10,000 live queries of 0.1 %").ends_with("missed"));
+    assert!(of("10,000 live queries of 0.001 %").ends_with("met"));
+    assert!(of("a message as row of a live query").ends_with("met"));
+    assert!(of("bytes of memory for each key").ends_with("met"));
+    assert!(of("from the start of the broker to the first read").ends_with("missed"));
+    assert!(of("producer of a topic that keeps current values").ends_with("met"));
 }
 
 #[test]
@@ -168,7 +177,7 @@ fn a_run_of_nothing_is_a_page_that_says_so() {
     let text = page_of(Vec::new());
     let page = Html::parse_document(&text);
     assert_eq!(page.select(&selector("svg")).count(), 0);
-    assert_eq!(page.select(&selector("section")).count(), 14);
+    assert_eq!(page.select(&selector("section")).count(), 15);
     let says: String = page.select(&selector("p.none")).flat_map(|it| it.text()).collect();
     assert!(says.contains("Nothing of this was measured"));
 }
@@ -181,6 +190,7 @@ fn rows_without_figures_are_shown_as_missing() {
     for suite in [Suite::Reduction, Suite::Peers, Suite::Durability, Suite::Cpio, Suite::Tpcc] {
         check_numbers(&page_of(vec![Row::new(suite, "a case", "a target")]));
     }
+    check_numbers(&page_of(vec![Row::new(Suite::Sql, "a case", "a target")]));
 }
 
 #[test]
@@ -209,6 +219,36 @@ fn new_orders_a_minute_are_shown_by_target_and_what_clones_share_beside_them() {
     let bars = page.select(&selector("#tpcc figure")).next().expect("there is a chart");
     // Two targets and pgbench on each, closed; open loops have a chart of their own.
     assert_eq!(bars.select(&selector(".bar")).count(), 5);
+}
+
+#[test]
+fn queries_stand_beside_postgresql_and_live_queries_beside_a_consumer() {
+    let page = Html::parse_document(&page_of(support::rows()));
+    let text: String = page.select(&selector("#sql")).flat_map(|it| it.text()).collect();
+    for words in ["PostgreSQL", "Kafka consumer", "bytes a key", "p99.99"] {
+        assert!(text.contains(words), "{words} is not shown");
+    }
+    // Lookups, records and what messages wait for; each system has a mark of its own.
+    assert_eq!(page.select(&selector("#sql figure")).count(), 3);
+    let lookups = page.select(&selector("#sql figure")).next().expect("there is a chart");
+    assert_eq!(lookups.select(&selector(".bar")).count(), 2);
+}
+
+#[test]
+fn bars_of_live_queries_and_keys_count_at_their_sizes_alone() {
+    let mut rows = support::rows();
+    for row in rows.iter_mut().filter(|row| row.suite == Suite::Sql) {
+        for name in ["queries", "keys"] {
+            if let Some(size) = row.params.get_mut(name) {
+                *size = Value::from(1_000);
+            }
+        }
+    }
+    let page = Html::parse_document(&page_of(rows));
+    let open: String = page.select(&selector("#verdict p.note")).flat_map(|it| it.text()).collect();
+    for what in ["10,000 live queries of 0.1 %", "bytes of memory for each key"] {
+        assert!(open.contains(what), "{what} is judged at another size: {open}");
+    }
 }
 
 #[test]

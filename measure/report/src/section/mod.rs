@@ -13,6 +13,7 @@ mod peers;
 mod placement;
 mod projection;
 mod reduction;
+mod sql;
 mod tpcc;
 mod verdict;
 
@@ -29,7 +30,7 @@ pub(crate) struct Section {
 }
 
 /// In the order of the page. A section without measurements says so in a sentence.
-pub(crate) const ALL: [Section; 14] = [
+pub(crate) const ALL: [Section; 15] = [
     Section { id: "verdict", title: "Verdict and machine", body: verdict::body },
     Section { id: "papers", title: "The papers' tables", body: papers::body },
     Section { id: "forsa", title: "Parallel jobs", body: forsa::body },
@@ -42,6 +43,7 @@ pub(crate) const ALL: [Section; 14] = [
     Section { id: "cpio", title: "CPU cycles per I/O", body: cpio::body },
     Section { id: "tpcc", title: "Order processing, TPC-C-derived", body: tpcc::body },
     Section { id: "placement", title: "Where parts of a database lie", body: placement::body },
+    Section { id: "sql", title: "SQL and live queries", body: sql::body },
     Section { id: "projection", title: "What it means for more cores", body: projection::body },
     Section { id: "omissions", title: "Flags, invalid and skipped", body: omissions::body },
 ];

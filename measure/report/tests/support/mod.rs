@@ -36,6 +36,7 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.extend(cpio(repeat));
         rows.extend(tpcc(repeat));
         rows.extend(placement(repeat));
+        rows.extend(sql(repeat));
     }
     rows.extend(fusion());
     rows.extend(others());
@@ -364,6 +365,49 @@ fn placement(repeat: u32) -> Vec<Row> {
             }
         }
     }
+    rows
+}
+
+fn sql(repeat: u32) -> Vec<Row> {
+    const OWN: &str = "memlane-broker";
+    const LIVE: &str = "live query of memlane-broker";
+    const CONSUMER: &str = "Kafka consumer of memlane-broker";
+    let keys = [("keys", json!(10_000_000))];
+    let (lookup, scan) = ("current value by key", "scan, range that 50 % pass");
+    let filled = [("log", json!("filled"))];
+    let none = [("log", json!("filled")), ("pass_percent", json!(0))];
+    let many = |percent: &str| {
+        let size = ("queries", json!(10_000));
+        [("op", json!("many live queries")), size, ("pass_percent", json!(percent))]
+    };
+    type Made<'a> = (&'a str, &'a str, &'a [(&'a str, Value)], &'a str, f64);
+    let made: [Made; 12] = [
+        (lookup, OWN, &[], "lookups_per_s", 30_000.0),
+        (lookup, "PostgreSQL", &[], "lookups_per_s", 20_000.0),
+        (scan, OWN, &[], "records_per_s", 3e6),
+        (scan, "PostgreSQL", &[], "records_per_s", 1e6),
+        ("follow over a filled log, all records", CONSUMER, &filled, "records_per_s", 1e6),
+        ("follow over a filled log, 0 % pass", LIVE, &none, "records_per_s", 9e5),
+        ("many, 0.1 %", LIVE, &many("0.1"), "records_per_s", 9e4),
+        ("many, 0.001 %", LIVE, &many("0.001"), "records_per_s", 4e5),
+        ("current values, memory beside the log", OWN, &keys, "index_bytes_per_key", 24.0),
+        ("first read of a current value after a restart", OWN, &keys, "first_read_ns", 3e9),
+        ("produce, memlane.values=latest", OWN, &[], "records_per_s", 9e5),
+        ("produce, memlane.values=none", OWN, &[], "records_per_s", 1e6),
+    ];
+    let mut rows: Vec<Row> = Vec::new();
+    for (case, target, params, figure, value) in made {
+        let mut row = row(Suite::Sql, case, target, params);
+        row.figures.insert(figure.to_owned(), wobble(repeat, value));
+        rows.push(row);
+    }
+    for (target, ns) in [(CONSUMER, 100_000.0), (LIVE, 130_000.0)] {
+        let case = "delivery of 5000 messages/s";
+        let mut row = row(Suite::Sql, case, target, &[("op", json!("delivery"))]);
+        row.latency = Some(latency(wobble(repeat, ns)));
+        rows.push(row);
+    }
+    rows.iter_mut().for_each(|row| row.repeat = repeat);
     rows
 }
 

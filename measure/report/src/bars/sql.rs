@@ -1,0 +1,265 @@
+//! Bars on SQL and live queries over topics, each within one run.
+
+use results::Suite;
+
+use super::{Bar, Bound, at_least, at_most, newest};
+use crate::book::Book;
+use crate::figure::{Estimated, Format};
+use crate::group::Group;
+
+const BROKER: &str = "memlane-broker";
+const POSTGRESQL: &str = "PostgreSQL";
+const CONSUMER: &str = "Kafka consumer of memlane-broker";
+const LIVE_QUERY: &str = "live query of memlane-broker";
+
+const RECORDS_PER_S: &str = "figures/records_per_s";
+
+/// Sizes at which bars count.
+const LIVE_QUERIES: u64 = 10_000;
+const KEYS: u64 = 10_000_000;
+
+pub(super) fn bars(book: &Book) -> Vec<Bar> {
+    let groups = book.groups(Suite::Sql);
+    let mut bars = query_bars(book, &groups);
+    bars.extend(follow_bars(book, &groups));
+    bars.extend(many_bars(book, &groups));
+    bars.extend(delivery_bars(book, &groups));
+    bars.extend(value_bars(book, &groups));
+    bars
+}
+
+/// A figure over that of another group of the same run.
+fn ratio<'book>(
+    book: &'book Book,
+    groups: &[Group<'book>],
+    (is_own, is_other): (impl Fn(&Group<'book>) -> bool, impl Fn(&Group<'book>) -> bool),
+    path: &str,
+) -> Option<Estimated> {
+    let own = newest(groups, is_own)?;
+    let other = newest(groups, |group| group.run() == own.run() && is_other(group))?;
+    book.ratio((own, path), (other, path))
+}
+
+fn is_of(group: &Group, (case, target): (&str, &str)) -> bool {
+    group.case() == case && group.target() == target
+}
+
+/// The same query on the broker and on PostgreSQL.
+fn query_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let over = |case: &str, figure: &str| {
+        let is_own = |group: &Group| is_of(group, (case, BROKER));
+        let is_other = |group: &Group| is_of(group, (case, POSTGRESQL));
+        ratio(book, groups, (is_own, is_other), figure)
+    };
+    let scans = [
+        (
+            "scan, equality that 0.1 % pass",
+            "SQL scan, equality that 0.1 % pass, records per second over PostgreSQL's",
+            "SQL scan, equality",
+        ),
+        (
+            "scan, range that 1 % pass",
+            "SQL scan, range that 1 % pass, records per second over PostgreSQL's",
+            "SQL scan, 1 %",
+        ),
+        (
+            "scan, range that 50 % pass",
+            "SQL scan, range that 50 % pass, records per second over PostgreSQL's",
+            "SQL scan, 50 %",
+        ),
+        (
+            "groups, count and sum by symbol",
+            "SQL groups over all records, records per second over PostgreSQL's",
+            "SQL groups",
+        ),
+    ];
+    let lookups = over("current value by key", "figures/lookups_per_s");
+    let mut bars = vec![at_least(
+        (
+            "current value by key over SQL, 4 clients, lookups per second over PostgreSQL's",
+            "SQL lookup, to PostgreSQL",
+        ),
+        1.2,
+        lookups,
+    )];
+    let scan = |(case, what, short)| at_least((what, short), 4.0, over(case, RECORDS_PER_S));
+    bars.extend(scans.map(scan));
+    bars
+}
+
+/// What is followed, how many of a hundred records pass, names of the bar, and its bound.
+const FOLLOW_BARS: [(&str, &str, &str, &str, f64); 8] = [
+    (
+        "filled",
+        "0",
+        "filled log, live query that no record passes, records per second over a consumer's",
+        "live query, 0 %",
+        0.8,
+    ),
+    (
+        "filled",
+        "1",
+        "filled log, live query that 1 % pass, over a consumer's",
+        "live query, 1 %",
+        0.8,
+    ),
+    (
+        "filled",
+        "50",
+        "filled log, live query that 50 % pass, over a consumer's",
+        "live query, 50 %",
+        0.6,
+    ),
+    (
+        "filled",
+        "100",
+        "filled log, live query that all pass, over a consumer's",
+        "live query, 100 %",
+        0.5,
+    ),
+    (
+        "coming",
+        "0",
+        "records that come, live query that none passes, records per second over a consumer's",
+        "live query meanwhile, 0 %",
+        0.8,
+    ),
+    (
+        "coming",
+        "1",
+        "records that come, live query that 1 % pass, over a consumer's",
+        "live query meanwhile, 1 %",
+        0.8,
+    ),
+    (
+        "coming",
+        "50",
+        "records that come, live query that 50 % pass, over a consumer's",
+        "live query meanwhile, 50 %",
+        0.6,
+    ),
+    (
+        "coming",
+        "100",
+        "records that come, live query that all pass, over a consumer's",
+        "live query meanwhile, 100 %",
+        0.5,
+    ),
+];
+
+fn follow_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let measured = |log: &str, percent: &str| {
+        let is_own = |group: &Group| {
+            group.target() == LIVE_QUERY && group.has(&[("log", log), ("pass_percent", percent)])
+        };
+        let is_other = |group: &Group| group.target() == CONSUMER && group.has(&[("log", log)]);
+        ratio(book, groups, (is_own, is_other), RECORDS_PER_S)
+    };
+    let bar =
+        |(log, percent, what, short, limit)| at_least((what, short), limit, measured(log, percent));
+    FOLLOW_BARS.map(bar).into()
+}
+
+fn many_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let measured = |percent: &str| {
+        let group = newest(groups, |group| {
+            group.has(&[("op", "many live queries"), ("pass_percent", percent)])
+                && group.count("queries").is_some_and(|count| count >= LIVE_QUERIES)
+        });
+        book.estimate(group?, RECORDS_PER_S)
+    };
+    let bar = |what, short, measured| Bar {
+        what,
+        short,
+        bound: Bound::AtLeast(200_000.0),
+        format: Format::Count,
+        measured,
+    };
+    vec![
+        bar(
+            "10,000 live queries of 0.1 % of the records each, records per second taken in and \
+             delivered",
+            "10,000 live queries, 0.1 %",
+            measured("0.1"),
+        ),
+        bar(
+            "10,000 live queries of 0.001 % of the records each, records per second taken in and \
+             delivered",
+            "10,000 live queries, 0.001 %",
+            measured("0.001"),
+        ),
+    ]
+}
+
+fn delivery_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let over = |path: &str| {
+        let is_at = |group: &Group, target: &str| {
+            group.target() == target && group.has(&[("op", "delivery")])
+        };
+        let is_own = |group: &Group| is_at(group, LIVE_QUERY);
+        let is_other = |group: &Group| is_at(group, CONSUMER);
+        ratio(book, groups, (is_own, is_other), path)
+    };
+    vec![
+        at_most(
+            (
+                "a message as row of a live query at 5,000 a second, p50 over a consumer's",
+                "live row, p50",
+            ),
+            1.5,
+            over("latency/p50"),
+        ),
+        at_most(
+            (
+                "a message as row of a live query at 5,000 a second, p99 over a consumer's",
+                "live row, p99",
+            ),
+            1.5,
+            over("latency/p99"),
+        ),
+    ]
+}
+
+fn value_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
+    let at_size = |case: &str, path: &str| -> Option<Estimated> {
+        let group = newest(groups, |group| {
+            let keys = group.count("keys").unwrap_or_default();
+            group.case() == case && keys >= KEYS
+        });
+        book.estimate(group?, path)
+    };
+    let is_keeping = |group: &Group| is_of(group, ("produce, memlane.values=latest", BROKER));
+    let is_plain = |group: &Group| is_of(group, ("produce, memlane.values=none", BROKER));
+    let keeping = ratio(book, groups, (is_keeping, is_plain), RECORDS_PER_S);
+    let restart = at_size("first read of a current value after a restart", FIRST_READ_NS);
+    vec![
+        Bar {
+            what: "10 million current values, bytes of memory for each key beside the log",
+            short: "current values, bytes a key",
+            bound: Bound::AtMost(32.0),
+            format: Format::Count,
+            measured: at_size(
+                "current values, memory beside the log",
+                "figures/index_bytes_per_key",
+            ),
+        },
+        Bar {
+            what: "10 million current values, from the start of the broker to the first read",
+            short: "current values, restart",
+            bound: Bound::AtMost(2e9),
+            format: Format::Micros,
+            measured: restart,
+        },
+        at_least(
+            (
+                "producer of a topic that keeps current values, records per second over one \
+                 that does not",
+                "produce, current values",
+            ),
+            0.8,
+            keeping,
+        ),
+    ]
+}
+
+const FIRST_READ_NS: &str = "figures/first_read_ns";
