@@ -11,7 +11,7 @@ use crate::output::{self, Form};
 use crate::run::{Chosen, Options, PlannedSuite, start};
 use crate::{
     advise, compare, cpio, doctor, durability, engine, forsa, fusion, log, page, peers, placement,
-    project, reduction, steps, tpcc,
+    project, reduction, sql, steps, tpcc,
 };
 
 #[derive(Debug, Parser)]
@@ -63,6 +63,8 @@ enum Command {
     Tpcc(Planned<tpcc::Arguments>),
     /// Which part of a database is worth fast storage
     Placement(Planned<placement::Arguments>),
+    /// SQL and live queries over topics, beside PostgreSQL and a Kafka consumer
+    Sql(Planned<sql::Arguments>),
     /// Which part of a running PostgreSQL would be worth fast storage, without moving any
     Advise(advise::Arguments),
     /// Every suite, one after the other
@@ -103,6 +105,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<ExitCode> {
         Command::Cpio(it) => return start(&it.options, &[cpio(&it.arguments)], form),
         Command::Tpcc(it) => return start(&it.options, &[tpcc(&it.arguments)], form),
         Command::Placement(it) => return start(&it.options, &[placement(&it.arguments)], form),
+        Command::Sql(it) => return start(&it.options, &[sql(&it.arguments)], form),
         Command::Advise(it) => advise::run(it, form)?,
         Command::All(options) => return start(options, &all(), form),
         Command::Doctor => doctor::run(&Options::default(), &all(), form)?,
@@ -127,6 +130,7 @@ fn all() -> Vec<Box<dyn PlannedSuite>> {
         cpio(&defaults()),
         tpcc(&defaults()),
         placement(&defaults()),
+        sql(&defaults()),
     ]
 }
 
@@ -162,6 +166,7 @@ suites! {
     cpio: Cpio,
     tpcc: Tpcc,
     placement: Placement,
+    sql: Sql,
 }
 
 #[cfg(test)]
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn every_suite_can_be_told_nothing() {
-        assert_eq!(all().len(), 11);
+        assert_eq!(all().len(), 12);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::output::{self, Form, bytes_text};
 use crate::run::{self, Options, PlannedSuite, Session, Skip};
 
 /// Programs that suites use, and what for.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("fio", "forsa, fusion, peers: the load generator"),
     ("nbdkit", "peers: a RAM disk over NBD"),
     ("qemu-nbd", "peers: a RAM disk over NBD"),
@@ -19,6 +19,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("mkfs.ext4", "log, peers: file systems on volumes"),
     ("wipefs", "--destroy: whether a device is empty"),
     ("blkid", "--destroy: whether a device is empty"),
+    ("taskset", "sql: servers on one core, clients on the others"),
     ("perf", "whether hardware counters work"),
     ("modprobe", "peers: brd and null_blk, where the kernel has them as modules"),
 ];
@@ -127,6 +128,7 @@ fn checks(session: &Session) -> Vec<Check> {
     }
     checks.push(postgres(probes.remove("postgres")));
     checks.push(daemon(probes.remove("memlaned")));
+    checks.push(broker());
     for (name, needed_for) in [
         ("pmu", "the record only: cycles are those of the time stamp counter"),
         ("rapl", "the record only: energy is not measured"),
@@ -175,7 +177,7 @@ fn huge_pages() -> Check {
 fn postgres(probe: Option<Probe>) -> Check {
     let is_available = probe.is_some();
     let detail = probe.map_or_else(|| "install postgresql".to_owned(), |probe| probe.detail);
-    let needed_for = "peers: pgbench";
+    let needed_for = "peers, sql, tpcc, placement: a server of its own, and pgbench";
     Check { name: "postgres".to_owned(), is_available, detail, needed_for }
 }
 
@@ -185,6 +187,14 @@ fn daemon(probe: Option<Probe>) -> Check {
     let detail = probe.map_or_else(missing, |probe| probe.detail);
     let needed_for = "volumes in forsa, fusion, log, peers";
     Check { name: "memlaned".to_owned(), is_available, detail, needed_for }
+}
+
+fn broker() -> Check {
+    let reason = crate::sql::missing_broker();
+    let is_available = reason.is_none();
+    let detail = reason.unwrap_or_else(|| "is here".to_owned());
+    let needed_for = "log, sql: topics, and queries of them";
+    Check { name: "memlane-broker".to_owned(), is_available, detail, needed_for }
 }
 
 fn text(findings: &Findings) -> String {

@@ -30,6 +30,7 @@ mod program;
 mod project;
 mod reduction;
 mod run;
+mod sql;
 mod steps;
 pub mod targets;
 mod tpcc;

@@ -1,0 +1,67 @@
+//! A Kafka consumer of a topic with one partition, which looks at each record.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kafka_client::{FetchLimits, FetchPipe, FetchTarget};
+use record_batch::{BatchHeader, Records};
+use system::Interruption;
+
+use super::stand::Stand;
+
+/// Of one batch, decompressed.
+const BATCH_BYTES_MAX: usize = 64 << 20;
+
+/// How long the broker waits for a record. Consumers look at the end between two waits.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+pub(super) struct Consumer {
+    pipe: FetchPipe,
+    next: i64,
+}
+
+impl Consumer {
+    /// From the start of a topic on.
+    pub(super) fn new(stand: &Stand, topic: &str) -> Result<Self> {
+        let limits = FetchLimits { wait_max: WAIT_MAX, ..FetchLimits::default() };
+        let target = FetchTarget { topic: topic.to_owned(), partition: 0, limits };
+        let pipe = stand.wait(FetchPipe::open(stand.client(), &target))?;
+        Ok(Self { pipe, next: 0 })
+    }
+
+    /// Fetches once and shows each record's offset and value. All come in order, each once, else
+    /// this fails.
+    pub(super) fn fetch(&mut self, mut each: impl FnMut(i64, &[u8])) -> Result<()> {
+        ensure!(!Interruption::is_asked_for(), "interrupted while records were consumed");
+        self.pipe.sender.send(self.next)?;
+        let mut batches = self.pipe.receiver.receive()?.batches;
+        while let Some(batch) = batches.next_batch()? {
+            let header = BatchHeader::read(batch.bytes).context("a batch has no header")?;
+            let records = Records::decode(&header, batch.bytes, BATCH_BYTES_MAX);
+            for record in records.context("a batch is broken")?.iter() {
+                let record = record.context("a record is broken")?;
+                if record.offset < self.next {
+                    continue;
+                }
+                ensure!(
+                    record.offset == self.next,
+                    "offset {} came instead of {}",
+                    record.offset,
+                    self.next
+                );
+                self.next += 1;
+                each(record.offset, record.value.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to an offset, and returns how many bytes of values that were.
+    pub(super) fn read_to(&mut self, end: i64) -> Result<u64> {
+        let mut bytes = 0;
+        while self.next < end {
+            self.fetch(|_, value| bytes += value.len() as u64)?;
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,166 @@
+//! Which cores servers run on and which clients do, and how busy both were.
+//!
+//! Servers have the first core that this process may run on, whatever they are, so that their
+//! figures are those of one core. Clients have all others.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::targets::Machine;
+
+/// The cores of this process, divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cores {
+    server: usize,
+    clients: Vec<usize>,
+}
+
+impl Cores {
+    pub(super) fn of_this_process() -> Result<Self> {
+        let allowed = sched_getaffinity(None).context("cannot ask which cores there are")?;
+        Self::divide((0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
+    }
+
+    fn divide(all: Vec<usize>) -> Result<Self> {
+        let server = *all.first().context("there is no core to run on")?;
+        let clients = if all.len() == 1 { all } else { all[1..].to_vec() };
+        Ok(Self { server, clients })
+    }
+
+    /// Words of a command line that run a server on its core.
+    pub(super) fn server_starter(&self) -> Vec<String> {
+        starter(&[self.server])
+    }
+
+    /// Words of a command line that run a client on those of clients.
+    pub(super) fn client_starter(&self) -> Vec<String> {
+        starter(&self.clients)
+    }
+
+    /// Threads that clients have cores for.
+    pub(super) fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// What a reader of its figures should know.
+    pub(super) fn flag(&self) -> Option<&'static str> {
+        let is_shared = self.clients.contains(&self.server);
+        is_shared.then_some("servers and clients share the only core")
+    }
+
+    /// Keeps this thread, and those that it starts, on the cores of clients.
+    pub(super) fn keep_clients(&self) -> Result<Kept> {
+        let before = sched_getaffinity(None).context("cannot ask which cores there are")?;
+        let mut cores = CpuSet::new();
+        self.clients.iter().for_each(|&core| cores.set(core));
+        sched_setaffinity(None, &cores).context("cannot choose the cores of clients")?;
+        Ok(Kept { before })
+    }
+
+    pub(super) fn watch(&self) -> Result<Watch<'_>> {
+        Ok(Watch {
+            cores: self,
+            server: self.server_s()?,
+            clients: self.clients_s()?,
+            begun: Instant::now(),
+        })
+    }
+
+    fn server_s(&self) -> Result<f64> {
+        Ok(Machine::read_core(self.server)?.busy_s())
+    }
+
+    fn clients_s(&self) -> Result<f64> {
+        let busy = |&core: &usize| Ok(Machine::read_core(core)?.busy_s());
+        self.clients.iter().map(busy).sum()
+    }
+}
+
+fn starter(cores: &[usize]) -> Vec<String> {
+    let list: Vec<String> = cores.iter().map(usize::to_string).collect();
+    ["taskset".to_owned(), "-c".to_owned(), list.join(",")].into()
+}
+
+/// This thread may run everywhere again when this is dropped.
+pub(super) struct Kept {
+    before: CpuSet,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.before) {
+            eprintln!("this thread stays on the cores of clients: {error}");
+        }
+    }
+}
+
+/// How busy cores are since it was made.
+pub(super) struct Watch<'cores> {
+    cores: &'cores Cores,
+    server: f64,
+    clients: f64,
+    begun: Instant,
+}
+
+/// Core seconds that were used, and how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Used {
+    pub(super) seconds: f64,
+    pub(super) server_s: f64,
+    /// Of all their cores.
+    pub(super) clients_s: f64,
+}
+
+impl Watch<'_> {
+    pub(super) fn used(&self) -> Result<Used> {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        ensure!(seconds > 0.0, "no time has passed");
+        Ok(Used {
+            seconds,
+            server_s: (self.cores.server_s()? - self.server).max(0.0),
+            clients_s: (self.cores.clients_s()? - self.clients).max(0.0),
+        })
+    }
+}
+
+impl std::ops::AddAssign for Used {
+    fn add_assign(&mut self, other: Self) {
+        self.seconds += other.seconds;
+        self.server_s += other.server_s;
+        self.clients_s += other.clients_s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_have_one_core_and_clients_the_rest() {
+        let cores = Cores::divide(vec![2, 3, 5]).expect("there are three");
+        assert_eq!(cores.server_starter(), ["taskset", "-c", "2"]);
+        assert_eq!(cores.client_starter(), ["taskset", "-c", "3,5"]);
+        assert_eq!(cores.flag(), None);
+    }
+
+    #[test]
+    fn one_core_is_shared_and_that_is_told() {
+        let cores = Cores::divide(vec![4]).expect("there is one");
+        assert_eq!(cores.server_starter(), cores.client_starter());
+        assert!(cores.flag().is_some());
+        Cores::divide(Vec::new()).expect_err("there is none");
+    }
+
+    #[test]
+    fn a_thread_is_kept_on_its_cores_and_let_go() {
+        let before = sched_getaffinity(None).expect("the kernel tells");
+        let cores = Cores::of_this_process().expect("there is one");
+        let kept = cores.keep_clients().expect("its cores are there");
+        let now = sched_getaffinity(None).expect("the kernel tells");
+        assert_eq!(usize::try_from(now.count()).ok(), Some(cores.client_count()));
+        drop(kept);
+        assert_eq!(sched_getaffinity(None).expect("the kernel tells"), before);
+    }
+}

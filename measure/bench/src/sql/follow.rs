@@ -1,0 +1,240 @@
+//! How many records a second one live query keeps up with, beside a consumer that takes all.
+//!
+//! Two ways, each with rows of its own: over a log that is filled, from its start to its end, and
+//! over an empty one that a producer fills meanwhile as fast as the broker takes it. The time of
+//! the second counts from the first batch that is sent until the last record has been followed.
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use results::{RECORDS_PER_S, Row};
+use serde_json::{Value, json};
+
+use super::consumer::Consumer;
+use super::cores::Cores;
+use super::extent::Extent;
+use super::publish::{self, Cycle, Keys, Publisher, produce, topic_bytes};
+use super::record::{self, CONSUMER, LIVE_QUERY};
+use super::records::{QTYS, RECORD_BYTES, Records};
+use super::stand::{Stand, pool_bytes};
+use super::turns::{Contestant, Tally, take_turns};
+use crate::run::Cost;
+use crate::tpcc::Connection;
+
+/// How many of a hundred records a query lets through.
+pub(super) const PERCENTS: [u64; 4] = [0, 1, 50, 100];
+
+const FILLED: &str = "filled";
+const COMING: &str = "coming";
+
+/// What a log is while it is followed.
+pub(super) const WAYS: [&str; 2] = [FILLED, COMING];
+
+/// Records that are made before anything counts, and produced again and again.
+const CYCLE_RECORDS: u64 = 20_000;
+
+/// For plans.
+const RECORDS_PER_S_EXPECTED: f64 = 250_000.0;
+
+pub(super) struct Follow {
+    pub(super) cores: Cores,
+    pub(super) extent: Extent,
+    pub(super) records: Records,
+    pub(super) standing: RefCell<Option<Standing>>,
+}
+
+/// A broker with a filled topic, and records for others.
+pub(super) struct Standing {
+    stand: Stand,
+    cycle: Cycle,
+    /// Times that all records of the cycle are produced.
+    passes: u64,
+    /// Records of the filled topic, and of a topic that is produced to, that pass each query.
+    filled_matches: [u64; PERCENTS.len()],
+    coming_matches: [u64; PERCENTS.len()],
+}
+
+/// The case of a query, or of the consumer.
+pub(super) fn case(way: &str, percent: Option<u64>) -> String {
+    let way = match way {
+        FILLED => "over a filled log",
+        _ => "as records come",
+    };
+    match percent {
+        Some(percent) => format!("follow {way}, {percent} % pass"),
+        None => format!("follow {way}, all records"),
+    }
+}
+
+/// What a record's quantity must be at least, so that so many pass.
+fn qty_min(percent: u64) -> u64 {
+    QTYS - QTYS * percent / 100
+}
+
+impl Follow {
+    pub(super) fn cost(&self, repeat: u32) -> Cost {
+        let records = self.extent.followed_records as f64;
+        let runs = (self.extent.turns * 2 * (PERCENTS.len() + 1)) as f64;
+        let fills = if repeat == 0 { 2.0 } else { 0.0 };
+        let bytes = topic_bytes(self.extent.followed_records);
+        Cost {
+            seconds: (runs + fills) * (records / RECORDS_PER_S_EXPECTED + 0.1),
+            written_bytes: bytes * (1 + (self.extent.turns * (PERCENTS.len() + 1)) as u64),
+            memory_bytes: pool_bytes(bytes * 3),
+        }
+    }
+
+    pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
+        let _kept = self.cores.keep_clients()?;
+        let mut standing = self.standing.borrow_mut();
+        let standing = match &mut *standing {
+            Some(standing) => standing,
+            empty => empty.insert(self.fill()?),
+        };
+        let mut rows = self.measure_way(standing, FILLED, repeat)?;
+        rows.extend(self.measure_way(standing, COMING, repeat)?);
+        Ok(rows)
+    }
+
+    fn measure_way(&self, standing: &Standing, way: &str, repeat: u32) -> Result<Vec<Row>> {
+        let run = |query: Option<usize>| match way {
+            FILLED => self.read_filled(standing, query),
+            _ => self.follow_coming(standing, query),
+        };
+        let mut contestants = vec![Contestant::new(CONSUMER, || run(None))];
+        for index in 0..PERCENTS.len() {
+            contestants.push(Contestant::new(LIVE_QUERY, move || run(Some(index))));
+        }
+        let tallies = take_turns(&self.cores, self.extent.turns, contestants)?;
+        let percents = [None].into_iter().chain(PERCENTS.map(Some));
+        let row = |(percent, tally)| self.row((way, percent), tally, repeat);
+        Ok(percents.zip(&tallies).map(row).collect())
+    }
+
+    fn row(&self, (way, percent): (&str, Option<u64>), tally: &Tally, repeat: u32) -> Row {
+        let records = self.extent.followed_records;
+        let mut params: Vec<(&str, Value)> = vec![
+            ("op", json!("follow")),
+            ("log", json!(way)),
+            ("records", json!(records)),
+            ("working_bytes", json!(topic_bytes(records))),
+        ];
+        if let Some(percent) = percent {
+            params.push(("pass_percent", json!(percent)));
+            params.push(("query", json!(query_text("log", percent))));
+        }
+        let case = case(way, percent);
+        record::row_of_turns(&case, (RECORDS_PER_S, tally), (repeat, &params), &self.cores)
+    }
+
+    /// Records a second over the filled log, by a query or else by the consumer.
+    fn read_filled(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
+        let records = self.extent.followed_records;
+        let end = i64::try_from(records).context("too many records")?;
+        let follower = Follower::new(&standing.stand, FILLED, query, end)?;
+        let begun = Instant::now();
+        let expected = query.map(|it| standing.filled_matches[it]);
+        let ended = follower.run(expected)?;
+        Ok(records as f64 / (ended - begun).as_secs_f64())
+    }
+
+    /// The same over a log that is filled meanwhile.
+    fn follow_coming(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
+        let Standing { stand, cycle, passes, .. } = standing;
+        stand.with_topic(COMING, &[], || {
+            let records = cycle.records * passes;
+            let end = i64::try_from(records).context("too many records")?;
+            let follower = Follower::new(stand, COMING, query, end)?;
+            let mut publisher = Publisher::new(stand, COMING, 0)?;
+            let mut requests = cycle.prepare(&publisher)?;
+            let expected = query.map(|it| standing.coming_matches[it]);
+            thread::scope(|scope| {
+                let following = scope.spawn(move || follower.run(expected));
+                let begun = Instant::now();
+                let produced = produce(&mut publisher, &mut requests, *passes);
+                let ended = following.join().expect("a follower does not panic");
+                produced?;
+                Ok(records as f64 / (ended? - begun).as_secs_f64())
+            })
+        })
+    }
+
+    fn fill(&self) -> Result<Standing> {
+        let count = self.extent.followed_records;
+        let stand = Stand::start(&self.cores, pool_bytes(topic_bytes(count) * 3), "")?;
+        stand.new_topic(FILLED, &[])?;
+        publish::fill(&stand, FILLED, (self.records, count, Keys::None))?;
+        let cycle_records = CYCLE_RECORDS.min(count);
+        let passes = (count / cycle_records).max(1);
+        Ok(Standing {
+            stand,
+            cycle: Cycle::new(self.records, cycle_records)?,
+            passes,
+            filled_matches: PERCENTS.map(|it| self.matches(it, count)),
+            coming_matches: PERCENTS.map(|it| self.matches(it, cycle_records) * passes),
+        })
+    }
+
+    /// How many of the first records pass.
+    fn matches(&self, percent: u64, count: u64) -> u64 {
+        let passes = |&number: &u64| self.records.fields(number).qty >= qty_min(percent);
+        (0..count).filter(passes).count() as u64
+    }
+}
+
+fn query_text(topic: &str, percent: u64) -> String {
+    let qty_min = qty_min(percent);
+    format!("SELECT value FROM {topic} WHERE (value->>'qty')::bigint >= {qty_min}")
+}
+
+/// Who follows a topic up to an offset.
+enum Follower {
+    Consumer(Box<Consumer>, i64),
+    Query(Box<Connection>, String),
+}
+
+impl Follower {
+    /// Connected, with nothing asked for yet.
+    fn new(stand: &Stand, topic: &str, query: Option<usize>, end: i64) -> Result<Self> {
+        let Some(index) = query else {
+            return Ok(Self::Consumer(Box::new(Consumer::new(stand, topic)?), end));
+        };
+        let text = query_text(topic, PERCENTS[index]);
+        let copy = format!("COPY (SUBSCRIBE TO ({text}) UP TO OFFSET {end}) TO STDOUT");
+        Ok(Self::Query(Box::new(stand.connect()?), copy))
+    }
+
+    /// Tells when the last record was there. A query must give as many rows as expected.
+    fn run(self, expected: Option<u64>) -> Result<Instant> {
+        match self {
+            Self::Consumer(mut consumer, end) => {
+                let bytes = consumer.read_to(end)?;
+                let expected = end.unsigned_abs() * RECORD_BYTES as u64;
+                ensure!(bytes == expected, "{bytes} bytes came instead of {expected}");
+            }
+            Self::Query(connection, copy) => {
+                let rows = connection.wait(count_rows(&connection, &copy))?;
+                let expected = expected.unwrap_or_default();
+                ensure!(rows == expected, "{rows} rows came instead of {expected} of {copy}");
+            }
+        }
+        Ok(Instant::now())
+    }
+}
+
+/// Each message of a copy is a row.
+async fn count_rows(connection: &Connection, copy: &str) -> Result<u64> {
+    let failed = || format!("cannot follow by {copy}");
+    let rows = connection.client().copy_out(copy).await.with_context(failed)?;
+    let mut rows = Box::pin(rows);
+    let mut count = 0;
+    while let Some(row) = rows.next().await {
+        let row = row.with_context(failed)?;
+        ensure!(row.last() == Some(&b'\n'), "a row has no end");
+        count += 1;
+    }
+    Ok(count)
+}

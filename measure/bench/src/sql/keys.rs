@@ -1,0 +1,154 @@
+//! Many keys with a current value: what memory each takes beside the log, and how soon the first
+//! can be read when the broker starts again, after it ended in order and after it was killed.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use results::{FIRST_READ_NS, INDEX_BYTES_PER_KEY, Row};
+use serde_json::{Value, json};
+use system::{Interruption, wait_for};
+use tempfile::TempDir;
+
+use super::cores::Cores;
+use super::extent::Extent;
+use super::publish::{self, Keys, topic_bytes};
+use super::record::{self, BROKER};
+use super::records::Records;
+use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
+use crate::run::Cost;
+
+pub(super) const INDEX: &str = "current values, memory beside the log";
+pub(super) const RESTART: &str = "first read of a current value after a restart";
+pub(super) const KILL: &str = "first read of a current value after kill -9";
+
+const TOPIC: &str = "kept";
+const TMPFS: &str = "/dev/shm";
+const READ_TIME_LIMIT: Duration = Duration::from_secs(120);
+const READY_TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// Between two tries to read from a broker that starts.
+const TRY_INTERVAL: Duration = Duration::from_millis(2);
+
+/// For plans.
+const FILLED_PER_S: f64 = 150_000.0;
+const RESTART_SECONDS: f64 = 4.0;
+
+pub(super) struct Kept {
+    pub(super) cores: Cores,
+    pub(super) extent: Extent,
+    pub(super) records: Records,
+    pub(super) standing: RefCell<Option<Standing>>,
+}
+
+/// A broker with all keys, and after it the folder of its pool.
+pub(super) struct Standing {
+    stand: Stand,
+    _folder: TempDir,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    InOrder,
+    Killed,
+}
+
+impl Kept {
+    pub(super) fn cost(&self, repeat: u32) -> Cost {
+        let keys = self.extent.kept_keys;
+        let fill = if repeat == 0 { keys as f64 / FILLED_PER_S } else { 0.0 };
+        Cost {
+            seconds: fill + 2.0 * RESTART_SECONDS,
+            written_bytes: if repeat == 0 { topic_bytes(keys) } else { 0 },
+            memory_bytes: pool_bytes(topic_bytes(keys)) + keys * 64,
+        }
+    }
+
+    pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
+        let _kept = self.cores.keep_clients()?;
+        let mut standing = self.standing.borrow_mut();
+        let stand = match &mut *standing {
+            Some(standing) => &mut standing.stand,
+            empty => &mut empty.insert(self.fill()?).stand,
+        };
+        let mut rows = vec![self.index_row(stand, repeat)?];
+        for (case, end) in [(RESTART, End::InOrder), (KILL, End::Killed)] {
+            rows.push(self.restart_row(stand, (case, end), repeat)?);
+        }
+        Ok(rows)
+    }
+
+    fn params(&self) -> [(&'static str, Value); 2] {
+        [("op", json!("keep values")), ("keys", json!(self.extent.kept_keys))]
+    }
+
+    fn index_row(&self, stand: &Stand, repeat: u32) -> Result<Row> {
+        let keys = stand.metric("memlane_broker_topic_values_keys", TOPIC)?;
+        let expected = self.extent.kept_keys as f64;
+        ensure!(keys == expected, "{keys} keys have a value instead of {expected}");
+        let bytes = stand.metric("memlane_broker_topic_values_index_bytes", TOPIC)?;
+        let mut row = record::row((INDEX, BROKER), repeat, &self.params(), &self.cores);
+        row.figures.insert(INDEX_BYTES_PER_KEY.to_owned(), bytes / keys);
+        Ok(row)
+    }
+
+    fn restart_row(&self, stand: &mut Stand, of: (&str, End), repeat: u32) -> Result<Row> {
+        let (case, end) = of;
+        let doing = || format!("cannot measure the {case}");
+        match end {
+            End::InOrder => stand.broker().stop().with_context(doing)?,
+            End::Killed => stand.broker().kill().with_context(doing)?,
+        }
+        let watch = self.cores.watch()?;
+        let begun = Instant::now();
+        let ready = stand.broker().start_again().with_context(doing)?;
+        self.read_one(stand).with_context(doing)?;
+        let first_read = begun.elapsed();
+        let mut row = record::row((case, BROKER), repeat, &self.params(), &self.cores);
+        row.figures.insert(FIRST_READ_NS.to_owned(), first_read.as_secs_f64() * 1e9);
+        row.figures.insert("ready_ns".to_owned(), ready.as_secs_f64() * 1e9);
+        row.time.started_unix_ms = crate::run::unix_ms(std::time::SystemTime::now() - first_read);
+        record::add_used(&mut row, watch.used()?);
+        Ok(row)
+    }
+
+    /// The value of a key in the middle, as soon as it can be read.
+    fn read_one(&self, stand: &Stand) -> Result<()> {
+        let number = self.extent.kept_keys / 2;
+        let mut expected = Vec::new();
+        self.records.put(number, &mut expected);
+        let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = '{number}'");
+        let deadline = Instant::now() + READ_TIME_LIMIT;
+        loop {
+            let read = || -> Result<String> {
+                let own = stand.connect()?;
+                let row = own.wait(own.client().query_one(&query, &[]))?;
+                Ok(row.try_get(0)?)
+            };
+            match read() {
+                Ok(value) => {
+                    ensure!(value.as_bytes() == expected, "key {number} has the value {value}");
+                    return Ok(());
+                }
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                Err(_) => std::thread::sleep(TRY_INTERVAL),
+            }
+            ensure!(!Interruption::is_asked_for(), "interrupted while a broker started");
+        }
+    }
+
+    fn fill(&self) -> Result<Standing> {
+        let count = self.extent.kept_keys;
+        let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(TMPFS);
+        let folder = folder.with_context(|| format!("cannot make a folder in {TMPFS}"))?;
+        let file: PathBuf = folder.path().join("pool");
+        let stand = Stand::start_on_file(&self.cores, pool_bytes(topic_bytes(count)), &file)?;
+        stand.new_topic(TOPIC, &[KEEPS_VALUES])?;
+        publish::fill(&stand, TOPIC, (self.records, count, Keys::Numbers))?;
+        wait_for("all keys to have a value", READY_TIME_LIMIT, || {
+            Ok(stand.metric("memlane_broker_topic_values_lag_offsets", TOPIC)? == 0.0)
+        })?;
+        Ok(Standing { stand, _folder: folder })
+    }
+}

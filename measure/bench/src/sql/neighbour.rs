@@ -1,0 +1,139 @@
+//! PostgreSQL beside the broker: the same data, in its cache, asked over TCP as the broker is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use futures::SinkExt;
+use system::database::{Postgres, Server, ServerOptions};
+use system::{Ability, free_address, missing};
+use tokio_postgres::Config;
+
+use super::cores::Cores;
+use crate::durability::DiskFolder;
+use crate::tpcc::Connection;
+
+const HOST: &str = "127.0.0.1";
+const USER: &str = "postgres";
+const DATABASE: &str = "postgres";
+
+/// What goes into a copy at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Rows in memory take this much more than their data: headers, free space, the index.
+const CACHE_TIMES: u64 = 2;
+const CACHE_BYTES_MIN: u64 = 256 << 20;
+
+/// Shared memory that holds so many bytes of data, its index too.
+pub(super) fn cache_bytes(data_bytes: u64) -> u64 {
+    CACHE_BYTES_MIN + data_bytes * CACHE_TIMES
+}
+
+/// Why there is none here.
+pub(super) fn missing_here() -> Option<String> {
+    let needed = [Ability::Program("setpriv"), Ability::Program("taskset")];
+    if !rustix::process::geteuid().is_root() {
+        return Some("PostgreSQL is run by root for its own user: be root".to_owned());
+    }
+    missing(&needed).or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))
+}
+
+/// A server on the servers' core. It stops, and its files go, when this is dropped.
+pub(super) struct Neighbour {
+    server: Server,
+    port: u16,
+    settings: Vec<String>,
+    folder: DiskFolder,
+}
+
+impl Neighbour {
+    /// With a cache for so much data.
+    pub(super) fn start(cores: &Cores, data_bytes: u64) -> Result<Self> {
+        let folder = DiskFolder::new()?;
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open).context("cannot open a folder to PostgreSQL")?;
+        let home = folder.path().join("postgresql");
+        fs::create_dir(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        let port = free_address()?.port();
+        let settings = vec![
+            format!("listen_addresses={HOST}"),
+            format!("port={port}"),
+            format!("shared_buffers={}MB", cache_bytes(data_bytes) >> 20),
+            "max_parallel_workers_per_gather=0".to_owned(),
+            "max_wal_size=8GB".to_owned(),
+            // Nothing changes once the data is there.
+            "autovacuum=off".to_owned(),
+        ];
+        let options = ServerOptions { settings: settings.clone(), starter: cores.server_starter() };
+        let server = Server::create_with(&Postgres::find()?, &home, options)?;
+        Ok(Self { server, port, settings, folder })
+    }
+
+    pub(super) fn connect(&self) -> Result<Connection> {
+        let mut config = Config::new();
+        config.host(HOST).port(self.port).user(USER).dbname(DATABASE);
+        Connection::open(&config)
+    }
+
+    /// Fills a table that is there by the rows of a copy, and brings all of it into the cache.
+    pub(super) fn fill(
+        &self,
+        own: &Connection,
+        table: &str,
+        rows: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<()> {
+        let failed = || format!("cannot copy into {table}");
+        let words = format!("COPY {table} FROM STDIN");
+        let sink = own.wait(own.client().copy_in(&words)).with_context(failed)?;
+        let mut sink = Box::pin(sink);
+        let mut piece = Vec::with_capacity(PIECE_BYTES * 2);
+        for row in rows {
+            piece.extend_from_slice(&row);
+            if piece.len() >= PIECE_BYTES {
+                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES * 2));
+                own.wait(sink.send(Bytes::from(full))).with_context(failed)?;
+                let asked = system::Interruption::is_asked_for();
+                anyhow::ensure!(!asked, "interrupted while PostgreSQL was filled");
+            }
+        }
+        own.wait(sink.send(Bytes::from(piece))).with_context(failed)?;
+        own.wait(sink.as_mut().finish()).with_context(failed)?;
+        own.batch(&format!("VACUUM (FREEZE, ANALYZE) {table}"))?;
+        own.batch("CHECKPOINT")
+    }
+
+    /// Reads a table, or an index, into the cache, whose size a scan alone would spare.
+    pub(super) fn warm(&self, own: &Connection, relation: &str) -> Result<()> {
+        own.batch("CREATE EXTENSION IF NOT EXISTS pg_prewarm")?;
+        own.number(&format!("SELECT pg_prewarm('{relation}')")).map(|_| ())
+    }
+
+    pub(super) fn version(&self, own: &Connection) -> Result<String> {
+        let number = own.number("SELECT current_setting('server_version_num')::int8")?;
+        Ok(format!("{}.{}", number / 10_000, number % 10_000))
+    }
+
+    /// As it was started, but for where it listens.
+    pub(super) fn settings(&self) -> String {
+        self.settings[2..].join(" ")
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Words of pgbench's command line that lead it to the server.
+    pub(super) fn pgbench_words(&self) -> Vec<String> {
+        let port = self.port.to_string();
+        ["-h", HOST, "-p", &port, "-U", USER, DATABASE].map(str::to_owned).into()
+    }
+
+    /// A file that its user can read.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}

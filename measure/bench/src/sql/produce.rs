@@ -1,0 +1,103 @@
+//! What keeping the current value of each key costs a producer.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use results::{RECORDS_PER_S, Row};
+use serde_json::json;
+
+use super::cores::Cores;
+use super::extent::Extent;
+use super::publish::{self, Keys, topic_bytes};
+use super::record::{self, BROKER};
+use super::records::Records;
+use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
+use super::turns::{Contestant, take_turns};
+use crate::run::Cost;
+use crate::tpcc::Connection;
+
+pub(super) const PLAIN: &str = "produce, memlane.values=none";
+pub(super) const KEEPING: &str = "produce, memlane.values=latest";
+pub(super) const BEHIND_NS: &str = "values_behind_ns";
+
+const TOPIC: &str = "produced";
+
+/// For plans.
+const PRODUCED_PER_S: f64 = 150_000.0;
+
+pub(super) struct Produce {
+    pub(super) cores: Cores,
+    pub(super) extent: Extent,
+    pub(super) records: Records,
+    pub(super) standing: RefCell<Option<Stand>>,
+}
+
+impl Produce {
+    pub(super) fn cost(&self) -> Cost {
+        let Extent { turns, produced_records, .. } = self.extent;
+        let runs = 2.0 * turns as f64;
+        Cost {
+            seconds: runs * (produced_records as f64 / PRODUCED_PER_S + 0.2),
+            written_bytes: topic_bytes(produced_records) * 2 * turns as u64,
+            memory_bytes: pool_bytes(topic_bytes(produced_records) * 2),
+        }
+    }
+
+    pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
+        let _kept = self.cores.keep_clients()?;
+        let mut standing = self.standing.borrow_mut();
+        let stand = match &mut *standing {
+            Some(stand) => &*stand,
+            empty => {
+                let bytes = topic_bytes(self.extent.produced_records) * 2;
+                empty.insert(Stand::start(&self.cores, pool_bytes(bytes), "")?)
+            }
+        };
+        let own = stand.connect()?;
+        let behind = RefCell::new(Vec::new());
+        let keeping = || {
+            let (rate, behind_ns) = self.produce_keeping(stand, &own)?;
+            behind.borrow_mut().push(behind_ns);
+            Ok(rate)
+        };
+        let plain = || stand.with_topic(TOPIC, &[], || self.produce(stand));
+        let contestants = vec![Contestant::new(BROKER, plain), Contestant::new(BROKER, keeping)];
+        let tallies = take_turns(&self.cores, self.extent.turns, contestants)?;
+        let params = [
+            ("op", json!("produce")),
+            ("records", json!(self.extent.produced_records)),
+            ("batch_records", json!(publish::BATCH_RECORDS)),
+        ];
+        let row = |(case, tally)| {
+            record::row_of_turns(case, (RECORDS_PER_S, tally), (repeat, &params), &self.cores)
+        };
+        let mut rows: Vec<Row> = [PLAIN, KEEPING].into_iter().zip(&tallies).map(row).collect();
+        let behind = results::median(&behind.take()).context("there was a turn")?;
+        rows[1].figures.insert(BEHIND_NS.to_owned(), behind);
+        Ok(rows)
+    }
+
+    /// Records a second, until all are acknowledged.
+    fn produce(&self, stand: &Stand) -> Result<f64> {
+        let count = self.extent.produced_records;
+        let begun = Instant::now();
+        publish::fill(stand, TOPIC, (self.records, count, Keys::Numbers))?;
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    /// The same, and how long after that the last key has its value, in nanoseconds.
+    fn produce_keeping(&self, stand: &Stand, own: &Connection) -> Result<(f64, f64)> {
+        stand.with_topic(TOPIC, &[KEEPS_VALUES], || {
+            // Planned before, for planning is not what is measured.
+            let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = $1");
+            let query = own.wait(own.client().prepare(&query))?;
+            let rate = self.produce(stand)?;
+            let begun = Instant::now();
+            let last = (self.extent.produced_records - 1).to_string();
+            let read = own.wait(own.client().query_one(&query, &[&last]));
+            read.with_context(|| format!("the last key, {last}, has no value"))?;
+            Ok((rate, begun.elapsed().as_secs_f64() * 1e9))
+        })
+    }
+}

@@ -1,0 +1,201 @@
+//! Records on their way to a topic, in batches of some 16 KiB as a producer makes them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use kafka_client::{
+    Acks, BatchOptions, NewRecord, PreparedProduce, ProducePipe, ProduceTarget, encode_batch,
+};
+use system::Interruption;
+
+use super::records::{RECORD_BYTES, Records};
+use super::stand::Stand;
+
+/// Records of 300 bytes with their keys that make some 16 KiB.
+pub(super) const BATCH_RECORDS: u64 = 50;
+
+/// Batches of a producer that wait to be acknowledged.
+const IN_FLIGHT: u64 = 8;
+
+/// Whether records have their number as key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    None,
+    Numbers,
+}
+
+/// The bytes of a topic that holds so many records.
+pub(super) fn topic_bytes(records: u64) -> u64 {
+    records * (RECORD_BYTES as u64 + 20)
+}
+
+/// One batch of the records with these numbers.
+pub(super) fn batch(records: &Records, numbers: Range<u64>, keys: Keys) -> Result<Bytes> {
+    let timestamp_ms = unix_ms()?;
+    let record = |number: u64| {
+        let mut value = Vec::with_capacity(RECORD_BYTES);
+        records.put(number, &mut value);
+        NewRecord {
+            key: (keys == Keys::Numbers).then(|| number.to_string().into()),
+            value: Some(value.into()),
+            headers: Vec::new(),
+            timestamp_ms,
+        }
+    };
+    encode(&numbers.map(record).collect::<Vec<_>>())
+}
+
+pub(super) fn encode(records: &[NewRecord]) -> Result<Bytes> {
+    encode_batch(records, &BatchOptions::default()).context("cannot make a batch")
+}
+
+pub(super) fn unix_ms() -> Result<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.context("the clock is before 1970")?;
+    i64::try_from(since.as_millis()).context("the clock is far beyond all times")
+}
+
+/// All batches of `count` records from number 0 on.
+pub(super) fn batches(
+    records: Records,
+    count: u64,
+    keys: Keys,
+) -> impl Iterator<Item = Result<Bytes>> {
+    let starts = (0..count.div_ceil(BATCH_RECORDS)).map(|it| it * BATCH_RECORDS);
+    starts.map(move |it| batch(&records, it..(it + BATCH_RECORDS).min(count), keys))
+}
+
+/// A producer of one topic, which has one partition. It waits for each acknowledgement, several
+/// batches on their way.
+pub(super) struct Publisher {
+    target: ProduceTarget,
+    pipe: ProducePipe,
+    sent: u64,
+    acknowledged: u64,
+    /// Where the oldest batch that waits must come to lie, and those behind it.
+    ends: VecDeque<i64>,
+    next_offset: i64,
+}
+
+impl Publisher {
+    /// Of a topic with so many records.
+    pub(super) fn new(stand: &Stand, topic: &str, records: i64) -> Result<Self> {
+        let target = ProduceTarget { topic: topic.to_owned(), partition: 0, acks: Acks::All };
+        let pipe = stand.wait(ProducePipe::open(stand.client(), &target))?;
+        Ok(Self {
+            target,
+            pipe,
+            sent: 0,
+            acknowledged: 0,
+            ends: VecDeque::new(),
+            next_offset: records,
+        })
+    }
+
+    /// A batch as a request, for `send`.
+    pub(super) fn prepare(&self, batch: &[u8]) -> Result<PreparedProduce> {
+        Ok(PreparedProduce::new(&self.target, batch)?)
+    }
+
+    /// Sends a batch of so many records, and waits while too many are on their way.
+    pub(super) fn send(&mut self, request: &mut PreparedProduce, records: u64) -> Result<()> {
+        ensure!(!Interruption::is_asked_for(), "interrupted while records were produced");
+        if self.sent - self.acknowledged >= IN_FLIGHT {
+            self.acknowledge()?;
+        }
+        self.pipe.sender.send(request)?;
+        self.sent += 1;
+        self.ends.push_back(self.next_offset);
+        self.next_offset += i64::try_from(records).context("a batch has too many records")?;
+        Ok(())
+    }
+
+    fn acknowledge(&mut self) -> Result<()> {
+        let expected = self.ends.pop_front().context("no batch waits")?;
+        let offset = self.pipe.receiver.receive()?;
+        ensure!(offset == expected, "a batch got offset {offset} instead of {expected}");
+        self.acknowledged += 1;
+        Ok(())
+    }
+
+    /// Waits until all are acknowledged, and returns the offset behind them.
+    pub(super) fn finish(&mut self) -> Result<i64> {
+        while self.acknowledged < self.sent {
+            self.acknowledge()?;
+        }
+        Ok(self.next_offset)
+    }
+}
+
+/// Fills a topic that is empty.
+pub(super) fn fill(
+    stand: &Stand,
+    topic: &str,
+    (records, count, keys): (Records, u64, Keys),
+) -> Result<()> {
+    let mut publisher = Publisher::new(stand, topic, 0)?;
+    for (index, batch) in (0..).zip(batches(records, count, keys)) {
+        let start: u64 = index * BATCH_RECORDS;
+        let mut request = publisher.prepare(&batch?)?;
+        publisher.send(&mut request, BATCH_RECORDS.min(count - start))?;
+        if index % 2_000 == 0 {
+            crate::run::show_part(&format!("{start} of {count} records produced"));
+        }
+    }
+    publisher.finish().map(|_| ())
+}
+
+/// Batches that are made before anything counts, and produced again and again.
+pub(super) struct Cycle {
+    batches: Vec<(Bytes, u64)>,
+    /// In one pass.
+    pub(super) records: u64,
+}
+
+impl Cycle {
+    pub(super) fn new(records: Records, count: u64) -> Result<Self> {
+        let starts = (0..count).step_by(usize::try_from(BATCH_RECORDS)?);
+        let sizes = starts.map(|it| BATCH_RECORDS.min(count - it));
+        let made = batches(records, count, Keys::None).zip(sizes);
+        let made = made.map(|(batch, size)| Ok((batch?, size))).collect::<Result<Vec<_>>>()?;
+        Ok(Self { batches: made, records: count })
+    }
+
+    /// As requests of a publisher.
+    pub(super) fn prepare(&self, publisher: &Publisher) -> Result<Vec<(PreparedProduce, u64)>> {
+        let requests = self.batches.iter();
+        requests.map(|(batch, size)| Ok((publisher.prepare(batch)?, *size))).collect()
+    }
+}
+
+/// Produces prepared requests so many times over, as fast as they are taken.
+pub(super) fn produce(
+    publisher: &mut Publisher,
+    requests: &mut [(PreparedProduce, u64)],
+    times: u64,
+) -> Result<()> {
+    for _ in 0..times {
+        for (request, size) in requests.iter_mut() {
+            publisher.send(request, *size)?;
+        }
+    }
+    publisher.finish().map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_some_16_kib_and_the_last_one_the_rest() {
+        let made: Vec<Bytes> = batches(Records::new(1), 120, Keys::Numbers)
+            .map(|batch| batch.expect("they are short"))
+            .collect();
+        assert_eq!(made.len(), 3);
+        assert!((15_000..17_000).contains(&made[0].len()), "{}", made[0].len());
+        assert!(made[2].len() < made[1].len() / 2);
+    }
+}
