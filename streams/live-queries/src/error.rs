@@ -20,6 +20,7 @@ impl SqlState {
     pub const DATATYPE: Self = Self("42804");
     pub const DIVISION_BY_ZERO: Self = Self("22012");
     pub const DUPLICATE_ALIAS: Self = Self("42712");
+    pub const DUPLICATE_COLUMN: Self = Self("42701");
     pub const DUPLICATE_CURSOR: Self = Self("42P03");
     pub const DUPLICATE_STATEMENT: Self = Self("42P05");
     pub const DUPLICATE_TABLE: Self = Self("42P07");
@@ -57,6 +58,7 @@ impl SqlState {
     pub const UNDEFINED_OBJECT: Self = Self("42704");
     pub const UNDEFINED_TABLE: Self = Self("42P01");
     pub const UNTRANSLATABLE: Self = Self("22P05");
+    pub const WRONG_OBJECT_TYPE: Self = Self("42809");
 }
 
 impl fmt::Display for SqlState {

@@ -16,6 +16,13 @@ pub enum ColumnSource {
     Path(Vec<Step>),
     /// The same, NULL where the text does not fit the type.
     PathOrNull(Vec<Step>),
+    /// A column of a query, whose rows are the values: the field of this name. JSON's null is NULL
+    /// in all types, for so it is written.
+    Field {
+        name: String,
+        /// Whether a numeric has nothing behind its point.
+        is_whole: bool,
+    },
 }
 
 /// A column. What types suit which source says [`Table::log`]; keys and values may be `Text`,
@@ -42,18 +49,25 @@ pub struct Table {
     pub kind: TableKind,
     /// In the order of `SELECT *`.
     pub columns: Vec<TableColumn>,
+    /// Names of columns that tell rows apart, where others than the record's key do.
+    pub identity: Vec<String>,
 }
 
 impl Table {
     /// The log of topic `name`: partition, offset, time, key, value, headers; keys and values are
     /// text, and paths (`value->>'a'`) lead into values that are JSON.
     pub fn log(name: &str) -> Self {
-        Self { name: name.to_owned(), kind: TableKind::Log, columns: columns_of_records() }
+        Self::of_records(name, TableKind::Log)
     }
 
     /// The current values of a topic, with the same columns.
     pub fn values(name: &str) -> Self {
-        Self { name: name.to_owned(), kind: TableKind::Values, columns: columns_of_records() }
+        Self::of_records(name, TableKind::Values)
+    }
+
+    fn of_records(name: &str, kind: TableKind) -> Self {
+        let identity = Vec::new();
+        Self { name: name.to_owned(), kind, columns: columns_of_records(), identity }
     }
 
     pub(crate) fn column(&self, name: &str) -> Option<&TableColumn> {

@@ -25,6 +25,11 @@ fn select_all(expressions: &str, text: &[u8]) -> Vec<Value<'static>> {
         source: ColumnSource::Path(vec![Step::Key("a".to_owned()), Step::Index(1)]),
         data_type: Type::Int8,
     });
+    for (name, data_type) in [("n", Type::Numeric), ("j", Type::Json), ("s", Type::Text)] {
+        let (name, source) =
+            (name.to_owned(), ColumnSource::Field { name: name.to_owned(), is_whole: false });
+        table.columns.push(TableColumn { name, source, data_type });
+    }
     let mut paths = Paths::new();
     let query = parse_query(&format!("SELECT {expressions} FROM t")).expect("it is a query");
     let query = Query::compile(&query, &table, &mut paths).expect("it compiles");
@@ -361,4 +366,20 @@ fn a_declared_column_has_the_type_that_it_was_declared_with() {
     assert_eq!(select("declared", br#"{"a":["x",41]}"#), Value::Int(41));
     assert_eq!(select("declared", br#"{"a":[]}"#), Value::Null);
     assert_eq!(select("declared", b"no json"), Value::Null);
+}
+
+#[test]
+fn a_field_of_a_query_is_what_was_written_and_null_is_null_in_all_types() {
+    let all = |text: &str| select_all("n, j, s", text.as_bytes());
+    let values = all(r#"{"n":-1.50,"j":{"a":[1]},"s":"null"}"#);
+    assert_eq!(values[0].to_string(), "-1.50");
+    assert_eq!(values[1..], [Value::Json(r#"{"a":[1]}"#.into()), Value::Text("null".into())]);
+    let null = vec![Value::Null; 3];
+    assert_eq!(all(r#"{"n":null,"j":null,"s":null}"#), null);
+    assert_eq!(all("{}"), null);
+    let text = r#"{"j":"null"}"#;
+    assert_eq!(select("j", text.as_bytes()), Value::Json(r#""null""#.into()));
+    let text = br#"{"j":{"a":[null,"x"]}}"#;
+    assert_eq!(select("j->'a'->>1", text), Value::Text("x".into()));
+    assert_eq!(select("j IS NULL", br#"{"j":null}"#), Value::Bool(true));
 }

@@ -22,6 +22,8 @@ pub(crate) struct Aggregate {
     /// FILTER (WHERE …): which rows count.
     pub(crate) filter: Option<Expr>,
     pub(crate) result: Type,
+    /// Whether a numeric result has nothing behind its point.
+    pub(crate) is_whole: bool,
 }
 
 /// Sums and means by the type of their argument.

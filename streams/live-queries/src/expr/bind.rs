@@ -6,7 +6,7 @@ use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 
 use crate::error::{SqlError, SqlState};
 use crate::expr::access::{Access, access};
-use crate::expr::aggregates::{Aggregate, Groups, aggregate_over, is_aggregate};
+use crate::expr::aggregates::{Aggregate, AggregateKind, Groups, aggregate_over, is_aggregate};
 use crate::expr::functions::bind_call;
 use crate::expr::like::Pattern;
 use crate::expr::literal::bind_literal;
@@ -492,8 +492,11 @@ impl<'t> Binder<'t> {
                 }
             };
             let filter = filter.map(|it| self.bind_condition(it, "FILTER")).transpose()?;
-            let (kind, result) = aggregate_over(name, argument.as_ref().map(|it| it.data_type))?;
-            Ok(Aggregate { kind, argument: argument.map(|it| it.expr), filter, result })
+            let data_type = argument.as_ref().map(|it| it.data_type);
+            let (kind, result) = aggregate_over(name, data_type)?;
+            let is_whole = kind == AggregateKind::SumExact && data_type == Some(Type::Int8);
+            let argument = argument.map(|it| it.expr);
+            Ok(Aggregate { kind, argument, filter, result, is_whole })
         })();
         let bound = aggregate.map(|aggregate| {
             let data_type = aggregate.result;

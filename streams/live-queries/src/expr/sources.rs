@@ -5,10 +5,11 @@ use sqlparser::ast::Ident;
 use crate::error::{SqlError, SqlState};
 use crate::expr::names::{folded, undefined_column};
 use crate::expr::operators::header;
-use crate::expr::syntax::Expr;
+use crate::expr::syntax::{Comparison, Expr};
 use crate::expr::typing::{Bound, no_operator};
 use crate::json::{PathId, Paths, Step};
 use crate::limits::PATHS_MAX;
+use crate::scalar::Value;
 use crate::table::{ColumnSource, Table, TableColumn};
 use crate::types::Type;
 
@@ -83,6 +84,15 @@ impl<'t> Source<'t> {
                 let text = Expr::PathText(self.take(steps)?);
                 Expr::CastOrNull { to, operand: Box::new(text) }
             }
+            (ColumnSource::Field { name, .. }, to) => {
+                let path = self.take(&[Step::Key(name.clone())])?;
+                let text = Expr::PathText(path);
+                match to {
+                    Type::Json => json_or_null(path),
+                    Type::Text => text,
+                    _ => Expr::Cast { to, operand: Box::new(text) },
+                }
+            }
         })
     }
 
@@ -97,6 +107,9 @@ impl<'t> Source<'t> {
             (ColumnSource::Path(before) | ColumnSource::PathOrNull(before), Type::Json) => {
                 [&**before, &steps].concat()
             }
+            (ColumnSource::Field { name, .. }, Type::Json) => {
+                [&[Step::Key(name.clone())], &*steps].concat()
+            }
             (ColumnSource::Headers, _) => return header(&steps, as_text),
             (_, other) => return Err(no_operator(other, "->", Type::Unknown)),
         };
@@ -106,6 +119,18 @@ impl<'t> Source<'t> {
             false => Bound { expr: Expr::PathJson(path), data_type: Type::Json },
         })
     }
+}
+
+/// The JSON at a path; NULL where that is JSON's null.
+fn json_or_null(path: PathId) -> Expr {
+    let (json, to) = (Expr::PathJson(path), Type::Text);
+    let is_null = Expr::Compare {
+        comparison: Comparison::Equal,
+        left: Box::new(Expr::Cast { to, operand: Box::new(json.clone()) }),
+        right: Box::new(Expr::Literal(Value::Text("null".into()))),
+    };
+    let null = Expr::Literal(Value::Null);
+    Expr::Case { branches: vec![(is_null, null)], otherwise: Box::new(json) }
 }
 
 impl<'t> Sources<'t> {

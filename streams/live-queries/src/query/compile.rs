@@ -83,7 +83,10 @@ pub(super) fn compile_select(
         .zip(&projection)
         .map(|(name, bound)| OutputColumn { name, data_type: bound.data_type });
     let columns: Vec<OutputColumn> = columns.collect();
-    let identity = identity(&projection, binder.groups.as_ref());
+    let identity = match (&binder.groups, table.identity.is_empty()) {
+        (None, false) => table_identity(&projection, table, binder)?,
+        _ => identity(&projection, binder.groups.as_ref()),
+    };
     let projection = projection.into_iter().map(|it| it.expr).collect();
     let shape = match binder.groups.take() {
         Some(groups) => Shape::Groups {
@@ -109,6 +112,24 @@ fn identity(projection: &[Bound], groups: Option<&Groups>) -> Vec<usize> {
         }
         None => place(&Expr::KeyText).or_else(|| place(&Expr::KeyBytes)).into_iter().collect(),
     }
+}
+
+/// The same for a table that says itself which columns do.
+fn table_identity(
+    projection: &[Bound],
+    table: &Table,
+    binder: &mut Binder<'_>,
+) -> Result<Vec<usize>, SqlError> {
+    let mut places = Vec::with_capacity(table.identity.len());
+    for name in &table.identity {
+        let column = table.column(name).expect("a table's identity is of its columns");
+        let wanted = binder.bind_column(column)?.expr;
+        match projection.iter().position(|it| it.expr == wanted) {
+            Some(place) => places.push(place),
+            None => return Ok(Vec::new()),
+        }
+    }
+    Ok(places)
 }
 
 /// Compiles GROUP BY, and says whether there is one.

@@ -66,6 +66,17 @@ impl Query {
         (is_one_row || !self.identity.is_empty()).then_some(&self.identity)
     }
 
+    /// Whether a numeric column has nothing behind its point in any row, as a sum of whole numbers.
+    pub fn is_whole(&self, column: usize) -> bool {
+        let Shape::Groups { keys, aggregates, projection, .. } = &self.shape else { return false };
+        match projection[column] {
+            Expr::Result(index) => {
+                index.checked_sub(keys.len()).is_some_and(|it| aggregates[it].is_whole)
+            }
+            _ => false,
+        }
+    }
+
     pub fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }
