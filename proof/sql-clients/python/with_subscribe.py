@@ -1,5 +1,6 @@
 """Live queries, by psycopg 3."""
 
+import collections
 import random
 import sys
 import threading
@@ -80,6 +81,41 @@ def cursors(host, port, table):
             raise AssertionError("its time was over")
         except psycopg.errors.QueryCanceled:
             pass
+
+
+def views(host, port, table):
+    view, draw = f"{table}_sums", random.Random(7)
+    query = f"""SELECT value->>'name' AS name, sum((value->>'qty')::bigint) AS qty, count(*) AS n
+                FROM {table} GROUP BY 1"""
+    with connect(host, port, autocommit=True) as one, connect(host, port, autocommit=True) as two:
+        two.execute(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+        with one.cursor() as cursor:
+            rows = cursor.stream(f"SUBSCRIBE TO {view}")
+            there = collections.Counter()
+            for number in range(60):
+                # Numbers that add up to more than 64 bits hold.
+                qty = draw.choice([-5, 0, 7, 2**63 - 1])
+                name = draw.choice(['"n1"', '"n2"', '"new"', "null"])
+                insert(two, table, f"v{number}", '{"name": %s, "qty": %d}' % (name, qty))
+            wanted = collections.Counter(two.execute(query).fetchall())
+            while there != wanted:
+                (_, diff, *row) = next(rows)
+                there[tuple(row)] += diff
+                if there[tuple(row)] == 0:
+                    del there[tuple(row)]
+            equal([(column.name, column.type_code) for column in cursor.description][2:],
+                  [("name", 25), ("qty", 1700), ("n", 20)], "columns and their types")
+            rows.close()
+        found = two.execute(f"SELECT name, qty, n FROM {view}").fetchall()
+        equal(collections.Counter(found), wanted, "the view")
+        few = f"SELECT name, qty FROM {view} WHERE qty > %s OR name IS NULL"
+        with one.cursor() as cursor:
+            rows = cursor.stream(f"SUBSCRIBE TO ({few}) ENVELOPE UPSERT (KEY (name))", (2**63,))
+            expected = {name: qty for (name, qty, _) in wanted if qty > 2**63 or name is None}
+            found = [next(rows)[1:] for _ in expected]
+            equal(sorted(found, key=str),
+                  sorted((("upsert", *it) for it in expected.items()), key=str), "rows by keys")
+            rows.close()
 
 
 class Subscriber:

@@ -260,6 +260,108 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     Ok(())
 }
 
+fn create_positions(site: &Site) -> Result<()> {
+    site.query(
+        "CREATE MATERIALIZED VIEW positions AS SELECT value->>'symbol' AS symbol, \
+         sum((value->>'qty')::bigint) AS qty, count(*) AS n FROM \"orders$current\" GROUP BY 1",
+    )?;
+    Ok(())
+}
+
+#[test]
+fn a_view_is_a_table_of_its_query() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    create_positions(&site)?;
+    assert_eq!(site.query("SELECT * FROM positions")?, "");
+    let columns = " Column |  Type   | Collation | Nullable | Default 
+--------+---------+-----------+----------+---------
+ symbol | text    |           |          | 
+ qty    | numeric |           |          | 
+ n      | bigint  |           |          | 
+
+";
+    let found = shown(&site, "\\d positions")?;
+    assert_eq!(found.trim_start(), format!("Materialized view \"public.positions\"\n{columns}"));
+    for name in ["positions$current", "positions$log"] {
+        let found = shown(&site, &format!("\\d \"{name}\""))?;
+        assert_eq!(found.trim_start(), format!("View \"public.{name}\"\n{COLUMNS}"));
+    }
+    let list = "                List of relations
+ Schema |   Name    |       Type        |  Owner  
+--------+-----------+-------------------+---------
+ public | positions | materialized view | memlane
+(1 row)
+
+";
+    assert_eq!(shown(&site, "\\dm")?, list);
+    for command in ["\\d+ positions", "\\dm+", "\\d+ \"positions$log\""] {
+        let output = site.client("psql --no-psqlrc").args(["-c", command]).run()?;
+        ensure!(output.exit_code == Some(0), "{command}: {output:?}");
+    }
+    let found = shown(&site, "\\d+ positions")?;
+    ensure!(
+        found.contains("View definition:\n SELECT ") && found.contains("GROUP BY 1;"),
+        "{found}"
+    );
+    let values = [("a", "A", "2"), ("b", "B", "-3"), ("c", "A", "9223372036854775807")];
+    let records: Vec<_> = values
+        .iter()
+        .map(|(key, symbol, qty)| format!("{key}:{{\"symbol\": \"{symbol}\", \"qty\": {qty}}}"))
+        .collect();
+    site.produce("orders", &records)?;
+    let rows = "SELECT symbol, qty, n FROM positions ORDER BY symbol";
+    let is_filled = || Ok(site.query(rows)? == "A|9223372036854775809|2\nB|-3|1");
+    wait_for("the view to be filled", WAIT_MAX, is_filled)?;
+    let joined = "SELECT p.symbol, o.key FROM positions p JOIN \"orders$current\" o \
+                  ON o.value->>'symbol' = p.symbol WHERE p.qty < 0";
+    assert_eq!(site.query(joined)?, "B|b");
+    let none = "SELECT count(*) FROM positions FOR SYSTEM_TIME AS OF '2020-01-01'";
+    assert_eq!(site.query(none)?, "0");
+    let all = "SELECT count(*) = max(\"offset\") + 1 FROM \"positions$log\"";
+    assert_eq!(site.query(all)?, "t");
+    let json = product("memlane").args(["sql", "--json", "-c", rows]);
+    let json = site.broker().check(json.env("MEMLANE_SQL", &site.sql().to_string()))?;
+    let first = json.lines().next().unwrap_or_default();
+    assert_eq!(first, r#"{"symbol":"A","qty":9223372036854775809,"n":2}"#);
+    site.query("DROP MATERIALIZED VIEW positions")?;
+    ensure!(site.refused(rows)?.stderr.contains("42P01"), "a view is gone that was dropped");
+    Ok(())
+}
+
+#[test]
+fn a_view_is_not_written_to_and_its_log_has_a_name_of_its_own() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    create_positions(&site)?;
+    site.produce("orders", &[r#"b:{"symbol": "B", "qty": 3}"#.to_owned()])?;
+    for (statement, state) in [
+        ("INSERT INTO positions (symbol) VALUES ('x')", "42809"),
+        ("CREATE TOPIC moves AS SELECT * FROM positions", "0A000"),
+        ("CREATE MATERIALIZED VIEW twice AS SELECT count(*) AS n FROM positions", "0A000"),
+        (
+            "CREATE TOPIC moves AS SELECT o.* FROM positions o JOIN \"orders$current\" q \
+          ON o.key = q.key",
+            "0A000",
+        ),
+        ("CREATE MATERIALIZED VIEW twice AS SELECT count(*), count(key) FROM orders", "42701"),
+        ("CREATE TABLE positions (a text) WITH (topic = 'orders')", "42P07"),
+        ("DROP TABLE positions", "42P01"),
+        ("SELECT key FROM positions", "42703"),
+    ] {
+        let refused = site.refused(statement)?;
+        ensure!(refused.stderr.contains(state), "{statement}: {refused:?}");
+    }
+    site.query("CREATE TOPIC moves AS SELECT value->>'symbol' AS s FROM \"positions$log\"")?;
+    let is_made = "SELECT count(*) FROM moves WHERE value->>'s' = 'B'";
+    wait_for("the topic of changes", WAIT_MAX, || Ok(site.query(is_made)? == "1"))?;
+    Ok(())
+}
+
 #[test]
 fn values_of_the_past_are_those_of_their_offsets_and_times() -> Result<()> {
     if is_skipped(PROGRAMS) {

@@ -28,6 +28,11 @@ const MADE: &[&str] = &[
      max((value->>'qty')::bigint) AS most FROM \"prices$current\" GROUP BY 1",
     "CREATE MATERIALIZED VIEW counts AS SELECT value->>'symbol' AS symbol, count(*) AS n \
      FROM orders GROUP BY 1",
+    "CREATE MATERIALIZED VIEW priced_high AS SELECT key, value->>'symbol' AS symbol, \
+     (value->>'qty')::numeric + 0.125 AS part, value->'qty' AS qty, time FROM \"prices$current\" \
+     WHERE (value->>'qty')::bigint > 30",
+    "CREATE MATERIALIZED VIEW totals AS SELECT sum((value->>'qty')::numeric) AS qty \
+     FROM \"sums$current\"",
     "CREATE TOPIC named AS SELECT o.value->>'qty' AS qty, n.value->>'name' AS name FROM orders o \
      JOIN \"names$current\" n ON o.value->>'symbol' = n.key",
     "CREATE TOPIC priced AS SELECT o.value->>'qty' AS qty, p.value->>'qty' AS price FROM orders o \
@@ -66,6 +71,32 @@ const SAME: &[(&str, &str)] = &[
     (
         "SELECT value->>'symbol', count(*) FROM orders GROUP BY 1 ORDER BY 1",
         "SELECT value->>'symbol', (value->>'n')::bigint FROM \"counts$current\" ORDER BY 1",
+    ),
+    (
+        "SELECT value->>'symbol', sum((value->>'qty')::bigint), count(*), \
+         min((value->>'qty')::bigint), max((value->>'qty')::bigint) FROM \"prices$current\" \
+         GROUP BY 1 ORDER BY 1",
+        "SELECT symbol, qty, n, least, most FROM sums ORDER BY symbol",
+    ),
+    (
+        "SELECT value->>'symbol', count(*) FROM orders GROUP BY 1 HAVING count(*) > 1 \
+         ORDER BY 1",
+        "SELECT * FROM counts WHERE n > 1 ORDER BY 1",
+    ),
+    (
+        "SELECT key, value->>'symbol', (value->>'qty')::numeric + 0.125, value->'qty', time \
+         FROM \"prices$current\" WHERE (value->>'qty')::bigint > 30 ORDER BY key, time, 3, 2",
+        "SELECT * FROM priced_high ORDER BY key, time, part, symbol",
+    ),
+    (
+        "SELECT sum((value->>'qty')::bigint) FROM \"prices$current\"",
+        "SELECT qty::bigint FROM totals",
+    ),
+    (
+        "SELECT o.symbol, p.sum FROM (SELECT DISTINCT value->>'symbol' AS symbol FROM orders) o \
+         JOIN (SELECT value->>'symbol' AS symbol, sum((value->>'qty')::bigint) AS sum \
+         FROM \"prices$current\" GROUP BY 1) p ON p.symbol = o.symbol ORDER BY 1",
+        "SELECT c.symbol, s.qty FROM counts c JOIN sums s ON s.symbol = c.symbol ORDER BY 1",
     ),
     (
         "SELECT o.partition, o.key, o.value->>'qty', n.value->>'name' FROM orders o \

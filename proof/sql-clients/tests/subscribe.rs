@@ -43,6 +43,11 @@ fn cursors_wait_for_rows() -> Result<()> {
     check("with_subscribe.cursors")
 }
 
+#[test]
+fn views_give_the_columns_of_their_queries() -> Result<()> {
+    check("with_subscribe.views")
+}
+
 /// Goal: who goes on at a position has no gap and nothing twice.
 /// Method: publish, kill the broker at random moments; compare with what queries give in the end.
 #[test]

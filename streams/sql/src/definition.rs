@@ -1,9 +1,23 @@
 //! What SQL made and the program around the server keeps.
 
+use live_queries::Table;
 use serde::{Deserialize, Serialize};
 
 /// The table of a topic's current values has this behind the topic's name.
-pub const CURRENT_SUFFIX: &str = "$current";
+pub(crate) const CURRENT_SUFFIX: &str = "$current";
+
+/// The table of a topic's log may have this behind the topic's name. Of a materialized view it
+/// must, but in definitions that are kept: there the name alone is the log of any topic.
+pub(crate) const LOG_SUFFIX: &str = "$log";
+
+/// The topic that a table shows the records of, by the table's name, and the table.
+pub fn table_of(name: &str) -> (&str, Table) {
+    match (name.strip_suffix(CURRENT_SUFFIX), name.strip_suffix(LOG_SUFFIX)) {
+        (Some(topic), _) => (topic, Table::values(name)),
+        (None, Some(topic)) => (topic, Table::log(name)),
+        (None, None) => (name, Table::log(name)),
+    }
+}
 
 /// What a definition makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

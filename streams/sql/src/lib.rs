@@ -27,7 +27,7 @@ mod statements;
 mod typed;
 mod wire;
 
-pub use definition::{CURRENT_SUFFIX, Definition, DefinitionKind, NewDefinition};
+pub use definition::{Definition, DefinitionKind, NewDefinition, table_of};
 pub use error::{SqlError, SqlState};
 pub use host::{Client, Host, LiveQuery, LiveRows, Published, PublishedRecord};
 pub use server::{Counters, QueryInfo, Server, serve};

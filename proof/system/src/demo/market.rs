@@ -35,14 +35,13 @@ CREATE MATERIALIZED VIEW positions AS
 /// Positions that are not what the orders add up to.
 const WRONG: &str = r#"
 SELECT count(*) FROM (SELECT symbol, sum(qty) AS qty FROM trades GROUP BY symbol) AS o
-FULL JOIN "positions$current" AS p ON p.value->>'symbol' = o.symbol
-WHERE (p.value->>'qty')::bigint IS DISTINCT FROM o.qty"#;
+FULL JOIN positions AS p ON p.symbol = o.symbol
+WHERE p.qty IS DISTINCT FROM o.qty"#;
 
 const WORTH: &str = r#"
-SELECT p.value->>'symbol' AS symbol, (p.value->>'qty')::bigint AS qty,
-    (q.value->>'bid')::float8 AS bid,
-    (p.value->>'qty')::bigint * (q.value->>'bid')::float8 AS worth
-FROM "positions$current" AS p JOIN "quotes$current" AS q ON q.key = p.value->>'symbol'
+SELECT p.symbol, p.qty, (q.value->>'bid')::float8 AS bid,
+    p.qty * (q.value->>'bid')::float8 AS worth
+FROM positions AS p JOIN "quotes$current" AS q ON q.key = p.symbol
 ORDER BY worth DESC, symbol LIMIT 5"#;
 
 /// What the example came to.
@@ -77,7 +76,7 @@ pub(crate) fn show(broker: &mut Broker, sql_address: &str, progress: &Progress) 
     broker.start_again()?;
     producer.finish()?;
     progress.step("compare the positions with what the orders add up to");
-    let counted = r#"SELECT sum((value->>'orders')::bigint) FROM "positions$current""#;
+    let counted = "SELECT sum(orders) FROM positions";
     wait_for("the view to be up to date", TIME_LIMIT, || {
         Ok(number(sql_address, counted)? == Some(ORDER_COUNT))
     })?;

@@ -88,6 +88,11 @@ impl Deriving {
     /// Refuses what cannot be derived.
     pub(crate) fn check(&self, new: &NewDefinition) -> Result<Checked, SqlError> {
         let plan = Plan::of(&new.statement)?;
+        let kind = |name: &str| self.definitions.get(name).map(|it| it.kind);
+        // One that is there already is told of as such.
+        if kind(&new.name).is_none() {
+            plan.check_new(|name| kind(name) == Some(DefinitionKind::View))?;
+        }
         let found = plan.find_topics(&self.topics)?;
         let new_topic = plan.new_topic(&new.name, &found.source)?;
         Ok(Checked { sources: plan.source_names(), new_topic })

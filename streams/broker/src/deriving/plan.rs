@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use live_queries::{
-    CreateAs, CreateKind, Join, Paths, Query, Statement, Table, TableKind, parse_statement,
+    CreateAs, CreateKind, Join, OutputColumn, Paths, Query, Statement, TableKind, parse_statement,
 };
-use sql::{CURRENT_SUFFIX, SqlError, SqlState};
+use sql::{SqlError, SqlState, table_of};
 
 use super::output::{ColumnNames, RecordShape};
 use crate::topics::{NewTopic, OpenTopic, Topics};
@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub(super) paths: Paths,
     pub(super) shape: Shape,
     pub(super) joined: Option<Joined>,
+    /// What it selects from, as it is written.
+    tables: Vec<String>,
     options: Vec<(String, String)>,
 }
 
@@ -52,8 +54,9 @@ impl Plan {
         if let Some(joined) = sources.joined {
             return Self::of_join(create, [sources.table, joined], &sources.alias);
         }
-        let (source, source_kind) = topic_of(&sources.table);
-        let table = table_of(&sources.table);
+        let (source, table) = table_of(&sources.table);
+        let (source, source_kind) = (source.to_owned(), table.kind);
+        let tables = vec![sources.table.clone()];
         let CreateAs { kind, options, mut query, .. } = create;
         let mut paths = Paths::new();
         let whole = Query::compile(&query, &table, &mut paths)?;
@@ -72,7 +75,7 @@ impl Plan {
             }
             let (query, shape) = (Arc::new(whole), Shape::Groups);
             let joined = None;
-            return Ok(Self { source, source_kind, query, paths, shape, joined, options });
+            return Ok(Self { source, source_kind, query, paths, shape, joined, tables, options });
         }
         if is_view && source_kind == TableKind::Log {
             return Err(not_supported("a materialized view of a log without aggregates")
@@ -83,28 +86,53 @@ impl Plan {
         let compiled = Query::compile(&query, &table, &mut paths)?;
         let shape = Shape::Records(taken.with_columns(compiled.columns())?);
         let (query, joined) = (Arc::new(compiled), None);
-        Ok(Self { source, source_kind, query, paths, shape, joined, options })
+        Ok(Self { source, source_kind, query, paths, shape, joined, tables, options })
     }
 
     /// A stream, for each record of which current values are looked up.
     fn of_join(create: CreateAs, names: [String; 2], alias: &str) -> Result<Self, SqlError> {
         let CreateAs { kind, options, mut query, .. } = create;
-        let [(source, source_kind), (topic, joined_kind)] = [&*names[0], &*names[1]].map(topic_of);
+        let [(source, stream), (topic, values)] = [&*names[0], &*names[1]].map(table_of);
+        let (source, source_kind) = (source.to_owned(), stream.kind);
         if kind == CreateKind::MaterializedView {
             return Err(not_supported("a join in CREATE MATERIALIZED VIEW")
                 .with_hint("CREATE TOPIC makes a record of each record of the stream."));
         }
-        if (source_kind, joined_kind) != (TableKind::Log, TableKind::Values) {
+        if (source_kind, values.kind) != (TableKind::Log, TableKind::Values) {
             return Err(not_supported("a join other than of a log with current values")
                 .with_hint("FROM orders o [LEFT] JOIN \"prices$current\" p ON … = p.key"));
         }
         let mut paths = Paths::new();
-        let tables = [&*names[0], &*names[1]].map(table_of);
         let taken = RecordShape::take(&mut query, source_kind, ColumnNames::Qualified(alias))?;
-        let (compiled, join) = Query::compile_join(&query, [&tables[0], &tables[1]], &mut paths)?;
+        let (compiled, join) = Query::compile_join(&query, [&stream, &values], &mut paths)?;
         let shape = Shape::Records(taken.with_columns(compiled.columns())?);
-        let (query, joined) = (Arc::new(compiled), Some(Joined { topic, join }));
-        Ok(Self { source, source_kind, query, paths, shape, joined, options })
+        let joined = Some(Joined { topic: topic.to_owned(), join });
+        let (query, tables) = (Arc::new(compiled), names.to_vec());
+        Ok(Self { source, source_kind, query, paths, shape, joined, tables, options })
+    }
+
+    /// Refuses what is kept where it was made before, but is not to be made anew: a materialized
+    /// view by its name alone, which is its log here and its rows in queries, and columns of one
+    /// name.
+    pub(super) fn check_new(&self, is_view: impl Fn(&str) -> bool) -> Result<(), SqlError> {
+        if let Some(name) = self.tables.iter().find(|it| is_view(it)) {
+            let what = format!("{name:?}, a materialized view, as the source of another topic");
+            return Err(not_supported(&what).with_hint(format!(
+                "Select from \"{name}$current\", whose values are JSON objects of its columns, or \
+                 from its log, \"{name}$log\"."
+            )));
+        }
+        let columns = self.query.columns();
+        let is_twice = |(index, column): (usize, &OutputColumn)| {
+            columns[..index].iter().any(|it| it.name == column.name)
+        };
+        match columns.iter().enumerate().find(|it| is_twice(*it)) {
+            Some((_, OutputColumn { name, .. })) => {
+                let what = format!("column {name:?} specified more than once");
+                Err(SqlError::new(SqlState::DUPLICATE_COLUMN, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The names of the topics that it reads.
@@ -150,21 +178,6 @@ impl Plan {
 
     fn keeps_values(&self) -> bool {
         self.source_kind == TableKind::Values || matches!(self.shape, Shape::Groups)
-    }
-}
-
-/// The topic of a table, and whether it is its log.
-fn topic_of(table: &str) -> (String, TableKind) {
-    match table.strip_suffix(CURRENT_SUFFIX) {
-        Some(topic) => (topic.to_owned(), TableKind::Values),
-        None => (table.to_owned(), TableKind::Log),
-    }
-}
-
-fn table_of(name: &str) -> Table {
-    match topic_of(name).1 {
-        TableKind::Log => Table::log(name),
-        TableKind::Values => Table::values(name),
     }
 }
 

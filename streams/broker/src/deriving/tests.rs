@@ -75,7 +75,9 @@ impl World {
         for statement in statements {
             let name = statement.split_whitespace().find(|it| it.starts_with("d_"));
             let (name, statement) = (name.expect("a name").to_owned(), (*statement).to_owned());
-            let new = NewDefinition { name, kind: DefinitionKind::Topic, statement };
+            let is_view = statement.starts_with("CREATE MATERIALIZED VIEW");
+            let kind = if is_view { DefinitionKind::View } else { DefinitionKind::Topic };
+            let new = NewDefinition { name, kind, statement };
             life.definitions.put(new, "User:a").expect("there is room");
         }
     }
@@ -231,24 +233,28 @@ fn text(bytes: Option<&[u8]>) -> Option<String> {
     bytes.map(|it| String::from_utf8(it.to_vec()).expect("text"))
 }
 
-/// All records of a derived topic, with the offsets that they name.
-fn log_of(topic: &OpenTopic, number: u32) -> (Pairs, Vec<i64>) {
+fn each_record(topic: &OpenTopic, number: u32, look: &mut dyn FnMut(&record_batch::Record<'_>)) {
     let log = topic.log.partition(number).expect("it is there");
-    let (mut read, mut pairs, mut offsets) = (Committed::from(0), Vec::new(), Vec::new());
+    let mut read = Committed::from(0);
     loop {
-        let outcome = read
-            .read(&log, &mut |record| {
-                pairs.push((text(record.key), text(record.value)));
-                let named = record.headers.iter().find(|it| it.0 == SOURCE_HEADER.as_bytes());
-                let named = named.and_then(|it| text(it.1)).expect("it names its source");
-                offsets.push(named.parse().expect("a number"));
-            })
-            .expect("memory");
+        let outcome = read.read(&log, &mut *look).expect("memory");
         read.position = outcome.next;
         if !outcome.is_behind {
-            return (pairs, offsets);
+            return;
         }
     }
+}
+
+/// All records of a derived topic, with the offsets that they name.
+fn log_of(topic: &OpenTopic, number: u32) -> (Pairs, Vec<i64>) {
+    let (mut pairs, mut offsets) = (Vec::new(), Vec::new());
+    each_record(topic, number, &mut |record| {
+        pairs.push((text(record.key), text(record.value)));
+        let named = record.headers.iter().find(|it| it.0 == SOURCE_HEADER.as_bytes());
+        let named = named.and_then(|it| text(it.1)).expect("it names its source");
+        offsets.push(named.parse().expect("a number"));
+    });
+    (pairs, offsets)
 }
 
 fn values_of(topic: &OpenTopic) -> BTreeMap<(u32, String), String> {
@@ -381,6 +387,49 @@ fn kept_values_and_groups_are_what_sql_gives_of_the_current_ones() {
         });
         assert_eq!(values_of(&topic("d_sums")), rows.collect(), "seed {seed}");
     }
+}
+
+/// Goal: what was kept before views were tables means the same after a start, and what is made
+/// anew says which of both it means.
+#[test]
+fn a_view_by_its_name_alone_is_its_log_where_that_was_kept_and_refused_where_it_is_new() {
+    let mut world = World::new(3);
+    world.create(
+        &[("memlane.values", "latest")],
+        &[
+            "CREATE MATERIALIZED VIEW d_a AS SELECT value->>'symbol' AS symbol, \
+             sum((value->>'qty')::bigint) AS qty FROM \"orders$current\" GROUP BY 1",
+            "CREATE TOPIC d_bare AS SELECT * FROM d_a",
+            "CREATE TOPIC d_log AS SELECT * FROM \"d_a$log\"",
+            "CREATE MATERIALIZED VIEW d_now AS SELECT key, value FROM \"d_a$current\"",
+            "CREATE MATERIALIZED VIEW d_count AS SELECT count(*) AS n FROM d_a",
+        ],
+    );
+    assert!(world.live(&[], 40) > 0, "it never died");
+    let life = world.open();
+    let topic = |name| life.topics.by_name(name).expect("it is there");
+    let mut changes = Vec::new();
+    each_record(&topic("d_a"), 0, &mut |it| changes.push((text(it.key), text(it.value))));
+    assert!(changes.len() > 100, "{} changes", changes.len());
+    assert_eq!(log_of(&topic("d_bare"), 0).0, changes);
+    assert_eq!(log_of(&topic("d_log"), 0).0, changes);
+    assert_eq!(values_of(&topic("d_now")), values_of(&topic("d_a")));
+    let count = format!("{{\"n\":{}}}", changes.len());
+    assert_eq!(values_of(&topic("d_count")).into_values().collect::<Vec<_>>(), [count]);
+    let deriving = Deriving::new(Arc::clone(&life.topics), Arc::clone(&life.definitions));
+    let check = |name: &str, query: &str| {
+        let statement = format!("CREATE TOPIC {name} AS {query}");
+        let new = NewDefinition { name: name.to_owned(), kind: DefinitionKind::Topic, statement };
+        deriving.check(&new).map(|checked| checked.sources)
+    };
+    let refused = check("d_new", "SELECT * FROM d_a").expect_err("it says not which it means");
+    let hint = refused.hint.expect("it says what to write");
+    assert!(hint.contains("\"d_a$current\"") && hint.contains("\"d_a$log\""), "{hint}");
+    assert_eq!(check("d_new", "SELECT * FROM \"d_a$log\"").expect("its log"), ["d_a"]);
+    assert_eq!(check("d_new", "SELECT * FROM \"d_a$current\"").expect("its rows"), ["d_a"]);
+    assert_eq!(check("d_new", "SELECT * FROM d_log").expect("no view"), ["d_log"]);
+    // What is there already is told of as such, by IF NOT EXISTS too.
+    check("d_bare", "SELECT * FROM d_a").expect("it was not refused when it was made");
 }
 
 #[test]

@@ -6,17 +6,18 @@ use access::Operation;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result};
-use live_queries::TableKind;
+use live_queries::{Table, TableKind};
 
-use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form};
+use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LOG_SUFFIX};
 use super::log_table::LogTable;
 use super::names::SCHEMA;
 use super::past::{AS_OF, Past};
 use super::pg_catalog::{INFORMATION_SCHEMA, PG_CATALOG, SystemSchema, Viewer};
 use super::typed_view;
+use crate::definition::table_of;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
-use crate::typed::TypedTable;
+use crate::typed::{MaterializedView, TypedTable};
 
 /// The database of one client.
 #[derive(Debug)]
@@ -66,15 +67,21 @@ impl std::fmt::Debug for Topics {
 }
 
 impl Topics {
-    /// The table of this name, if the client may see its topic.
+    /// The table of records of this name, if the client may see its topic. A materialized view is
+    /// its current values.
     fn resolve(&self, table: &str, past: Option<Past>) -> Option<LogTable> {
         let (rest, form) = match table.strip_suffix(BYTES_SUFFIX) {
             Some(rest) => (rest, Form::Bytes),
             None => (table, Form::Text),
         };
-        let (topic, kind) = match rest.strip_suffix(CURRENT_SUFFIX) {
-            Some(topic) => (self.host.values_topic(topic), TableKind::Values),
-            None => (Arc::from(rest), TableKind::Log),
+        let (topic, Table { kind, .. }) = table_of(rest);
+        let kind = match MaterializedView::find(&*self.host, rest) {
+            Some(_) => TableKind::Values,
+            None => kind,
+        };
+        let topic = match kind {
+            TableKind::Values => self.host.values_topic(topic),
+            TableKind::Log => Arc::from(topic),
         };
         self.records(&topic, form, (kind, past))
     }
@@ -94,6 +101,14 @@ impl Topics {
         is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind, past })
     }
 
+    /// The materialized view of this name with the columns of its query, if the client may see it.
+    fn view(&self, name: &str, past: Option<&Past>) -> Result<Option<Arc<dyn TableProvider>>> {
+        let view = MaterializedView::find(&*self.host, name).filter(|it| !it.is_of_records);
+        let Some(view) = view else { return Ok(None) };
+        let records = self.records(name, Form::Text, (TableKind::Values, past.cloned()));
+        records.map(|records| typed_view::view(&view.table, records)).transpose()
+    }
+
     /// The typed table of this name, if the client may see its topic.
     fn typed(&self, name: &str, past: Option<Past>) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(table) = TypedTable::find(&*self.host, name) else { return Ok(None) };
@@ -105,7 +120,7 @@ impl Topics {
             TableKind::Values => self.host.values_topic(&table.topic),
         };
         let records = self.records(&topic, Form::Text, (table.kind, past));
-        records.map(|records| typed_view::view(&table, records)).transpose()
+        records.map(|records| typed_view::view(&table.live(), records)).transpose()
     }
 }
 
@@ -113,8 +128,10 @@ impl Topics {
 impl SchemaProvider for Topics {
     fn table_names(&self) -> Vec<String> {
         let names = self.host.topic_names();
-        let both = |name: &Arc<str>| [name.to_string(), format!("{name}{CURRENT_SUFFIX}")];
-        names.iter().flat_map(both).filter(|name| self.table_exist(name)).collect()
+        let all = |name: &Arc<str>| {
+            ["", CURRENT_SUFFIX, LOG_SUFFIX].map(|suffix| format!("{name}{suffix}"))
+        };
+        names.iter().flat_map(all).filter(|name| self.table_exist(name)).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
@@ -125,6 +142,9 @@ impl SchemaProvider for Topics {
             Some((name, when)) => (name, Some(Past::read(when).map_err(SqlError::into_engine)?)),
             None => (name, None),
         };
+        if let Some(view) = self.view(name, past.as_ref())? {
+            return Ok(Some(view));
+        }
         let found: Option<Arc<dyn TableProvider>> = match self.resolve(name, past.clone()) {
             Some(table) if table.past.is_some() && table.kind == TableKind::Log => {
                 return Err(log_of_the_past(name));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::common::ScalarValue;
 
-pub(crate) use crate::definition::CURRENT_SUFFIX;
+pub(crate) use crate::definition::{CURRENT_SUFFIX, LOG_SUFFIX};
 use crate::wire::json_field;
 
 /// Names of columns that filters reach.

@@ -33,7 +33,7 @@ mod sums;
 mod typed_view;
 mod windows;
 
-pub(crate) use columns::{BYTES_SUFFIX, CURRENT_SUFFIX};
+pub(crate) use columns::BYTES_SUFFIX;
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use access::Operation;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 
 use super::io::{Io, Stream};
 use super::live::live_words;
 use super::state::{Connection, Ending, Parameter, Portal, Prepared, no_cursor};
-use crate::engine::one_column_schema;
+use crate::definition::table_of;
+use crate::engine::{BYTES_SUFFIX, one_column_schema};
 use crate::error::{SqlError, SqlState};
 use crate::statements::{Command, CursorSource, InsertPlan, Words, read_command, split};
-use crate::typed::TypedTable;
+use crate::typed::{MaterializedView, TypedTable};
 use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
 
 impl Connection {
@@ -73,8 +75,7 @@ impl Connection {
         };
         let insert = match &command {
             Command::Insert(insert) => {
-                let host = &*self.server.host;
-                Some(InsertPlan::new(insert, |name| TypedTable::of_name(host, name))?)
+                Some(InsertPlan::new(insert, |name| self.typed_table(name))?)
             }
             _ => None,
         };
@@ -98,6 +99,19 @@ impl Connection {
         let command = Some(command);
         let figures = Some(self.server.registry.statistics.of(&self.client.principal, words));
         Ok(Prepared { command, text, plan, point_read, insert, live, figures, parameters })
+    }
+
+    /// The typed table of a name that is inserted into.
+    fn typed_table(&self, name: &str) -> Result<Option<TypedTable>, SqlError> {
+        let host = &*self.server.host;
+        let topic = table_of(name.strip_suffix(BYTES_SUFFIX).unwrap_or(name)).0;
+        if MaterializedView::find(host, topic).is_some() {
+            self.client.check(host, Operation::Write, topic)?;
+            let what = format!("cannot insert into materialized view {topic:?}");
+            let hint = "Its query fills it: insert into what that selects from.";
+            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).with_hint(hint));
+        }
+        Ok(TypedTable::of_name(host, name))
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {

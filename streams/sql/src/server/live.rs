@@ -13,11 +13,12 @@ use super::interrupt::{Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::rows::Rows;
 use super::state::{Connection, Ending, LivePlan, Prepared};
-use crate::engine::{BYTES_SUFFIX, CURRENT_SUFFIX};
+use crate::definition::table_of;
+use crate::engine::BYTES_SUFFIX;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host, LiveQuery};
 use crate::statements::{Command, CursorSource, Extension, Words};
-use crate::typed::TypedTable;
+use crate::typed::{MaterializedView, TypedTable};
 use crate::wire::{Formats, json_field};
 
 /// The words of the live query of a command, if it has one.
@@ -128,7 +129,8 @@ fn live_query(
     Ok(LiveQuery { topic: topic.into(), table, subscribe })
 }
 
-/// The topic of a table, which may not be there, and the table. Topics come first.
+/// The topic of a table, which may not be there, and the table. Topics come first; a materialized
+/// view is what its query gives now.
 fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
     if let Some(typed) = TypedTable::of_name(host, name) {
         return (typed.topic.clone(), typed.live());
@@ -137,10 +139,12 @@ fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
         Some(rest) => (rest, true),
         None => (name, false),
     };
-    let (topic, mut table) = match rest.strip_suffix(CURRENT_SUFFIX) {
-        Some(topic) => (topic, Table::values(name)),
-        None => (rest, Table::log(name)),
-    };
+    let (topic, mut table) = table_of(rest);
+    match MaterializedView::find(host, rest) {
+        Some(view) if !is_bytes => table = view.table,
+        Some(_) => table = Table::values(name),
+        None => name.clone_into(&mut table.name),
+    }
     if is_bytes {
         let texts = table.columns.iter_mut().filter(|it| it.data_type == Type::Text);
         texts.for_each(|it| it.data_type = Type::Bytea);

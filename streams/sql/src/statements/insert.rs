@@ -49,10 +49,10 @@ pub(crate) struct InsertPlan {
 }
 
 impl InsertPlan {
-    /// `typed` finds typed tables by their names.
+    /// `typed` finds typed tables by their names, and refuses what cannot be inserted into.
     pub(crate) fn new(
         insert: &Insert,
-        typed: impl FnOnce(&str) -> Option<TypedTable>,
+        typed: impl FnOnce(&str) -> Result<Option<TypedTable>, SqlError>,
     ) -> Result<Self, SqlError> {
         if insert.on.is_some() || insert.returning.is_some() {
             return Err(SqlError::unsupported("INSERT with ON CONFLICT or RETURNING"));
@@ -64,7 +64,7 @@ impl InsertPlan {
             return Err(SqlError::unsupported("INSERT without VALUES or a query"));
         };
         let table = table_name(table)?;
-        let typed = typed(&table);
+        let typed = typed(&table)?;
         let (topic, has_bytes) = match (&typed, table.strip_suffix(BYTES_SUFFIX)) {
             (Some(typed), _) => (typed.topic.as_str(), false),
             (None, Some(topic)) => (topic, true),
@@ -372,7 +372,7 @@ mod tests {
 
     fn plan(text: &str) -> Result<InsertPlan, SqlError> {
         match read_command(&split(text)?[0])? {
-            Command::Insert(insert) => InsertPlan::new(&insert, |_| None),
+            Command::Insert(insert) => InsertPlan::new(&insert, |_| Ok(None)),
             other => panic!("{other:?}"),
         }
     }

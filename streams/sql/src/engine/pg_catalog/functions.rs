@@ -371,13 +371,10 @@ fn user_by_id(call: &Call<'_>) -> Result<ScalarValue> {
 }
 
 fn view_definition(call: &Call<'_>) -> Result<ScalarValue> {
-    let relation = call.relation(0).filter(|it| it.kind == "v");
-    let Some(topic) = relation.and_then(|it| it.topic.as_deref()) else { return no_text(call) };
-    text(format!(
-        " SELECT DISTINCT ON (partition, key) *\n   FROM {}\n  ORDER BY partition, key, \
-         \"offset\" DESC;",
-        quoted(topic)
-    ))
+    match call.relation(0).and_then(|it| it.query.as_deref()) {
+        Some(query) => text(query),
+        None => no_text(call),
+    }
 }
 
 /// Whether its schema is searched for names without one.
@@ -389,12 +386,12 @@ fn table_is_visible(call: &Call<'_>) -> Result<ScalarValue> {
 fn table_size(call: &Call<'_>) -> Result<ScalarValue> {
     let relation = call.relation(0);
     // Of current values, the records are the log's.
-    let size = relation.map(|it| if it.kind == "r" { it.size(call.viewer).1 } else { 0 });
+    let size = relation.map(|it| if it.is_stored() { it.size(call.viewer).1 } else { 0 });
     whole(size)
 }
 
 fn database_size(call: &Call<'_>) -> Result<ScalarValue> {
-    let tables = call.relations().iter().filter(|it| it.kind == "r");
+    let tables = call.relations().iter().filter(|it| it.is_stored());
     let may_read = |it: &&Relation| {
         it.topic.as_ref().is_some_and(|topic| call.viewer.may(Operation::Describe, topic))
     };

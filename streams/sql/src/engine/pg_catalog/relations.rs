@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use access::Operation;
 use datafusion::arrow::datatypes::SchemaRef;
-use live_queries::TableKind;
 
-use super::super::columns::{CURRENT_SUFFIX, Form, LogColumn, schema_of};
+use super::super::columns::{CURRENT_SUFFIX, Form, LOG_SUFFIX, LogColumn, schema_of};
 use super::super::names::SCHEMA;
 use super::super::typed_view;
 use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
 use super::viewer::{Viewer, number_of};
-use crate::typed::TypedTable;
+use crate::typed::{MaterializedView, TypedTable};
 
 /// Below it are the oids of what PostgreSQL itself brings.
 const FIRST_OID: u32 = 16_384;
@@ -30,14 +29,21 @@ pub(super) struct Relation {
     pub(super) oid: u32,
     pub(super) schema_name: &'static str,
     pub(super) name: String,
-    /// `r` for a table, `v` for one that cannot be inserted into.
+    /// `r` for a table, `m` for a materialized view, `v` for what else cannot be inserted into.
     pub(super) kind: &'static str,
     /// The topic that it shows; `None` for those of the system.
     pub(super) topic: Option<Arc<str>>,
     pub(super) columns: SchemaRef,
+    /// What a view of a topic selects, as far as SQL can say it.
+    pub(super) query: Option<String>,
 }
 
 impl Relation {
+    /// Whether it counts as what holds its records: others show them too.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self.kind, "r" | "m")
+    }
+
     /// Its records, as far as offsets tell, and their bytes in the log.
     pub(super) fn size(&self, viewer: &Viewer) -> (i64, i64) {
         let Some(topic) = self.topic.as_ref().and_then(|name| viewer.host.topic(name)) else {
@@ -69,29 +75,12 @@ pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
             kind: if it.schema_name == PG_CATALOG { "r" } else { "v" },
             topic: None,
             columns: Arc::clone(&it.schema),
+            query: None,
         })
         .collect();
     for (name, first_oid) in topic_oids(viewer) {
-        if !viewer.may(Operation::Describe, &name) {
-            continue;
-        }
-        let mut add = |kind: TableKind| {
-            let (number, suffix, letter) = match kind {
-                TableKind::Log => (0, "", "r"),
-                TableKind::Values => (1, CURRENT_SUFFIX, "v"),
-            };
-            found.push(Relation {
-                oid: first_oid + number,
-                schema_name: SCHEMA,
-                name: format!("{name}{suffix}"),
-                kind: letter,
-                topic: Some(Arc::clone(&name)),
-                columns: schema_of(&LogColumn::ALL, Form::Text),
-            });
-        };
-        add(TableKind::Log);
-        if viewer.host.keeps_values(&viewer.host.values_topic(&name)) {
-            add(TableKind::Values);
+        if viewer.may(Operation::Describe, &name) {
+            add_topic(viewer, (&name, first_oid), &mut found);
         }
     }
     for table in TypedTable::all(&*viewer.host) {
@@ -101,12 +90,49 @@ pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
                 schema_name: SCHEMA,
                 kind: "r",
                 topic: Some(table.topic.as_str().into()),
-                columns: typed_view::schema(&table),
+                columns: typed_view::schema(&table.live()),
                 name: table.name,
+                query: None,
             });
         }
     }
     found
+}
+
+/// The tables of a topic.
+fn add_topic(viewer: &Viewer, (name, first_oid): (&Arc<str>, u32), found: &mut Vec<Relation>) {
+    let records = schema_of(&LogColumn::ALL, Form::Text);
+    let mut add = |(number, suffix, kind): (u32, &str, &'static str), columns, query| {
+        found.push(Relation {
+            oid: first_oid + number,
+            schema_name: SCHEMA,
+            name: format!("{name}{suffix}"),
+            kind,
+            topic: Some(Arc::clone(name)),
+            columns,
+            query,
+        });
+    };
+    let view = MaterializedView::find(&*viewer.host, name);
+    let log = match &view {
+        Some(_) => quoted(&format!("{name}{LOG_SUFFIX}")),
+        None => quoted(name),
+    };
+    match view {
+        Some(view) => {
+            let query = format!(" {};", view.query);
+            add((0, "", "m"), typed_view::schema(&view.table), Some(query));
+            add((2, LOG_SUFFIX, "v"), Arc::clone(&records), None);
+        }
+        None => add((0, "", "r"), Arc::clone(&records), None),
+    }
+    if viewer.host.keeps_values(&viewer.host.values_topic(name)) {
+        let query = format!(
+            " SELECT DISTINCT ON (partition, key) *\n   FROM {log}\n  ORDER BY partition, key, \
+             \"offset\" DESC;"
+        );
+        add((1, CURRENT_SUFFIX, "v"), records, Some(query));
+    }
 }
 
 /// Of a typed table: above those of topics. Its name decides it.

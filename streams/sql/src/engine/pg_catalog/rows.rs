@@ -38,6 +38,7 @@ pub(super) fn rows_of(definition: &Definition) -> Option<fn(&Viewer) -> Vec<Row>
         (_, "pg_class") => classes,
         (_, "pg_database") => databases,
         (_, "pg_get_keywords") => keywords,
+        (_, "pg_matviews") => pg_matviews,
         (_, "pg_namespace") => namespaces,
         (_, "pg_roles") => roles,
         (_, "pg_settings") => settings,
@@ -125,7 +126,7 @@ fn views(viewer: &Viewer) -> Vec<Row> {
             ("table_name", text(&it.name)),
         ]
     };
-    relations(viewer).iter().filter(|it| it.kind == "v").map(row).collect()
+    relations(viewer).iter().filter(|it| it.kind != "r").map(row).collect()
 }
 
 fn table_privileges(viewer: &Viewer) -> Vec<Row> {
@@ -233,7 +234,7 @@ fn classes(viewer: &Viewer) -> Vec<Row> {
             ("relname", text(&it.name)),
             ("relnamespace", oid(it.namespace_oid())),
             ("relowner", oid(OWNER_OID)),
-            ("relam", oid(if it.kind == "r" { 2 } else { 0 })),
+            ("relam", oid(if it.is_stored() { 2 } else { 0 })),
             ("relkind", text(it.kind)),
             ("relnatts", number(it.columns.fields().len())),
             ("relpages", ScalarValue::Int64(Some(pages))),
@@ -360,7 +361,7 @@ fn table_statistics(viewer: &Viewer) -> Vec<Row> {
             ("n_live_tup", ScalarValue::Int64(Some(it.size(viewer).0))),
         ]
     };
-    of_topics(viewer).iter().filter(|it| it.kind == "r").map(row).collect()
+    of_topics(viewer).iter().filter(|it| it.is_stored()).map(row).collect()
 }
 
 fn pg_tables(viewer: &Viewer) -> Vec<Row> {
@@ -383,6 +384,19 @@ fn pg_views(viewer: &Viewer) -> Vec<Row> {
         ]
     };
     relations(viewer).iter().filter(|it| it.kind == "v").map(row).collect()
+}
+
+fn pg_matviews(viewer: &Viewer) -> Vec<Row> {
+    let row = |it: &Relation| {
+        vec![
+            ("schemaname", text(it.schema_name)),
+            ("matviewname", text(&it.name)),
+            ("matviewowner", text(OWNER)),
+            ("ispopulated", truth(true)),
+            ("definition", ScalarValue::Utf8(it.query.clone())),
+        ]
+    };
+    relations(viewer).iter().filter(|it| it.kind == "m").map(row).collect()
 }
 
 fn types(_: &Viewer) -> Vec<Row> {

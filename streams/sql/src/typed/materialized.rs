@@ -1,0 +1,172 @@
+//! What a materialized view is as a table: the columns of its query, over its current values.
+//!
+//! It is read from the definition each time, and nothing else is kept.
+
+use live_queries::{
+    ColumnSource, OutputColumn, Paths, Query, Statement, Table, TableColumn, Type, parse_statement,
+};
+
+use crate::definition::{Definition, DefinitionKind, table_of};
+use crate::error::SqlError;
+use crate::host::Host;
+
+/// A materialized view. It has the name of its topic.
+pub(crate) struct MaterializedView {
+    /// Of the columns of its query; where that passes whole records, of those of records.
+    pub(crate) table: Table,
+    /// Whether the columns are those of records.
+    pub(crate) is_of_records: bool,
+    /// What fills it.
+    pub(crate) query: String,
+}
+
+impl MaterializedView {
+    /// The view of this name, if its topic is there.
+    pub(crate) fn find(host: &dyn Host, name: &str) -> Option<Self> {
+        let found = host.definition(name).filter(|it| it.kind == DefinitionKind::View)?;
+        (host.topic(name).is_some() && host.keeps_values(name)).then(|| Self::of(&found))
+    }
+
+    /// What cannot be read, because another version of the program kept it, has the columns of
+    /// records.
+    fn of(definition: &Definition) -> Self {
+        let name = &definition.name;
+        Self::read(definition).unwrap_or_else(|error| {
+            tracing::warn!(%error, view = name, "the columns of a view cannot be found");
+            Self { table: Table::values(name), is_of_records: true, query: String::new() }
+        })
+    }
+
+    fn read(definition: &Definition) -> Result<Self, SqlError> {
+        let name = &definition.name;
+        let Some(Statement::Create(create)) = parse_statement(&definition.statement)? else {
+            return Err(SqlError::unsupported("the statement makes no view"));
+        };
+        let source = table_of(&Query::table_name(&create.query)?).1;
+        let query = Query::compile(&create.query, &source, &mut Paths::new())?;
+        let mut table = Table::values(name);
+        let columns = columns(&query);
+        let is_of_records = columns.is_none();
+        if let Some(columns) = columns {
+            table.columns = columns;
+            if query.is_grouped() {
+                let keys = query.identity().unwrap_or_default().iter();
+                table.identity = keys.map(|it| table.columns[*it].name.clone()).collect();
+            }
+        }
+        Ok(Self { table, is_of_records, query: create.query.to_string() })
+    }
+}
+
+/// The columns of a view; `None` where its values are those of the source, or cannot be told apart.
+fn columns(query: &Query) -> Option<Vec<TableColumn>> {
+    let named = query.columns();
+    let is_twice = |(index, column): (usize, &OutputColumn)| {
+        named[..index].iter().any(|it| it.name == column.name)
+    };
+    if named.iter().enumerate().any(is_twice) {
+        return None;
+    }
+    let is_grouped = query.is_grouped();
+    let columns = named.iter().enumerate().map(|(index, OutputColumn { name, data_type })| {
+        // As derived records are made: of a group all are in the value, else these are not.
+        let source = match name.as_str() {
+            "value" if !is_grouped => return None,
+            "key" if !is_grouped => ColumnSource::Key,
+            "time" if !is_grouped => ColumnSource::Time,
+            "headers" if !is_grouped => ColumnSource::Headers,
+            _ => ColumnSource::Field { name: name.clone(), is_whole: query.is_whole(index) },
+        };
+        // There they are text.
+        let data_type = match data_type {
+            Type::Bytea | Type::Unknown => Type::Text,
+            other => *other,
+        };
+        Some(TableColumn { name: name.clone(), source, data_type })
+    });
+    columns.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(query: &str) -> MaterializedView {
+        MaterializedView::of(&Definition {
+            name: "v".to_owned(),
+            kind: DefinitionKind::View,
+            statement: format!("CREATE MATERIALIZED VIEW v AS {query}"),
+            owner: "User:a".to_owned(),
+            version: 1,
+        })
+    }
+
+    fn described(view: &MaterializedView) -> Vec<String> {
+        let of = |it: &TableColumn| match &it.source {
+            ColumnSource::Field { is_whole: true, .. } => format!("{} whole", it.name),
+            ColumnSource::Field { name, .. } => format!("{name} {}", it.data_type),
+            other => format!("{} {} = {other:?}", it.name, it.data_type),
+        };
+        view.table.columns.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_view_has_the_columns_of_its_query() {
+        for (query, expected, identity) in [
+            (
+                "SELECT value->>'s' AS s, sum((value->>'q')::bigint) AS q, count(*) AS n \
+                 FROM orders GROUP BY 1",
+                vec!["s text", "q whole", "n bigint"],
+                vec!["s"],
+            ),
+            (
+                "SELECT count(*), key, max(time) AS time, min((value->>'d')::interval) AS \"D d\" \
+                 FROM \"o$current\" GROUP BY key",
+                vec!["count bigint", "key text", "time timestamp with time zone", "D d interval"],
+                vec!["key"],
+            ),
+            (
+                "SELECT sum((value->>'a')::int) AS i, sum((value->>'a')::numeric) AS m, \
+                 avg((value->>'a')::bigint) AS a, sum((value->>'a')::bigint) / 2 AS h \
+                 FROM \"o$log\"",
+                vec!["i bigint", "m numeric", "a numeric", "h numeric"],
+                vec![],
+            ),
+            (
+                "SELECT value->'a' AS a, key, time, headers, \"offset\", 'x' AS x, \
+                 (value->>'b')::bytea AS b FROM \"o$current\"",
+                vec![
+                    "a json",
+                    "key text = Key",
+                    "time timestamp with time zone = Time",
+                    "headers json = Headers",
+                    "offset bigint",
+                    "x text",
+                    "b text",
+                ],
+                vec![],
+            ),
+        ] {
+            let view = view(query);
+            assert!(!view.is_of_records, "{query}");
+            assert_eq!(described(&view), expected, "{query}");
+            assert_eq!(view.table.identity, identity, "{query}");
+            assert_eq!(view.table.name, "v");
+        }
+    }
+
+    #[test]
+    fn a_view_of_whole_records_and_one_without_names_have_the_columns_of_records() {
+        for query in [
+            "SELECT * FROM \"o$current\"",
+            "SELECT key, value FROM \"o$current\" WHERE key > 'a'",
+            "SELECT value->>'inner' AS value FROM \"o$current\"",
+            "SELECT key, count(*), count(*) FROM o GROUP BY key",
+            "SELECT nothing FROM o",
+        ] {
+            let view = view(query);
+            assert!(view.is_of_records, "{query}");
+            assert_eq!(view.table, Table::values("v"), "{query}");
+        }
+    }
+}
