@@ -155,7 +155,12 @@ fn find_table(host: &dyn Host, name: &str) -> (String, Table) {
 /// A value as it stands in a statement: its place there tells its type.
 fn literal(value: &ScalarValue) -> String {
     let text = value.cast_to(&DataType::Utf8).ok();
+    let is_decimal = matches!(value.data_type(), DataType::Decimal128(..));
     match text {
+        // All digits of its type would be more than a numeric has there.
+        Some(ScalarValue::Utf8(Some(text))) if is_decimal && text.contains('.') => {
+            format!("'{}'", text.trim_end_matches('0').trim_end_matches('.'))
+        }
         Some(ScalarValue::Utf8(Some(text))) => format!("'{}'", text.replace('\'', "''")),
         _ => "NULL".to_owned(),
     }
