@@ -34,6 +34,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("SELECT 2147483647 + 1", "2147483648", ERROR),
     // What is no JSON is NULL.
     ("SELECT 'x'::json->>'a'", "<null>", ERROR),
+    // A column of both is numeric, with 15 digits before the point.
+    ("SELECT a FROM (VALUES (1e20::float8), (0.5)) t(a)", ERROR, "1e+20\n0.5"),
     // Not there.
     ("SELECT to_char(1234.5, '9,999.9')", ERROR, " 1,234.5"),
     ("SELECT '{\"a\": 1}'::jsonb @> '{\"a\": 1}'::jsonb", ERROR, "t"),
@@ -71,8 +73,8 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT 1::float8 / 0",
     "SELECT 1e18::float8 > 1.5, 1e-20::float8 > 0.0, 1e18::float8 BETWEEN 0.5 AND 2.5",
     "SELECT a IN (1.5, 1e20), coalesce(a, 0.5), least(a, 0.25) \
-     FROM (VALUES (1e20::float8), (0.1), (NULL)) t(a)",
-    "SELECT count(*), b FROM (VALUES (1e17::float8, 1), (0.5, 1)) t(a, b) \
+     FROM (VALUES (1e20::float8), (0.1::float8), (NULL)) t(a)",
+    "SELECT count(*), b FROM (VALUES (1e17::float8, 1), (0.5::float8, 1)) t(a, b) \
      WHERE a >= 0.5 GROUP BY b HAVING sum(a) > 1.5",
     "SELECT 0::float8 / 3, 1e300::float8 * 1e10",
     "SELECT -2^2, 2^(-2), -2^2^3",
@@ -102,6 +104,10 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT upper(a) FROM (VALUES ('b'), ('a')) t(a) ORDER BY upper(a)",
     "SELECT rank() OVER (ORDER BY abs(length(a)), a) FROM (VALUES ('b'), ('aa')) t(a)",
     "SELECT row_number() OVER (ORDER BY abs(a * 2), a::numeric + 1) FROM (VALUES (1), (2)) t(a)",
+    "SELECT max(a), max(a::text), min(a::text::bigint), max(upper(a::text)), count(DISTINCT a::text) \
+     FROM (VALUES (9), (10)) t(a)",
+    "SELECT b, sum(a), sum(a::float8), sum(a::numeric) OVER (), sum(a) OVER () \
+     FROM (VALUES (9, 1), (10, 1)) t(a, b) GROUP BY b, a HAVING sum(a::float8) > 1 ORDER BY a",
     "SELECT max FROM (SELECT max(a) FROM (VALUES (1)) t(a)) s",
 ];
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
 use random::Random;
 use sql_clients::{Site, python};
-use system::{Broker, Tool, free_address};
+use system::{Broker, Tool, free_address, product, wait_for};
 
 const PROGRAMS: &[&str] = &["kcat", "python3"];
 const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
@@ -46,6 +46,40 @@ fn cursors_wait_for_rows() -> Result<()> {
 #[test]
 fn views_give_the_columns_of_their_queries() -> Result<()> {
     check("with_subscribe.views")
+}
+
+/// Merged objects are current values wherever these are: in queries, live ones, and definitions.
+#[test]
+fn merged_objects_are_followed_and_derived_from() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::shared()?;
+    let topic = site.topic("merged");
+    let create = product("memlane").args(["topic", "create", &topic, "--partitions", "1"]);
+    let create = create.args(["--config", "memlane.values=merge"]);
+    site.broker().check(create.env("MEMLANE_BROKER", &site.broker().address()))?;
+    let insert = |value: &str| {
+        site.query(&format!("INSERT INTO {topic} (key, value) VALUES ('k', '{value}')"))
+    };
+    insert("{\"a\": 1, \"b\": 2}")?;
+    let current = format!("SELECT value->>'a', value->>'b' FROM \"{topic}$current\"");
+    wait_for("the first object", CLIENT_TIME_LIMIT, || Ok(site.query(&current)? == "1|2"))?;
+    site.query(&format!(
+        "CREATE MATERIALIZED VIEW {topic}_sums AS SELECT sum((value->>'a')::bigint) AS a, \
+         sum((value->>'b')::bigint) AS b FROM \"{topic}$current\""
+    ))?;
+    insert("{\"b\": 5}")?;
+    wait_for("the second object", CLIENT_TIME_LIMIT, || Ok(site.query(&current)? == "1|5"))?;
+    let view = format!("SELECT a, b FROM {topic}_sums");
+    wait_for("the view", CLIENT_TIME_LIMIT, || Ok(site.query(&view)? == "1|5"))?;
+    let script = format!(
+        "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO (SELECT value->>'a' AS a, value->>'b' AS b \
+         FROM \"{topic}$current\"); FETCH 1 FROM c WITH (TIMEOUT = '20 s'); COMMIT"
+    );
+    let row = site.query(&script)?;
+    ensure!(row.ends_with("|1|1|5"), "{row}");
+    Ok(())
 }
 
 /// Goal: who goes on at a position has no gap and nothing twice.

@@ -95,7 +95,7 @@ impl Deriving {
         }
         let found = plan.find_topics(&self.topics)?;
         let new_topic = plan.new_topic(&new.name, &found.source)?;
-        Ok(Checked { sources: plan.source_names(), new_topic })
+        Ok(Checked { sources: found.names(), new_topic })
     }
 
     /// Keeps a definition, and makes the topic that it fills. May wait.

@@ -8,6 +8,7 @@ use live_queries::{
 };
 use sql::{SqlError, SqlState, table_of};
 
+use super::objects_of;
 use super::output::{ColumnNames, RecordShape};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
@@ -42,6 +43,13 @@ pub(super) struct Joined {
 pub(super) struct PlanTopics {
     pub(super) source: Arc<OpenTopic>,
     pub(super) joined: Option<Arc<OpenTopic>>,
+}
+
+impl PlanTopics {
+    pub(super) fn names(&self) -> Vec<String> {
+        let all = std::iter::once(&self.source).chain(&self.joined);
+        all.map(|it| it.name.to_string()).collect()
+    }
 }
 
 impl Plan {
@@ -135,12 +143,6 @@ impl Plan {
         }
     }
 
-    /// The names of the topics that it reads.
-    pub(super) fn source_names(&self) -> Vec<String> {
-        let joined = self.joined.as_ref().map(|it| it.topic.clone());
-        [self.source.clone()].into_iter().chain(joined).collect()
-    }
-
     /// How a record becomes one of the output, for plans of records.
     pub(super) fn record_shape(&self) -> &RecordShape {
         match &self.shape {
@@ -181,9 +183,14 @@ impl Plan {
     }
 }
 
+/// The topic of a table: where values are merged, the current ones are in a topic of their own.
 fn find(topics: &Topics, name: &str, kind: TableKind) -> Result<Arc<OpenTopic>, SqlError> {
     let fits = |topic: &Arc<OpenTopic>| kind == TableKind::Log || topic.settings().keeps_values;
-    topics.by_name(name).filter(fits).ok_or_else(|| {
+    let topic = topics.by_name(name).and_then(|it| match kind {
+        TableKind::Values if it.settings().merges_values => topics.by_name(&objects_of(name)),
+        _ => Some(it),
+    });
+    topic.filter(fits).ok_or_else(|| {
         let what = match kind {
             TableKind::Log => format!("relation {name:?} does not exist"),
             TableKind::Values => {

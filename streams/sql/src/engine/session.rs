@@ -70,6 +70,7 @@ impl Engine {
         planners.insert(0, Arc::new(json::Operators));
         planners.insert(1, Arc::new(dialect::Operators));
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
+        planners.insert(3, Arc::new(dialect::NameCasts));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
         base.deregister_udf(dialect::REPLACED)?;
         let sign = base.udf("signum")?.as_ref().clone().with_aliases(["sign"]);

@@ -120,13 +120,17 @@ fn live_query(
     };
     let name = Query::table_name(&subscribe.query)?;
     let (topic, table) = find_table(host, &name);
+    let topic = match table.kind {
+        TableKind::Log => topic.into(),
+        TableKind::Values => host.values_topic(&topic),
+    };
     let may_see = client.check(host, Operation::Describe, &topic).is_ok();
     let is_kept = table.kind == TableKind::Log || host.keeps_values(&topic);
     if !may_see || !is_kept || host.topic(&topic).is_none() {
         let what = format!("relation {name:?} does not exist");
         return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
     }
-    Ok(LiveQuery { topic: topic.into(), table, subscribe })
+    Ok(LiveQuery { topic, table, subscribe })
 }
 
 /// The topic of a table, which may not be there, and the table. Topics come first; a materialized

@@ -13,7 +13,7 @@ mod to_char;
 pub(super) use arithmetic::Operators;
 pub(super) use casts::cast_target;
 pub(super) use floats::KeepFloats;
-pub(super) use names::shown;
+pub(super) use names::{NameCasts, shown};
 pub(super) use syntax::adapt;
 
 use std::sync::Arc;

@@ -4,6 +4,12 @@
 
 use std::collections::HashSet;
 
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::Expr as PlanExpr;
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
+};
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, TrimWhereField,
 };
@@ -155,6 +161,40 @@ fn type_name(data_type: &DataType) -> String {
         ("time", true) => "timetz".to_owned(),
         _ => named.to_owned(),
     }
+}
+
+/// Names casts within the arguments of aggregates. The engine calls an aggregate by its arguments
+/// without their casts, so that `max(a)` and `max(a::text)` would be one.
+#[derive(Debug)]
+pub(in crate::engine) struct NameCasts;
+
+impl ExprPlanner for NameCasts {
+    fn plan_aggregate(
+        &self,
+        mut expr: RawAggregateExpr,
+    ) -> Result<PlannerResult<RawAggregateExpr>> {
+        expr.args = with_named_casts(expr.args)?;
+        Ok(PlannerResult::Original(expr))
+    }
+
+    fn plan_window(&self, mut expr: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        expr.args = with_named_casts(expr.args)?;
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+fn with_named_casts(arguments: Vec<PlanExpr>) -> Result<Vec<PlanExpr>> {
+    let named = arguments.into_iter().map(|argument| {
+        let changed = argument.transform_up(|expr| match &expr {
+            PlanExpr::Cast(cast) => {
+                let name = format!("{}::{}", expr.schema_name(), cast.field.data_type());
+                Ok(Transformed::yes(expr.alias(name)))
+            }
+            _ => Ok(Transformed::no(expr)),
+        });
+        changed.map(|it| it.data)
+    });
+    named.collect()
 }
 
 #[cfg(test)]
