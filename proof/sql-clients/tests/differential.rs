@@ -104,8 +104,8 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT upper(a) FROM (VALUES ('b'), ('a')) t(a) ORDER BY upper(a)",
     "SELECT rank() OVER (ORDER BY abs(length(a)), a) FROM (VALUES ('b'), ('aa')) t(a)",
     "SELECT row_number() OVER (ORDER BY abs(a * 2), a::numeric + 1) FROM (VALUES (1), (2)) t(a)",
-    "SELECT max(a), max(a::text), min(a::text::bigint), max(upper(a::text)), count(DISTINCT a::text) \
-     FROM (VALUES (9), (10)) t(a)",
+    "SELECT max(a), max(a::text), min(a::text::bigint), max(upper(a::text)), \
+     count(DISTINCT a::text) FROM (VALUES (9), (10)) t(a)",
     "SELECT b, sum(a), sum(a::float8), sum(a::numeric) OVER (), sum(a) OVER () \
      FROM (VALUES (9, 1), (10, 1)) t(a, b) GROUP BY b, a HAVING sum(a::float8) > 1 ORDER BY a",
     "SELECT max FROM (SELECT max(a) FROM (VALUES (1)) t(a)) s",

@@ -10,7 +10,6 @@
 mod catalog;
 mod columns;
 mod contained;
-mod contained_number;
 mod current_reader;
 mod dialect;
 mod functions;

@@ -7,8 +7,8 @@ use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TryCast};
 use memchr::memmem::Finder;
 
-use super::contained::{self, NUMBERED};
-use super::dialect::cast_target;
+use super::field::{NUMBERED, field_path, plain_text};
+use crate::engine::dialect::cast_target;
 
 /// Digits of a number that is read here: all such numbers are exact in each of the engine's types.
 const DIGITS_MAX: usize = 15;
@@ -82,7 +82,7 @@ impl ContainedNumber {
         };
         let (path, number_type) = number_field(field)?;
         let Expr::Literal(key, _) = path.last()? else { return None };
-        let key = contained::plain_text(key)?;
+        let key = plain_text(key)?;
         let key = format!("\"{key}\"");
         let plain = Finder::new(&key).into_owned();
         let numbered = Finder::new(NUMBERED);
@@ -176,13 +176,10 @@ fn after_space(bytes: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The field that is compared, and between which numbers it is where that holds; each end is a whole
-/// number, and the comparison may hold for less.
-fn compared(
-    field: &Expr,
-    operator: Operator,
-    (floor, ceiling): (i64, i64),
-) -> Option<Compared<'_>> {
+/// The field that is compared, and between which numbers it is where that holds; each end is a
+/// whole number, and the comparison may hold for less.
+fn compared(field: &Expr, operator: Operator, around: (i64, i64)) -> Option<Compared<'_>> {
+    let (floor, ceiling) = around;
     match operator {
         Operator::Eq => Some((field, floor, ceiling)),
         Operator::Gt | Operator::GtEq => Some((field, floor, i64::MAX)),
@@ -228,7 +225,7 @@ fn number_field(expr: &Expr) -> Option<(&[Expr], NumberType)> {
         _ => return None,
     };
     let number_type = number_type(&target)?;
-    match contained::field_path(inner) {
+    match field_path(inner) {
         Some(path) => Some((path, number_type)),
         // Another type for the same number, which holds each that is read here.
         None if number_type.has_fractions || target == DataType::Int64 => number_field(inner),

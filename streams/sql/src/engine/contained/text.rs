@@ -1,57 +1,9 @@
-//! What values contain where a filter holds: found much faster than a value is read.
+//! Texts that values contain where an equality holds.
 
-use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use memchr::memmem::Finder;
 
-use super::columns::{LogColumn, bytes_of};
-use super::contained_number::ContainedNumber;
-use super::json::{Wanted, wanted_of};
-
-/// What stands in the bytes of each value for which a filter holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Contained {
-    Text(ContainedText),
-    Number(ContainedNumber),
-}
-
-impl Contained {
-    /// `None` where the filter tells nothing of bytes.
-    pub(crate) fn of(filter: &Expr) -> Option<Self> {
-        let text = ContainedText::of(filter).map(Self::Text);
-        text.or_else(|| ContainedNumber::of(filter).map(Self::Number))
-    }
-
-    /// Whether the filter can hold for a value that is among these bytes.
-    #[inline]
-    pub(crate) fn may_be_in(&self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Text(text) => text.may_be_in(bytes),
-            Self::Number(number) => number.may_be_in(bytes),
-        }
-    }
-
-    /// Takes in what another filter tells of the same number, if both do.
-    pub(crate) fn narrow(&mut self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Number(number), Self::Number(other)) => number.narrow(other),
-            _ => false,
-        }
-    }
-}
-
-impl std::fmt::Display for Contained {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{:?}", text.text()),
-            Self::Number(number) => number.fmt(f),
-        }
-    }
-}
-
-/// How JSON writes a character by its number. Other escapes are of characters that no contained
-/// text has.
-pub(super) const NUMBERED: &[u8] = b"\\u";
+use super::field::{NUMBERED, field_path, plain_text};
 
 /// A text that stands in each value for which `value->>'field' = 'text'` holds, as it is or with
 /// some of its characters written by their numbers.
@@ -97,27 +49,9 @@ impl ContainedText {
     }
 }
 
-/// A text that JSON writes as it is, or by numbers of its characters. `None` where it has short
-/// escapes for one of them.
-pub(super) fn plain_text(literal: &ScalarValue) -> Option<String> {
-    let text = String::from_utf8(bytes_of(literal)?).ok()?;
-    let has_short_escape = |it: char| it.is_control() || matches!(it, '"' | '\\' | '/');
-    (!text.is_empty() && !text.contains(has_short_escape)).then_some(text)
-}
-
-/// The path of what is the text of a field of a record's value, where it does not depend on the
-/// record.
-pub(super) fn field_path(expr: &Expr) -> Option<&[Expr]> {
-    let Expr::ScalarFunction(call) = expr else { return None };
-    let (Expr::Column(column), path) = call.args.split_first()? else { return None };
-    let is_field = wanted_of(&call.func) == Some(Wanted::Text)
-        && column.name() == LogColumn::Value.name()
-        && path.iter().all(|it| matches!(it, Expr::Literal(..)));
-    is_field.then_some(path)
-}
-
 #[cfg(test)]
 mod tests {
+    use datafusion::common::ScalarValue;
     use datafusion::logical_expr::{col, lit};
 
     use super::*;
