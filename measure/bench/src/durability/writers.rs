@@ -60,7 +60,8 @@ pub(super) struct Written {
     pub(super) elapsed: Duration,
 }
 
-/// Each writer overwrites random blocks of its share, one after the other, until the time is over.
+/// Each writer overwrites random blocks of its share, one after the other, until the time is over,
+/// but at least one.
 pub(super) fn run(writers: Vec<Writer>, time: Duration, seed: u64) -> Result<Written> {
     let start = Barrier::new(writers.len());
     let begun = Instant::now();
@@ -93,13 +94,13 @@ fn write_until(mut writer: Writer, deadline: Instant, seed: u64) -> Result<Laten
     let mut latencies = Latencies::new();
     loop {
         let begun = Instant::now();
-        if begun >= deadline || Interruption::is_asked_for() {
-            return Ok(latencies);
-        }
         let offset_bytes = writer.share.start + places.below(blocks) * BLOCK_BYTES;
         writer.storage.write(offset_bytes, contents.next())?;
         writer.storage.flush()?;
         latencies.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if Instant::now() >= deadline || Interruption::is_asked_for() {
+            return Ok(latencies);
+        }
     }
 }
 
