@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use live_queries::{Fields, JsonStep, Paths, Step, find_json};
-use model::Random;
+use random::Random;
 
 /// Readings of one run: so few that most runs are not interrupted.
 const READINGS: u32 = 500;
