@@ -304,7 +304,7 @@ mod tests {
             (r#"{"qty":true}"#, true, true),
             (r#"{"qty":1.5}"#, true, false),
             (r#"{"qty":-1.25}"#, true, true),
-            (r#"{"qty":-0.5}"#, true, false),
+            (r#"{"qty":-0.5}"#, true, true),
             (r#"{"qty":1e3}"#, true, true),
             (r#"{"qty":-1.5e3}"#, true, true),
             (r#"{"qty":-3000000000}"#, true, true),
