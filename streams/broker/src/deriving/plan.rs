@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use live_queries::{
-    CreateAs, CreateKind, Join, OutputColumn, Paths, Query, Statement, TableKind, parse_statement,
+    CreateAs, CreateKind, Join, Paths, Query, Statement, TableKind, parse_statement,
 };
 use sql::{SqlError, SqlState, table_of};
 
@@ -130,12 +130,8 @@ impl Plan {
                  from its log, \"{name}$log\"."
             )));
         }
-        let columns = self.query.columns();
-        let is_twice = |(index, column): (usize, &OutputColumn)| {
-            columns[..index].iter().any(|it| it.name == column.name)
-        };
-        match columns.iter().enumerate().find(|it| is_twice(*it)) {
-            Some((_, OutputColumn { name, .. })) => {
+        match self.query.repeated_name() {
+            Some(name) => {
                 let what = format!("column {name:?} specified more than once");
                 Err(SqlError::new(SqlState::DUPLICATE_COLUMN, what))
             }

@@ -66,6 +66,15 @@ impl Query {
         (is_one_row || !self.identity.is_empty()).then_some(&self.identity)
     }
 
+    /// The name of a column that another one before it has too, if there is one.
+    pub fn repeated_name(&self) -> Option<&str> {
+        let columns = self.columns();
+        let is_repeated = |(index, column): &(usize, &OutputColumn)| {
+            columns[..*index].iter().any(|it| it.name == column.name)
+        };
+        columns.iter().enumerate().find(is_repeated).map(|(_, column)| &*column.name)
+    }
+
     /// Whether a numeric column has nothing behind its point in any row, as a sum of whole numbers.
     pub fn is_whole(&self, column: usize) -> bool {
         let Shape::Groups { keys, aggregates, projection, .. } = &self.shape else { return false };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, FieldRef, Schema};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -64,31 +64,9 @@ impl LogScan {
         Self { plan: Arc::new(plan), host, streams, properties }
     }
 
-    /// The plan that reads what a projection makes of these columns, if that is columns and fields
-    /// of values.
-    fn projected(&self, projection: &ProjectionExec) -> Option<ReadPlan> {
-        let plan = &self.plan;
-        let (mut columns, mut fields) = (Vec::new(), plan.fields.all().to_vec());
-        let value = ReadColumn::Record(LogColumn::Value);
-        for expr in projection.expr() {
-            if let Some(column) = expr.expr.downcast_ref::<Column>() {
-                let column = *plan.columns.get(column.index())?;
-                // Each is built once.
-                (!columns.contains(&column)).then_some(())?;
-                columns.push(column);
-                continue;
-            }
-            let (input, field) = JsonField::of(&*expr.expr)?;
-            (plan.form == Form::Text && plan.columns.get(input) == Some(&value)).then_some(())?;
-            columns.push(ReadColumn::Json(fields.len()));
-            fields.push(field);
-        }
-        self.reading(columns, fields, projection.schema())
-    }
-
-    /// The plan that finds fields of values which lie within what a projection computes, and the
-    /// expressions that compute the same of its columns.
-    fn prepared(
+    /// The plan that finds the fields of values which a projection asks for, and the expressions
+    /// that compute the same of its columns. `None` where it asks for none.
+    fn with_fields(
         &self,
         projection: &ProjectionExec,
     ) -> Result<Option<(ReadPlan, Vec<ProjectionExpr>)>> {
@@ -130,21 +108,9 @@ impl LogScan {
             })?;
             exprs.push(ProjectionExpr::new(changed.data, it.alias.clone()));
         }
-        let plan = self.reading(columns, fields, Arc::new(Schema::new(schema)));
-        Ok(plan.map(|plan| (plan, exprs)))
-    }
-
-    /// The same plan with other columns, if it finds more fields then.
-    fn reading(
-        &self,
-        columns: Vec<ReadColumn>,
-        fields: Vec<JsonField>,
-        schema: SchemaRef,
-    ) -> Option<ReadPlan> {
-        let plan = &self.plan;
         let is_more = fields.len() > plan.fields.all().len();
-        let fields = JsonFields::new(fields).filter(|_| is_more)?;
-        Some(ReadPlan {
+        let Some(fields) = JsonFields::new(fields).filter(|_| is_more) else { return Ok(None) };
+        let plan = ReadPlan {
             topic: Arc::clone(&plan.topic),
             columns,
             fields,
@@ -152,13 +118,10 @@ impl LogScan {
             kind: plan.kind,
             past: plan.past.clone(),
             filter: plan.filter.clone(),
-            schema,
+            schema: Arc::new(Schema::new(schema)),
             limit: plan.limit,
-        })
-    }
-
-    fn with_plan(&self, plan: ReadPlan) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self::of(plan, Arc::clone(&self.host), self.streams.clone()))
+        };
+        Ok(Some((plan, exprs)))
     }
 }
 
@@ -234,12 +197,19 @@ impl ExecutionPlan for LogScan {
         &self,
         projection: &ProjectionExec,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if let Some(plan) = self.projected(projection) {
-            return Ok(Some(self.with_plan(plan)));
+        let Some((mut plan, exprs)) = self.with_fields(projection)? else { return Ok(None) };
+        let is_column = |(index, it): (usize, &ProjectionExpr)| {
+            it.expr.downcast_ref::<Column>().is_some_and(|column| column.index() == index)
+        };
+        let is_all = exprs.len() == plan.columns.len() && exprs.iter().enumerate().all(is_column);
+        if is_all {
+            plan.schema = projection.schema();
         }
-        let Some((plan, exprs)) = self.prepared(projection)? else { return Ok(None) };
-        let projection = ProjectionExec::try_new(exprs, self.with_plan(plan))?;
-        Ok(Some(Arc::new(projection)))
+        let scan = Arc::new(Self::of(plan, Arc::clone(&self.host), self.streams.clone()));
+        Ok(Some(match is_all {
+            true => scan,
+            false => Arc::new(ProjectionExec::try_new(exprs, scan)?),
+        }))
     }
 
     fn execute(&self, stream: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

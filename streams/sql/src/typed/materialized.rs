@@ -60,30 +60,27 @@ impl MaterializedView {
 
 /// The columns of a view; `None` where its values are those of the source, or cannot be told apart.
 fn columns(query: &Query) -> Option<Vec<TableColumn>> {
-    let named = query.columns();
-    let is_twice = |(index, column): (usize, &OutputColumn)| {
-        named[..index].iter().any(|it| it.name == column.name)
-    };
-    if named.iter().enumerate().any(is_twice) {
+    if query.repeated_name().is_some() {
         return None;
     }
     let is_grouped = query.is_grouped();
-    let columns = named.iter().enumerate().map(|(index, OutputColumn { name, data_type })| {
-        // As derived records are made: of a group all are in the value, else these are not.
-        let source = match name.as_str() {
-            "value" if !is_grouped => return None,
-            "key" if !is_grouped => ColumnSource::Key,
-            "time" if !is_grouped => ColumnSource::Time,
-            "headers" if !is_grouped => ColumnSource::Headers,
-            _ => ColumnSource::Field { name: name.clone(), is_whole: query.is_whole(index) },
-        };
-        // There they are text.
-        let data_type = match data_type {
-            Type::Bytea | Type::Unknown => Type::Text,
-            other => *other,
-        };
-        Some(TableColumn { name: name.clone(), source, data_type })
-    });
+    let columns =
+        query.columns().iter().enumerate().map(|(index, OutputColumn { name, data_type })| {
+            // As derived records are made: of a group all are in the value, else these are not.
+            let source = match name.as_str() {
+                "value" if !is_grouped => return None,
+                "key" if !is_grouped => ColumnSource::Key,
+                "time" if !is_grouped => ColumnSource::Time,
+                "headers" if !is_grouped => ColumnSource::Headers,
+                _ => ColumnSource::Field { name: name.clone(), is_whole: query.is_whole(index) },
+            };
+            // There they are text.
+            let data_type = match data_type {
+                Type::Bytea | Type::Unknown => Type::Text,
+                other => *other,
+            };
+            Some(TableColumn { name: name.clone(), source, data_type })
+        });
     columns.collect()
 }
 

@@ -3,12 +3,11 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
 /// Functions whose arguments become one type.
@@ -38,52 +37,31 @@ impl AnalyzerRule for KeepFloats {
 }
 
 fn keep_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let operands: Vec<&Expr> = match &expr {
-        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![left, right],
-        Expr::Between(Between { expr, low, high, .. }) => vec![expr, low, high],
-        Expr::InList(InList { expr, list, .. }) => {
-            std::iter::once(&**expr).chain(list.iter()).collect()
-        }
-        Expr::ScalarFunction(ScalarFunction { func, args })
-            if OF_ONE_TYPE.contains(&func.name()) =>
-        {
-            args.iter().collect()
-        }
-        _ => return Ok(Transformed::no(expr)),
-    };
-    // Columns of an outer query are not in the schema: their types stay as they are.
-    let types: Vec<_> = operands.iter().filter_map(|it| it.get_type(schema).ok()).collect();
-    let is_mixed =
-        types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal);
-    if !is_mixed {
+    if !makes_one_type(&expr) {
         return Ok(Transformed::no(expr));
     }
-    let as_float = |expr: Expr| match expr.get_type(schema) {
-        Ok(it) if it.is_decimal() => expr.cast_to(&DataType::Float64, schema),
-        _ => Ok(expr),
-    };
-    let boxed = |expr: Box<Expr>| as_float(*expr).map(Box::new);
-    Ok(Transformed::yes(match expr {
-        Expr::BinaryExpr(it) => Expr::BinaryExpr(BinaryExpr {
-            left: boxed(it.left)?,
-            op: it.op,
-            right: boxed(it.right)?,
-        }),
-        Expr::Between(it) => Expr::Between(Between {
-            expr: boxed(it.expr)?,
-            negated: it.negated,
-            low: boxed(it.low)?,
-            high: boxed(it.high)?,
-        }),
-        Expr::InList(it) => Expr::InList(InList {
-            expr: boxed(it.expr)?,
-            list: it.list.into_iter().map(as_float).collect::<Result<_>>()?,
-            negated: it.negated,
-        }),
-        Expr::ScalarFunction(it) => Expr::ScalarFunction(ScalarFunction {
-            args: it.args.into_iter().map(as_float).collect::<Result<_>>()?,
-            func: it.func,
-        }),
-        other => other,
-    }))
+    // Columns of an outer query are not in the schema: their types stay as they are.
+    let type_of = |operand: &Expr| operand.get_type(schema).ok();
+    let (mut has_float, mut has_decimal) = (false, false);
+    expr.apply_children(|operand| {
+        has_float |= type_of(operand).is_some_and(|it| it.is_floating());
+        has_decimal |= type_of(operand).is_some_and(|it| it.is_decimal());
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !(has_float && has_decimal) {
+        return Ok(Transformed::no(expr));
+    }
+    expr.map_children(|operand| match type_of(&operand).is_some_and(|it| it.is_decimal()) {
+        true => Ok(Transformed::yes(operand.cast_to(&DataType::Float64, schema)?)),
+        false => Ok(Transformed::no(operand)),
+    })
+}
+
+/// Whether the operands become one type.
+fn makes_one_type(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(_) | Expr::Between(_) | Expr::InList(_) => true,
+        Expr::ScalarFunction(call) => OF_ONE_TYPE.contains(&call.func.name()),
+        _ => false,
+    }
 }
