@@ -28,6 +28,22 @@ pub(crate) struct Bars {
     pub(crate) bars: Vec<Bar>,
 }
 
+impl Bars {
+    /// Of values of which more is better, in the order of their headings.
+    pub(crate) fn higher_is_better(title: &str, format: Format, mut bars: Vec<Bar>) -> Self {
+        bars.sort_by(|a, b| a.group.cmp(&b.group));
+        Self {
+            title: title.to_owned(),
+            hint: "higher is better",
+            format,
+            line: None,
+            part_names: &[],
+            beside: None,
+            bars,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Bar {
     /// Bars with the same heading stand together.

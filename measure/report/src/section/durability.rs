@@ -52,21 +52,12 @@ fn rates(book: &Book, groups: &[&Group]) -> Bars {
             ..Bar::default()
         })
     };
-    let mut bars: Vec<Bar> = groups
+    let bars = groups
         .iter()
         .filter(|group| group.word("op") == Some("durable write"))
         .filter_map(bar)
         .collect();
-    bars.sort_by(|a, b| a.group.cmp(&b.group));
-    Bars {
-        title: "Durable writes per second".to_owned(),
-        hint: "higher is better",
-        format: Format::Count,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars,
-    }
+    Bars::higher_is_better("Durable writes per second", Format::Count, bars)
 }
 
 fn strips(book: &Book, groups: &[&Group]) -> Strips {
@@ -121,17 +112,12 @@ fn copies(book: &Book, groups: &[&Group]) -> Bars {
             ..Bar::default()
         })
     };
-    let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
-    bars.sort_by(|a, b| a.group.cmp(&b.group));
-    Bars {
-        title: "Bytes of data saved and restored per second".to_owned(),
-        hint: "higher is better",
-        format: Format::MegabytesPerSecond,
-        line: None,
-        part_names: &[],
-        beside: None,
+    let bars = groups.iter().filter_map(bar).collect();
+    Bars::higher_is_better(
+        "Bytes of data saved and restored per second",
+        Format::MegabytesPerSecond,
         bars,
-    }
+    )
 }
 
 fn other_figures(book: &Book, groups: &[&Group]) -> Table {

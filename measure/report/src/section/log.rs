@@ -107,17 +107,8 @@ fn throughput(book: &Book, groups: &[Group]) -> Bars {
             ..Bar::default()
         })
     };
-    let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
-    bars.sort_by(|a, b| a.group.cmp(&b.group));
-    Bars {
-        title: "Messages per second, reads and appends together".to_owned(),
-        hint: "higher is better",
-        format: Format::Count,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars,
-    }
+    let bars = groups.iter().filter_map(bar).collect();
+    Bars::higher_is_better("Messages per second, reads and appends together", Format::Count, bars)
 }
 
 fn messages(book: &Book, groups: &[Group]) -> Table {

@@ -60,17 +60,8 @@ fn rates(book: &Book, groups: &[&Group], (path, title): (&str, &str)) -> Bars {
             ..Bar::default()
         })
     };
-    let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
-    bars.sort_by(|a, b| a.group.cmp(&b.group));
-    Bars {
-        title: title.to_owned(),
-        hint: "higher is better",
-        format: Format::Count,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars,
-    }
+    let bars = groups.iter().filter_map(bar).collect();
+    Bars::higher_is_better(title, Format::Count, bars)
 }
 
 fn table(book: &Book, groups: &[&Group]) -> Table {
