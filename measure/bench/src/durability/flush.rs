@@ -12,7 +12,7 @@ use system::Random;
 use super::ground::{Ground, Grounds, POOL_BYTES, WRITERS_MAX};
 use super::writers::{self, BLOCK_BYTES};
 use crate::fio_step::shuffle;
-use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step, make_once};
 use crate::targets::CpuMeter;
 
 const WRITER_COUNTS: [u64; 2] = [1, WRITERS_MAX];
@@ -107,11 +107,7 @@ fn step<'plan>(bench: &Rc<Bench>, load: Load, is_first: bool) -> Step<'plan> {
 
 impl Bench {
     fn measure(&self, load: Load) -> Result<Row> {
-        let mut made = self.made.borrow_mut();
-        let grounds = match &mut *made {
-            Some(grounds) => grounds,
-            empty => empty.insert(Grounds::new(&self.wanted)?),
-        };
+        let grounds = &mut *make_once(&self.made, || Grounds::new(&self.wanted))?;
         let writers = grounds.writers(load.ground, load.writers)?;
         let server_ids: Vec<u32> = grounds.daemon().id().into_iter().collect();
         let before = grounds.daemon().status()?.durability.journal;

@@ -17,7 +17,7 @@ use crate::clock::Random;
 use crate::contents::{Contents, Data};
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::latency::Latencies;
-use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step, make_once};
 use crate::targets::{CpuMeter, wait_until_idle};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -122,11 +122,8 @@ fn step<'plan>(bench: &Rc<Bench>, load: Load) -> Step<'plan> {
 
 impl Bench {
     fn measure(&self, load: Load) -> Result<Row> {
-        let mut made = self.made.borrow_mut();
-        let copied = match &mut *made {
-            Some(copied) => copied,
-            empty => empty.insert(Copied::new(self.reached, self.size_bytes)?),
-        };
+        let make = || Copied::new(self.reached, self.size_bytes);
+        let copied = &mut *make_once(&self.made, make)?;
         let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let started = SystemTime::now();
         let meter = CpuMeter::start(&copied.server_ids())?;

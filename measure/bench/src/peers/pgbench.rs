@@ -12,7 +12,7 @@ use system::database::{self, Postgres, Rush, Server};
 use system::{Ability, Random, missing};
 
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT, shuffle};
-use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
+use crate::run::{Cost, Plan, Profile, Session, Skip, Step, make_once};
 use crate::targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
 
 const TARGETS: &[(Kind, Layout)] = &[
@@ -142,11 +142,7 @@ fn step<'plan>(
 
 impl Bench {
     fn measure(&self, rush: Rush, repeat: u32) -> Result<Row> {
-        let mut made = self.made.borrow_mut();
-        let made = match &mut *made {
-            Some(made) => made,
-            empty => empty.insert(self.make()?),
-        };
+        let made = make_once(&self.made, || self.make())?;
         let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let meter = CpuMeter::start(&made.target.server_ids())?;
         let load = database::run(&made.server, rush, || Ok(()))?;

@@ -7,6 +7,7 @@
 mod alone;
 mod execute;
 mod host;
+mod once;
 mod options;
 mod plan;
 mod probes;
@@ -17,6 +18,7 @@ mod steal;
 
 pub(crate) use execute::unix_ms;
 pub(crate) use host::describe as describe_host;
+pub(crate) use once::make_once;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
 pub(crate) use probes::probe;

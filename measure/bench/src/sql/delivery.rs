@@ -171,9 +171,7 @@ impl Deliver {
     }
 
     fn request(&self, target: &ProduceTarget) -> Result<PreparedProduce> {
-        let mut value = Vec::new();
-        self.records.put(0, &mut value);
-        let value = Some(value.into());
+        let value = Some(self.records.text(0).into());
         let record = NewRecord { value, timestamp_ms: unix_ms()?, ..NewRecord::default() };
         Ok(PreparedProduce::new(target, &encode(&[record])?)?)
     }

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
+use system::Random;
 
-use super::records::{ACCOUNTS, Fields, LOTS, PRICES, Records, SYMBOLS, mixed};
+use super::records::{ACCOUNTS, Fields, LOTS, PRICES, Records, SYMBOLS};
 
 /// How many records each query takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Filter {
     pub(super) fn of(share: Share, number: u64) -> Self {
         let is_range = number % RANGE_EACH == RANGE_EACH - 1;
         // Values spread over all that the field has, however few queries there are.
-        let spread = mixed(number);
+        let spread = Random::new(number).number();
         match (share, is_range) {
             (Share::Often, false) => Self::Symbol(spread % SYMBOLS),
             (Share::Often, true) => Self::Price(spread % PRICES),
@@ -94,7 +95,7 @@ impl Rows {
         ensure!(is_next, "offset {offset} came behind offset {:?}", self.last);
         self.last = Some(offset);
         self.count += 1;
-        self.digest = self.digest.wrapping_add(mixed(offset ^ 0x5A5A_5A5A));
+        self.digest = self.digest.wrapping_add(Random::new(offset).number());
         Ok(())
     }
 }

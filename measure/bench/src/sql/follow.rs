@@ -21,7 +21,7 @@ use super::record::{self, CONSUMER, LIVE_QUERY};
 use super::records::{QTYS, RECORD_BYTES, Records};
 use super::stand::{Stand, pool_bytes};
 use super::turns::{Contestant, Tally, take_turns};
-use crate::run::Cost;
+use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
 /// How many of a hundred records a query lets through.
@@ -89,13 +89,9 @@ impl Follow {
 
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
-        let mut standing = self.standing.borrow_mut();
-        let standing = match &mut *standing {
-            Some(standing) => standing,
-            empty => empty.insert(self.fill()?),
-        };
-        let mut rows = self.measure_way(standing, FILLED, repeat)?;
-        rows.extend(self.measure_way(standing, COMING, repeat)?);
+        let standing = make_once(&self.standing, || self.fill())?;
+        let mut rows = self.measure_way(&standing, FILLED, repeat)?;
+        rows.extend(self.measure_way(&standing, COMING, repeat)?);
         Ok(rows)
     }
 

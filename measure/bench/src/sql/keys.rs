@@ -17,7 +17,7 @@ use super::publish::{self, Keys, topic_bytes};
 use super::record::{self, BROKER};
 use super::records::Records;
 use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
-use crate::run::Cost;
+use crate::run::{Cost, make_once};
 
 pub(super) const INDEX: &str = "current values, memory beside the log";
 pub(super) const RESTART: &str = "first read of a current value after a restart";
@@ -67,11 +67,8 @@ impl Kept {
 
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
-        let mut standing = self.standing.borrow_mut();
-        let stand = match &mut *standing {
-            Some(standing) => &mut standing.stand,
-            empty => &mut empty.insert(self.fill()?).stand,
-        };
+        let mut standing = make_once(&self.standing, || self.fill())?;
+        let stand = &mut standing.stand;
         let mut rows = vec![self.index_row(stand, repeat)?];
         for (case, end) in [(RESTART, End::InOrder), (KILL, End::Killed)] {
             rows.push(self.restart_row(stand, (case, end), repeat)?);
@@ -116,8 +113,7 @@ impl Kept {
     /// The value of a key in the middle, as soon as it can be read.
     fn read_one(&self, stand: &Stand) -> Result<()> {
         let number = self.extent.kept_keys / 2;
-        let mut expected = Vec::new();
-        self.records.put(number, &mut expected);
+        let expected = self.records.text(number);
         let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = '{number}'");
         let deadline = Instant::now() + READ_TIME_LIMIT;
         loop {
@@ -128,7 +124,7 @@ impl Kept {
             };
             match read() {
                 Ok(value) => {
-                    ensure!(value.as_bytes() == expected, "key {number} has the value {value}");
+                    ensure!(value == expected, "key {number} has the value {value}");
                     return Ok(());
                 }
                 Err(error) if Instant::now() >= deadline => return Err(error),

@@ -4,16 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use bytes::Bytes;
-use futures::SinkExt;
+use anyhow::{Context, Result, ensure};
 use system::database::{Postgres, Server, ServerOptions};
-use system::{Ability, free_address, missing};
+use system::{Ability, Interruption, free_address, missing};
 use tokio_postgres::Config;
 
 use super::cores::Cores;
 use crate::durability::DiskFolder;
-use crate::tpcc::Connection;
+use crate::tpcc::{Connection, Copy, Fill};
 
 const HOST: &str = "127.0.0.1";
 const USER: &str = "postgres";
@@ -77,29 +75,26 @@ impl Neighbour {
         Connection::open(&config)
     }
 
-    /// Fills a table that is there by the rows of a copy, and brings all of it into the cache.
+    /// Fills a table that is there by the rows of a copy.
     pub(super) fn fill(
         &self,
         own: &Connection,
-        table: &str,
-        rows: impl Iterator<Item = Vec<u8>>,
+        table: &'static str,
+        rows: impl Iterator<Item = String>,
     ) -> Result<()> {
-        let failed = || format!("cannot copy into {table}");
-        let words = format!("COPY {table} FROM STDIN");
-        let sink = own.wait(own.client().copy_in(&words)).with_context(failed)?;
-        let mut sink = Box::pin(sink);
-        let mut piece = Vec::with_capacity(PIECE_BYTES * 2);
+        let mut copy = Copy::new(self.connect()?);
+        copy.begin(table)?;
+        let mut piece = String::with_capacity(PIECE_BYTES * 2);
         for row in rows {
-            piece.extend_from_slice(&row);
+            piece.push_str(&row);
             if piece.len() >= PIECE_BYTES {
-                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES * 2));
-                own.wait(sink.send(Bytes::from(full))).with_context(failed)?;
-                let asked = system::Interruption::is_asked_for();
-                anyhow::ensure!(!asked, "interrupted while PostgreSQL was filled");
+                copy.take(&piece)?;
+                piece.clear();
+                ensure!(!Interruption::is_asked_for(), "interrupted while PostgreSQL was filled");
             }
         }
-        own.wait(sink.send(Bytes::from(piece))).with_context(failed)?;
-        own.wait(sink.as_mut().finish()).with_context(failed)?;
+        copy.take(&piece)?;
+        copy.end()?;
         own.batch(&format!("VACUUM (FREEZE, ANALYZE) {table}"))?;
         own.batch("CHECKPOINT")
     }

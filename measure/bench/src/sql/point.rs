@@ -18,7 +18,7 @@ use super::record::{self, BROKER, POSTGRESQL};
 use super::records::Records;
 use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
-use crate::run::Cost;
+use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
 pub(super) const CASE: &str = "current value by key";
@@ -63,17 +63,9 @@ impl Point {
 
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
-        let mut standing = self.standing.borrow_mut();
-        let standing = match &mut *standing {
-            Some(standing) => standing,
-            empty => empty.insert(self.fill()?),
-        };
-        let Standing { stand, neighbour, script, version } = standing;
-        let turn = |words: Vec<String>| {
-            let script = &*script;
-            let neighbour = &*neighbour;
-            move || self.run_pgbench(neighbour, script, &words)
-        };
+        let standing = make_once(&self.standing, || self.fill())?;
+        let Standing { stand, neighbour, script, version } = &*standing;
+        let turn = |words: Vec<String>| move || self.run_pgbench(neighbour, script, &words);
         let contestants = vec![
             Contestant::new(BROKER, turn(stand.pgbench_words())),
             Contestant::new(POSTGRESQL, turn(neighbour.pgbench_words())),
@@ -122,14 +114,12 @@ impl Point {
     fn check_values(&self, connection: &Connection) -> Result<()> {
         let count = self.extent.looked_up_keys;
         for number in [0, count / 3, count - 1] {
-            let mut expected = Vec::new();
-            self.records.put(number, &mut expected);
             let query = format!("SELECT value FROM {TABLE} WHERE key = $1");
             let key = number.to_string();
             let row = connection.wait(connection.client().query_one(&query, &[&key]));
             let row = row.with_context(|| format!("cannot look up key {number}"))?;
             let value: &str = row.try_get(0)?;
-            ensure!(value.as_bytes() == expected, "key {number} has another value: {value}");
+            ensure!(value == self.records.text(number), "key {number} has another value: {value}");
         }
         Ok(())
     }
@@ -160,9 +150,6 @@ impl Point {
 }
 
 /// A record and its key as a row of a copy: nothing in them needs to be escaped.
-fn copied(records: &Records, number: u64) -> Vec<u8> {
-    let mut row = format!("{number}\t").into_bytes();
-    records.put(number, &mut row);
-    row.push(b'\n');
-    row
+fn copied(records: &Records, number: u64) -> String {
+    format!("{number}\t{}\n", records.text(number))
 }

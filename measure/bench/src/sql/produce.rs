@@ -14,7 +14,7 @@ use super::record::{self, BROKER};
 use super::records::Records;
 use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
-use crate::run::Cost;
+use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
 pub(super) const PLAIN: &str = "produce, memlane.values=none";
@@ -46,14 +46,9 @@ impl Produce {
 
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
-        let mut standing = self.standing.borrow_mut();
-        let stand = match &mut *standing {
-            Some(stand) => &*stand,
-            empty => {
-                let bytes = topic_bytes(self.extent.produced_records) * 2;
-                empty.insert(Stand::start(&self.cores, pool_bytes(bytes), "")?)
-            }
-        };
+        let bytes = topic_bytes(self.extent.produced_records) * 2;
+        let start = || Stand::start(&self.cores, pool_bytes(bytes), "");
+        let stand = &*make_once(&self.standing, start)?;
         let own = stand.connect()?;
         let behind = RefCell::new(Vec::new());
         let keeping = || {

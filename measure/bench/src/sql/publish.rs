@@ -35,15 +35,11 @@ pub(super) fn topic_bytes(records: u64) -> u64 {
 /// One batch of the records with these numbers.
 pub(super) fn batch(records: &Records, numbers: Range<u64>, keys: Keys) -> Result<Bytes> {
     let timestamp_ms = unix_ms()?;
-    let record = |number: u64| {
-        let mut value = Vec::with_capacity(RECORD_BYTES);
-        records.put(number, &mut value);
-        NewRecord {
-            key: (keys == Keys::Numbers).then(|| number.to_string().into()),
-            value: Some(value.into()),
-            headers: Vec::new(),
-            timestamp_ms,
-        }
+    let record = |number: u64| NewRecord {
+        key: (keys == Keys::Numbers).then(|| number.to_string().into()),
+        value: Some(records.text(number).into()),
+        headers: Vec::new(),
+        timestamp_ms,
     };
     encode(&numbers.map(record).collect::<Vec<_>>())
 }

@@ -3,7 +3,9 @@
 //! Numbers in them are drawn evenly from a range, each independently of the others, so that a
 //! condition on a field lets through the share of records that its range says.
 
-use std::io::Write;
+use std::fmt::Write;
+
+use system::Random;
 
 /// Of a record's value.
 pub(super) const RECORD_BYTES: usize = 300;
@@ -51,65 +53,37 @@ impl Records {
             price: draw.below(PRICES),
             account: draw.below(ACCOUNTS),
             lot: draw.below(LOTS),
-            is_buy: draw.below(2) == 0,
+            is_buy: draw.one_in(2),
         }
     }
 
-    /// Appends the value of a record.
-    pub(super) fn put(&self, number: u64, into: &mut Vec<u8>) {
-        self.put_saying(number, self.fields(number), into);
-    }
-
-    /// The same with other fields.
-    pub(super) fn put_saying(&self, number: u64, fields: Fields, into: &mut Vec<u8>) {
-        const END: &[u8] = b"\"}";
-        let start = into.len();
-        let Fields { symbol, qty, price, account, lot, is_buy } = fields;
+    /// The value of a record.
+    pub(super) fn text(&self, number: u64) -> String {
+        const END: &str = "\"}";
+        let Fields { symbol, qty, price, account, lot, is_buy } = self.fields(number);
         let side = if is_buy { "buy" } else { "sell" };
+        let mut text = String::with_capacity(RECORD_BYTES);
         write!(
-            into,
+            text,
             "{{\"id\":{number},\"symbol\":\"S{symbol}\",\"qty\":{qty},\"price\":{price},\
              \"side\":\"{side}\",\"account\":\"A{account}\",\"lot\":{lot},\"note\":\""
         )
         .expect("memory takes what is written to it");
-        let end = start + RECORD_BYTES - END.len();
+        let end = RECORD_BYTES - END.len();
         let mut draw = self.draw(!number);
-        while into.len() < end {
-            let word = usize::try_from(draw.below(WORDS.len() as u64)).expect("a small number");
-            into.extend_from_slice(WORDS[word].as_bytes());
-            into.push(b' ');
+        while text.len() < end {
+            text.push_str(draw.pick(&WORDS));
+            text.push(' ');
         }
-        into.truncate(end);
-        into.extend_from_slice(END);
+        text.truncate(end);
+        text.push_str(END);
+        text
     }
 
-    fn draw(&self, number: u64) -> Draw {
-        Draw(self.seed.wrapping_mul(0xA24B_AED4_963E_E407).wrapping_add(number))
+    /// Numbers of one record, which have nothing to do with those of its neighbours.
+    fn draw(&self, number: u64) -> Random {
+        Random::new(self.seed.wrapping_mul(0xA24B_AED4_963E_E407).wrapping_add(number))
     }
-}
-
-/// Numbers by splitmix64, which any state begins well.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        // The multiple keeps the numbers of neighbouring records apart.
-        self.0 = self.0.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed(self.0)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        let product = u128::from(self.next()) * u128::from(limit);
-        u64::try_from(product >> 64).expect("below the limit")
-    }
-}
-
-/// A number of which each bit depends on all bits of another.
-pub(super) fn mixed(number: u64) -> u64 {
-    let mut mixed = number;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]
@@ -122,10 +96,9 @@ mod tests {
     fn records_are_json_of_their_length_that_says_their_fields() {
         let records = Records::new(7);
         for number in [0, 1, 99, 12_345_678, 4_000_000_000] {
-            let mut bytes = vec![b' '];
-            records.put(number, &mut bytes);
-            assert_eq!(bytes.len(), 1 + RECORD_BYTES);
-            let value: Value = serde_json::from_slice(&bytes).expect("it is JSON");
+            let text = records.text(number);
+            assert_eq!(text.len(), RECORD_BYTES);
+            let value: Value = serde_json::from_str(&text).expect("it is JSON");
             let fields = records.fields(number);
             assert_eq!(value["id"].as_u64(), Some(number));
             assert_eq!(value["qty"].as_u64(), Some(fields.qty));

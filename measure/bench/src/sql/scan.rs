@@ -17,7 +17,7 @@ use super::record::{self, BROKER, POSTGRESQL};
 use super::records::{Fields, QTYS, Records};
 use super::stand::{Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
-use crate::run::Cost;
+use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
 const TOPIC: &str = "orders";
@@ -109,14 +109,10 @@ impl Scan {
 
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
-        let mut standing = self.standing.borrow_mut();
-        let standing = match &mut *standing {
-            Some(standing) => standing,
-            empty => empty.insert(self.fill()?),
-        };
+        let standing = make_once(&self.standing, || self.fill())?;
         let mut rows = Vec::new();
         for (query, answer) in self.queries.iter().zip(&standing.answers) {
-            rows.extend(self.measure_query(standing, (query, *answer), repeat)?);
+            rows.extend(self.measure_query(&standing, (query, *answer), repeat)?);
         }
         Ok(rows)
     }
@@ -186,12 +182,7 @@ impl Scan {
         let neighbour = Neighbour::start(&self.cores, topic_bytes(count))?;
         let connection = neighbour.connect()?;
         connection.batch(&format!("CREATE TABLE {TOPIC} (value jsonb)"))?;
-        let row = |number| {
-            let mut row = Vec::with_capacity(512);
-            records.put(number, &mut row);
-            row.push(b'\n');
-            row
-        };
+        let row = |number| format!("{}\n", records.text(number));
         neighbour.fill(&connection, TOPIC, (0..count).map(row))?;
         neighbour.warm(&connection, TOPIC)?;
         let version = neighbour.version(&connection)?;

@@ -30,7 +30,7 @@ pub(crate) use bed::{
     missing_server, size_bytes,
 };
 pub(crate) use conditions::violated;
-pub(crate) use database::{Clerk, Database, Engine, NAME, Observe, Reporting, Way};
+pub(crate) use database::{Clerk, Database, Engine, Fill, NAME, Observe, Reporting, Way};
 pub(crate) use draw::Constants;
 pub(crate) use drive::{Load, Measured, Pacing, drive, sleep_until};
 pub(crate) use input::Mix;
@@ -38,7 +38,7 @@ pub(crate) use load::{Extent, load};
 pub(crate) use mariadb::Mariadb;
 pub(crate) use meter::Window;
 pub(crate) use pgbench::rush;
-pub(crate) use postgresql::{Connection, Postgresql};
+pub(crate) use postgresql::{Connection, Copy, Postgresql};
 pub(crate) use record::{About, OWN_DRIVER, row};
 pub(crate) use suite::{Arguments, mark_length, plan};
 pub(crate) use tables::describe;

@@ -11,14 +11,14 @@ use super::connection::Connection;
 use crate::tpcc::database::Fill;
 
 /// Rows under way to a table. Dropped without an end they are taken back.
-pub(super) struct Copy {
+pub(crate) struct Copy {
     own: Connection,
     table: &'static str,
     sink: Option<Pin<Box<CopyInSink<Bytes>>>>,
 }
 
 impl Copy {
-    pub(super) fn new(own: Connection) -> Self {
+    pub(crate) fn new(own: Connection) -> Self {
         Self { own, table: "", sink: None }
     }
 

@@ -6,4 +6,5 @@ mod copy;
 mod database;
 
 pub(crate) use connection::Connection;
+pub(crate) use copy::Copy;
 pub(crate) use database::Postgresql;
