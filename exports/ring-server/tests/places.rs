@@ -4,10 +4,8 @@ mod support {
     pub(crate) mod storm;
 }
 
-use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +23,6 @@ const SILENT_CONNECTIONS: usize = 600;
 /// This program, started for another user.
 struct Other {
     child: Child,
-    _folder: tempfile::TempDir,
 }
 
 impl Other {
@@ -36,12 +33,9 @@ impl Other {
             return None;
         }
         ground.open_to_everybody();
-        // Where this program lies, others may not look.
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
-        let program = folder.path().join("program");
-        fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
-        let child = Command::new(program)
+        // Where this program lies, others may not look; a copy could be busy, as any other thread
+        // that starts a process holds the file that it is written by for an instant.
+        let child = Command::new("/proc/self/exe")
             .args(["--exact", "the_role_of_another_user", "--nocapture"])
             .env(ROLE, role)
             .env(SOCKET, ground.socket())
@@ -52,7 +46,7 @@ impl Other {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        Some(Self { child, _folder: folder })
+        Some(Self { child })
     }
 
     /// Waits for a line that begins so, and returns the rest of it.

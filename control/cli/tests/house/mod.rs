@@ -140,10 +140,11 @@ impl House {
 pub(crate) fn programs_in(folder: &Path) -> PathBuf {
     let programs = folder.join("bin");
     std::fs::create_dir(&programs).expect("a folder");
-    for program in [Path::new(env!("CARGO_BIN_EXE_memlane")), daemon_program()] {
-        let name = program.file_name().expect("a program");
-        std::fs::copy(program, programs.join(name)).expect("it can be copied");
-    }
+    // By another process: a program cannot start while a child of this one holds it open to write.
+    let status = Command::new("cp")
+        .args([Path::new(env!("CARGO_BIN_EXE_memlane")), daemon_program(), &programs])
+        .status();
+    assert!(status.expect("cp starts").success(), "cannot copy the programs");
     programs
 }
 
