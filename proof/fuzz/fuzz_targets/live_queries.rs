@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use live_queries::{
-    Change, Fields, FilterIndex, Found, GroupLimits, Paths, Query, QueueLimits, Record, Row,
-    Statement, Subscribe, Subscription, Table, parse_query, parse_statement,
+    Change, Fields, FilterIndex, Found, GroupLimits, OutputRow, Paths, Query, QueueLimits, Record,
+    Row, Statement, Subscribe, Subscription, Table, parse_query, parse_statement,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -69,9 +69,12 @@ fn run(subscribe: &Subscribe, value: &[u8]) {
         subscription.apply(&Change { partition: 0, offset, time_ms: 1, key, old, new });
     }
     subscription.tick(i64::MAX);
-    while let Some(row) = subscription.take() {
+    let rows = subscription.take();
+    let (mut reader, mut row, mut values) = (rows.reader(), OutputRow::default(), Vec::new());
+    while reader.read(&mut row) {
+        subscription.layout().values(&mut row, &mut values);
         let columns = subscription.columns().len();
-        assert_eq!(subscription.layout().values(row).len(), columns, "one value for each column");
+        assert_eq!(values.len(), columns, "one value for each column");
     }
 }
 

@@ -46,7 +46,8 @@ pub use statement::{
     Point, Reach, Statement, Subscribe, SubscribeOptions, parse_query, parse_statement,
 };
 pub use subscription::{
-    Event, Layout, OutputRow, QueueLimits, Replay, Step as SubscriptionStep, Subscription,
+    Event, Layout, OutputRow, OutputRows, QueueLimits, Replay, RowReader, Step as SubscriptionStep,
+    Subscription,
 };
 pub use table::{ColumnSource, Table, TableColumn, TableKind};
 pub use types::Type;

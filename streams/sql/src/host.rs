@@ -8,7 +8,7 @@ use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Us
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use live_queries::{OutputColumn, Subscribe, Table, Value};
+use live_queries::{Layout, OutputColumn, OutputRows, Subscribe, Table};
 use record_batch::Header;
 use record_log::Topic;
 use tokio_rustls::TlsAcceptor;
@@ -122,9 +122,10 @@ pub struct LiveQuery {
 
 /// What a live query gives.
 pub struct LiveRows {
-    pub columns: Vec<OutputColumn>,
-    /// Rows as they come, some at a time, each with a value for each column. An error is the last.
-    pub rows: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
+    /// Which columns its rows have.
+    pub layout: Layout,
+    /// Rows as they come, some at a time. An error is the last.
+    pub rows: BoxStream<'static, Result<OutputRows, SqlError>>,
 }
 
 /// Records for one topic, in order.

@@ -58,7 +58,7 @@ impl LiveQueries {
             TableKind::Log => (Place::Filling(Task::Log), false),
             TableKind::Values => (Place::Joining, true),
         };
-        let columns = compiled.1.columns();
+        let layout = compiled.1.layout().clone();
         let as_of = subscribe.as_of.clone();
         let subscriber = Arc::new(Subscriber::new(hub, compiled.1, as_of, place));
         // From here on dropping the stream gives all back.
@@ -78,7 +78,7 @@ impl LiveQueries {
         let rows = futures::stream::unfold(stream, |mut stream| async {
             stream.next().await.map(|rows| (rows, stream))
         });
-        Ok(LiveRows { columns, rows: rows.boxed() })
+        Ok(LiveRows { layout, rows: rows.boxed() })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use live_queries::{Layout, Value};
+use live_queries::OutputRows;
 use sql::SqlError;
 use tokio::time::Instant;
 
@@ -20,7 +20,6 @@ pub(super) struct LiveStream {
     live: Arc<LiveQueries>,
     client: LiveClient,
     subscriber: Arc<Subscriber>,
-    layout: Layout,
     /// What is being read for it.
     pub(super) fill: Option<Fill>,
     next_check: Instant,
@@ -35,12 +34,10 @@ impl LiveStream {
         client: LiveClient,
         subscriber: &Arc<Subscriber>,
     ) -> Self {
-        let layout = subscriber.lock().subscription.layout().clone();
         Self {
             live,
             client,
             subscriber: Arc::clone(subscriber),
-            layout,
             fill: None,
             next_check: Instant::now() + CHECK,
             is_over: false,
@@ -49,7 +46,7 @@ impl LiveStream {
     }
 
     /// The next rows; `None` when it has ended.
-    pub(super) async fn next(&mut self) -> Option<Result<Vec<Vec<Value<'static>>>, SqlError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<OutputRows, SqlError>> {
         if self.is_over {
             return None;
         }
@@ -66,7 +63,7 @@ impl LiveStream {
         }
     }
 
-    async fn wait(&mut self) -> Result<Option<Vec<Vec<Value<'static>>>>, SqlError> {
+    async fn wait(&mut self) -> Result<Option<OutputRows>, SqlError> {
         loop {
             if Instant::now() >= self.next_check {
                 self.next_check = Instant::now() + CHECK;
@@ -75,7 +72,7 @@ impl LiveStream {
             match self.subscriber.look() {
                 Found::Rows(rows) => {
                     Counters::add(&self.live.counters().rows, rows.len() as u64);
-                    return Ok(Some(rows.into_iter().map(|it| self.layout.values(it)).collect()));
+                    return Ok(Some(rows));
                 }
                 Found::Ended(ended) => return ended.map(|()| None),
                 Found::Task(task) => {

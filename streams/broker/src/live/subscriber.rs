@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use live_queries::{
-    AsOf, Change, Fields, FilterId, OutputRow, Paths, Query, Row, Subscription,
+    AsOf, Change, Fields, FilterId, OutputRows, Paths, Query, Row, Subscription,
     SubscriptionStep as Step, TableKind,
 };
 use sql::{SqlError, SqlState};
@@ -18,9 +18,6 @@ const NO_PANIC: &str = "no thread panics with this lock";
 
 /// What waits for a client of current values that does not keep up, besides its queue.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-
-/// Rows that a connection takes at a time.
-const ROWS_MAX: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Subscriber {
@@ -83,7 +80,7 @@ pub(super) struct Held {
 
 /// What a connection finds.
 pub(super) enum Found {
-    Rows(Vec<OutputRow>),
+    Rows(OutputRows),
     Ended(Result<(), SqlError>),
     /// It is to read.
     Task(Task),
@@ -123,21 +120,16 @@ impl Subscriber {
 
     /// What there is for the connection.
     pub(super) fn look(self: &Arc<Self>) -> Found {
-        if self.lock().has_backlog() {
+        let mut machine = self.lock();
+        if machine.has_backlog() {
+            drop(machine);
             let paths = self.hub.paths.read().expect(NO_PANIC);
-            let mut machine = self.lock();
+            machine = self.lock();
             if machine.place == Place::Joined && machine.drain(&paths) == Step::RereadNeeded {
-                drop(machine);
                 self.hub.inbox.put(Command::Reread(Arc::clone(self)));
             }
         }
-        let mut machine = self.lock();
-        let mut rows = Vec::new();
-        while rows.len() < ROWS_MAX
-            && let Some(row) = machine.subscription.take()
-        {
-            rows.push(row);
-        }
+        let rows = machine.subscription.take();
         if !rows.is_empty() {
             return Found::Rows(rows);
         }

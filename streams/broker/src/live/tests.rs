@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use access::Principal;
 use futures::StreamExt;
-use live_queries::{Statement, Table, Value, parse_statement};
+use live_queries::{OutputRow, OutputRows, Statement, Table, parse_statement};
 use model::{Random, for_each_seed};
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::Batch;
@@ -118,12 +118,19 @@ impl Running {
         time: Duration,
     ) -> Option<Result<Vec<Vec<String>>, SqlError>> {
         let next = async { tokio::time::timeout(time, rows.rows.next()).await };
-        let texts = |rows: Vec<Vec<Value<'static>>>| {
-            rows.iter().map(|row| row.iter().map(ToString::to_string).collect()).collect()
+        let next = self.runtime.block_on(next);
+        let texts = |taken: OutputRows| {
+            let (mut reader, mut row) = (taken.reader(), OutputRow::default());
+            let (mut values, mut texts) = (Vec::new(), Vec::new());
+            while reader.read(&mut row) {
+                rows.layout.values(&mut row, &mut values);
+                texts.push(values.iter().map(ToString::to_string).collect());
+            }
+            texts
         };
-        match self.runtime.block_on(next) {
+        match next {
             Err(_) => Some(Ok(Vec::new())),
-            Ok(next) => next.map(|rows| rows.map(texts)),
+            Ok(next) => next.map(|taken| taken.map(texts)),
         }
     }
 

@@ -108,6 +108,17 @@ impl Query {
         }
     }
 
+    /// These of the columns of a record that passes the filter, each when it is asked for. `None`
+    /// for a query that groups.
+    pub(crate) fn columns_of<'a>(
+        &'a self,
+        row: &Row<'a>,
+        columns: &'a [usize],
+    ) -> Option<impl ExactSizeIterator<Item = Result<Value<'a>, RowError>>> {
+        let Shape::Records { projection } = &self.shape else { return None };
+        Some(columns.iter().map(|it| projection[*it].evaluate(row)))
+    }
+
     /// Gives its paths back. To be called once, when the query ends.
     pub fn release(&self, paths: &mut Paths) {
         self.paths.iter().for_each(|it| paths.release(*it));

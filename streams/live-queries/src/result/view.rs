@@ -37,6 +37,12 @@ impl View {
         (self.failed_count, self.first_failure)
     }
 
+    /// Counts a record on which the query failed.
+    pub(crate) fn note_failure(&mut self, error: RowError) {
+        self.failed_count += 1;
+        self.first_failure.get_or_insert(error);
+    }
+
     /// To be called once before all changes: the one row of an aggregate without GROUP BY.
     pub fn start(&mut self) -> Option<ResultChange> {
         self.groups.as_mut()?.start(&self.query)

@@ -7,10 +7,11 @@ use crate::query::{OutputColumn, Query};
 use crate::result::ResultRow;
 use crate::scalar::Value;
 use crate::statement::{Envelope, SubscribeOptions};
+use crate::subscription::rows::OutputRows;
 use crate::types::Type;
 
 /// What a row says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
     /// So many more of this row: 1 or -1.
     Diff(i8),
@@ -19,11 +20,13 @@ pub enum Event {
     /// No row with this key; other columns are NULL.
     Delete,
     /// All changes before this time and position have been sent; columns are NULL.
+    #[default]
     Progress,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutputRow {
+/// A row, with its values borrowed from [`crate::OutputRows`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutputRow<'a> {
     pub event: Event,
     /// When it was applied, in milliseconds since 1970; never less than in the row before.
     pub time_ms: i64,
@@ -31,7 +34,15 @@ pub struct OutputRow {
     /// partition. Empty where time made it.
     pub positions: Vec<(i32, i64)>,
     /// As many as the query has, in the order of [`Layout::columns`].
-    pub columns: Vec<Value<'static>>,
+    pub columns: Vec<Value<'a>>,
+}
+
+/// A row but for its columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<'a> {
+    pub(super) event: Event,
+    pub(super) time_ms: i64,
+    pub(super) positions: &'a [(i32, i64)],
 }
 
 /// The columns of a subscription's rows.
@@ -52,6 +63,26 @@ pub struct Layout {
     /// Where each column stands in the query's.
     sources: Vec<usize>,
     key_count: usize,
+}
+
+impl Event {
+    pub(super) const fn to_byte(self) -> u8 {
+        match self {
+            Self::Diff(diff) => diff.cast_unsigned(),
+            Self::Upsert => 2,
+            Self::Delete => 3,
+            Self::Progress => 4,
+        }
+    }
+
+    pub(super) const fn of_byte(byte: u8) -> Self {
+        match byte {
+            2 => Self::Upsert,
+            3 => Self::Delete,
+            4 => Self::Progress,
+            diff => Self::Diff(diff.cast_signed()),
+        }
+    }
 }
 
 impl Layout {
@@ -95,9 +126,10 @@ impl Layout {
         columns
     }
 
-    /// The values of a row for all of these columns.
-    pub fn values(&self, row: OutputRow) -> Vec<Value<'static>> {
-        let mut values = vec![Value::Int(row.time_ms)];
+    /// Moves the values of a row for all of these columns into `values`, in place of what is there.
+    pub fn values<'a>(&self, row: &mut OutputRow<'a>, values: &mut Vec<Value<'a>>) {
+        values.clear();
+        values.push(Value::Int(row.time_ms));
         if self.progress {
             values.push(Value::Bool(row.event == Event::Progress));
         }
@@ -110,43 +142,63 @@ impl Layout {
             Event::Delete => Value::Text("delete".into()),
             Event::Progress => Value::Null,
         });
-        values.extend(row.columns);
-        values
+        values.append(&mut row.columns);
     }
 
-    /// The rows that show `after` in place of `before`.
-    pub(super) fn rows(
+    /// Where each column stands in the query's.
+    pub(super) fn sources(&self) -> &[usize] {
+        &self.sources
+    }
+
+    /// What a row says that is there now.
+    pub(super) fn event_of_new(&self) -> Event {
+        if self.upserts { Event::Upsert } else { Event::Diff(1) }
+    }
+
+    /// Adds the rows that show `after` in place of `before`.
+    pub(super) fn put(
         &self,
-        before: Option<&ResultRow>,
-        after: Option<&ResultRow>,
-        mut emit: impl FnMut(Event, Vec<Value<'static>>),
+        (before, after): (Option<&ResultRow>, Option<&ResultRow>),
+        (time_ms, positions): (i64, &[(i32, i64)]),
+        rows: &mut OutputRows,
     ) {
         if before.map(|it| &it.columns) == after.map(|it| &it.columns) {
             return;
         }
-        let all =
-            |row: &ResultRow| self.sources.iter().map(|it| row.columns[*it].clone()).collect();
-        if !self.upserts {
-            before.into_iter().for_each(|row| emit(Event::Diff(-1), all(row)));
-            after.into_iter().for_each(|row| emit(Event::Diff(1), all(row)));
-            return;
+        let head = |event| Head { event, time_ms, positions };
+        if let Some(before) = before {
+            if !self.upserts {
+                rows.push(
+                    head(Event::Diff(-1)),
+                    self.sources.iter().map(|it| &before.columns[*it]),
+                );
+            } else if after.is_none_or(|it| !self.has_same_key(it, before)) {
+                let column = |(index, source): (usize, &usize)| match index < self.key_count {
+                    true => &before.columns[*source],
+                    false => &Value::Null,
+                };
+                rows.push(head(Event::Delete), self.sources.iter().enumerate().map(column));
+            }
         }
-        let key = |row: &ResultRow| -> Vec<Value<'static>> {
-            self.sources[..self.key_count].iter().map(|it| row.columns[*it].clone()).collect()
-        };
-        if let Some(before) = before
-            && after.is_none_or(|it| key(it) != key(before))
-        {
-            let mut columns = key(before);
-            columns.resize(self.sources.len(), Value::Null);
-            emit(Event::Delete, columns);
+        if let Some(after) = after {
+            let columns = self.sources.iter().map(|it| &after.columns[*it]);
+            rows.push(head(self.event_of_new()), columns);
         }
-        after.into_iter().for_each(|row| emit(Event::Upsert, all(row)));
     }
 
-    /// As many NULLs as the query has columns.
-    pub(super) fn nulls(&self) -> Vec<Value<'static>> {
-        vec![Value::Null; self.sources.len()]
+    fn has_same_key(&self, left: &ResultRow, right: &ResultRow) -> bool {
+        self.sources[..self.key_count].iter().all(|it| left.columns[*it] == right.columns[*it])
+    }
+
+    /// Adds a row of progress.
+    pub(super) fn put_progress(
+        &self,
+        time_ms: i64,
+        positions: &[(i32, i64)],
+        rows: &mut OutputRows,
+    ) {
+        let head = Head { event: Event::Progress, time_ms, positions };
+        rows.push(head, self.sources.iter().map(|_| &Value::Null));
     }
 }
 
@@ -180,12 +232,4 @@ fn position_text(positions: &[(i32, i64)]) -> Value<'static> {
         write!(text, "{comma}{partition}:{offset}").expect("a String takes all");
     }
     if positions.is_empty() { Value::Null } else { Value::Text(text.into()) }
-}
-
-impl OutputRow {
-    /// Bytes of memory that it takes, about.
-    pub fn bytes(&self) -> usize {
-        let values: usize = self.columns.iter().map(Value::bytes).sum();
-        size_of::<Self>() + size_of_val(self.positions.as_slice()) + values
-    }
 }

@@ -14,9 +14,10 @@ use crate::query::{OutputColumn, Query};
 use crate::result::{Change, GroupLimits, ResultChange, TopRows, Topped, View};
 use crate::row::Row;
 use crate::statement::{Backpressure, OnError, Point, Subscribe, SubscribeOptions};
-use crate::subscription::layout::{Event, Layout, OutputRow};
+use crate::subscription::layout::{Head, Layout};
 use crate::subscription::pending::Pending;
 use crate::subscription::queue::{Queue, QueueLimits};
+use crate::subscription::rows::OutputRows;
 use crate::table::TableKind;
 
 /// A live query for one client. It never reads a clock: times are handed in.
@@ -307,14 +308,14 @@ impl Subscription {
         self.due_ms
     }
 
-    /// The next row for the client.
-    pub fn take(&mut self) -> Option<OutputRow> {
+    /// The next rows for the client: all that wait.
+    pub fn take(&mut self) -> OutputRows {
         if self.queue.is_empty() && self.is_behind && self.due_ms.is_none() {
             self.is_behind = false;
             self.flush();
             self.send_progress();
         }
-        self.queue.pop()
+        self.queue.take()
     }
 
     /// Rows that wait for the client.
@@ -331,6 +332,11 @@ impl Subscription {
     }
 
     fn apply_to_view(&mut self, change: &Change<'_>) -> Step {
+        if let (None, Some(row)) = (change.old, change.new)
+            && self.is_shown_at_once()
+        {
+            return self.show(row, change);
+        }
         let failed_count = self.view.failures().0;
         let mut changes = Vec::new();
         if let Err(error) = self.view.apply(change, &mut changes) {
@@ -345,6 +351,38 @@ impl Subscription {
         self.rekey(change, &mut changes);
         let position = change.offset.map(|offset| (change.partition, offset));
         self.follow(changes, position.as_slice())
+    }
+
+    /// Whether rows of records go to the client as they come.
+    fn is_shown_at_once(&self) -> bool {
+        let is_shown = match self.phase {
+            Phase::Filling => self.options.snapshot,
+            Phase::Live => self.options.every_ms.is_none() && !self.is_behind,
+            _ => false,
+        };
+        is_shown && self.top.is_none() && !self.query.is_grouped()
+    }
+
+    /// Shows the row of a record that passes.
+    fn show(&mut self, row: &Row<'_>, change: &Change<'_>) -> Step {
+        let Some(columns) = self.query.columns_of(row, self.layout.sources()) else {
+            panic!("a query that groups shows no rows of records");
+        };
+        let position = change.offset.map(|offset| (change.partition, offset));
+        let (event, time_ms) = (self.layout.event_of_new(), self.time_ms);
+        let head = Head { event, time_ms, positions: position.as_slice() };
+        match self.queue.rows().try_push(head, columns) {
+            Ok(()) => self.limit(),
+            Err(error) => {
+                self.view.note_failure(error);
+                match self.options.on_error {
+                    OnError::Skip => Step::Applied,
+                    OnError::Fail => {
+                        self.fail_at(change.partition, change.offset.unwrap_or_default(), error)
+                    }
+                }
+            }
+        }
     }
 
     fn fail_at(&mut self, partition: i32, offset: i64, error: RowError) -> Step {
@@ -454,10 +492,7 @@ impl Subscription {
         after: Option<&crate::result::ResultRow>,
         positions: &[(i32, i64)],
     ) {
-        let (time_ms, queue) = (self.time_ms, &mut self.queue);
-        self.layout.rows(before, after, |event, columns| {
-            queue.push(OutputRow { event, time_ms, positions: positions.to_vec(), columns });
-        });
+        self.layout.put((before, after), (self.time_ms, positions), self.queue.rows());
     }
 
     /// A row of progress is sent when nothing before it waits.
@@ -467,12 +502,7 @@ impl Subscription {
             return;
         }
         self.progress_due = false;
-        self.queue.push(OutputRow {
-            event: Event::Progress,
-            time_ms: self.time_ms,
-            positions: self.positions.clone(),
-            columns: self.layout.nulls(),
-        });
+        self.layout.put_progress(self.time_ms, &self.positions, self.queue.rows());
     }
 
     fn set_time(&mut self, time_ms: i64) {

@@ -11,8 +11,10 @@ mod machine;
 mod pending;
 mod queue;
 mod replay;
+mod rows;
 
 pub use layout::{Event, Layout, OutputRow};
 pub use machine::{Step, Subscription};
 pub use queue::QueueLimits;
 pub use replay::Replay;
+pub use rows::{OutputRows, RowReader};

@@ -1,8 +1,6 @@
-//! Rows on their way to a client, bounded in number and bytes.
+//! Rows that wait for a client, bounded in number and bytes.
 
-use std::collections::VecDeque;
-
-use crate::subscription::layout::OutputRow;
+use crate::subscription::rows::OutputRows;
 
 /// What a subscription holds for a client that has not taken it. One change may go beyond.
 #[derive(Clone, Copy, Debug)]
@@ -14,17 +12,18 @@ pub struct QueueLimits {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
-    rows: VecDeque<OutputRow>,
-    bytes: usize,
+    rows: OutputRows,
+    /// Bytes of the rows that were taken last.
+    taken_bytes: usize,
 }
 
 impl Queue {
     pub(super) fn new(limits: QueueLimits) -> Self {
-        Self { limits, rows: VecDeque::new(), bytes: 0 }
+        Self { limits, rows: OutputRows::default(), taken_bytes: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.rows.len() >= self.limits.rows_max || self.bytes >= self.limits.bytes_max
+        self.rows.len() >= self.limits.rows_max || self.rows.bytes() >= self.limits.bytes_max
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -35,14 +34,15 @@ impl Queue {
         self.rows.len()
     }
 
-    pub(super) fn push(&mut self, row: OutputRow) {
-        self.bytes += row.bytes();
-        self.rows.push_back(row);
+    /// The rows, to add some: memory is had at once for as much as was taken the last time.
+    pub(super) fn rows(&mut self) -> &mut OutputRows {
+        self.rows.expect(self.taken_bytes);
+        &mut self.rows
     }
 
-    pub(super) fn pop(&mut self) -> Option<OutputRow> {
-        let row = self.rows.pop_front()?;
-        self.bytes -= row.bytes();
-        Some(row)
+    /// Takes all rows out.
+    pub(super) fn take(&mut self) -> OutputRows {
+        self.taken_bytes = self.rows.bytes();
+        std::mem::take(&mut self.rows)
     }
 }

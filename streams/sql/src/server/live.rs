@@ -56,8 +56,8 @@ impl Connection {
         let host = Arc::clone(&self.server.host);
         let live = live_query(&*host, &self.client, &plan.words, parameters)?;
         let rows = host.subscribe(&self.client, live).await?;
-        let types = rows.columns.iter().map(|it| it.data_type).collect();
-        Ok(Rows::live(schema_of(&rows.columns), types, rows.rows))
+        let columns = rows.layout.columns();
+        Ok(Rows::live(schema_of(&columns), &columns, rows))
     }
 
     /// Sends rows of a live query: up to so many, as long as there is time; without a time, waits

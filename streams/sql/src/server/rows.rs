@@ -1,7 +1,7 @@
 //! Rows that a statement gives, taken as a client asks for them.
 
-use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use datafusion::arrow::array::RecordBatch;
@@ -11,7 +11,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use live_queries::{Type, Value};
+use live_queries::{Layout, OutputColumn, OutputRow, OutputRows, Type, Value};
 
 use crate::error::SqlError;
 use crate::wire::{
@@ -39,16 +39,22 @@ pub(super) struct EngineRows {
 /// Of a live query.
 pub(super) struct LiveRows {
     schema: SchemaRef,
-    types: Vec<Type>,
-    stream: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
+    shape: Arc<LiveShape>,
+    stream: BoxStream<'static, Result<OutputRows, SqlError>>,
     /// That have come and were not taken.
-    ready: VecDeque<Vec<Value<'static>>>,
+    ready: OutputRows,
+}
+
+/// How rows of a live query are read.
+pub(super) struct LiveShape {
+    layout: Layout,
+    types: Vec<Type>,
 }
 
 /// Some rows, to be written.
 pub(super) enum Chunk {
     Engine(RecordBatch, Range<usize>),
-    Live(Vec<Type>, Vec<Vec<Value<'static>>>),
+    Live(Arc<LiveShape>, OutputRows),
 }
 
 impl Rows {
@@ -58,10 +64,12 @@ impl Rows {
 
     pub(super) fn live(
         schema: SchemaRef,
-        types: Vec<Type>,
-        stream: BoxStream<'static, Result<Vec<Vec<Value<'static>>>, SqlError>>,
+        columns: &[OutputColumn],
+        rows: crate::host::LiveRows,
     ) -> Self {
-        Self::Live(LiveRows { schema, types, stream, ready: VecDeque::new() })
+        let types = columns.iter().map(|it| it.data_type).collect();
+        let shape = Arc::new(LiveShape { layout: rows.layout, types });
+        Self::Live(LiveRows { schema, shape, stream: rows.rows, ready: OutputRows::default() })
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -126,11 +134,21 @@ impl LiveRows {
         while self.ready.is_empty() {
             match self.stream.next().await {
                 None => return Ok(None),
-                Some(rows) => self.ready = rows?.into(),
+                Some(rows) => self.ready = rows?,
             }
         }
-        let count = self.ready.len().min(rows_max).min(SLICE_ROWS);
-        Ok(Some(Chunk::Live(self.types.clone(), self.ready.drain(..count).collect())))
+        Ok(Some(Chunk::Live(Arc::clone(&self.shape), self.ready.take(rows_max))))
+    }
+}
+
+impl LiveShape {
+    /// Shows the values of one row after the other.
+    fn each(&self, rows: &OutputRows, mut show: impl FnMut(&[Value<'_>])) {
+        let (mut reader, mut row, mut values) = (rows.reader(), OutputRow::default(), Vec::new());
+        while reader.read(&mut row) {
+            self.layout.values(&mut row, &mut values);
+            show(&values);
+        }
     }
 }
 
@@ -146,8 +164,8 @@ impl Chunk {
     pub(super) fn put(&self, out: &mut BytesMut, formats: &Formats) -> Result<(), ArrowError> {
         match self {
             Self::Engine(batch, range) => put_rows(out, batch, range.clone(), formats),
-            Self::Live(types, rows) => {
-                rows.iter().for_each(|row| put_live_row(out, row, types, formats));
+            Self::Live(shape, rows) => {
+                shape.each(rows, |row| put_live_row(out, row, &shape.types, formats));
                 Ok(())
             }
         }
@@ -159,22 +177,22 @@ impl Chunk {
         answers: &mut Answers,
         copy: &mut CopyOut,
     ) -> Result<(), ArrowError> {
-        let (types, rows) = match self {
+        let (shape, rows) = match self {
             Self::Engine(batch, range) => {
                 return put_copy_rows(answers, batch, range.clone(), copy);
             }
-            Self::Live(types, rows) => (types, rows),
+            Self::Live(shape, rows) => (shape, rows),
         };
-        for row in rows {
-            let format = copy.value_format();
+        let format = copy.value_format();
+        shape.each(rows, |row| {
             put_copy_row(answers, row.len(), copy, &|column, out| {
                 let value = &row[column];
                 if !value.is_null() {
-                    put_live_value(out, value, types[column], format);
+                    put_live_value(out, value, shape.types[column], format);
                 }
                 !value.is_null()
             });
-        }
+        });
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use live_queries::CopyFormat;
+use memchr::{memchr, memchr3};
 
 use super::answers::Answers;
 use super::types::Format;
@@ -54,7 +55,6 @@ pub(crate) fn put_copy_row(
     copy: &mut CopyOut,
     put: &dyn Fn(usize, &mut BytesMut) -> bool,
 ) {
-    let mut value = BytesMut::new();
     let (format, start) = (copy.format, std::mem::take(&mut copy.start));
     answers.copy_data(|out| {
         out.put_slice(start);
@@ -65,18 +65,21 @@ pub(crate) fn put_copy_row(
             if column > 0 && format != CopyFormat::Binary {
                 out.put_u8(if format == CopyFormat::Csv { b',' } else { b'\t' });
             }
-            value.clear();
-            let is_there = put(column, &mut value);
             match format {
-                CopyFormat::Binary if is_there => {
-                    out.put_i32(i32::try_from(value.len()).expect("values are bounded"));
-                    out.put_slice(&value);
+                CopyFormat::Binary => put_binary(column, put, out),
+                CopyFormat::Text => {
+                    let begin = out.len();
+                    match put(column, out) {
+                        true => escape(out, begin),
+                        false => out.put_slice(b"\\N"),
+                    }
                 }
-                CopyFormat::Binary => out.put_i32(-1),
-                CopyFormat::Text if is_there => put_escaped(&value, out),
-                CopyFormat::Text => out.put_slice(b"\\N"),
-                CopyFormat::Csv if is_there => put_quoted(&value, out),
-                CopyFormat::Csv => {}
+                CopyFormat::Csv => {
+                    let begin = out.len();
+                    if put(column, out) {
+                        quote(out, begin);
+                    }
+                }
             }
         }
         if format != CopyFormat::Binary {
@@ -85,36 +88,54 @@ pub(crate) fn put_copy_row(
     });
 }
 
-fn put_escaped(value: &[u8], out: &mut BytesMut) {
-    let mut rest = value;
-    while let Some(at) = rest.iter().position(|it| matches!(it, b'\\' | b'\n' | b'\r' | b'\t')) {
-        let (plain, special) = rest.split_at(at);
-        out.put_slice(plain);
-        out.put_slice(match special[0] {
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            _ => b"\\\\",
-        });
-        rest = &special[1..];
+/// A value behind its length, which is -1 for NULL.
+fn put_binary(column: usize, put: &dyn Fn(usize, &mut BytesMut) -> bool, out: &mut BytesMut) {
+    let begin = out.len();
+    out.put_i32(-1);
+    if put(column, out) {
+        let length = i32::try_from(out.len() - begin - 4).expect("values are bounded");
+        out[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
     }
-    out.put_slice(rest);
 }
 
-/// In quotes where it could be mistaken: an empty text, unlike NULL, and `\.`, the old end.
-fn put_quoted(value: &[u8], out: &mut BytesMut) {
+/// Escapes the value that begins at `begin` and ends `out`.
+fn escape(out: &mut BytesMut, begin: usize) {
+    let value = &out[begin..];
+    if memchr3(b'\\', b'\n', b'\r', value).is_none() && memchr(b'\t', value).is_none() {
+        return;
+    }
+    let value = out[begin..].to_vec();
+    out.truncate(begin);
+    for &byte in &value {
+        match byte {
+            b'\n' => out.put_slice(b"\\n"),
+            b'\r' => out.put_slice(b"\\r"),
+            b'\t' => out.put_slice(b"\\t"),
+            b'\\' => out.put_slice(b"\\\\"),
+            plain => out.put_u8(plain),
+        }
+    }
+}
+
+/// Puts the value that begins at `begin` and ends `out` in quotes where it could be mistaken: an
+/// empty text, unlike NULL, and `\.`, the old end.
+fn quote(out: &mut BytesMut, begin: usize) {
+    let value = &out[begin..];
     let needs_quotes = value.is_empty()
         || value == b"\\."
-        || value.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
+        || memchr3(b',', b'"', b'\n', value).is_some()
+        || memchr(b'\r', value).is_some();
     if !needs_quotes {
-        return out.put_slice(value);
+        return;
     }
+    let value = out[begin..].to_vec();
+    out.truncate(begin);
     out.put_u8(b'"');
-    for (index, part) in value.split(|it| *it == b'"').enumerate() {
-        if index > 0 {
-            out.put_slice(b"\"\"");
+    for &byte in &value {
+        if byte == b'"' {
+            out.put_u8(b'"');
         }
-        out.put_slice(part);
+        out.put_u8(byte);
     }
     out.put_u8(b'"');
 }

@@ -15,6 +15,11 @@ const SECOND_US: i64 = 1_000_000;
 /// Digits of one group of a binary number.
 const GROUP_DIGITS: usize = 4;
 
+/// A whole number's text.
+pub(crate) fn put_integer(out: &mut BytesMut, value: i64) {
+    out.put_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
 /// A float's shortest text that reads back as the same; exponents where PostgreSQL has them.
 pub(crate) fn put_float(out: &mut BytesMut, value: f64, digits_max: i32) {
     if value.is_nan() {

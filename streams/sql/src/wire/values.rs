@@ -17,7 +17,7 @@ use super::answers::{Answers, put_message, put_with_length};
 use super::copy::{CopyOut, put_copy_row};
 use super::numbers::{
     EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, decimal_text, put_date,
-    put_float, put_interval, put_numeric, put_time, put_timestamp,
+    put_float, put_integer, put_interval, put_numeric, put_time, put_timestamp,
 };
 use super::types::{Format, Formats};
 
@@ -162,9 +162,7 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
         DataType::Int32 => {
             write!(out, "{}", array.as_primitive::<Int32Type>().value(row)).expect(MEMORY);
         }
-        DataType::Int64 => {
-            write!(out, "{}", array.as_primitive::<Int64Type>().value(row)).expect(MEMORY);
-        }
+        DataType::Int64 => put_integer(out, array.as_primitive::<Int64Type>().value(row)),
         DataType::UInt32 => {
             write!(out, "{}", array.as_primitive::<UInt32Type>().value(row)).expect(MEMORY);
         }

@@ -11,7 +11,9 @@ use access::{
 use block_device::SectorSize;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use live_queries::{Layout, OutputColumn, Paths, Query, Type, Value};
+use live_queries::{
+    Change, Fields, GroupLimits, OutputColumn, Paths, Query, QueueLimits, Record, Row, Subscription,
+};
 use model::ModelVolume;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, NewTopic, Topic, TopicOptions};
@@ -211,35 +213,51 @@ impl Host for Topics {
     }
 
     fn live_columns(&self, _: &Client, live: &LiveQuery) -> Result<Vec<OutputColumn>, SqlError> {
-        let query = Query::compile(&live.subscribe.query, &live.table, &mut Paths::new())?;
-        let subscribe = &live.subscribe;
-        let layout = Layout::new(&query, &subscribe.envelope, &subscribe.options)?;
-        Ok(layout.columns())
+        Ok(subscription(live, &mut Paths::new())?.columns())
     }
 
-    /// Three rows of texts and numbers, one after the other, and then none for good.
-    fn subscribe(
-        &self,
-        client: &Client,
-        live: LiveQuery,
-    ) -> BoxFuture<'_, Result<LiveRows, SqlError>> {
-        let columns = self.live_columns(client, &live);
+    /// What three records give, and then none for good.
+    fn subscribe(&self, _: &Client, live: LiveQuery) -> BoxFuture<'_, Result<LiveRows, SqlError>> {
         async move {
-            let columns = columns?;
-            let row = |number: i64, columns: &[OutputColumn]| -> Vec<Value<'static>> {
-                let value = |column: &OutputColumn| match column.data_type {
-                    Type::Int4 | Type::Int8 => Value::Int(number),
-                    Type::Timestamptz => Value::Time(number),
-                    _ => Value::Text(format!("{number}'").into()),
+            let mut paths = Paths::new();
+            let mut subscription = subscription(&live, &mut paths)?;
+            subscription.begin_snapshot(0, &[(0, 0)]);
+            subscription.end_snapshot();
+            for offset in 0..3 {
+                let (key, mut fields) = (offset.to_string(), Fields::default());
+                let value = format!("{{\"n\":{offset}}}");
+                let record = Record {
+                    partition: 0,
+                    offset,
+                    timestamp_ms: offset,
+                    key: Some(key.as_bytes()),
+                    value: Some(value.as_bytes()),
+                    headers: &[],
                 };
-                columns.iter().map(value).collect()
-            };
-            let rows: Vec<_> = (1..=3).map(|it| Ok(vec![row(it, &columns)])).collect();
-            let rows = stream::iter(rows).chain(stream::pending()).boxed();
-            Ok(LiveRows { columns, rows })
+                let row = Row::read(record, &paths, &mut fields);
+                let (key, offset) = (record.key, Some(offset));
+                let new = Some(&row);
+                subscription.apply(&Change {
+                    partition: 0,
+                    offset,
+                    time_ms: 0,
+                    key,
+                    old: None,
+                    new,
+                });
+            }
+            let rows = stream::iter([Ok(subscription.take())]).chain(stream::pending()).boxed();
+            Ok(LiveRows { layout: subscription.layout().clone(), rows })
         }
         .boxed()
     }
+}
+
+fn subscription(live: &LiveQuery, paths: &mut Paths) -> Result<Subscription, SqlError> {
+    let query = Query::compile(&live.subscribe.query, &live.table, paths)?;
+    let limits = QueueLimits { rows_max: 1_000, bytes_max: 1 << 20 };
+    let groups = GroupLimits { groups_max: 10, kept_values_max: 10 };
+    Ok(Subscription::new(Arc::new(query), &live.subscribe, limits, groups)?)
 }
 
 /// Runs a test on threads as a server wants them.
