@@ -36,7 +36,10 @@ mod types;
 
 pub use error::{RowError, SqlError, SqlState};
 pub use index::{FilterId, FilterIndex, Found};
-pub use json::{Fields, InvalidEscape, JsonStep, PathId, Paths, Step, find_json, scalar_text};
+pub use json::{
+    Contained, ContainedNumber, ContainedText, Fields, InvalidEscape, JsonStep, NumberType, PathId,
+    Paths, Step, find_json, scalar_text,
+};
 pub use query::{Filter, Join, OutputColumn, Query, QuerySources};
 pub use result::{Change, GroupLimits, ResultChange, ResultRow, View};
 pub use row::{Header, Record, Row};

@@ -55,6 +55,15 @@ impl<'a> Row<'a> {
         &self.record
     }
 
+    /// The value as text.
+    pub(crate) fn value_text(&self) -> Result<Value<'a>, RowError> {
+        match self.json {
+            // It was looked at whether that is text.
+            Some(text) => Ok(Value::Text(Cow::Borrowed(text))),
+            None => text_of(self.record.value),
+        }
+    }
+
     pub(crate) fn joined(&self) -> Option<&'a Row<'a>> {
         self.joined
     }

@@ -305,6 +305,9 @@ fn make(
     (number, record): (u32, &Record<'_>),
     state: &State,
 ) -> Result<Option<NewRecord>, SqlError> {
+    if plan.joined.is_none() && !plan.query.filter().may_pass(record.value) {
+        return Ok(None);
+    }
     let shape = plan.record_shape();
     let finish = |row: &Row<'_>| match plan.query.filter().passes(row)? {
         true => shape.record(&plan.query, (row, record)).map(Some),

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use record_batch::{Record, Records};
+use record_batch::{Codec, Record, Records};
 use record_log::{CommittedBatches, LogError, LogErrorKind, Partition, RECORDS_BYTES_MAX};
 use sql::{SqlError, SqlState};
 
@@ -15,11 +15,44 @@ pub(super) struct LogCursor {
     partition: Arc<Partition>,
     next: i64,
     buffer: Vec<u8>,
+    glances: Glances,
+}
+
+/// Whether glances at the bytes of values pay: each costs a part of what a record does that is read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Glances {
+    /// Of the last ones, how many there were, and how many told that a record is not wanted.
+    count: u32,
+    useful: u32,
+    /// Records that are read without a glance, before it is tried again.
+    rest: u32,
+}
+
+impl Glances {
+    const TRIED: u32 = 64;
+    const REST: u32 = 2_048;
+
+    /// Whether a record is wanted, as `is_wanted` tells, or may be.
+    #[inline]
+    fn tell(&mut self, is_wanted: impl FnOnce() -> bool) -> bool {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return true;
+        }
+        let is_wanted = is_wanted();
+        self.count += 1;
+        self.useful += u32::from(!is_wanted);
+        if self.count == Self::TRIED {
+            let pays = self.useful >= Self::TRIED / 2;
+            *self = Self { rest: if pays { 0 } else { Self::REST }, ..Self::default() };
+        }
+        is_wanted
+    }
 }
 
 impl LogCursor {
     pub(super) fn new(partition: Arc<Partition>, next: i64) -> Self {
-        Self { partition, next, buffer: Vec::new() }
+        Self { partition, next, buffer: Vec::new(), glances: Glances::default() }
     }
 
     pub(super) fn partition(&self) -> &Partition {
@@ -41,13 +74,16 @@ impl LogCursor {
 
     /// Reads once, and shows the committed records before `end`, an offset that is not behind the
     /// last stable one, until `visit` breaks off: at that record it goes on the next time. Batches
-    /// that cannot be decoded hold no records. Returns how many were shown.
+    /// that cannot be decoded hold no records. `is_wanted` tells whether anything among some bytes
+    /// can be wanted, of a batch or of a value: others are passed over. Returns how many records
+    /// were shown or passed over.
     ///
     /// # Errors
     /// The log was deleted up to behind the next offset, or cannot be read.
     pub(super) fn step(
         &mut self,
         end: i64,
+        is_wanted: &dyn Fn(&[u8]) -> bool,
         visit: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<usize, LogError> {
         if self.next >= end {
@@ -55,7 +91,7 @@ impl LogCursor {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.partition.committed(self.next..end, STEP_BYTES, &mut buffer);
-        let count = read.map(|batches| self.show(batches, visit));
+        let count = read.map(|batches| self.show(batches, is_wanted, visit));
         self.buffer = buffer;
         count
     }
@@ -63,16 +99,23 @@ impl LogCursor {
     fn show(
         &mut self,
         mut batches: CommittedBatches<'_>,
+        is_wanted: &dyn Fn(&[u8]) -> bool,
         visit: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> usize {
         let mut count = 0;
         for (header, batch) in &mut batches {
+            let is_plain = Codec::of(header.attributes) == Some(Codec::None);
+            if is_plain && !is_wanted(batch) {
+                count += usize::try_from(header.record_count).unwrap_or_default();
+                continue;
+            }
             let Ok(records) = Records::decode(&header, batch, RECORDS_BYTES_MAX) else { continue };
             for record in records.iter().map_while(Result::ok) {
                 if record.offset < self.next {
                     continue;
                 }
-                if visit(&record).is_break() {
+                let is_wanted = || is_wanted(record.value.unwrap_or_default());
+                if self.glances.tell(is_wanted) && visit(&record).is_break() {
                     self.next = record.offset;
                     return count;
                 }

@@ -2,6 +2,7 @@
 
 mod members;
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -203,9 +204,11 @@ impl Table {
                     break;
                 }
                 let paths = self.hub.paths.read().expect(NO_PANIC);
-                let (number, members) = (part.cursor.number(), &mut self.members);
-                let stepped = part.cursor.step(end, &mut |record| {
-                    members.hand_record((number, record), &With { paths: &paths, now_ms });
+                let (number, with) = (part.cursor.number(), With { paths: &paths, now_ms });
+                let members = RefCell::new(&mut self.members);
+                let is_wanted = |bytes: &[u8]| members.borrow().may_want(bytes);
+                let stepped = part.cursor.step(end, &is_wanted, &mut |record| {
+                    members.borrow_mut().hand_record((number, record), &with);
                     ControlFlow::Continue(())
                 });
                 drop(paths);

@@ -11,6 +11,7 @@ use crate::json;
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::row::{Row, text_of};
 use crate::scalar::{Value, cast};
+use crate::types::Type;
 
 impl Expr {
     /// Sides are evaluated from the left; AND, OR, CASE and COALESCE end once they are decided,
@@ -83,7 +84,23 @@ impl Expr {
 
     /// Whether a row passes: TRUE, not NULL.
     pub(crate) fn is_true(&self, row: &Row<'_>) -> Result<bool, RowError> {
-        Ok(self.evaluate(row)? == Value::Bool(true))
+        match self.whole_number_passes(row) {
+            Some(passes) => Ok(passes),
+            None => Ok(self.evaluate(row)? == Value::Bool(true)),
+        }
+    }
+
+    /// The same of a comparison of a field that is a whole number, without values of its parts: what
+    /// most filters of records ask. `None` where it is something else.
+    fn whole_number_passes(&self, row: &Row<'_>) -> Option<bool> {
+        let Self::Compare { comparison, left, right } = self else { return None };
+        let Self::Cast { to: Type::Int8, operand } = &**left else { return None };
+        let (Self::PathText(path), Self::Literal(Value::Int(limit))) = (&**operand, &**right)
+        else {
+            return None;
+        };
+        let number = json::whole_number(row.field(*path)?)?;
+        Some(comparison.holds(number.cmp(limit)))
     }
 
     fn column<'a>(&'a self, row: &Row<'a>) -> Result<Value<'a>, RowError> {
@@ -94,9 +111,9 @@ impl Expr {
             Self::Time => Ok(Value::Time(record.timestamp_ms.saturating_mul(1_000))),
             Self::KeyText => text_of(record.key),
             Self::KeyBytes => Ok(bytes_of(record.key)),
-            Self::ValueText => text_of(record.value),
+            Self::ValueText => row.value_text(),
             Self::ValueBytes => Ok(bytes_of(record.value)),
-            Self::ValueJson => Ok(match text_of(record.value) {
+            Self::ValueJson => Ok(match row.value_text() {
                 Ok(Value::Text(text)) if json::is_json(&text) => Value::Json(text),
                 _ => Value::Null,
             }),

@@ -174,6 +174,11 @@ impl<'t> Sources<'t> {
         Ok(found.wrap(Bound { expr, data_type: found.column.data_type }))
     }
 
+    /// Of the first table.
+    pub(crate) fn stream_paths(&self) -> &Paths {
+        self.stream.paths
+    }
+
     /// A column of the first table.
     pub(super) fn own_column(&mut self, column: &TableColumn) -> Result<Bound, SqlError> {
         let expr = self.stream.column(column)?;

@@ -4,17 +4,19 @@
 //! that skip values fast do so by recursion without a bound), checks the whole record, so that half
 //! a record counts as none, and of a repeated key takes the last, as PostgreSQL does.
 
+mod contained;
 mod find;
 mod paths;
 mod plain;
 mod scanner;
 mod strings;
 
+pub use contained::{Contained, ContainedNumber, ContainedText, NumberType};
 pub use find::{JsonStep, find_json};
 pub use paths::{Fields, PathId, Paths, Step};
 pub(crate) use scanner::is_space_char as is_space;
-pub(crate) use strings::quote;
 pub use strings::{InvalidEscape, scalar_text};
+pub(crate) use strings::{quote, whole_number};
 
 /// Whether `text` is one JSON value with nothing after it.
 pub(crate) fn is_json(text: &str) -> bool {

@@ -81,6 +81,11 @@ impl Paths {
         Some(PathId(index))
     }
 
+    /// The steps of a path that is in use.
+    pub(crate) fn steps(&self, path: PathId) -> &[Step] {
+        &self.paths[path.0].steps
+    }
+
     /// Gives back one use of `path`.
     pub fn release(&mut self, path: PathId) {
         let wanted = &mut self.paths[path.0];

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+/// Of a whole number that fits 64 bits whatever its digits are.
+const DIGITS_MAX: usize = 18;
+
 /// What `->>` gives for a JSON value: text without quotes and escapes, or the value as it stands.
 /// `Ok(None)` for JSON's null; an error for escapes that name no character.
 pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
@@ -11,6 +14,26 @@ pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
         None if raw == "null" => Ok(None),
         None => Ok(Some(Cow::Borrowed(raw))),
     }
+}
+
+/// The number that a JSON value is, if it is a whole one of at most [`DIGITS_MAX`] digits.
+pub(crate) fn whole_number(raw: &str) -> Option<i64> {
+    let (digits, is_negative) = match raw.strip_prefix('-') {
+        Some(digits) => (digits.as_bytes(), true),
+        None => (raw.as_bytes(), false),
+    };
+    if digits.is_empty() || digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let mut number = 0;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(if is_negative { -number } else { number })
 }
 
 /// An escape of NUL or of half a surrogate pair: text holds neither.
@@ -101,4 +124,19 @@ pub(crate) fn quote(text: &str, out: &mut String) {
         }
     }
     out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_told_from_all_else() {
+        for number in [0, 7, -7, 10_203, 999_999_999_999_999_999, -999_999_999_999_999_999] {
+            assert_eq!(whole_number(&number.to_string()), Some(number));
+        }
+        for other in ["", "-", "\"7\"", "1.0", "1e3", "null", "+1", "1234567890123456789"] {
+            assert_eq!(whole_number(other), None, "{other}");
+        }
+    }
 }

@@ -57,7 +57,8 @@ pub(super) fn compile_select(
     binder: &mut Binder<'_>,
 ) -> Result<Query, SqlError> {
     let condition = select.selection.as_ref().map(|it| binder.bind_condition(it, "WHERE"));
-    let filter = Arc::new(Filter::new(condition.transpose()?));
+    let filter = Filter::new(condition.transpose()?, binder.sources.stream_paths());
+    let filter = Arc::new(filter);
     let items = items(select, table)?;
     let is_grouped = bind_groups(select, &items, table, binder)?;
     if !is_grouped {

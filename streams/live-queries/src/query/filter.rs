@@ -7,7 +7,9 @@ use std::ops::Bound;
 
 use crate::error::RowError;
 use crate::expr::{Comparison, Expr};
+use crate::json::{Contained, Paths};
 use crate::query::bounds::Interval;
+use crate::query::contained::contained;
 use crate::row::Row;
 use crate::scalar::Value;
 
@@ -24,6 +26,8 @@ pub struct Filter {
     conditions: Vec<Expr>,
     /// How many of them hold for every record that the index finds.
     answered: usize,
+    /// What stands in each value for which the first of them holds.
+    contained: Option<Contained>,
 }
 
 /// How an index finds the records of a filter.
@@ -37,16 +41,33 @@ pub(crate) struct Access {
 }
 
 impl Filter {
-    pub(crate) fn new(condition: Option<Expr>) -> Self {
+    pub(crate) fn new(condition: Option<Expr>, paths: &Paths) -> Self {
         let mut conditions = Vec::new();
         flatten(condition, &mut conditions);
-        let mut filter = Self { access: Access::default(), conditions: Vec::new(), answered: 0 };
+        let mut filter = Self {
+            access: Access::default(),
+            conditions: Vec::new(),
+            answered: 0,
+            contained: None,
+        };
         filter.take_equal(&mut conditions);
         if !filter.take_range(&mut conditions) {
             filter.take_prefix(&mut conditions);
         }
         filter.conditions.append(&mut conditions);
+        filter.contained = contained(&filter.access, paths);
         filter
+    }
+
+    /// Whether a record with this value, or without one, can pass or fail. Most that can not are
+    /// told by this much faster than they are read.
+    #[inline]
+    pub fn may_pass(&self, value: Option<&[u8]>) -> bool {
+        self.contained.as_ref().is_none_or(|it| it.may_be_in(value.unwrap_or_default()))
+    }
+
+    pub(crate) fn contained(&self) -> Option<&Contained> {
+        self.contained.as_ref()
     }
 
     /// Whether the record is in the result.

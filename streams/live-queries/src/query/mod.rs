@@ -2,6 +2,7 @@
 
 pub(crate) mod bounds;
 mod compile;
+mod contained;
 mod filter;
 mod join;
 mod select;

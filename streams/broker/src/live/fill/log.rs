@@ -191,7 +191,7 @@ fn read_rows(
     let paths = subscriber.hub.paths.read().expect(NO_PANIC);
     let filter = subscriber.query.filter();
     let mut is_ended = false;
-    cursor.step(end, &mut |record| {
+    cursor.step(end, &|bytes| filter.may_pass(Some(bytes)), &mut |record| {
         let step = with_row((number, record), (&paths, fields), |row| match filter.passes(row) {
             Ok(true) => subscriber.lock().subscription.snapshot_row(row),
             Ok(false) => Step::Passed,
@@ -215,10 +215,18 @@ fn follow_one(
 ) -> Result<Option<Stop>, LogError> {
     let number = reading.cursor.number();
     let paths = subscriber.hub.paths.read().expect(NO_PANIC);
-    let up_to_ms = match subscriber.lock().subscription.up_to() {
-        Some(Point::TimeMs(ms)) => *ms,
-        _ => i64::MAX,
+    let (up_to_ms, has_intervals) = {
+        let machine = subscriber.lock();
+        let up_to_ms = match machine.subscription.up_to() {
+            Some(Point::TimeMs(ms)) => *ms,
+            _ => i64::MAX,
+        };
+        (up_to_ms, machine.subscription.options().every_ms.is_some())
     };
+    // Where times matter, all records are looked at.
+    let is_timed = has_intervals || replay.is_some() || up_to_ms < i64::MAX;
+    let filter = subscriber.query.filter();
+    let is_wanted = |bytes: &[u8]| is_timed || filter.may_pass(Some(bytes));
     let (mut stop, mut last_ms) = (None, i64::MIN);
     let now_ms = clock::unix_ms();
     let mut visit = |record: &Record<'_>| {
@@ -238,8 +246,7 @@ fn follow_one(
             Some(_) => ControlFlow::Break(()),
         }
     };
-    let stepped = reading.cursor.step(end, &mut visit);
-    stepped?;
+    reading.cursor.step(end, &is_wanted, &mut visit)?;
     if last_ms > i64::MIN {
         subscriber.lock().subscription.tick(last_ms.min(now_ms));
     }

@@ -163,7 +163,7 @@ impl ValuesFill {
         let fields = &mut self.fields;
         // Values that have expired are told of as changes.
         let scanned = scan.step(i64::MIN, &mut |record| {
-            if stopped.is_some() {
+            if stopped.is_some() || !filter.may_pass(record.value) {
                 return;
             }
             let step =

@@ -165,11 +165,13 @@ impl Members {
     ) -> bool {
         let (number, now_ms) = (cursor.number(), clock::unix_ms());
         let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+        let filter = subscriber.query.filter();
+        let is_wanted = |bytes: &[u8]| filter.may_pass(Some(bytes));
         let mut is_taken = true;
-        let stepped = cursor.step(end, &mut |record| {
+        let stepped = cursor.step(end, &is_wanted, &mut |record| {
             let step = with_row((number, record), (&paths, &mut self.fields), |row| {
                 let mut machine = subscriber.lock();
-                match subscriber.query.filter().passes(row) {
+                match filter.passes(row) {
                     Ok(true) => machine.subscription.apply(&change_of((number, row), now_ms)),
                     Ok(false) => Step::Passed,
                     Err(error) => machine.subscription.note_failure(number, record.offset, error),
@@ -180,6 +182,11 @@ impl Members {
         });
         // Its connection finds the same error when it reads on.
         is_taken && stepped.is_ok()
+    }
+
+    /// Whether what is among these bytes can be for one of them.
+    pub(super) fn may_want(&self, bytes: &[u8]) -> bool {
+        self.index.may_find(Some(bytes))
     }
 
     /// Hands a record of a log to those that it is for.

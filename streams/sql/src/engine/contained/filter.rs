@@ -1,47 +1,50 @@
 //! What a filter tells of values' bytes: a text, or a number behind a key.
 
-use datafusion::logical_expr::Expr;
+use std::fmt::{self, Display};
 
-use super::number::ContainedNumber;
-use super::text::ContainedText;
+use datafusion::logical_expr::Expr;
+use live_queries::Contained as Bytes;
+
+use super::number::contained_number;
+use super::text::contained_text;
 
 /// What stands in the bytes of each value for which a filter holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Contained {
-    Text(ContainedText),
-    Number(ContainedNumber),
+pub(crate) struct Contained {
+    bytes: Bytes,
+    /// Of a number: the path of its field.
+    path: Vec<Expr>,
 }
 
 impl Contained {
     /// `None` where the filter tells nothing of bytes.
     pub(crate) fn of(filter: &Expr) -> Option<Self> {
-        let text = ContainedText::of(filter).map(Self::Text);
-        text.or_else(|| ContainedNumber::of(filter).map(Self::Number))
+        if let Some(text) = contained_text(filter) {
+            return Some(Self { bytes: Bytes::Text(text), path: Vec::new() });
+        }
+        let (path, number) = contained_number(filter)?;
+        Some(Self { bytes: Bytes::Number(number), path: path.to_vec() })
     }
 
     /// Whether the filter can hold for a value that is among these bytes.
     #[inline]
     pub(crate) fn may_be_in(&self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Text(text) => text.may_be_in(bytes),
-            Self::Number(number) => number.may_be_in(bytes),
-        }
+        self.bytes.may_be_in(bytes)
     }
 
     /// Takes in what another filter tells of the same number, if both do.
     pub(crate) fn narrow(&mut self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Number(number), Self::Number(other)) => number.narrow(other),
+        match (&mut self.bytes, &other.bytes) {
+            (Bytes::Number(number), Bytes::Number(more)) if self.path == other.path => {
+                number.narrow(more)
+            }
             _ => false,
         }
     }
 }
 
-impl std::fmt::Display for Contained {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{:?}", text.text()),
-            Self::Number(number) => number.fmt(f),
-        }
+impl Display for Contained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes.fmt(f)
     }
 }

@@ -1,0 +1,320 @@
+//! What stands in the bytes of JSON where a condition on a field holds: a text, or a number behind a
+//! key. That is found much faster than the JSON is read.
+
+use std::fmt::{self, Display};
+
+use memchr::memchr;
+use memchr::memmem::{self, Finder};
+
+use crate::types::Type;
+
+/// How JSON writes a character by its number. Other escapes are of characters that no contained
+/// text has.
+const NUMBERED: &[u8] = b"\\u";
+
+/// Digits of a number that is read here: all such numbers are exact in each of SQL's types.
+const DIGITS_MAX: usize = 15;
+
+/// What stands in the bytes of each value for which a condition holds. A condition that fails for a
+/// value may hold as far as this is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contained {
+    Text(ContainedText),
+    Number(ContainedNumber),
+}
+
+/// A text that stands in each value of which a field is that text, as it is or with some of its
+/// characters written by their numbers.
+#[derive(Clone, Debug)]
+pub struct ContainedText {
+    text: String,
+    plain: Finder<'static>,
+}
+
+/// A number that stands behind a key in each value of which a field, the number at the end of a path
+/// with this last key, is between two others.
+#[derive(Clone, Debug)]
+pub struct ContainedNumber {
+    /// Between its quotes, as JSON has it.
+    key: String,
+    plain: Finder<'static>,
+    number_type: NumberType,
+    /// What the number may be, both ends included.
+    low: i64,
+    high: i64,
+}
+
+/// What a text is converted to, as far as errors go: for a number that does not fit, the condition
+/// has to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberType {
+    low: i64,
+    high: i64,
+    has_fractions: bool,
+}
+
+/// What stands behind a key, as far as it is read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing that a comparison holds for: JSON's null, or the key was none.
+    Nothing,
+    /// A number from the first to the second one.
+    Number(i64, i64),
+    /// The condition has to be asked.
+    Unknown,
+}
+
+impl Contained {
+    /// Whether the condition can hold, or fail, for a value that is among these bytes.
+    #[inline]
+    pub fn may_be_in(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Text(text) => text.may_be_in(bytes),
+            Self::Number(number) => number.may_be_in(bytes),
+        }
+    }
+}
+
+impl Display for Contained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{:?}", text.text),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+impl ContainedText {
+    /// `None` where JSON has short escapes for a character of the text, or it is empty.
+    pub fn new(text: &str) -> Option<Self> {
+        is_plain(text).then(|| {
+            let plain = Finder::new(text).into_owned();
+            Self { text: text.to_owned(), plain }
+        })
+    }
+
+    fn may_be_in(&self, bytes: &[u8]) -> bool {
+        self.plain.find(bytes).is_some() || has_numbered(bytes)
+    }
+}
+
+impl PartialEq for ContainedText {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for ContainedText {}
+
+impl NumberType {
+    pub const INT2: Self =
+        Self { low: i16::MIN as i64, high: i16::MAX as i64, has_fractions: false };
+    pub const INT4: Self =
+        Self { low: i32::MIN as i64, high: i32::MAX as i64, has_fractions: false };
+    pub const INT8: Self = Self { low: i64::MIN, high: i64::MAX, has_fractions: false };
+    /// `numeric` and `float8`.
+    pub const FRACTIONS: Self = Self { low: i64::MIN, high: i64::MAX, has_fractions: true };
+
+    pub(crate) fn of(data_type: Type) -> Option<Self> {
+        match data_type {
+            Type::Int4 => Some(Self::INT4),
+            Type::Int8 => Some(Self::INT8),
+            Type::Numeric | Type::Float8 => Some(Self::FRACTIONS),
+            _ => None,
+        }
+    }
+
+    pub fn has_fractions(self) -> bool {
+        self.has_fractions
+    }
+}
+
+impl ContainedNumber {
+    /// `None` where JSON has short escapes for a character of the key, or it is empty. The numbers
+    /// are the least and the most that the field may be.
+    pub fn new(key: &str, number_type: NumberType, (low, high): (i64, i64)) -> Option<Self> {
+        is_plain(key).then(|| {
+            let key = format!("\"{key}\"");
+            let plain = Finder::new(&key).into_owned();
+            Self { key, plain, number_type, low, high }
+        })
+    }
+
+    /// Takes in what another condition tells of the same field; `false` where it cannot be of it.
+    pub fn narrow(&mut self, other: &Self) -> bool {
+        let is_same = self.key == other.key && self.number_type == other.number_type;
+        if is_same {
+            self.low = self.low.max(other.low);
+            self.high = self.high.min(other.high);
+        }
+        is_same
+    }
+
+    fn may_be_in(&self, bytes: &[u8]) -> bool {
+        let mut keys = self.plain.find_iter(bytes);
+        keys.any(|at| self.fits(&bytes[at + self.key.len()..])) || has_numbered(bytes)
+    }
+
+    #[inline]
+    fn fits(&self, behind_key: &[u8]) -> bool {
+        let of = self.number_type;
+        match found(behind_key) {
+            Found::Nothing => false,
+            Found::Unknown => true,
+            Found::Number(low, high) if low < high && !of.has_fractions => true,
+            Found::Number(low, high) if low < of.low || high > of.high => true,
+            Found::Number(low, high) => low <= self.high && high >= self.low,
+        }
+    }
+}
+
+impl PartialEq for ContainedNumber {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |it: &Self| (it.number_type, it.low, it.high);
+        self.key == other.key && all(self) == all(other)
+    }
+}
+
+impl Eq for ContainedNumber {}
+
+impl Display for ContainedNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.key)?;
+        match (self.low, self.high) {
+            (low, i64::MAX) => write!(f, "{low}.."),
+            (i64::MIN, high) => write!(f, "..{high}"),
+            (low, high) => write!(f, "{low}..{high}"),
+        }
+    }
+}
+
+/// Whether a character is written by its number.
+fn has_numbered(bytes: &[u8]) -> bool {
+    // Most JSON has no escapes at all.
+    memchr(b'\\', bytes).is_some_and(|at| memmem::find(&bytes[at..], NUMBERED).is_some())
+}
+
+/// Whether JSON writes a text as it is, or by numbers of its characters: it has no short escapes for
+/// any of them.
+fn is_plain(text: &str) -> bool {
+    let has_short_escape = |it: char| it.is_control() || matches!(it, '"' | '\\' | '/');
+    !text.is_empty() && !text.contains(has_short_escape)
+}
+
+/// What begins with the colon behind a key.
+#[inline]
+fn found(bytes: &[u8]) -> Found {
+    let Some((b':', rest)) = after_space(bytes) else { return Found::Nothing };
+    let Some((first, rest)) = after_space(rest) else { return Found::Nothing };
+    let (is_negative, first, rest) = match (first, rest.split_first()) {
+        (b'-', Some((first, rest))) => (true, *first, rest),
+        _ => (false, first, rest),
+    };
+    match first {
+        b'0'..=b'9' => number(is_negative, first, rest),
+        b'n' if !is_negative => Found::Nothing,
+        _ => Found::Unknown,
+    }
+}
+
+#[inline]
+fn number(is_negative: bool, first: u8, rest: &[u8]) -> Found {
+    let mut whole = i64::from(first - b'0');
+    let digits = rest.iter().take_while(|it| it.is_ascii_digit());
+    let mut count = 0;
+    for digit in digits.take(DIGITS_MAX) {
+        whole = whole * 10 + i64::from(digit - b'0');
+        count += 1;
+    }
+    if count == DIGITS_MAX {
+        return Found::Unknown;
+    }
+    let signed = if is_negative { -whole } else { whole };
+    let rest = &rest[count..];
+    match rest.first() {
+        Some(b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r') => Found::Number(signed, signed),
+        Some(b'.') => {
+            let fraction = rest[1..].iter().take_while(|it| it.is_ascii_digit()).count();
+            match rest.get(1 + fraction) {
+                None | Some(b'e' | b'E') => Found::Unknown,
+                _ if is_negative => Found::Number(signed - 1, signed),
+                _ => Found::Number(signed, signed + 1),
+            }
+        }
+        _ => Found::Unknown,
+    }
+}
+
+/// The first byte that is no space, and what is behind it.
+#[inline]
+fn after_space(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let mut rest = bytes;
+    loop {
+        let (first, behind) = rest.split_first()?;
+        if !matches!(first, b' ' | b'\t' | b'\n' | b'\r') {
+            return Some((*first, behind));
+        }
+        rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_cannot_match_are_told_by_their_bytes() {
+        let whole = ContainedNumber::new("qty", NumberType::INT4, (100, i64::MAX));
+        let fraction = ContainedNumber::new("qty", NumberType::FRACTIONS, (i64::MIN, -1));
+        let (whole, fraction) = (whole.expect("a range"), fraction.expect("a range"));
+        for (value, of_whole, of_fraction) in [
+            (r#"{"qty":100}"#, true, false),
+            (r#"{"qty" : 99 }"#, false, false),
+            (r#"{"a":"qty","b":7}"#, false, false),
+            (r#"{"qty":null}"#, false, false),
+            (r#"{"qty":9,"x":{"qty":101}}"#, true, false),
+            (r#"{"\u0071ty":1}"#, true, true),
+            // What is no number of the type is an error, which the engine tells.
+            (r#"{"qty":"7"}"#, true, true),
+            (r#"{"qty":true}"#, true, true),
+            (r#"{"qty":1.5}"#, true, false),
+            (r#"{"qty":-1.25}"#, true, true),
+            (r#"{"qty":-0.5}"#, true, true),
+            (r#"{"qty":1e3}"#, true, true),
+            (r#"{"qty":-1.5e3}"#, true, true),
+            (r#"{"qty":-3000000000}"#, true, true),
+            (r#"{"qty":1234567890123456}"#, true, true),
+            (r#"{"qty":-123456789012345}"#, true, true),
+            (r#"{"qty":12"#, true, true),
+            (r#"{"qty":-"#, true, true),
+            (r#"{"qty""#, false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(whole.may_be_in(value.as_bytes()), of_whole, "{value}");
+            assert_eq!(fraction.may_be_in(value.as_bytes()), of_fraction, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_looked_for_as_it_is_and_by_numbers() {
+        let text = ContainedText::new("S17").expect("a plain text");
+        for (value, expected) in [
+            (r#"{"a":"S17"}"#, true),
+            (r#"{"a":"\u005317"}"#, true),
+            (r#"{"a":"S\\17"}"#, false),
+            (r#"{"a":"S1"}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(text.may_be_in(value.as_bytes()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_json_may_write_in_another_way_is_not_looked_for() {
+        for text in ["", "a\"", "a/b", "\\", "\n"] {
+            assert_eq!(ContainedText::new(text), None, "{text:?}");
+            assert_eq!(ContainedNumber::new(text, NumberType::INT8, (0, 1)), None, "{text:?}");
+        }
+        assert!(ContainedText::new("\u{e9}").is_some());
+    }
+}

@@ -1,0 +1,71 @@
+//! What a filter tells of the bytes of records that pass it.
+
+use std::ops::Bound;
+
+use rust_decimal::prelude::ToPrimitive;
+
+use crate::expr::Expr;
+use crate::json::{Contained, ContainedNumber, ContainedText, NumberType, Paths, Step};
+use crate::query::bounds::Interval;
+use crate::query::filter::Access;
+use crate::scalar::Value;
+
+/// What stands in each value for which the first condition of a filter holds, which is what an index
+/// is asked. `None` where it tells nothing of bytes.
+pub(super) fn contained(access: &Access, paths: &Paths) -> Option<Contained> {
+    if let Some((key, values)) = access.equal.first() {
+        let text = match (key, &values[..]) {
+            (Expr::PathText(_), [Value::Text(text)]) => ContainedText::new(text),
+            _ => None,
+        };
+        let all = || {
+            let around = values.iter().map(whole_numbers_around).collect::<Option<Vec<_>>>()?;
+            let low = around.iter().map(|it| it.0).min()?;
+            Some((low, around.iter().map(|it| it.1).max()?))
+        };
+        return match text {
+            Some(text) => Some(Contained::Text(text)),
+            None => number(key, all()?, paths),
+        };
+    }
+    if let Some((key, interval)) = &access.range {
+        return number(key, ends(interval)?, paths);
+    }
+    match &access.prefix {
+        Some((Expr::PathText(_), prefix)) => ContainedText::new(prefix).map(Contained::Text),
+        _ => None,
+    }
+}
+
+fn number(key: &Expr, ends: (i64, i64), paths: &Paths) -> Option<Contained> {
+    let (Expr::Cast { to, operand } | Expr::CastOrNull { to, operand }) = key else { return None };
+    let Expr::PathText(path) = &**operand else { return None };
+    let Step::Key(key) = paths.steps(*path).last()? else { return None };
+    ContainedNumber::new(key, NumberType::of(*to)?, ends).map(Contained::Number)
+}
+
+/// The least and the most whole number around all that is in an interval.
+fn ends(interval: &Interval) -> Option<(i64, i64)> {
+    let low = match &interval.low {
+        Bound::Unbounded => i64::MIN,
+        Bound::Included(value) | Bound::Excluded(value) => whole_numbers_around(value)?.0,
+    };
+    let high = match &interval.high {
+        Bound::Unbounded => i64::MAX,
+        Bound::Included(value) | Bound::Excluded(value) => whole_numbers_around(value)?.1,
+    };
+    Some((low, high))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
+fn whole_numbers_around(value: &Value<'_>) -> Option<(i64, i64)> {
+    const FLOAT_END: f64 = 1e15;
+    match value {
+        Value::Int(it) => Some((*it, *it)),
+        Value::Numeric(it) => Some((it.floor().to_i64()?, it.ceil().to_i64()?)),
+        Value::Float(it) if (-FLOAT_END..FLOAT_END).contains(it) => {
+            Some((it.floor() as i64, it.ceil() as i64))
+        }
+        _ => None,
+    }
+}
