@@ -245,7 +245,9 @@ impl Members {
         for (record, found) in [(&change.new, &mut new), (&change.old, &mut old)] {
             found.passed.clear();
             found.failed.clear();
-            if let Some(record) = record {
+            if let Some(record) = record
+                && self.index.may_find(record.value.as_deref())
+            {
                 with_kept((number, record), (with.paths, &mut fields), |row| {
                     self.index.find(row, found);
                 });
