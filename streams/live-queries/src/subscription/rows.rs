@@ -94,11 +94,10 @@ impl OutputRows {
         head: Head<'_>,
         columns: impl ExactSizeIterator<Item = &'v Value<'v>>,
     ) {
-        let added: Result<(), Infallible> =
-            self.add(head, columns, |column, bytes| Ok(put_value(column, bytes)));
-        match added {
-            Ok(()) => {}
-        }
+        let Ok(()) = self.add::<_, Infallible>(head, columns, |column, bytes| {
+            put_value(column, bytes);
+            Ok(())
+        });
     }
 
     /// Adds a row whose columns are evaluated one after the other. Where one fails, none is added.
@@ -107,7 +106,10 @@ impl OutputRows {
         head: Head<'_>,
         columns: impl ExactSizeIterator<Item = Result<Value<'v>, RowError>>,
     ) -> Result<(), RowError> {
-        self.add(head, columns, |column, bytes| Ok(put_value(&column?, bytes)))
+        self.add(head, columns, |column, bytes| {
+            put_value(&column?, bytes);
+            Ok(())
+        })
     }
 
     fn add<T, E>(
@@ -267,7 +269,10 @@ mod tests {
         values
     }
 
-    fn all(rows: &OutputRows) -> Vec<(i64, Vec<(i32, i64)>, Vec<String>)> {
+    /// Time, positions and columns of a row.
+    type Shown = (i64, Vec<(i32, i64)>, Vec<String>);
+
+    fn all(rows: &OutputRows) -> Vec<Shown> {
         let (mut reader, mut row, mut all) = (rows.reader(), OutputRow::default(), Vec::new());
         while reader.read(&mut row) {
             assert_eq!(row.event, Event::Diff(-1));
