@@ -18,7 +18,7 @@ pub(super) struct LogCursor {
     glances: Glances,
 }
 
-/// Whether glances at the bytes of values pay: each costs a part of what a record does that is read.
+/// Whether glances at the bytes of values pay: each costs a part of what reading a record does.
 #[derive(Clone, Copy, Debug, Default)]
 struct Glances {
     /// Of the last ones, how many there were, and how many told that a record is not wanted.

@@ -90,8 +90,8 @@ impl Expr {
         }
     }
 
-    /// The same of a comparison of a field that is a whole number, without values of its parts: what
-    /// most filters of records ask. `None` where it is something else.
+    /// The same of a comparison of a field that is a whole number, without values of its parts:
+    /// what most filters of records ask. `None` where it is something else.
     fn whole_number_passes(&self, row: &Row<'_>) -> Option<bool> {
         let Self::Compare { comparison, left, right } = self else { return None };
         let Self::Cast { to: Type::Int8, operand } = &**left else { return None };

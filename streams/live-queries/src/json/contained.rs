@@ -1,5 +1,5 @@
-//! What stands in the bytes of JSON where a condition on a field holds: a text, or a number behind a
-//! key. That is found much faster than the JSON is read.
+//! What stands in the bytes of JSON where a condition on a field holds: a text, or a number behind
+//! a key. That is found much faster than the JSON is read.
 
 use std::fmt::{self, Display};
 
@@ -31,8 +31,8 @@ pub struct ContainedText {
     plain: Finder<'static>,
 }
 
-/// A number that stands behind a key in each value of which a field, the number at the end of a path
-/// with this last key, is between two others.
+/// A number that stands behind a key in each value of which a field, the number at the end of a
+/// path with this last key, is between two others.
 #[derive(Clone, Debug)]
 pub struct ContainedNumber {
     /// Between its quotes, as JSON has it.
@@ -194,8 +194,8 @@ fn has_numbered(bytes: &[u8]) -> bool {
     memchr(b'\\', bytes).is_some_and(|at| memmem::find(&bytes[at..], NUMBERED).is_some())
 }
 
-/// Whether JSON writes a text as it is, or by numbers of its characters: it has no short escapes for
-/// any of them.
+/// Whether JSON writes a text as it is, or by numbers of its characters: it has no short escapes
+/// for any of them.
 fn is_plain(text: &str) -> bool {
     let has_short_escape = |it: char| it.is_control() || matches!(it, '"' | '\\' | '/');
     !text.is_empty() && !text.contains(has_short_escape)

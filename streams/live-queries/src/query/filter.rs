@@ -8,8 +8,8 @@ use std::ops::Bound;
 use crate::error::RowError;
 use crate::expr::{Comparison, Expr};
 use crate::json::{Contained, Paths};
+use crate::query::access::Access;
 use crate::query::bounds::Interval;
-use crate::query::contained::contained;
 use crate::row::Row;
 use crate::scalar::Value;
 
@@ -30,16 +30,6 @@ pub struct Filter {
     contained: Option<Contained>,
 }
 
-/// How an index finds the records of a filter.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Access {
-    /// Expressions and the values that they must equal, each one of its list.
-    pub(crate) equal: Vec<(Expr, Vec<Value<'static>>)>,
-    /// Among these, a range or a prefix.
-    pub(crate) range: Option<(Expr, Interval)>,
-    pub(crate) prefix: Option<(Expr, String)>,
-}
-
 impl Filter {
     pub(crate) fn new(condition: Option<Expr>, paths: &Paths) -> Self {
         let mut conditions = Vec::new();
@@ -55,7 +45,7 @@ impl Filter {
             filter.take_prefix(&mut conditions);
         }
         filter.conditions.append(&mut conditions);
-        filter.contained = contained(&filter.access, paths);
+        filter.contained = filter.access.contained(paths);
         filter
     }
 

@@ -7,43 +7,8 @@ use crate::query::{OutputColumn, Query};
 use crate::result::ResultRow;
 use crate::scalar::Value;
 use crate::statement::{Envelope, SubscribeOptions};
-use crate::subscription::rows::OutputRows;
+use crate::subscription::rows::{Event, Head, OutputRow, OutputRows};
 use crate::types::Type;
-
-/// What a row says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Event {
-    /// So many more of this row: 1 or -1.
-    Diff(i8),
-    /// This row in place of the one with its key.
-    Upsert,
-    /// No row with this key; other columns are NULL.
-    Delete,
-    /// All changes before this time and position have been sent; columns are NULL.
-    #[default]
-    Progress,
-}
-
-/// A row, with its values borrowed from [`crate::OutputRows`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OutputRow<'a> {
-    pub event: Event,
-    /// When it was applied, in milliseconds since 1970; never less than in the row before.
-    pub time_ms: i64,
-    /// Partition and offset of the record that made it; of progress, the next offset of each
-    /// partition. Empty where time made it.
-    pub positions: Vec<(i32, i64)>,
-    /// As many as the query has, in the order of [`Layout::columns`].
-    pub columns: Vec<Value<'a>>,
-}
-
-/// A row but for its columns.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Head<'a> {
-    pub(super) event: Event,
-    pub(super) time_ms: i64,
-    pub(super) positions: &'a [(i32, i64)],
-}
 
 /// The columns of a subscription's rows.
 ///
@@ -63,26 +28,6 @@ pub struct Layout {
     /// Where each column stands in the query's.
     sources: Vec<usize>,
     key_count: usize,
-}
-
-impl Event {
-    pub(super) const fn to_byte(self) -> u8 {
-        match self {
-            Self::Diff(diff) => diff.cast_unsigned(),
-            Self::Upsert => 2,
-            Self::Delete => 3,
-            Self::Progress => 4,
-        }
-    }
-
-    pub(super) const fn of_byte(byte: u8) -> Self {
-        match byte {
-            2 => Self::Upsert,
-            3 => Self::Delete,
-            4 => Self::Progress,
-            diff => Self::Diff(diff.cast_signed()),
-        }
-    }
 }
 
 impl Layout {

@@ -14,10 +14,10 @@ use crate::query::{OutputColumn, Query};
 use crate::result::{Change, GroupLimits, ResultChange, TopRows, Topped, View};
 use crate::row::Row;
 use crate::statement::{Backpressure, OnError, Point, Subscribe, SubscribeOptions};
-use crate::subscription::layout::{Head, Layout};
+use crate::subscription::layout::Layout;
 use crate::subscription::pending::Pending;
 use crate::subscription::queue::{Queue, QueueLimits};
-use crate::subscription::rows::OutputRows;
+use crate::subscription::rows::{Head, OutputRows};
 use crate::table::TableKind;
 
 /// A live query for one client. It never reads a clock: times are handed in.

@@ -13,8 +13,8 @@ mod queue;
 mod replay;
 mod rows;
 
-pub use layout::{Event, Layout, OutputRow};
+pub use layout::Layout;
 pub use machine::{Step, Subscription};
 pub use queue::QueueLimits;
 pub use replay::Replay;
-pub use rows::{OutputRows, RowReader};
+pub use rows::{Event, OutputRow, OutputRows, RowReader};

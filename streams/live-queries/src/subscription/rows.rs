@@ -10,9 +10,43 @@ use rust_decimal::Decimal;
 
 use crate::error::RowError;
 use crate::scalar::Value;
-use crate::subscription::layout::{Event, Head, OutputRow};
 
 const WHOLE: &str = "rows are written whole, and read as they were written";
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Event {
+    /// So many more of this row: 1 or -1.
+    Diff(i8),
+    /// This row in place of the one with its key.
+    Upsert,
+    /// No row with this key; other columns are NULL.
+    Delete,
+    /// All changes before this time and position have been sent; columns are NULL.
+    #[default]
+    Progress,
+}
+
+/// A row, with its values borrowed from [`OutputRows`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutputRow<'a> {
+    pub event: Event,
+    /// When it was applied, in milliseconds since 1970; never less than in the row before.
+    pub time_ms: i64,
+    /// Partition and offset of the record that made it; of progress, the next offset of each
+    /// partition. Empty where time made it.
+    pub positions: Vec<(i32, i64)>,
+    /// As many as the query has, in the order of [`Layout::columns`].
+    pub columns: Vec<Value<'a>>,
+}
+
+/// A row but for its columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<'a> {
+    pub(super) event: Event,
+    pub(super) time_ms: i64,
+    pub(super) positions: &'a [(i32, i64)],
+}
 
 /// What a subscription sends, some rows of it, in order.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +78,26 @@ mod tag {
     pub(super) const TIME: u8 = 8;
     pub(super) const INTERVAL: u8 = 9;
     pub(super) const JSON: u8 = 10;
+}
+
+impl Event {
+    const fn to_byte(self) -> u8 {
+        match self {
+            Self::Diff(diff) => diff.cast_unsigned(),
+            Self::Upsert => 2,
+            Self::Delete => 3,
+            Self::Progress => 4,
+        }
+    }
+
+    const fn of_byte(byte: u8) -> Self {
+        match byte {
+            2 => Self::Upsert,
+            3 => Self::Delete,
+            4 => Self::Progress,
+            diff => Self::Diff(diff.cast_signed()),
+        }
+    }
 }
 
 impl OutputRows {

@@ -1,4 +1,4 @@
-//! What a filter tells of the bytes of records that pass it.
+//! How the records of a filter are found: by an index, and by the bytes of their values.
 
 use std::ops::Bound;
 
@@ -7,33 +7,44 @@ use rust_decimal::prelude::ToPrimitive;
 use crate::expr::Expr;
 use crate::json::{Contained, ContainedNumber, ContainedText, NumberType, Paths, Step};
 use crate::query::bounds::Interval;
-use crate::query::filter::Access;
 use crate::scalar::Value;
 
-/// What stands in each value for which the first condition of a filter holds, which is what an index
-/// is asked. `None` where it tells nothing of bytes.
-pub(super) fn contained(access: &Access, paths: &Paths) -> Option<Contained> {
-    if let Some((key, values)) = access.equal.first() {
-        let text = match (key, &values[..]) {
-            (Expr::PathText(_), [Value::Text(text)]) => ContainedText::new(text),
+/// How an index finds the records of a filter.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Access {
+    /// Expressions and the values that they must equal, each one of its list.
+    pub(crate) equal: Vec<(Expr, Vec<Value<'static>>)>,
+    /// Among these, a range or a prefix.
+    pub(crate) range: Option<(Expr, Interval)>,
+    pub(crate) prefix: Option<(Expr, String)>,
+}
+
+impl Access {
+    /// What stands in each value for which the first condition holds, which is what an index is
+    /// asked. `None` where it tells nothing of bytes.
+    pub(super) fn contained(&self, paths: &Paths) -> Option<Contained> {
+        if let Some((key, values)) = self.equal.first() {
+            let text = match (key, &values[..]) {
+                (Expr::PathText(_), [Value::Text(text)]) => ContainedText::new(text),
+                _ => None,
+            };
+            let all = || {
+                let around = values.iter().map(whole_numbers_around).collect::<Option<Vec<_>>>()?;
+                let low = around.iter().map(|it| it.0).min()?;
+                Some((low, around.iter().map(|it| it.1).max()?))
+            };
+            return match text {
+                Some(text) => Some(Contained::Text(text)),
+                None => number(key, all()?, paths),
+            };
+        }
+        if let Some((key, interval)) = &self.range {
+            return number(key, ends(interval)?, paths);
+        }
+        match &self.prefix {
+            Some((Expr::PathText(_), prefix)) => ContainedText::new(prefix).map(Contained::Text),
             _ => None,
-        };
-        let all = || {
-            let around = values.iter().map(whole_numbers_around).collect::<Option<Vec<_>>>()?;
-            let low = around.iter().map(|it| it.0).min()?;
-            Some((low, around.iter().map(|it| it.1).max()?))
-        };
-        return match text {
-            Some(text) => Some(Contained::Text(text)),
-            None => number(key, all()?, paths),
-        };
-    }
-    if let Some((key, interval)) = &access.range {
-        return number(key, ends(interval)?, paths);
-    }
-    match &access.prefix {
-        Some((Expr::PathText(_), prefix)) => ContainedText::new(prefix).map(Contained::Text),
-        _ => None,
+        }
     }
 }
 
