@@ -76,6 +76,7 @@ fn bytes_tell_what_cannot_pass() {
         ("value->>'s' <> 'abc'", [true; 5]),
         ("value->>'s' IN ('x', 'y')", [true; 5]),
         ("(value->>'n')::bigint > 4 OR key = 'k'", [true; 5]),
+        ("(value->>',')::bigint > 9", [true; 5]),
     ] {
         let query = parse_query(&format!("SELECT key FROM t WHERE {condition}"));
         let table = Table::log("t");

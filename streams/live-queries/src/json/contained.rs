@@ -12,6 +12,9 @@ use crate::types::Type;
 /// text has.
 const NUMBERED: &[u8] = b"\\u";
 
+/// One of these, and space, is between a key and the string before it.
+const BEFORE_KEYS: [char; 2] = ['{', ','];
+
 /// Digits of a number that is read here: all such numbers are exact in each of SQL's types.
 const DIGITS_MAX: usize = 15;
 
@@ -130,10 +133,11 @@ impl NumberType {
 }
 
 impl ContainedNumber {
-    /// `None` where JSON has short escapes for a character of the key, or it is empty. The numbers
-    /// are the least and the most that the field may be.
+    /// `None` where JSON has short escapes for a character of the key, or it is empty, or it has
+    /// what may stand between a string and a key: then the bytes of the key with its quotes may
+    /// end where the key begins. The numbers are the least and the most that the field may be.
     pub fn new(key: &str, number_type: NumberType, (low, high): (i64, i64)) -> Option<Self> {
-        is_plain(key).then(|| {
+        (is_plain(key) && !key.contains(BEFORE_KEYS)).then(|| {
             let key = format!("\"{key}\"");
             let plain = Finder::new(&key).into_owned();
             Self { key, plain, number_type, low, high }
@@ -316,5 +320,19 @@ mod tests {
             assert_eq!(ContainedNumber::new(text, NumberType::INT8, (0, 1)), None, "{text:?}");
         }
         assert!(ContainedText::new("\u{e9}").is_some());
+    }
+
+    #[test]
+    fn a_key_is_not_looked_for_where_other_strings_end_with_its_bytes() {
+        // With quotes, all of these are in it in front of the keys themselves.
+        let value = r#"{"a":"b",",":5,"c":{":{":6},"d":1,":1,":7,"e": "f" , " , ":8}"#;
+        for key in [",", ":{", ":1,", " , "] {
+            assert!(value.matches(&format!("\"{key}\"")).count() == 1, "{key}");
+            assert_eq!(ContainedNumber::new(key, NumberType::INT8, (0, 9)), None, "{key}");
+        }
+        for key in ["", "a", "a:", "}", " "] {
+            let number = ContainedNumber::new(key, NumberType::INT8, (0, 9));
+            assert_eq!(number.is_some(), !key.is_empty(), "{key}");
+        }
     }
 }
