@@ -114,7 +114,8 @@ pub(crate) enum TopicCommand {
         name: String,
 
         /// Settings by Kafka's names, such as retention.ms=3600000, and memlane.durability,
-        /// memlane.capacity, memlane.reduction; nothing after = for what topics have by default
+        /// memlane.capacity, memlane.reduction, memlane.values, memlane.values.ttl.ms; nothing
+        /// after = for what topics have by default
         #[arg(value_name = "KEY=VALUE", value_parser = config)]
         #[arg(required_unless_present = "partitions")]
         settings: Vec<Config>,
