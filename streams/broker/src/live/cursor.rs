@@ -91,14 +91,14 @@ impl LogCursor {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.partition.committed(self.next..end, STEP_BYTES, &mut buffer);
-        let count = read.map(|batches| self.show(batches, is_wanted, visit));
+        let count = read.map(|batches| self.show((batches, end), is_wanted, visit));
         self.buffer = buffer;
         count
     }
 
     fn show(
         &mut self,
-        mut batches: CommittedBatches<'_>,
+        (mut batches, end): (CommittedBatches<'_>, i64),
         is_wanted: &dyn Fn(&[u8]) -> bool,
         visit: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> usize {
@@ -114,6 +114,9 @@ impl LogCursor {
                 if record.offset < self.next {
                     continue;
                 }
+                if record.offset >= end {
+                    break;
+                }
                 let is_wanted = || is_wanted(record.value.unwrap_or_default());
                 if self.glances.tell(is_wanted) && visit(&record).is_break() {
                     self.next = record.offset;
@@ -123,7 +126,8 @@ impl LogCursor {
                 count += 1;
             }
         }
-        self.next = batches.next_offset();
+        // The end may be within a batch.
+        self.next = batches.next_offset().min(end);
         count
     }
 

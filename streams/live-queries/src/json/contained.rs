@@ -18,6 +18,9 @@ const BEFORE_KEYS: [char; 2] = ['{', ','];
 /// Digits of a number that is read here: all such numbers are exact in each of SQL's types.
 const DIGITS_MAX: usize = 15;
 
+/// Digits behind the point: with those before it as many as `numeric` has.
+const FRACTION_DIGITS_MAX: usize = 13;
+
 /// What stands in the bytes of each value for which a condition holds. A condition that fails for a
 /// value may hold as far as this is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,6 +243,7 @@ fn number(is_negative: bool, first: u8, rest: &[u8]) -> Found {
         Some(b'.') => {
             let fraction = rest[1..].iter().take_while(|it| it.is_ascii_digit()).count();
             match rest.get(1 + fraction) {
+                _ if fraction > FRACTION_DIGITS_MAX => Found::Unknown,
                 None | Some(b'e' | b'E') => Found::Unknown,
                 _ if is_negative => Found::Number(signed - 1, signed),
                 _ => Found::Number(signed, signed + 1),
@@ -285,6 +289,8 @@ mod tests {
             (r#"{"qty":-1.25}"#, true, true),
             (r#"{"qty":-0.5}"#, true, true),
             (r#"{"qty":1e3}"#, true, true),
+            (r#"{"qty":0.1234567890123}"#, true, false),
+            (r#"{"qty":0.12345678901234567890123456789}"#, true, true),
             (r#"{"qty":-1.5e3}"#, true, true),
             (r#"{"qty":-3000000000}"#, true, true),
             (r#"{"qty":1234567890123456}"#, true, true),

@@ -188,8 +188,8 @@ impl Subscription {
         };
         match self.phase {
             Phase::Ended(_) => return Step::Ended,
-            // A top-n sends nothing before the end, so it has nothing to wait for.
-            Phase::Filling if self.top.is_none() && self.is_full() => return Step::Full,
+            // A top-n and groups send nothing before the end, so they have nothing to wait for.
+            Phase::Filling if self.top.is_none() && self.queue.is_full() => return Step::Full,
             _ => {}
         }
         self.apply_to_view(&change)
@@ -233,7 +233,7 @@ impl Subscription {
             Phase::Ended(_) => return Step::Ended,
             Phase::New | Phase::Filling => panic!("changes come behind the snapshot"),
         }
-        if self.options.backpressure == Backpressure::Wait && self.is_full() {
+        if self.options.backpressure == Backpressure::Wait && self.queue.is_full() {
             return Step::Full;
         }
         if self.is_up_to(change) {
@@ -450,6 +450,10 @@ impl Subscription {
         if self.phase != Phase::Live {
             return Step::Applied;
         }
+        // What waits has a bound: where the client keeps up, it is sent before it is due.
+        if self.pending.is_full() && !self.queue.is_full() {
+            self.flush();
+        }
         if let Some(every_ms) = self.options.every_ms
             && !self.pending.is_empty()
         {
@@ -458,12 +462,14 @@ impl Subscription {
         }
         match self.options.backpressure {
             Backpressure::Wait => return Step::Applied,
-            Backpressure::Conflate if self.queue.is_full() => self.is_behind = true,
-            Backpressure::Disconnect if self.is_full() => {}
-            Backpressure::Conflate | Backpressure::Disconnect => return Step::Applied,
-        }
-        if self.options.backpressure == Backpressure::Conflate && !self.pending.is_full() {
-            return Step::Applied;
+            Backpressure::Conflate => {
+                self.is_behind |= self.queue.is_full();
+                if !self.pending.is_full() {
+                    return Step::Applied;
+                }
+            }
+            Backpressure::Disconnect if self.queue.is_full() => {}
+            Backpressure::Disconnect => return Step::Applied,
         }
         let error = SqlError::new(
             SqlState::CONFIGURATION_LIMIT,
@@ -472,10 +478,6 @@ impl Subscription {
         self.end_with(
             Err(error.with_hint("read faster, or choose BACKPRESSURE = conflate or wait")),
         )
-    }
-
-    fn is_full(&self) -> bool {
-        self.queue.is_full() || self.pending.is_full()
     }
 
     /// Sends all that waits.
