@@ -360,6 +360,46 @@ fn a_client_that_wants_all_is_waited_for() {
 }
 
 #[test]
+fn groups_begin_though_they_are_more_than_wait_for_a_client() {
+    let narrow = QueueLimits { rows_max: 2, bytes_max: 1 << 20 };
+    let mut bench = Bench::new("SUBSCRIBE (SELECT key, count(*) FROM t GROUP BY key)", narrow);
+    for key in ["a", "b", "c", "d", "e"] {
+        bench.values.insert(key.to_owned(), (0, "1".to_owned()));
+    }
+    bench.fill();
+    bench.drain();
+    assert_eq!(bench.rows.len(), 5);
+}
+
+#[test]
+fn what_waits_for_its_time_is_sent_before_it_is_too_much() {
+    let narrow = QueueLimits { rows_max: 3, bytes_max: 1 << 20 };
+    for backpressure in ["wait", "conflate", "disconnect"] {
+        let sql = format!("SUBSCRIBE TO t WITH (EVERY = '1 hour', BACKPRESSURE = {backpressure})");
+        let mut bench = Bench::new(&sql, narrow);
+        bench.fill();
+        for number in 0..50 {
+            assert_eq!(bench.put(&format!("k{number}"), Some("1")), Step::Applied, "{sql}");
+            bench.drain();
+        }
+        assert!((47..=50).contains(&bench.rows.len()), "{sql}: {} rows", bench.rows.len());
+    }
+}
+
+#[test]
+fn a_client_that_is_behind_and_stops_reading_is_ended() {
+    let narrow = QueueLimits { rows_max: 3, bytes_max: 1 << 20 };
+    let mut bench = Bench::new("SUBSCRIBE TO t WITH (BACKPRESSURE = conflate)", narrow);
+    bench.fill();
+    let put = |bench: &mut Bench, number: u64| bench.put(&format!("k{number}"), Some("1"));
+    (0..3).for_each(|it| assert_eq!(put(&mut bench, it), Step::Applied));
+    // Rows are taken while some wait, and none afterwards.
+    assert_eq!(bench.subscription.take().len(), 3);
+    let ended = (3..30).find(|it| put(&mut bench, *it) == Step::Ended);
+    assert!(ended.is_some(), "more waits than there is room for");
+}
+
+#[test]
 fn a_client_that_must_keep_up_is_disconnected() {
     let narrow = QueueLimits { rows_max: 2, bytes_max: 1 << 20 };
     let mut bench = Bench::new("SUBSCRIBE TO t WITH (BACKPRESSURE = disconnect)", narrow);

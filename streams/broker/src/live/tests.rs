@@ -442,6 +442,30 @@ fn a_subscription_goes_on_where_another_one_stopped() {
     });
 }
 
+/// Goal: what a batch holds behind the end of a snapshot comes as a change, and once.
+#[test]
+fn a_snapshot_ends_within_a_batch() {
+    let running = Running::start(&[]);
+    let records: Vec<_> = (0..10).map(|it| (format!("k{it}"), Some("1".to_owned()))).collect();
+    running.publish(0, &records);
+    let rows = "SUBSCRIBE TO (SELECT partition, \"offset\", value FROM quotes) AS OF '0:3'";
+    let rows = running.subscribe(rows).expect("it begins");
+    let expected = (0..10).map(|it| ["0", &it.to_string(), "1"].map(str::to_owned).to_vec());
+    Client::new(rows, true).wait_for(&running, &expected.collect::<Vec<_>>());
+    let counts = "SUBSCRIBE TO (SELECT count(*) FROM quotes) AS OF '0:3'";
+    let mut counts = running.subscribe(counts).expect("it begins");
+    let mut last = String::new();
+    while last != "10" {
+        let taken = running.take(&mut counts, WAIT_MAX).expect("it goes on").expect("no error");
+        assert!(!taken.is_empty(), "nothing comes behind a count of {last:?}");
+        for row in taken.iter().filter(|it| it[1] == "1") {
+            last.clone_from(&row[2]);
+            assert!(last.parse::<u64>().is_ok_and(|it| it <= 10), "{last} records are counted");
+        }
+    }
+    running.stop();
+}
+
 #[test]
 fn a_subscription_ends_where_it_is_to_and_when_its_topic_goes() {
     let running = Running::start(&[("memlane.values", "latest")]);

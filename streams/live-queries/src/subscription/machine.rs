@@ -453,6 +453,7 @@ impl Subscription {
         // What waits has a bound: where the client keeps up, it is sent before it is due.
         if self.pending.is_full() && !self.queue.is_full() {
             self.flush();
+            return Step::Applied;
         }
         if let Some(every_ms) = self.options.every_ms
             && !self.pending.is_empty()
