@@ -147,7 +147,15 @@ impl ContainedNumber {
         })
     }
 
-    /// Takes in what another condition tells of the same field; `false` where it cannot be of it.
+    /// The whole numbers around one that is compared with. `None` where they may not be exact.
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
+    pub fn whole_around(value: f64) -> Option<(i64, i64)> {
+        const END: f64 = 1e15;
+        (-END..END).contains(&value).then(|| (value.floor() as i64, value.ceil() as i64))
+    }
+
+    /// Takes in what another condition tells of the same field, which the caller has made sure of
+    /// as far as the path before the key goes; `false` where it cannot be of it.
     pub fn narrow(&mut self, other: &Self) -> bool {
         let is_same = self.key == other.key && self.number_type == other.number_type;
         if is_same {

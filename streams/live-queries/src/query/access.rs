@@ -24,19 +24,13 @@ impl Access {
     /// asked. `None` where it tells nothing of bytes.
     pub(super) fn contained(&self, paths: &Paths) -> Option<Contained> {
         if let Some((key, values)) = self.equal.first() {
-            let text = match (key, &values[..]) {
-                (Expr::PathText(_), [Value::Text(text)]) => ContainedText::new(text),
-                _ => None,
-            };
-            let all = || {
-                let around = values.iter().map(whole_numbers_around).collect::<Option<Vec<_>>>()?;
-                let low = around.iter().map(|it| it.0).min()?;
-                Some((low, around.iter().map(|it| it.1).max()?))
-            };
-            return match text {
-                Some(text) => Some(Contained::Text(text)),
-                None => number(key, all()?, paths),
-            };
+            if let (Expr::PathText(_), [Value::Text(text)]) = (key, &values[..]) {
+                return ContainedText::new(text).map(Contained::Text);
+            }
+            let around = values.iter().map(whole_numbers_around).collect::<Option<Vec<_>>>()?;
+            let low = around.iter().map(|it| it.0).min()?;
+            let high = around.iter().map(|it| it.1).max()?;
+            return number(key, (low, high), paths);
         }
         if let Some((key, interval)) = &self.range {
             return number(key, ends(interval)?, paths);
@@ -68,15 +62,11 @@ fn ends(interval: &Interval) -> Option<(i64, i64)> {
     Some((low, high))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
 fn whole_numbers_around(value: &Value<'_>) -> Option<(i64, i64)> {
-    const FLOAT_END: f64 = 1e15;
     match value {
         Value::Int(it) => Some((*it, *it)),
         Value::Numeric(it) => Some((it.floor().to_i64()?, it.ceil().to_i64()?)),
-        Value::Float(it) if (-FLOAT_END..FLOAT_END).contains(it) => {
-            Some((it.floor() as i64, it.ceil() as i64))
-        }
+        Value::Float(it) => ContainedNumber::whole_around(*it),
         _ => None,
     }
 }

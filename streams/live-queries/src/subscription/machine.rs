@@ -188,8 +188,7 @@ impl Subscription {
         };
         match self.phase {
             Phase::Ended(_) => return Step::Ended,
-            // A top-n and groups send nothing before the end, so they have nothing to wait for.
-            Phase::Filling if self.top.is_none() && self.queue.is_full() => return Step::Full,
+            Phase::Filling if self.queue.is_full() => return Step::Full,
             _ => {}
         }
         self.apply_to_view(&change)

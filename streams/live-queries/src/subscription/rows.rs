@@ -36,7 +36,7 @@ pub struct OutputRow<'a> {
     /// Partition and offset of the record that made it; of progress, the next offset of each
     /// partition. Empty where time made it.
     pub positions: Vec<(i32, i64)>,
-    /// As many as the query has, in the order of [`Layout::columns`].
+    /// Those of the query, in the order in which the client sees them.
     pub columns: Vec<Value<'a>>,
 }
 

@@ -18,7 +18,7 @@ use crate::wire::{
     Answers, CopyOut, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
 };
 
-/// Rows of one message buffer.
+/// Rows of a batch of the engine that are written at a time.
 const SLICE_ROWS: usize = 512;
 
 pub(super) enum Rows {

@@ -57,15 +57,9 @@ fn literal_of(expr: &Expr) -> Option<(i64, i64)> {
             let is_whole = it.rem_euclid(unit) == 0;
             Some((floor, floor.checked_add(i64::from(!is_whole))?))
         }
-        ScalarValue::Float64(Some(it)) => float_bounds(it),
+        ScalarValue::Float64(Some(it)) => ContainedNumber::whole_around(it),
         _ => None,
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the bounds are looked at before")]
-fn float_bounds(value: f64) -> Option<(i64, i64)> {
-    const END: f64 = 1e15;
-    (-END..END).contains(&value).then(|| (value.floor() as i64, value.ceil() as i64))
 }
 
 /// The path of a field of a record's value that is converted to a number, and what to.
