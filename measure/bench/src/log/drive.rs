@@ -397,10 +397,11 @@ fn failed(operation: &str, batch: u64, offset_bytes: u64, name: &str) -> String 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::latency::count_from;
 
     const SLOTS: usize = 12;
 
@@ -427,7 +428,7 @@ mod tests {
         }
     }
 
-    impl Medium for std::sync::Arc<Memory> {
+    impl Medium for Arc<Memory> {
         fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()> {
             let slot = self.slot("append", offset_bytes)?;
             self.slots[slot].lock().expect("no thread panics").copy_from_slice(batch);
@@ -463,9 +464,9 @@ mod tests {
         }
     }
 
-    fn measure(memory: Memory, load: Load) -> (std::sync::Arc<Memory>, Result<Measured>) {
-        let memory = std::sync::Arc::new(memory);
-        let medium = Box::new(std::sync::Arc::clone(&memory));
+    fn measure(memory: Memory, load: Load) -> (Arc<Memory>, Result<Measured>) {
+        let memory = Arc::new(memory);
+        let medium = Box::new(Arc::clone(&memory));
         let size_bytes = (SLOTS * BATCH_BYTES) as u64;
         let batches = Batches::new(load.data, 7);
         let log = Log::fill(("memory", medium), size_bytes, load.readers, batches);
@@ -496,17 +497,87 @@ mod tests {
         check_mix(Load { threads: Threads::One, mix: Mix::APPENDS, ..load() });
     }
 
+    /// How long one append takes, a tenth of a second, and which one that is.
+    const STALLS_PER_S: u32 = 10;
+    const STALL: Duration = Duration::from_millis(100);
+    const STALLED: u64 = SLOTS as u64 + 10;
+    /// Appends at the rate below while one stalls, and as many behind them.
+    const APPENDS: u64 = STALLED + 40;
+    const OPERATIONS_PER_S: u32 = 1000;
+
+    /// Memory where one append stalls.
+    struct Stalling {
+        memory: Arc<Memory>,
+        appends: Arc<AtomicU64>,
+    }
+
+    impl Medium for Stalling {
+        fn append(&self, offset_bytes: u64, batch: &[u8]) -> Result<()> {
+            if self.appends.fetch_add(1, Ordering::Relaxed) == STALLED {
+                thread::sleep(STALL);
+            }
+            self.memory.append(offset_bytes, batch)
+        }
+
+        fn read(&self, offset_bytes: u64, batch: &mut [u8]) -> Result<()> {
+            self.memory.read(offset_bytes, batch)
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.memory.sync()
+        }
+    }
+
+    /// Ends once all appends are made that were due meanwhile, however slow the host is.
+    fn measure_a_stall(threads: Threads) -> Measured {
+        let pacing = Loop::Open { operations_per_s: OPERATIONS_PER_S.into() };
+        let load = Load { threads, pacing, duration: Duration::from_secs(60), ..load() };
+        let appends = Arc::new(AtomicU64::new(0));
+        let memory = Arc::new(memory());
+        let medium = Box::new(Stalling { memory, appends: Arc::clone(&appends) });
+        let (size_bytes, batches) =
+            ((SLOTS * BATCH_BYTES) as u64, Batches::new(load.data, load.seed));
+        let log = Log::fill(("memory", medium), size_bytes, load.readers, batches);
+        let log = log.expect("memory does not fail");
+        let tokens = Tokens::new(load.mix);
+        let begin = Instant::now();
+        let window = Window { begin, length: load.duration };
+        let scene = Scene { log: &log, load: &load, window, stop: Stop::default() };
+        let measured = thread::scope(|scope| {
+            let running = scope.spawn(|| match threads {
+                Threads::One => scene.with_one_thread(&tokens),
+                Threads::Apart => scene.with_threads(&tokens),
+            });
+            let are_made = || Ok(appends.load(Ordering::Relaxed) >= APPENDS);
+            system::wait_for("the appends", load.duration, are_made).expect("they are made");
+            scene.stop.ask();
+            running.join().expect("no thread panics").expect("memory does not fail")
+        });
+        let due = begin.elapsed().as_secs_f64() * f64::from(OPERATIONS_PER_S);
+        let made = measured.all().operations() as f64;
+        // Each thread makes its first operation at once.
+        assert!(made <= due + 4.0, "{made} operations, and {due} were due");
+        measured
+    }
+
     #[test]
     fn a_steady_rate_is_kept_and_measured_from_when_operations_were_due() {
         for threads in [Threads::One, Threads::Apart] {
-            let pacing = Loop::Open { operations_per_s: 1000.0 };
-            let measured = measure(memory(), Load { threads, pacing, ..load() });
-            let Measured { reads, appends, .. } = measured.1.expect("memory does not fail");
-            // 200 in all; more would be faster than it was told.
-            assert!((1..=205).contains(&(reads.operations() + appends.operations())));
-            assert!(reads.operations() > appends.operations());
-            let intended = reads.intended().expect("the load has a pace");
-            assert!(intended.mean >= reads.service().expect("there were reads").mean);
+            let measured = measure_a_stall(threads);
+            let (meter, per_s) = match threads {
+                Threads::One => (measured.all(), OPERATIONS_PER_S),
+                Threads::Apart => (measured.appends, OPERATIONS_PER_S / 5),
+            };
+            let [intended, service] =
+                [meter.intended(), meter.service()].map(|it| it.expect("there were operations"));
+            // Of those that were due behind the stalled one each waited for what was left of it.
+            let interval = Duration::from_secs(1) / per_s;
+            for late in 1..per_s / STALLS_PER_S {
+                let count = count_from(&intended, STALL - interval * late);
+                assert!(count > u64::from(late), "{late} are late: {intended:?}");
+            }
+            // From when they were sent hardly one of them took as long.
+            assert!(count_from(&service, STALL) >= 1 && intended.mean > service.mean);
         }
     }
 

@@ -368,7 +368,12 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use results::LatencyKind;
+
+    use super::super::database::{Done, End};
+    use super::super::input::Input;
     use super::*;
+    use crate::latency::{Latencies, count_from};
 
     #[test]
     fn counts_may_differ_by_half_a_percent() {
@@ -381,5 +386,56 @@ mod tests {
         assert!(fault(994, 1_000).is_some());
         assert!(fault(1, 0).is_some());
         assert_eq!(Counts { by_database: 7, by_driver: None }.fault(), None);
+    }
+
+    const STALL: Duration = Duration::from_millis(100);
+    const STALLED: u32 = 10;
+    const TRANSACTIONS_PER_S: f64 = 1_000.0;
+    /// Twice as many as are due while one stalls.
+    const TRANSACTIONS: u32 = STALLED + 200;
+
+    /// A database where one transaction stalls, and that is gone when all were made that were due
+    /// meanwhile.
+    struct Stalling(u32);
+
+    impl Session for Stalling {
+        fn run(&mut self, _warehouse: i32, _input: &Input) -> Result<Done> {
+            self.0 += 1;
+            if self.0 == STALLED {
+                thread::sleep(STALL);
+            }
+            ensure!(self.0 <= TRANSACTIONS, "gone");
+            Ok(Done { end: End::Committed, retries: 0 })
+        }
+    }
+
+    #[test]
+    fn transactions_at_a_rate_are_measured_from_when_they_were_due() {
+        let begin = Instant::now();
+        let window = Window { begin, end: begin + Duration::from_secs(60) };
+        let shared = Shared {
+            window,
+            pacing: Pacing::Open { transactions_per_s: TRANSACTIONS_PER_S },
+            begun: begin,
+            next: AtomicU64::new(0),
+            must_stop: AtomicBool::new(false),
+            meter: Mutex::new(Meter::new(window)),
+            missed: AtomicU64::new(0),
+        };
+        let user = User::new(0, 1, Mix::Spec, Constants::new(1)).seeded(1);
+        let ended = shared.work(user, &mut Stalling(0));
+        assert_eq!(ended.expect_err("the database is gone").to_string(), "gone");
+        let due = begin.elapsed().as_secs_f64() * TRANSACTIONS_PER_S;
+        assert!(f64::from(TRANSACTIONS) <= due + 1.0, "{due} were due");
+        let mut intended = Latencies::new();
+        Kind::ALL.iter().for_each(|kind| intended.add(&shared.meter().of(*kind).intended));
+        assert_eq!(intended.count(), u64::from(TRANSACTIONS));
+        let intended = intended.recorded(LatencyKind::Intended).expect("they were made");
+        // Of those that were due behind the stalled one each waited for what was left of it.
+        let interval = Duration::from_secs_f64(1.0 / TRANSACTIONS_PER_S);
+        for late in 1..100 {
+            let count = count_from(&intended, STALL - interval * late);
+            assert!(count > u64::from(late), "{late} are late: {intended:?}");
+        }
     }
 }
