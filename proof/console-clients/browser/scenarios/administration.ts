@@ -34,6 +34,7 @@ export async function administration(site: Site): Promise<void> {
     check(written.status() === 403, `a viewer's token changes nothing: ${written.status()}`);
 
     await context.clearCookies();
+    await own.open('volumes');
     await page.getByText('The session has ended.').waitFor();
     await own.logIn();
     await own.visit('administration/tokens', /Tokens/);

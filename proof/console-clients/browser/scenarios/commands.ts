@@ -65,4 +65,6 @@ async function runInstead(dialog: Dialog): Promise<void> {
   const words = line.split(' ');
   check(words[0] === 'memlane', line);
   await ask(...words);
+  // What others change is shown by itself within seconds, which need not be waited for here.
+  await dialog.element.page().reload();
 }

@@ -132,6 +132,7 @@ export async function keyboard(site: Site): Promise<void> {
     await until('the heading has the focus', async () => (await focused(page)) === 'Volumes');
     await tabTo(page, 'Create a volume');
     await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
     await tabTo(page, 'Name (needed)');
     await page.keyboard.type('by-keys');
     await tabTo(page, 'Size (needed)');
@@ -150,7 +151,9 @@ export async function keyboard(site: Site): Promise<void> {
     await page.getByRole('dialog').waitFor();
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await until('the focus is back', async () => (await focused(page)) === 'Delete');
     await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
     await tabTo(page, 'Type by-keys to confirm');
     await page.keyboard.type('by-keys');
     await page.keyboard.press('Enter');

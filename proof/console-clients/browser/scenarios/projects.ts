@@ -21,9 +21,7 @@ export async function projects(site: Site): Promise<void> {
     await dialog.check('team');
     await dialog.confirm();
     await own.logOut();
-  });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+
     const refused: string[] = [];
     page.on('response', (response) => {
       const isRead = response.request().method() === 'GET';
@@ -33,12 +31,10 @@ export async function projects(site: Site): Promise<void> {
     await limited(own);
     check(refused.length === 0, `the page asks for nothing in vain: ${refused.join()}`);
     await own.logOut();
-  });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+
     await own.logIn();
     await own.visit('administration/users', /Users/);
-    let dialog = await own.begin('Delete sam');
+    dialog = await own.begin('Delete sam');
     await dialog.confirmByName('sam');
     await own.visit('administration/projects', /Projects/);
     dialog = await own.begin('Delete team');

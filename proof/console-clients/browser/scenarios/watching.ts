@@ -4,14 +4,12 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
-import { check } from '../browser.ts';
+import { check, until } from '../browser.ts';
 import type { Site } from '../console.ts';
 import { ask, note } from '../host.ts';
 
 const WATCHERS = Number(process.env['MEMLANE_WATCHERS'] ?? 50);
-const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 20) * 1_000;
-/** Until all are connected and the caches of the console are warm. */
-const BEFORE_MS = 5_000;
+const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 3) * 1_000;
 
 /** As `Activity.svelte` and `Overview.svelte` ask, where the last five minutes are shown. */
 const POLLED: [path: string, intervalMs: number][] = [
@@ -33,25 +31,18 @@ export async function watching(site: Site): Promise<void> {
   const cookie = await setUp(site);
   for (const name of VOLUMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
   await ask('begin-io', VOLUMES[0] ?? '', '5');
-  await sleep(BEFORE_MS);
   const alone = await used(MEASURED_MS);
   const idleMemory = await ask('console-memory');
   const agent = new Agent({ rejectUnauthorized: false, keepAlive: true });
   const watchers = Array.from({ length: WATCHERS }, () => watch(site, cookie, agent));
-  await sleep(BEFORE_MS);
+  // All are connected, and the caches of the console are warm.
+  await allAreTold(watchers);
   const before = watchers.map((it) => ({ ...it }));
   const together = await used(MEASURED_MS);
   const memory = await ask('console-memory');
-
-  const failures = watchers.map((it) => it.failure).filter(Boolean);
-  check(failures.length === 0, `${failures.length} watchers failed: ${failures[0]}`);
-  for (const [index, now] of watchers.entries()) {
-    // Each was told again and again; how often depends on how busy the host is.
-    const { events, answers } = before[index] ?? now;
-    check(now.events > events && now.answers > answers, `watcher ${index} is told of changes`);
-  }
+  const after = watchers.map((it) => ({ ...it }));
   const sum = (of: (it: Watcher) => number): number => {
-    return watchers.reduce((total, it, index) => total + of(it) - of(before[index] ?? it), 0);
+    return after.reduce((total, it, index) => total + of(it) - of(before[index] ?? it), 0);
   };
   const perSecond = (count: number): string => (count / (MEASURED_MS / 1_000)).toFixed(0);
   note(
@@ -60,7 +51,21 @@ export async function watching(site: Site): Promise<void> {
       `and ${perSecond(sum((it) => it.bytes) / 1024)} KiB in a second; ` +
       `memory ${idleMemory} before, ${memory} with them`,
   );
+  await allAreTold(watchers);
   await ask('end-io');
+}
+
+/** Waits until each is told of a change and has an answer once more. */
+async function allAreTold(watchers: Watcher[]): Promise<void> {
+  const before = watchers.map(({ events, answers }) => ({ events, answers }));
+  await until('all watchers are told', async () => {
+    const failures = watchers.map((it) => it.failure).filter(Boolean);
+    check(failures.length === 0, `${failures.length} watchers failed: ${failures[0]}`);
+    return watchers.every((now, index) => {
+      const { events, answers } = before[index] ?? now;
+      return now.events > events && now.answers > answers;
+    });
+  });
 }
 
 async function used(milliseconds: number): Promise<string> {
