@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use block_device::{BlockDevice, ByteRange, DeviceErrorKind, SectorSize};
-use model::{Contents, Random, Texture};
+use block_device::{BlockDevice, ByteRange, DeviceError, DeviceErrorKind, SectorSize};
+use model::{Block, Contents, ModelVolume, Random, Texture};
 use support::{Pool, check_sound_when_empty, check_sums, settle};
-use volumes::{VolumeErrorKind, VolumeSpec};
+use volumes::{Reduction, Volume, VolumeErrorKind, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = block_device::BLOCK_BYTES;
@@ -117,47 +119,113 @@ fn a_full_volume_table_refuses_and_takes_again_after_a_delete() {
 /// What stops the program when a damaged count is met: going on could give memory away twice.
 const STOP: &str = "a reference count never falls below zero";
 
+/// What a pool that is damaged anywhere may answer with verification: the words of maps and slots
+/// carry no check, those of pages do. So a block is another one that was stored once, or one
+/// pattern over and over, as an entry can say; never bytes that nobody has written.
+#[derive(Default)]
+struct Stored(HashSet<Block>);
+
+impl Stored {
+    /// Writes blocks, and takes down that they were.
+    fn write(&mut self, volume: &Volume, at: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.extend(bytes.as_chunks::<BLOCK>().0);
+        volume.write(at * BLOCK as u64, bytes)
+    }
+
+    /// Reads one block, which may be damaged.
+    #[track_caller]
+    fn check(&self, volume: &Volume, block: u64) -> Option<Block> {
+        let mut found = [0xEE; BLOCK];
+        match volume.read(block * BLOCK as u64, &mut found) {
+            Ok(()) => {
+                let is_known = self.0.contains(&found) || codec::fill_pattern(&found).is_some();
+                assert!(is_known, "block {block} of {}: {:?}", volume.name(), &found[..32]);
+                Some(found)
+            }
+            Err(error) => {
+                assert_eq!(error.kind, DeviceErrorKind::Corrupt, "block {block}");
+                None
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_all(&self, volume: &Volume, blocks: Range<u64>) {
+        for block in blocks {
+            let _found = self.check(volume, block);
+        }
+    }
+}
+
 /// Goal: whatever a region says, the engine reads and stores only inside it, comes to an end, and
-/// stops for nothing but a count that is too low.
+/// stops for nothing but a count that is too low; and who verifies reads gets nothing that was not
+/// stored once.
 /// Method: change some words of a pool in use, where tables and nodes lie too; then use it.
 #[test]
 fn damaged_words_anywhere_are_survived() {
+    let (mut used_count, mut stop_count) = (0, 0);
     model::for_each_seed("cargo test -p volumes --test damage anywhere", 150, |seed| {
         let mut random = Random::new(seed);
         let pool = Pool::new(4 * MIB, 1);
         let engine = pool.open();
+        let mut stored = Stored::default();
         for name in ["v", "w"] {
             let volume = engine.create_volume(spec(name, 8 * MIB)).expect("a volume can be made");
             let bytes = Contents::new(Texture::Mixed, 5).bytes(64 * BLOCK);
-            volume.write(0, &bytes).expect("the write succeeds");
-            volume.write(4 * MIB, &bytes).expect("the write succeeds");
+            stored.write(&volume, 0, &bytes).expect("the write succeeds");
+            stored.write(&volume, 1024, &bytes).expect("the write succeeds");
         }
         match random.below(2) {
             0 => engine.close(),
             _ => drop(engine),
         }
         pool.damage_words(&mut random);
-        let used = catch_unwind(AssertUnwindSafe(|| use_damaged(&pool, &mut random)));
-        if let Err(payload) = used {
+        let used = AssertUnwindSafe(|| use_damaged(&pool, &mut random, &mut stored));
+        used_count += 1;
+        if let Err(payload) = catch_unwind(used) {
             let is_stop = payload.downcast_ref::<&str>() == Some(&STOP);
             assert!(is_stop, "stopped for something else");
+            stop_count += 1;
         }
     });
+    eprintln!("measured: {stop_count} of {used_count} pools stopped for a count");
+    assert!(stop_count < used_count, "none was used to the end");
 }
 
-/// Does a bit of everything. Any answer will do.
-fn use_damaged(pool: &Pool, random: &mut Random) {
+/// Does a bit of everything.
+fn use_damaged(pool: &Pool, random: &mut Random, stored: &mut Stored) {
     let engine = pool.open();
+    engine.set_verify_reads(true);
+    for volume in engine.volumes() {
+        stored.check_all(&volume, 0..64 + 9);
+        stored.check_all(&volume, 1024..1024 + 64 + 9);
+    }
+    let check_kind = |done: Result<(), DeviceError>| {
+        let Err(error) = done else { return };
+        let kinds = [DeviceErrorKind::NoSpace, DeviceErrorKind::Corrupt];
+        assert!(kinds.contains(&error.kind), "{error}");
+    };
     for step in 0..3 {
         for volume in engine.volumes() {
             let size_bytes = volume.geometry().size_bytes;
-            let mut random_at = || random.below(size_bytes.clamp(1, 8 * MIB));
+            let block_count = size_bytes.min(8 * MIB) / BLOCK as u64;
+            let mut random_block = || random.below(block_count - 9);
             for texture in Texture::ALL {
                 let bytes = Contents::new(texture, step).bytes(3 * BLOCK);
-                let _answer = volume.write(random_at(), &bytes);
-                let _answer = volume.read(random_at(), &mut vec![0; 9 * BLOCK]);
-                let _answer = volume.discard(ByteRange::new(random_at(), 9 * BLOCK as u64));
-                let _answer = volume.extents(ByteRange::new(0, size_bytes), 50);
+                let at = random_block();
+                let written = stored.write(&volume, at, &bytes);
+                if written.is_ok() {
+                    for (block, expected) in (at..).zip(bytes.as_chunks::<BLOCK>().0) {
+                        let found = stored.check(&volume, block);
+                        assert!(found.is_none_or(|found| found == *expected), "block {block}");
+                    }
+                }
+                check_kind(written);
+                let at = random_block();
+                stored.check_all(&volume, at..at + 9);
+                let range = ByteRange::new(random_block() * BLOCK as u64, 9 * BLOCK as u64);
+                check_kind(volume.discard(range));
+                check_kind(volume.extents(ByteRange::new(0, size_bytes), 50).map(drop));
             }
             let _usage = volume.usage();
         }
@@ -165,8 +233,102 @@ fn use_damaged(pool: &Pool, random: &mut Random) {
         let _worked = (0..step * 50).take_while(|_| engine.maintain()).count();
     }
     for volume in engine.volumes() {
-        let _answer = engine.delete_volume(&volume.name());
+        engine.delete_volume(&volume.name()).expect("it is there");
     }
     engine.close();
     drop(pool.open());
+}
+
+/// What a block begins with, where an encoding has it as it is: nothing that comes before is
+/// repeated there.
+fn beginning(block: &Block) -> &[u8] {
+    &block[..8]
+}
+
+/// Goal: where pages are damaged and nothing else, what is read is what was written, or an error.
+/// Method: volumes of all reductions beside models of them; a bit is flipped in all pages of some
+/// blocks, as they are or compressed; then all is read, by readers that verify or after the walk
+/// over the memory, changed in part, and overwritten.
+#[test]
+fn damaged_pages_are_errors_and_never_wrong_data() {
+    model::for_each_seed("cargo test -p volumes --test damage pages_are", 12, |seed| {
+        let mut random = Random::new(seed);
+        let pool = Pool::new(8 * MIB, 2);
+        let engine = pool.open();
+        let models: Vec<_> = Reduction::ALL
+            .into_iter()
+            .map(|reduction| {
+                let name = format!("{reduction:?}").to_lowercase();
+                let spec = VolumeSpec { reduction, ..spec(&name, MIB) };
+                let volume = engine.create_volume(spec).expect("it can be made");
+                let model = ModelVolume::new(MIB, SectorSize::Bytes4096);
+                for _ in 0..60 {
+                    let at = random.below(MIB / BLOCK as u64 - 3) * BLOCK as u64;
+                    let bytes = Contents::random(&mut random).bytes(3 * BLOCK);
+                    volume.write(at, &bytes).expect("there is room");
+                    model.write(at, &bytes).expect("the model has memory");
+                }
+                (name, model)
+            })
+            .collect();
+        if random.one_in(2) {
+            settle(&engine);
+        }
+        let damaged = damage_pages(&pool, &models, &mut random);
+        match random.one_in(2) {
+            true => engine.set_verify_reads(true),
+            false => while !engine.scrub().is_round {},
+        }
+        let mut lost_count = 0;
+        for (name, model) in &models {
+            let volume = engine.volume(name).expect("it is there");
+            lost_count += check_damaged(&volume, model, &damaged);
+        }
+        assert!(lost_count > 0, "no block has what was damaged");
+        settle(&engine);
+        assert!(engine.withheld_bytes() > 0, "the memory may be what is damaged");
+        engine.close();
+        check_sound_when_empty(&pool.open());
+    });
+}
+
+/// Flips a bit in all pages of some blocks. Returns what these begin with.
+fn damage_pages(
+    pool: &Pool,
+    models: &[(String, ModelVolume)],
+    random: &mut Random,
+) -> HashSet<Vec<u8>> {
+    let (mut damaged, mut place_count) = (HashSet::new(), 0);
+    while damaged.len() < 5 {
+        let (_, model) = &models[random.index(models.len())];
+        let block = model.block(random.pick(&model.written_blocks()));
+        let block = block.expect("it is written");
+        let is_fill = block[..4] == block[4..8];
+        if !is_fill && damaged.insert(beginning(&block).to_vec()) {
+            place_count += pool.flip_bit_in_each(beginning(&block));
+        }
+    }
+    assert!(place_count >= 5, "most begin so in memory, too");
+    damaged
+}
+
+/// Reads all blocks, changes a part of those that are lost, overwrites them, and compares with the
+/// model. Returns how many were lost.
+fn check_damaged(volume: &Volume, model: &ModelVolume, damaged: &HashSet<Vec<u8>>) -> u64 {
+    let mut lost_count = 0;
+    for block in 0..MIB / BLOCK as u64 {
+        let expected = model.block(block).unwrap_or([0; BLOCK]);
+        let (offset, mut found) = (block * BLOCK as u64, [0xEE; BLOCK]);
+        if let Err(error) = volume.read(offset, &mut found) {
+            assert_eq!(error.kind, DeviceErrorKind::Corrupt, "block {block}");
+            assert!(damaged.contains(beginning(&expected)), "block {block} was not damaged");
+            let error = volume.write(offset + 1, &[1]).expect_err("the rest is lost");
+            assert_eq!(error.kind, DeviceErrorKind::Corrupt, "block {block}");
+            volume.write(offset, &expected).expect("a whole block can be written");
+            volume.read(offset, &mut found).expect("it was overwritten");
+            lost_count += 1;
+        }
+        assert!(found == expected, "block {block} of {}", volume.name());
+    }
+    lost_count
 }

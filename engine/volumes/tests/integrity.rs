@@ -272,14 +272,26 @@ fn a_damaged_page_in_a_full_pool_is_healed() {
     assert!(read(&volume, 3) == Ok(noise(1)));
 }
 
-#[test]
-fn a_page_that_is_shared_as_often_as_it_may_be_is_verified_too() {
-    const COPIES: u64 = 66_000;
+/// Has a copy of one block, wherever it is asked for.
+#[derive(Debug)]
+struct OneBlock(Vec<u8>);
+
+impl Healer for OneBlock {
+    fn copy_of(&self, _: &DamagedBlock, place: CopyPlace, into: &mut [u8; 4096]) -> bool {
+        into.copy_from_slice(&self.0);
+        place == CopyPlace::Image
+    }
+}
+
+/// A volume of one block over and over, more often than one page may be shared, whose first page
+/// is damaged and was found so.
+fn many_damaged(healer: Option<OneBlock>) -> (Pool, Engine, Arc<Volume>) {
     let pool = Pool::new(32 * MIB, 2);
     let engine = pool.open();
+    healer.into_iter().for_each(|healer| engine.set_healer(Arc::new(healer)));
     let name = "many".parse().expect("a good name");
-    let spec = VolumeSpec::new(name, COPIES * BLOCK);
-    let volume = engine.create_volume(spec).expect("there is room");
+    let volume = engine.create_volume(VolumeSpec::new(name, COPIES * BLOCK));
+    let volume = volume.expect("there is room");
     let run = noise(1).repeat(1000);
     for first in (0..COPIES).step_by(1000) {
         volume.write(first * BLOCK, &run).expect("there is room");
@@ -287,6 +299,33 @@ fn a_page_that_is_shared_as_often_as_it_may_be_is_verified_too() {
     assert_eq!(engine.usage().page_count, 2, "no count has room for all");
     pool.flip_bit_in(&noise(1)[500..600]);
     assert_eq!(scrub(&engine), 1, "the first of the two is damaged");
-    let lost = engine.volume("many").expect("it is there").map().lost_blocks();
-    assert!(lost > 60_000, "{lost} blocks had it");
+    (pool, engine, volume)
+}
+
+const COPIES: u64 = 66_000;
+
+#[test]
+fn a_damaged_page_is_healed_in_all_blocks_that_have_it_however_many() {
+    let (_pool, engine, volume) = many_damaged(Some(OneBlock(noise(1))));
+    assert_eq!(volume.map().lost_blocks(), 0);
+    let healed = engine.take_damage_reports();
+    assert!(!healed.is_empty() && healed.iter().all(|it| it.healed_from.is_some()), "{healed:?}");
+    let (run, mut found) = (noise(1).repeat(1000), vec![0; 1000 * 4096]);
+    for first in (0..COPIES).step_by(1000) {
+        volume.read(first * BLOCK, &mut found).expect("it is healed");
+        assert!(found == run, "from block {first} on");
+    }
+    assert_eq!(scrub(&engine), 0, "no block has the damaged page any more");
+}
+
+#[test]
+fn a_damaged_page_without_a_copy_is_lost_in_all_blocks_that_have_it_however_many() {
+    let (_pool, engine, volume) = many_damaged(None);
+    let lost = volume.map().lost_blocks();
+    let is_lost = |block: &u64| read(&volume, *block) == Err(DeviceErrorKind::Corrupt);
+    assert_eq!((0..COPIES).filter(is_lost).count() as u64, lost);
+    // A count is of 16 bits.
+    assert!((60_000..1 << 16).contains(&lost), "{lost} blocks had it");
+    assert!(read(&volume, COPIES - 1) == Ok(noise(1)), "the other page is whole");
+    assert_eq!(scrub(&engine), 0, "no block has the damaged page any more");
 }

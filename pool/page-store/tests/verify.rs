@@ -167,7 +167,7 @@ fn check_contents(pool: &PageStore, contents: &[codec::Block]) {
 }
 
 /// Goal: no flip of one bit of the slab table gives memory away that is in use.
-/// Method: flip each bit of each word, open the pool, and fill all that is free.
+/// Method: flip bits of each word, one at a time, open the pool, and fill all that is free.
 #[test]
 fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
     let (folder, contents) = filled();
@@ -180,7 +180,8 @@ fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
     let used: Vec<_> = (0..60).map(word_of).filter(|(_, word)| *word != 0).collect();
     assert!(used.len() >= 4, "{used:?}");
     for (at, word) in used {
-        for bit in 0..9 {
+        // Those of the class, the next one, and some of the many that are zero.
+        for bit in [0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 31, 32, 48, 63] {
             let file = std::fs::OpenOptions::new().write(true).open(&path).expect("it opens");
             file.write_all_at(&whole, 0).expect("tmpfs has room");
             file.write_all_at(&(word ^ 1 << bit).to_le_bytes(), at as u64).expect("it has room");

@@ -91,19 +91,29 @@ impl Pool {
         file.write_all_at(&[wanted[0] ^ 4], at as u64).expect("tmpfs has room");
     }
 
+    /// Flips a bit of each place in the pool's file that has these bytes. Returns their number.
+    pub(crate) fn flip_bit_in_each(&self, wanted: &[u8]) -> usize {
+        self.store_at_each(wanted, 0, &[wanted[0] ^ 4])
+    }
+
     /// Overwrites the bytes in front of each copy of `marker` in the pool's file, where an
     /// encoding says what follows.
     pub(crate) fn damage_around(&self, marker: &[u8]) {
+        assert!(self.store_at_each(marker, 2, &[0xFF; 2]) > 0, "the marker is stored");
+    }
+
+    /// Stores `bytes` so far in front of each copy of `marker`. Returns how many there are.
+    fn store_at_each(&self, marker: &[u8], before: u64, stored: &[u8]) -> usize {
         let path = self.folder.path().join("region");
         let bytes = std::fs::read(&path).expect("the file is there");
         let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file opens");
         let windows = bytes.windows(marker.len()).enumerate();
         let found: Vec<_> = windows.filter(|(_, bytes)| *bytes == marker).collect();
-        assert!(!found.is_empty(), "the marker is stored");
-        for (at, _) in found {
-            let at = u64::try_from(at).expect("a small file") - 2;
-            file.write_all_at(&[0xFF; 2], at).expect("tmpfs has room");
+        for &(at, _) in &found {
+            let at = u64::try_from(at).expect("a small file") - before;
+            file.write_all_at(stored, at).expect("tmpfs has room");
         }
+        found.len()
     }
 }
 
