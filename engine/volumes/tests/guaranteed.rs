@@ -36,17 +36,23 @@ fn fill_up(volume: &dyn BlockDevice) -> u64 {
         as u64
 }
 
+/// What [`check_all_can_be_written`] writes: contents that no other block of the pool has.
+fn unique(turn: u64, block: u64) -> Vec<u8> {
+    noise((turn + 1) * 1_000_000 + block)
+}
+
 /// Writes to every block of a volume, and finds that there.
 #[track_caller]
-fn check_all_can_be_written(volume: &dyn BlockDevice, seed: u64) {
+fn check_all_can_be_written(volume: &dyn BlockDevice, turn: u64) {
     let blocks = volume.geometry().size_bytes / BLOCK;
     for block in 0..blocks {
-        volume.write(block * BLOCK, &noise(seed + block)).expect("a guaranteed write never fails");
+        let written = volume.write(block * BLOCK, &unique(turn, block));
+        written.expect("a guaranteed write never fails");
     }
     for block in 0..blocks {
         let mut found = [0; 4096];
         volume.read(block * BLOCK, &mut found).expect("it is there");
-        assert!(found[..] == noise(seed + block), "block {block}");
+        assert!(found[..] == unique(turn, block), "block {block}");
     }
 }
 
@@ -59,7 +65,7 @@ fn a_guaranteed_volume_is_written_and_overwritten_whole_in_a_full_pool() {
     let filled = fill_up(&*any);
     assert!((2000..5000).contains(&filled), "{filled} blocks found memory");
     for turn in 0..3 {
-        check_all_can_be_written(&*sure, 1_000_000 * turn);
+        check_all_can_be_written(&*sure, turn);
         // Whatever comes free in between is not taken from it.
         let _refilled = fill_up(&*any);
     }
@@ -186,21 +192,29 @@ fn a_snapshot_claims_what_it_shares_until_it_is_gone() {
     let any = engine.create_volume(thin("any", 64 * MIB)).expect("it can be made");
     let _full = fill_up(&*any);
     check_all_can_be_written(&*sure, 2);
-    let refused = snapshot("two").expect_err("its pages cannot be claimed again");
-    assert_eq!(refused.kind, VolumeErrorKind::NoSpace);
+    let clone = || engine.clone_volume("sure", "copy".parse().expect("a good name")).map(drop);
+    for refused in [snapshot("two"), clone()] {
+        let refused = refused.expect_err("its pages cannot be claimed again");
+        assert_eq!(refused.kind, VolumeErrorKind::NoSpace);
+    }
     let old = engine.snapshot("sure", "one").expect("it is there");
     for block in 0..2048 {
         let mut found = [0; 4096];
         old.read(block * BLOCK, &mut found).expect("it is there");
-        assert!(found[..] == noise(1 + block), "block {block} of the snapshot");
+        assert!(found[..] == unique(1, block), "block {block} of the snapshot");
     }
     drop((old, any));
     engine.delete_snapshot("sure", "one").expect("it is there");
     engine.delete_volume("any").expect("it is there");
     settle(&engine);
     assert_eq!(engine.usage().claimed_bytes, 0, "nothing is claimed beside what is there");
+    clone().expect("it fits");
+    assert!(engine.usage().claimed_bytes >= 8 * MIB, "a clone shares them, too");
+    let any = engine.create_volume(thin("any", 64 * MIB)).expect("it can be made");
+    let _full = fill_up(&*any);
     check_all_can_be_written(&*sure, 3);
-    drop(sure);
+    check_all_can_be_written(&*engine.volume("copy").expect("it is there"), 4);
+    drop((sure, any));
     check_sound_when_empty(&engine);
 }
 

@@ -214,11 +214,16 @@ fn use_volume(engine: &Engine, name: &str, seed: u64, is_over: &AtomicBool) -> M
             continue;
         }
         let contents = Contents::random(&mut random).bytes(4096 * (1 + random.index(4)));
-        if volume.write(offset, &contents).is_ok() {
-            model.write(offset, &contents).expect("the model has memory");
-        } else {
-            for block in block..block + contents.len() as u64 / BLOCK {
-                model.set_block(block, model::observe(&*volume, block));
+        let blocks = block..block + contents.len() as u64 / BLOCK;
+        let old: Vec<_> = blocks.clone().map(|block| model.block(block)).collect();
+        model.write(offset, &contents).expect("the model has memory");
+        if let Err(error) = volume.write(offset, &contents) {
+            assert_eq!(error.kind, DeviceErrorKind::NoSpace, "block {block}");
+            for (block, old) in blocks.zip(old) {
+                let found = model::observe(&*volume, block);
+                let is_either = found == old || found == model.block(block);
+                assert!(is_either, "block {block} is neither old nor new");
+                model.set_block(block, found);
             }
         }
         let mut found = [0; 4096];

@@ -201,6 +201,7 @@ fn memory_that_somebody_else_has_taken_is_no_space_until_it_is_free_again() {
     let engine = open().expect("what is there is served");
     let volume = engine.volume("v").expect("it is there");
     check_blocks(&volume, 50..100);
+    write_blocks(&volume, 50..100);
     fs::remove_file(&glutton).expect("it is there");
     take_all(&engine);
     assert_eq!(engine.memory_shortage(), None);
