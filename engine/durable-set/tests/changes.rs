@@ -35,25 +35,32 @@ fn grow(house: &House, volume: &str) -> Result<(), DurableErrorKind> {
 }
 
 #[test]
-fn changes_of_volumes_with_images_alone_outlive_memory() {
-    let mut house = House::new();
-    for volume in ["deleted", "renamed", "cut", "forgotten", "kept"] {
-        let created = house.set.create_volume(spec(volume, Durability::Image));
-        created.expect("there is room").write(9 * MIB, &noise(1)).expect("there is room");
+fn changes_of_volumes_outlive_memory() {
+    let both = [Durability::Image, Durability::Journal];
+    for [class, other_class] in [both, [both[1], both[0]]] {
+        let mut house = House::new();
+        for volume in ["deleted", "renamed", "cut", "forgotten", "kept", "other-class"] {
+            let created = house.set.create_volume(spec(volume, class));
+            created.expect("there is room").write(9 * MIB, &noise(1)).expect("there is room");
+        }
+        house.save();
+        house.set.delete_volume("deleted").expect("the disk works");
+        house.set.rename_volume("renamed", name("other")).expect("the disk works");
+        shrink(&house, "cut").expect("the disk works");
+        house.set.set_durability("forgotten", Durability::Ram).expect("the disk works");
+        house.set.set_durability("other-class", other_class).expect("the disk works");
+        house.lose_memory();
+        assert_eq!(names(&house), ["cut", "kept", "other", "other-class"]);
+        assert_eq!(house.volume("cut").geometry().size_bytes, MIB);
+        assert_eq!(house.volume("other-class").durability(), other_class);
+        grow(&house, "cut").expect("the disk works");
+        house.lose_memory();
+        let block = 9 * MIB / BLOCK;
+        assert!(read(&house.volume("cut"), block) == Ok(vec![0; 4096]));
+        for name in ["kept", "other", "other-class"] {
+            assert!(read(&house.volume(name), block) == Ok(noise(1)), "{name}");
+        }
     }
-    house.save();
-    house.set.delete_volume("deleted").expect("the disk works");
-    house.set.rename_volume("renamed", name("other")).expect("the disk works");
-    shrink(&house, "cut").expect("the disk works");
-    house.set.set_durability("forgotten", Durability::Ram).expect("the disk works");
-    house.lose_memory();
-    assert_eq!(names(&house), ["cut", "kept", "other"]);
-    assert_eq!(house.volume("cut").geometry().size_bytes, MIB);
-    grow(&house, "cut").expect("the disk works");
-    house.lose_memory();
-    let block = 9 * MIB / BLOCK;
-    assert!(read(&house.volume("cut"), block) == Ok(vec![0; 4096]));
-    assert!(read(&house.volume("other"), block) == Ok(noise(1)));
 }
 
 #[test]
@@ -141,21 +148,42 @@ fn the_same_when_the_journal_fails_in_between() {
 
 #[test]
 fn while_the_journal_fails_nothing_is_made_deleted_or_cut() {
-    let house = House::new();
-    with_a_tail(&house);
-    house.refuse_writes(Effect::Io);
-    let create = |volume| house.set.create_volume(spec(volume, Durability::Journal));
-    let error = create("two").expect_err("the disk fails");
-    assert_eq!((error.kind, names(&house)), (DurableErrorKind::Journal, vec!["one".to_owned()]));
-    let error = house.set.delete_volume("one").expect_err("the disk fails");
-    assert_eq!((error.kind, names(&house)), (DurableErrorKind::Journal, vec!["one".to_owned()]));
-    assert_eq!(shrink(&house, "one"), Err(DurableErrorKind::Journal));
-    assert!(read(&house.volume("one"), 9 * MIB / BLOCK) == Ok(noise(1)));
-    house.set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
-    house.heal_disk();
-    create("two").expect("the disk works");
-    house.set.delete_volume("one").expect("the disk works");
-    assert_eq!(names(&house), ["memory", "two"]);
+    for class in [Durability::Image, Durability::Journal] {
+        let house = House::new();
+        with_a_tail(&house);
+        house.set.set_durability("one", class).expect("the disk works");
+        house.set.create_snapshots(&["one"], &name("snap"), 1).expect("there is room");
+        house.refuse_writes(Effect::Io);
+        let set = &house.set;
+        let refused = [
+            set.create_volume(spec("two", class)).map(drop),
+            set.clone_volume("one", name("two")).map(drop),
+            set.delete_volume("one"),
+            set.rename_volume("one", name("two")),
+            set.set_durability("one", Durability::Ram),
+            set.resize_volume("one", MIB, ShrinkPolicy::DropData),
+            set.rename_snapshot("one", "snap", &name("other")),
+            set.delete_snapshot("one", "snap"),
+            set.restore_snapshot("one", "snap"),
+        ];
+        for refused in refused {
+            let error = refused.expect_err("the disk fails");
+            assert_eq!(error.kind, DurableErrorKind::Journal, "{error}");
+        }
+        let one = house.volume("one");
+        assert_eq!((names(&house), one.durability()), (vec!["one".to_owned()], class));
+        assert_eq!(one.geometry().size_bytes, House::VOLUME_BYTES);
+        assert!(read(&one, 9 * MIB / BLOCK) == Ok(noise(1)));
+        let snapshots: Vec<_> = house.engine.snapshots().iter().map(|it| it.name()).collect();
+        assert_eq!(snapshots, ["one@snap"]);
+        drop(one);
+        set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
+        house.heal_disk();
+        set.create_volume(spec("two", class)).expect("the disk works");
+        set.delete_snapshot("one", "snap").expect("the disk works");
+        set.delete_volume("one").expect("the disk works");
+        assert_eq!(names(&house), ["memory", "two"]);
+    }
 }
 
 #[test]

@@ -162,25 +162,48 @@ fn a_journal_of_another_pool_is_refused() {
     assert_ne!(SET, other);
 }
 
-/// Goal: no damage makes the journal say what was never written.
+/// Goal: no damage makes the journal say what was never written, and none goes unnoticed.
 /// Method: flip one random bit, and compare each block with what it may be.
 #[test]
 fn one_flipped_bit_never_gives_wrong_data() {
     let (bed, volume_id) = ten_transactions();
     let used_bytes = HEADER + 10 * TRANSACTION;
+    let mut outcomes = std::collections::BTreeMap::new();
     for_each_seed("cargo test -p journal --test damage", 300, |seed| {
         let mut random = model::Random::new(seed);
         let (name, bit) = (first_segment(&bed.disk), random.below(used_bytes * 8));
         bed.disk.flip_bit(&name, bit);
-        if let Ok((shadow, recovered)) = read(&bed.disk, Position::START) {
-            for block in 0..10 {
-                let is_lost = block >= recovered.transactions;
-                let expected = if is_lost { vec![0; 4096] } else { noise(block) };
-                let found = shadow.block(volume_id, block);
-                assert!(found.is_none_or(|found| found == expected), "bit {bit}, block {block}");
+        let outcome = match read(&bed.disk, Position::START) {
+            Ok((shadow, recovered)) => {
+                let found = (0..10).map(|block| shadow.block(volume_id, block));
+                let missing = check_blocks(found, recovered.transactions);
+                assert_eq!(missing, recovered.damaged_blocks, "bit {bit}");
+                let is_named = recovered.damaged_segments == [name.clone()];
+                assert_eq!(is_named, missing > 0, "bit {bit}: {recovered:?}");
+                assert!(recovered.transactions >= 9, "bit {bit}: only the last one can be torn");
+                if missing > 0 { "a page is lost" } else { "the end is torn" }
             }
-            assert!(recovered.transactions >= 9, "bit {bit}: only the last one can be torn");
-        }
+            Err(error) => {
+                assert!(error.to_string().contains(&name), "bit {bit}: {error}");
+                "an error"
+            }
+        };
+        *outcomes.entry(outcome).or_insert(0) += 1;
         bed.disk.flip_bit(&name, bit);
     });
+    eprintln!("measured: {outcomes:?}");
+}
+
+/// Each block is what was written, missing, or zeros where its transaction is. Returns how many
+/// are missing.
+#[track_caller]
+fn check_blocks(found: impl Iterator<Item = Option<Vec<u8>>>, transactions: u64) -> u64 {
+    let mut missing = 0;
+    for (block, found) in (0..).zip(found) {
+        let is_torn = block >= transactions;
+        let expected = if is_torn { vec![0; 4096] } else { noise(block) };
+        missing += u64::from(found.is_none());
+        assert!(found.is_none_or(|found| found == expected), "block {block}");
+    }
+    missing
 }

@@ -268,6 +268,7 @@ fn a_write_that_hangs_is_not_acknowledged_and_shows() {
         gate.open();
     });
     assert_eq!(bed.journal.status().writing_for, None);
+    assert_eq!(bed.recover().block(volume.id(), 0), Some(noise(1)));
 }
 
 #[test]
