@@ -156,7 +156,7 @@ fn a_region_that_others_can_reach_is_refused() {
     let folder = folder();
     let spec = spec(&folder, SIZE_BYTES);
     drop(Region::open_growable(&spec, SIZE_BYTES).expect("a region can be made"));
-    for mode in [0o604, 0o640] {
+    for mode in [0o604, 0o602, 0o640, 0o620] {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&spec.path, permissions).expect("it is ours");
         let error = Region::open_growable(&spec, SIZE_BYTES).expect_err("it is not private");

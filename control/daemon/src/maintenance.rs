@@ -127,38 +127,65 @@ pub(crate) fn start(
     filling: Arc<Filling>,
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Maintenance> {
-    let mut last = Instant::now();
-    let watched = Arc::clone(engine);
-    let mut damaged_before = 0;
-    let mut shortage_before: Option<String> = None;
-    filling.observe(sample(&watched));
+    let mut lookout = Lookout::new(Arc::clone(engine), watch, filling, Instant::now());
     let after_turn = move |usage: &PoolUsage| {
-        watch.observe(usage);
-        let shortage = watched.memory_shortage();
-        watch.observe_shortage(shortage_before.as_deref(), shortage.as_deref());
-        shortage_before = shortage;
-        watch.pulse.beat();
-        if last.elapsed() >= NOW_AND_THEN {
-            filling.observe(sample(&watched));
-            let damaged = watched.damaged_entries();
-            watch.observe_damage(damaged_before, damaged);
-            damaged_before = damaged;
+        if lookout.look(usage, Instant::now()) {
             now_and_then();
-            last = Instant::now();
         }
     };
     Maintenance::start(Arc::clone(engine), after_turn)
         .context("cannot start the maintenance thread")
 }
 
-fn sample(engine: &Engine) -> Sample {
+/// Looks at the pool after each turn of its maintenance.
+pub(crate) struct Lookout {
+    engine: Arc<Engine>,
+    watch: Arc<PoolWatch>,
+    filling: Arc<Filling>,
+    shortage_before: Option<String>,
+    damaged_before: u64,
+    /// When it looked after everything else.
+    last: Instant,
+}
+
+impl Lookout {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        watch: Arc<PoolWatch>,
+        filling: Arc<Filling>,
+        now: Instant,
+    ) -> Self {
+        filling.observe(sample(&engine, now));
+        Self { engine, watch, filling, shortage_before: None, damaged_before: 0, last: now }
+    }
+
+    /// Returns whether everything else is to be looked after, too.
+    pub(crate) fn look(&mut self, usage: &PoolUsage, now: Instant) -> bool {
+        self.watch.observe(usage);
+        let shortage = self.engine.memory_shortage();
+        self.watch.observe_shortage(self.shortage_before.as_deref(), shortage.as_deref());
+        self.shortage_before = shortage;
+        self.watch.pulse.beat();
+        let is_time = now.saturating_duration_since(self.last) >= NOW_AND_THEN;
+        if is_time {
+            self.filling.observe(sample(&self.engine, now));
+            let damaged = self.engine.damaged_entries();
+            self.watch.observe_damage(self.damaged_before, damaged);
+            self.damaged_before = damaged;
+            self.last = now;
+        }
+        is_time
+    }
+}
+
+fn sample(engine: &Engine, at: Instant) -> Sample {
     let volumes = engine.volumes();
     let mut written_bytes: Vec<_> =
         volumes.iter().map(|volume| (volume.id(), volume.written_bytes())).collect();
     written_bytes.sort_unstable();
     // What is claimed is as good as used.
     let used_bytes = engine.usage().committed_bytes();
-    Sample { at: Instant::now(), used_bytes, written_bytes }
+    Sample { at, used_bytes, written_bytes }
 }
 
 #[cfg(test)]

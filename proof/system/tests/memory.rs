@@ -1,13 +1,17 @@
 //! What the daemon takes of the host's memory beside the pool that it was given.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{Daemon, DaemonOptions, NbdClient, Random, Request};
+use system::{Daemon, DaemonOptions, NbdClient, Random, Request, wait_for};
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
 const CLIENT_COUNT: usize = 120;
+
+/// How long the daemon may take to notice that clients have gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a daemon may take beyond its configuration.
 const EXCESS_BYTES_MAX: u64 = 64 * MIB;
@@ -36,17 +40,19 @@ impl House {
         Ok(())
     }
 
-    /// Takes down how much memory the daemon has beside the pool's, as the kernel counts it.
-    fn measure(&mut self) -> Result<()> {
+    /// Memory of the daemon of a kind that the kernel counts.
+    fn bytes(&self, name: &str) -> Result<u64> {
         let id = self.daemon.id().context("the daemon does not run")?;
         let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-        let bytes = |name: &str| -> Result<u64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|it| it.trim().strip_suffix("kB")).context("no such line")?;
-            Ok(kib.trim().parse::<u64>()? << 10)
-        };
-        let shared = bytes("RssShmem:")?.saturating_sub(POOL_BYTES);
-        let excess = bytes("RssAnon:")? + bytes("RssFile:")? + shared;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|it| it.trim().strip_suffix("kB")).context("no such line")?;
+        Ok(kib.trim().parse::<u64>()? << 10)
+    }
+
+    /// Takes down how much memory the daemon has beside the pool's.
+    fn measure(&mut self) -> Result<()> {
+        let shared = self.bytes("RssShmem:")?.saturating_sub(POOL_BYTES);
+        let excess = self.bytes("RssAnon:")? + self.bytes("RssFile:")? + shared;
         self.excess_bytes_max = self.excess_bytes_max.max(excess);
         Ok(())
     }
@@ -97,5 +103,32 @@ fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Resul
     ensure!(house.excess_bytes_max <= EXCESS_BYTES_MAX, "{excess_mib} MiB beside the pool");
     eprintln!("{CLIENT_COUNT} clients: {excess_mib} MiB beside the pool");
     drop(house.clients);
+    house.daemon.finish()
+}
+
+/// Goal: what threads of the daemon free is not kept for later.
+/// Method: few clients, who may have large buffers, ask for much at once and go, and others come.
+/// In the end the daemon has hardly more memory of its own than before.
+#[test]
+fn what_clients_needed_goes_back_to_the_kernel_when_they_have_gone() -> Result<()> {
+    let mut house = House::new()?;
+    house.connect_another()?;
+    house.ask(0, 1 << 20)?;
+    house.clients.clear();
+    let before = house.bytes("RssAnon:")?;
+    let mut held = 0;
+    for _ in 0..4 {
+        for _ in 0..8 {
+            house.clients.push(NbdClient::connect(&house.daemon.nbd_socket(), "v0")?);
+        }
+        house.read_at_once(1 << 20)?;
+        held = held.max(house.bytes("RssAnon:")?);
+        house.clients.clear();
+    }
+    ensure!(held > before + 4 * MIB, "the daemon needed memory for them: {before}, {held}");
+    let kept_max = before + (held - before) / 4;
+    wait_for("what clients needed to go back", PATIENCE, || {
+        Ok(house.bytes("RssAnon:")? <= kept_max)
+    })?;
     house.daemon.finish()
 }

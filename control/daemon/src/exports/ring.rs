@@ -196,3 +196,78 @@ fn not_found(target: &Target) -> Refusal {
     };
     Refusal { errno: Errno::NOENT.raw_os_error(), message }
 }
+
+#[cfg(test)]
+mod tests {
+    use block_device::DeviceErrorKind;
+    use region::{Region, RegionSpec};
+    use volumes::{Engine, EngineOptions, VolumeSpec};
+
+    use super::*;
+
+    const STRANGER: u32 = 4_000_001;
+
+    /// Lets clients in to volumes `a`, which a stranger may use, and `b`.
+    fn door(dir: &Path) -> Door {
+        let spec = RegionSpec { path: dir.join("region"), size_bytes: 8 << 20 };
+        let region = Region::open(&spec).expect("memory for a small pool");
+        let options = EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
+        let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
+        let [a, _] = ["a", "b"].map(|name| {
+            let spec = VolumeSpec::new(name.parse().expect("a good name"), 1 << 20);
+            engine.create_volume(spec).expect("there is room")
+        });
+        let users = Arc::new(VolumeUsers::read(dir).expect("an empty list"));
+        users.set(a.id(), vec![STRANGER.to_string()]).expect("it is stored");
+        let catalog = Arc::new(Catalog::new(engine));
+        Door { catalog, rule: AccessRule::of_this_host(), users, devices: None, ublk: None }
+    }
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid, gid: uid, ..Peer::default() }
+    }
+
+    fn by_name(name: &str) -> Target {
+        Target::Name(name.to_owned())
+    }
+
+    #[test]
+    fn who_may_use_one_volume_is_told_of_no_other() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let door = door(dir.path());
+        let stranger = peer(STRANGER);
+        assert!(door.admits(&stranger) && !door.admits(&peer(STRANGER + 1)));
+        assert_eq!(door.open(&by_name("a"), &stranger).expect("it may").name, "a");
+        let b = door.open(&by_name("b"), &peer(0)).expect("root may");
+        let refusal = |target: Target| {
+            let Refusal { errno, message } =
+                door.open(&target, &stranger).err().expect("it may not");
+            (errno, message)
+        };
+        let (of_b, of_none) = (refusal(by_name("b")), refusal(by_name("x")));
+        assert_eq!((of_b.0, of_b.1.replace('b', "x")), (of_none.0, of_none.1.replace('b', "x")));
+        let (of_b, of_none) = (refusal(Target::VolumeId(b.id)), refusal(Target::VolumeId(1)));
+        let id = b.id.to_string();
+        assert_eq!((of_b.0, of_b.1.replace(&id, "1")), of_none);
+    }
+
+    #[test]
+    fn what_others_have_for_themselves_is_only_read_by_those_who_open_it_by_name() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let door = door(dir.path());
+        let open = |target: Target| door.open(&target, &peer(0)).expect("root may");
+        let free = open(by_name("a"));
+        free.device.write(0, &[7; 4096]).expect("nobody else has it");
+        door.catalog.note_holder(free.id, Some("a device".to_owned()));
+        let beside = open(by_name("a")).device;
+        let refused = beside.write(0, &[8; 4096]).expect_err("it is only read");
+        assert_eq!(refused.kind, DeviceErrorKind::ReadOnly);
+        let mut found = [0; 4096];
+        beside.read(0, &mut found).expect("it may be read");
+        assert_eq!(found, [7; 4096]);
+        let holder = open(Target::VolumeId(free.id)).device;
+        holder.write(0, &[9; 4096]).expect("the holder comes back by the id");
+        door.catalog.note_holder(free.id, None);
+        open(by_name("a")).device.write(0, &[7; 4096]).expect("nobody else has it any more");
+    }
+}

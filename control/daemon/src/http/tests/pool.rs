@@ -1,11 +1,15 @@
 //! The pool's limits, events and tasks through the interface.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use block_device::BlockDevice;
 use serde_json::{Value, json};
 
 use super::House;
+use crate::maintenance::Lookout;
 use crate::pool_medium::Medium;
+use crate::service::Service;
 use crate::tasks::{Progress, TaskEnd};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +23,55 @@ async fn the_pool_tells_its_limits() {
     assert_eq!(pool["thresholds_percent"], json!([80, 90, 95]));
     assert_eq!(pool["forecast"], json!(null));
     assert!(pool["daemon_bytes"].as_u64().expect("a number") > 0);
+}
+
+/// Goal: that a pool fills is said half a minute after it began to, with the volume that fills it,
+/// and that it does not two minutes after it ended.
+#[tokio::test]
+async fn the_interface_says_that_a_pool_fills_and_that_it_does_not_any_more() {
+    let house = House::new();
+    house.ask("POST", "/v1/volumes", r#"{"name": "db", "size": "64MiB"}"#).await.json(201);
+    house.create("idle").await;
+    let volume = house.volume("db");
+    let Service { engine, watch, filling, .. } = &*house.service;
+    let mut now = Instant::now();
+    let mut lookout = Lookout::new(Arc::clone(engine), Arc::clone(watch), Arc::clone(filling), now);
+    let mut look_each_second = |seconds: std::ops::Range<u64>, act: &dyn Fn(u64)| {
+        for second in seconds {
+            act(second);
+            now += Duration::from_secs(1);
+            lookout.look(&engine.usage(), now);
+        }
+    };
+    let fill = |second: u64| {
+        for nth in 0..64 {
+            let mut block = [0; 4096];
+            getrandom::fill(&mut block).expect("Linux has random bytes");
+            volume.write((second * 64 + nth) * 4096, &block).expect("there is room");
+        }
+    };
+    let state = async || {
+        let pool = house.get("/v1/pool").await.json(200);
+        let metrics = house.get("/metrics").await.text;
+        let line = metrics.lines().find_map(|it| it.strip_prefix("memlane_pool_full_in_seconds "));
+        let until_full: f64 = line.and_then(|it| it.parse().ok()).expect("a number");
+        (pool["fill_state"].clone(), pool["forecast"].clone(), until_full)
+    };
+    assert_eq!(state().await, (json!("unknown"), json!(null), f64::INFINITY));
+    look_each_second(0..30, &fill);
+    let (fill_state, forecast, until_full) = state().await;
+    assert_eq!(fill_state, "filling");
+    // 256 KiB each second, and a bit for maps; beside 64 MiB.
+    let rate = forecast["bytes_per_second"].as_u64().expect("a number");
+    assert!((256 << 10..300 << 10).contains(&rate), "{forecast}");
+    assert!((150.0..250.0).contains(&until_full), "{until_full}");
+    assert_eq!(forecast["full_in_seconds"].as_f64(), Some(until_full));
+    assert_eq!(forecast["volumes"].as_array().map(Vec::len), Some(1), "{forecast}");
+    assert_eq!(forecast["volumes"][0]["volume"], "db");
+    look_each_second(30..150, &|_| {});
+    assert_eq!(state().await, (json!("steady"), json!(null), f64::INFINITY));
+    look_each_second(150..180, &fill);
+    assert_eq!(state().await.0, "filling", "it fills again");
 }
 
 #[tokio::test]
