@@ -3,10 +3,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::host;
 use crate::interruption::Interruption;
+use crate::process::check_for_panics;
 use crate::tool::{Tool, ToolOutput};
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -88,6 +91,19 @@ impl Daemon {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
+    /// Has daemons that are started from now on find an object store at this address.
+    pub fn set_object_store(&mut self, address: SocketAddr) {
+        self.set_variable("AWS_ENDPOINT_URL", &format!("http://{address}"));
+        for (name, value) in [
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "here"),
+        ] {
+            self.set_variable(name, value);
+        }
+    }
+
     /// Gives other flags to daemons that are started from now on.
     pub fn set_flags(&mut self, flags: &str) {
         self.flags = flags.to_owned();
@@ -145,16 +161,19 @@ impl Daemon {
             if Instant::now() >= deadline {
                 bail!("the daemon does not answer:\n{}", self.log_end());
             }
-            std::thread::sleep(POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Kills the daemon with -9 and waits until the kernel has let go of it.
+    /// Kills the daemon with -9 and waits until the kernel has let go of it. Fails when the daemon
+    /// had ended by itself before.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
         child.kill().context("cannot kill the daemon")?;
-        child.wait().context("cannot wait for the killed daemon")?;
+        let status = child.wait().context("cannot wait for the killed daemon")?;
+        let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+        ensure!(is_killed, "the daemon ended with {status} unasked:\n{}", self.log_end());
         Ok(())
     }
 
@@ -188,14 +207,14 @@ impl Daemon {
         loop {
             if let Some(status) = child.try_wait().context("cannot wait for the daemon")? {
                 ensure!(status.success(), "the daemon ended with {status}:\n{}", self.log_end());
-                return Ok(());
+                return check_for_panics(&self.log_path());
             }
             if Instant::now() >= deadline {
                 child.kill().context("cannot kill the daemon")?;
                 child.wait().context("cannot wait for the killed daemon")?;
                 bail!("the daemon did not end when asked to:\n{}", self.log_end());
             }
-            std::thread::sleep(POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -378,6 +397,8 @@ impl Drop for Daemon {
             let _ = self.stop();
         }
         self.sweep();
+        let checked = check_for_panics(&self.log_path());
+        assert!(checked.is_ok() || thread::panicking(), "the daemon panicked: {checked:?}");
     }
 }
 
@@ -391,7 +412,7 @@ pub fn wait_for(
     while !is_true()? {
         ensure!(!Interruption::is_asked_for(), "interrupted while waiting for {what}");
         ensure!(Instant::now() < deadline, "waited {time_limit:?} in vain for {what}");
-        std::thread::sleep(POLL_INTERVAL);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -29,10 +29,13 @@ pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};
 pub use mounted::Mounted;
-pub use nbd_client::{NBD_NO_SPACE, NbdClient, NbdFailure, Request};
+pub use nbd_client::{
+    NBD_IO_ERROR, NBD_NO_SPACE, NBD_NOT_PERMITTED, NbdClient, NbdFailure, Request,
+};
 pub use nbd_shell::NbdShell;
 pub use process::{
-    Background, processor_seconds, processor_seconds_of_children, processor_seconds_of_threads,
+    Background, check_for_panics, processor_seconds, processor_seconds_of_children,
+    processor_seconds_of_threads,
 };
 pub use random::Random;
 pub use seed::seed;

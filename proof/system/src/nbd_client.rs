@@ -19,7 +19,10 @@ const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
 const INFO_EXPORT: u16 = 0;
 
-/// The code of the protocol for "no space".
+/// The codes of the protocol for what a read-only export refuses, for data that cannot be had, and
+/// for "no space".
+pub const NBD_NOT_PERMITTED: u32 = 1;
+pub const NBD_IO_ERROR: u32 = 5;
 pub const NBD_NO_SPACE: u32 = 28;
 
 /// No server that lives lets a client wait longer.

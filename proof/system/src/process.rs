@@ -1,5 +1,8 @@
 //! Processes in the background.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,12 @@ use crate::tool::{Tool, name_of, wait_a_little};
 
 /// The unit in which the kernel tells processor time to programs.
 const TICKS_PER_S: f64 = 100.0;
+
+/// What a program of Rust writes at a panic.
+const PANIC_WORD: &[u8] = b"panicked";
+
+/// How much of a log is shown behind that.
+const PANIC_LINES_SHOWN_MAX: usize = 40;
 
 /// A program that runs beside the test; ended when dropped.
 pub struct Background {
@@ -107,6 +116,29 @@ fn processor_fields(id: u32, skipped: usize) -> Result<f64> {
     Ok(f64::from(ticks) / TICKS_PER_S)
 }
 
+/// Fails when a program has written into its log that it panicked, and names the lines. Programs as
+/// they ship end at a panic; those of tests unwind, and may go on as if nothing had happened.
+pub fn check_for_panics(log: &Path) -> Result<()> {
+    let file = match File::open(log) {
+        // A program that was never started.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file.with_context(|| format!("cannot read {}", log.display()))?,
+    };
+    let mut lines = BufReader::new(file).split(b'\n');
+    while let Some(line) = lines.next() {
+        let line = line.with_context(|| format!("cannot read {}", log.display()))?;
+        if !line.windows(PANIC_WORD.len()).any(|word| word == PANIC_WORD) {
+            continue;
+        }
+        // The message follows in lines of its own.
+        let rest = lines.map_while(Result::ok).take(PANIC_LINES_SHOWN_MAX);
+        let said: Vec<_> = std::iter::once(line).chain(rest).collect();
+        let said = said.join(&b'\n');
+        bail!("{} says: {}", log.display(), String::from_utf8_lossy(&said));
+    }
+    Ok(())
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         // It may have ended by itself, which is as good.
@@ -118,6 +150,18 @@ impl Drop for Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_in_a_log_is_found_and_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        check_for_panics(&log).expect("nothing was started");
+        std::fs::write(&log, "one\ntwo\n").expect("it is written");
+        check_for_panics(&log).expect("all went well");
+        std::fs::write(&log, "one\nthread 'a' panicked at src/b.rs:1:2:\nwhy\n").expect("written");
+        let found = check_for_panics(&log).expect_err("it panicked").to_string();
+        assert!(found.contains("src/b.rs:1:2:\nwhy") && !found.contains("one"), "{found}");
+    }
 
     #[test]
     fn threads_and_ticks_agree_on_what_was_used() {

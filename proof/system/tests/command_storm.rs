@@ -1,6 +1,6 @@
 //! The daemon is killed with -9 while writers are at work and commands go on beside them:
 //! snapshots, clones, images, other classes, other sizes, other limits of the pool. The writers
-//! lose nothing that was acknowledged, and snapshots never change.
+//! lose nothing that was acknowledged, snapshots never change, and those that were deleted stay so.
 //!
 //! `MEMLANE_KILLS` and `MEMLANE_SEED` as for the kill storm.
 
@@ -17,16 +17,20 @@ use system::{
 
 const KILLS_DEFAULT: u64 = 60;
 
-/// From so many kills on, every kind of command has succeeded.
-const KILLS_FOR_ALL_KINDS: u64 = 1000;
+/// All kinds of commands, in an order in which each finds what it needs.
+const KINDS: [&str; 8] =
+    ["snapshot", "clone", "resize", "delete", "durability", "image", "pool", "forget"];
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const STRIPES_PER_VOLUME: usize = 2;
-const RUNS_PER_STRIPE: usize = 48;
+const RUNS_PER_STRIPE: usize = 16;
 
 /// Commands that are begun before a kill, and how long after the last of them it comes.
 const COMMANDS_MAX: u64 = 6;
 const DELAY_MICROSECONDS_MAX: u64 = 20_000;
+
+/// Clones that are resized and deleted are among so many new ones.
+const RECENT_MAX: usize = 8;
 
 /// Snapshots that are kept, at most.
 const SNAPSHOTS_MAX: usize = 6;
@@ -43,9 +47,22 @@ struct Storm {
     snapshots: Snapshots,
     /// Snapshots whose creation was acknowledged and whose deletion was never begun.
     promised: BTreeSet<String>,
+    /// Snapshots whose deletion was acknowledged.
+    gone: BTreeSet<String>,
     /// Makes names that were never used.
     number: u64,
-    succeeded: BTreeMap<&'static str, u64>,
+    /// Clones that were asked for, the newest last.
+    clones: Vec<String>,
+    tallies: BTreeMap<&'static str, Tally>,
+}
+
+/// How commands of one kind ended.
+#[derive(Debug, Default)]
+struct Tally {
+    done: u64,
+    refused: u64,
+    /// By the kill: they may have happened.
+    cut_short: u64,
 }
 
 #[test]
@@ -71,11 +88,13 @@ fn writers_lose_nothing_while_commands_are_cut_short() -> Result<()> {
         stripes,
         snapshots,
         promised: BTreeSet::new(),
+        gone: BTreeSet::new(),
         number: 0,
-        succeeded: BTreeMap::new(),
+        clones: Vec::new(),
+        tallies: BTreeMap::new(),
     };
-    for _ in 0..kill_count {
-        storm.round()?;
+    for round in 0..kill_count.max(KINDS.len() as u64) {
+        storm.round(KINDS.get(usize::try_from(round)?).copied())?;
     }
     storm.finish(kill_count)
 }
@@ -99,9 +118,9 @@ fn stripes(random: &mut Random) -> Vec<Stripe> {
 }
 
 impl Storm {
-    /// Lets all stripes verify and write, gives commands meanwhile, and kills the daemon in the
-    /// last of them.
-    fn round(&mut self) -> Result<()> {
+    /// Lets all stripes verify and write, gives commands meanwhile, one of the kind `planned` among
+    /// them until it is acknowledged, and kills the daemon in the last of them.
+    fn round(&mut self, planned: Option<&'static str>) -> Result<()> {
         let mut stripes = std::mem::take(&mut self.stripes);
         let round = Round::default();
         let stripe_count = stripes.len();
@@ -110,20 +129,41 @@ impl Storm {
             wait_for("the stripes to verify", TIME_LIMIT, || {
                 Ok(round.verified_count() >= stripe_count || round.has_failed())
             })?;
+            if let Some(kind) = planned {
+                self.acknowledge(kind)?;
+            }
             for _ in 0..self.random.below(COMMANDS_MAX) {
                 let (kind, words) = self.draw();
-                self.note_begun(kind, &words);
-                let output = self.daemon.try_memlane(&words)?;
-                self.judge(kind, &words, &output)?;
+                self.command(kind, &words)?;
             }
-            self.kill_in_a_command()
+            self.kill_in_a_command(&round)
         })?;
         self.stripes = stripes;
         self.daemon.start_again()?;
         self.check_snapshots()
     }
 
-    fn kill_in_a_command(&mut self) -> Result<()> {
+    /// Gives commands of this kind until one is acknowledged.
+    fn acknowledge(&mut self, kind: &'static str) -> Result<()> {
+        wait_for("a command to be acknowledged", TIME_LIMIT, || {
+            if matches!(kind, "resize" | "delete") {
+                let words = self.words_of("clone");
+                self.command("clone", &words)?;
+            }
+            let words = self.words_of(kind);
+            self.command(kind, &words)
+        })
+        .with_context(|| format!("of the kind {kind}"))
+    }
+
+    /// Gives a command to its end. Returns whether it was acknowledged.
+    fn command(&mut self, kind: &'static str, words: &str) -> Result<bool> {
+        self.note_begun(kind, words);
+        let output = self.daemon.try_memlane(words)?;
+        self.judge(kind, words, &output)
+    }
+
+    fn kill_in_a_command(&mut self, round: &Round) -> Result<()> {
         let (kind, words) = self.draw();
         self.note_begun(kind, &words);
         let asking = self.daemon.command_line(&words);
@@ -133,29 +173,41 @@ impl Storm {
         while begun.elapsed() < delay {
             std::hint::spin_loop();
         }
-        self.daemon.kill()?;
+        round.kill(&mut self.daemon)?;
         let output = asker.join().expect("a tool returns its errors")?;
-        let is_cut_short = output.exit_code == Some(5);
-        if is_cut_short { Ok(()) } else { self.judge(kind, &words, &output) }
+        if output.exit_code == Some(5) {
+            self.tallies.entry(kind).or_default().cut_short += 1;
+            return Ok(());
+        }
+        self.judge(kind, &words, &output).map(|_| ())
     }
 
     /// A deletion that was begun may have happened, whatever its answer is.
     fn note_begun(&mut self, kind: &str, words: &str) {
-        if kind == "forget" {
-            let name = words.rsplit(' ').next().expect("a line of words has a last one");
-            self.promised.remove(name);
+        if let Some(name) = snapshot_deleted_by(kind, words) {
+            self.promised.remove(&name);
         }
     }
 
-    fn judge(&mut self, kind: &'static str, words: &str, output: &ToolOutput) -> Result<()> {
+    /// Takes down how a command ended. Returns whether it was acknowledged.
+    fn judge(&mut self, kind: &'static str, words: &str, output: &ToolOutput) -> Result<bool> {
+        let tally = self.tallies.entry(kind).or_default();
         if output.exit_code == Some(0) {
-            *self.succeeded.entry(kind).or_default() += 1;
+            tally.done += 1;
             self.promised.extend(snapshots_made_by(kind, words));
+            self.gone.extend(snapshot_deleted_by(kind, words));
+            return Ok(true);
         }
-        // Refused, for instance for a clone that was lost in a kill, or for lack of room.
-        let is_understood = matches!(output.exit_code, Some(0 | 1 | 3 | 4));
+        tally.refused += 1;
+        let is_understood = match kind {
+            // A kill may have cut the creation or the deletion short.
+            "forget" | "delete" | "resize" => output.exit_code == Some(3),
+            // The daemon saves images of its own accord, too.
+            "image" => output.stderr.contains("wait for it"),
+            _ => false,
+        };
         ensure!(is_understood, "{words}: {output:?}");
-        Ok(())
+        Ok(false)
     }
 
     /// Every acknowledged snapshot is there, and holds what it held when it was seen first.
@@ -170,6 +222,8 @@ impl Storm {
         }
         let lost = self.promised.iter().find(|name| !found.contains_key(*name));
         ensure!(lost.is_none(), "acknowledged, and lost by a kill: {lost:?}");
+        let back = self.gone.iter().find(|name| found.contains_key(*name));
+        ensure!(back.is_none(), "deleted, and back after a kill: {back:?}");
         self.snapshots = found;
         Ok(())
     }
@@ -182,43 +236,61 @@ impl Storm {
         ensure!(last.verified_count() == stripe_count, "not all stripes were verified at the end");
         self.daemon.save_image()?;
         self.daemon.memlane("image verify")?;
-        eprintln!("measured: {kill_count} kills; commands that succeeded: {:?}", self.succeeded);
-        let kinds = ["snapshot", "forget", "clone", "resize", "durability", "image", "pool"];
-        let missing = kinds.iter().find(|kind| !self.succeeded.contains_key(**kind));
-        ensure!(missing.is_none() || kill_count < KILLS_FOR_ALL_KINDS, "never: {missing:?}");
+        eprintln!("measured: {kill_count} kills; commands by kind: {:?}", self.tallies);
+        let is_missing = |kind: &&&str| self.tallies.get(**kind).is_none_or(|it| it.done == 0);
+        let missing: Vec<_> = KINDS.iter().filter(is_missing).collect();
+        ensure!(missing.is_empty(), "never acknowledged: {missing:?}");
         self.daemon.finish()
     }
 
     /// A kind of command and its words.
     fn draw(&mut self) -> (&'static str, String) {
+        let kind = match self.random.below(9) {
+            0 | 1 if self.snapshots.len() >= SNAPSHOTS_MAX => "forget",
+            0 | 1 => "snapshot",
+            2 | 3 => "clone",
+            4 => "resize",
+            5 => "delete",
+            6 => "durability",
+            7 => "image",
+            _ => "pool",
+        };
+        (kind, self.words_of(kind))
+    }
+
+    fn words_of(&mut self, kind: &str) -> String {
         self.number += 1;
         let number = self.number;
         let volume = VOLUMES[self.random.index(VOLUMES.len())].0;
-        let snapshots: Vec<_> = self.snapshots.keys().cloned().collect();
-        let snapshot = snapshots.get(self.random.index(snapshots.len().max(1)));
-        let recent = format!("c{}", number.saturating_sub(1 + self.random.below(8)));
-        match (self.random.below(9), snapshot) {
-            (0 | 1, Some(name)) if snapshots.len() >= SNAPSHOTS_MAX => {
-                ("forget", format!("snapshot delete {name}"))
+        let names: Vec<_> = self.snapshots.keys().cloned().collect();
+        let snapshot = names.get(self.random.index(names.len().max(1))).cloned();
+        let recent = &self.clones[self.clones.len().saturating_sub(RECENT_MAX)..];
+        let recent = recent.get(self.random.index(recent.len().max(1))).cloned();
+        // One that is not there is refused.
+        let recent = recent.unwrap_or_else(|| "none".to_owned());
+        match kind {
+            "forget" => format!("snapshot delete {}", snapshot.unwrap_or_else(|| "a@none".into())),
+            "snapshot" if self.random.below(2) == 0 => {
+                format!("snapshot create {volume} s{number}")
             }
-            (0, _) => ("snapshot", format!("snapshot create {volume} s{number}")),
-            (1, _) => ("snapshot", format!("snapshot create a b c s{number}")),
-            (2, Some(name)) => ("clone", format!("clone {name} c{number}")),
-            (2 | 3, _) => ("clone", format!("clone {volume} c{number}")),
-            (4, _) => {
+            "snapshot" => format!("snapshot create a b c s{number}"),
+            "clone" => {
+                self.clones.push(format!("c{number}"));
+                let of_snapshot = snapshot.filter(|_| self.random.below(2) == 0);
+                let source = of_snapshot.unwrap_or_else(|| volume.to_owned());
+                format!("clone {source} c{number}")
+            }
+            "resize" => {
                 let size = (1 + self.random.below(16)) << 20;
-                ("resize", format!("volume resize {recent} --size {size} --force"))
+                format!("volume resize {recent} --size {size} --force")
             }
-            (5, _) => ("delete", format!("volume delete {recent}")),
-            (6, _) => {
+            "delete" => format!("volume delete {recent}"),
+            "durability" => {
                 let class = ["ram", "image", "journal"][self.random.index(3)];
-                ("durability", format!("volume set {volume} durability={class}"))
+                format!("volume set {volume} durability={class}")
             }
-            (7, _) => ("image", "image save".to_owned()),
-            _ => {
-                let size = 384 + 64 * self.random.below(4);
-                ("pool", format!("pool set max-memory={size}MiB"))
-            }
+            "image" => "image save".to_owned(),
+            _ => format!("pool set max-memory={}MiB", 384 + 64 * self.random.below(4)),
         }
     }
 }
@@ -231,6 +303,11 @@ fn snapshots_made_by(kind: &str, words: &str) -> Vec<String> {
     let words: Vec<&str> = words.split(' ').skip(2).collect();
     let (name, volumes) = words.split_last().expect("a snapshot has a name");
     volumes.iter().map(|volume| format!("{volume}@{name}")).collect()
+}
+
+/// The name of the snapshot that `snapshot delete NAME` deletes.
+fn snapshot_deleted_by(kind: &str, words: &str) -> Option<String> {
+    (kind == "forget").then(|| words.rsplit(' ').next().map(str::to_owned)).flatten()
 }
 
 fn snapshot_names(daemon: &Daemon) -> Result<Vec<String>> {
