@@ -14,11 +14,28 @@ use system::{
     BLOCK_BYTES, Contents, Daemon, DaemonOptions, NbdClient, Random, Request, Stamp, seed, wait_for,
 };
 
-const KILLS_DEFAULT: u64 = 120;
+const KILLS_DEFAULT: u64 = 60;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// From so many kills on, every kind of operation has happened.
-const KILLS_FOR_ALL_KINDS: u64 = 1000;
+/// All kinds of operations, in an order in which each finds what it needs.
+const KINDS: [&str; 13] = [
+    "create",
+    "image",
+    "clone",
+    "delete",
+    "snapshot",
+    "snapshots",
+    "rename snapshot",
+    "restore",
+    "rename",
+    "resize",
+    "durability",
+    "capacity",
+    "forget",
+];
+
+/// How often an operation is drawn until it is of a kind.
+const TRIES_MAX: usize = 10_000;
 
 const VOLUMES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 8;
@@ -67,7 +84,19 @@ struct Storm {
     saved: Option<Saved>,
     /// Makes names and stamps that were never used.
     number: u64,
+    /// Operations by kind: acknowledged, seen to have happened without an answer, and not.
+    acknowledged: BTreeMap<&'static str, u64>,
     happened: BTreeMap<&'static str, u64>,
+    prevented: BTreeMap<&'static str, u64>,
+}
+
+/// When the daemon is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// So long after the operation was begun.
+    After(Duration),
+    /// Right after it was acknowledged.
+    Acknowledged,
 }
 
 #[test]
@@ -87,63 +116,61 @@ fn copies_and_classes_change_whole_or_not_at_all() -> Result<()> {
         known: State::new(),
         saved: None,
         number: 0,
+        acknowledged: BTreeMap::new(),
         happened: BTreeMap::new(),
+        prevented: BTreeMap::new(),
     };
+    for kind in KINDS {
+        let operation = storm.draw_kind(kind)?;
+        storm.round(&operation, Moment::Acknowledged)?;
+        storm.save()?;
+    }
     for _ in 0..kill_count {
-        storm.round()?;
+        let operation = storm.draw();
+        let delay = Duration::from_micros(storm.random.below(DELAY_MICROSECONDS_MAX));
+        storm.round(&operation, Moment::After(delay))?;
+        if storm.random.below(3) == 0 {
+            storm.save()?;
+        }
     }
     storm.finish(kill_count)
 }
 
 impl Storm {
-    /// Lets an operation be interrupted by a kill, or not, and looks what has become of it.
-    fn round(&mut self) -> Result<()> {
-        self.number += 1;
-        let operation = self.draw();
+    /// Lets an operation be interrupted by a kill, or not, looks what has become of it, and writes.
+    fn round(&mut self, operation: &Operation, moment: Moment) -> Result<()> {
         // What is open is neither deleted nor restored.
         wait_for("the server to miss its last client", TIME_LIMIT, || {
             Ok(self.daemon.volumes()?.iter().all(|volume| volume.nbd_connections == 0))
         })?;
-        let delay = Duration::from_micros(self.random.below(DELAY_MICROSECONDS_MAX));
-        let was_acknowledged = self.kill_during(&operation.words, delay)?;
+        let was_acknowledged = self.kill_during(&operation.words, moment)?;
         self.daemon.start_again()?;
-        let has_happened = self.compare(&operation).with_context(|| operation.words.clone())?;
+        let has_happened = self.compare(operation).with_context(|| operation.words.clone())?;
         ensure!(has_happened || !was_acknowledged, "{}: acknowledged, undone", operation.words);
+        let counts = match (was_acknowledged, has_happened) {
+            (true, _) => &mut self.acknowledged,
+            (false, true) => &mut self.happened,
+            (false, false) => &mut self.prevented,
+        };
+        *counts.entry(operation.kind).or_default() += 1;
         if has_happened {
-            *self.happened.entry(operation.kind).or_default() += 1;
-            self.known = operation.outcome;
-        }
-        if self.random.below(3) == 0 {
-            self.save()?;
+            self.known.clone_from(&operation.outcome);
         }
         self.write()
     }
 
     /// Ends with an image that must be good, and with every kind of operation seen.
     fn finish(mut self, kill_count: u64) -> Result<()> {
-        eprintln!("measured: {kill_count} kills, before which there happened {:?}", self.happened);
+        let (acknowledged, happened) = (&self.acknowledged, &self.happened);
+        eprintln!(
+            "measured: {kill_count} kills; acknowledged {acknowledged:?}, happened without an \
+             answer {happened:?}, prevented {:?}",
+            self.prevented
+        );
+        let missing = KINDS.iter().find(|kind| !acknowledged.contains_key(**kind));
+        ensure!(missing.is_none(), "never acknowledged: {missing:?}");
         self.save()?;
         self.daemon.memlane("image verify")?;
-        let kinds = [
-            "create",
-            "rename",
-            "clone",
-            "snapshot",
-            "snapshots",
-            "rename snapshot",
-            "forget",
-            "restore",
-            "resize",
-            "delete",
-            "durability",
-            "capacity",
-            "image",
-        ];
-        let missing = kinds.iter().find(|kind| !self.happened.contains_key(**kind));
-        ensure!(
-            missing.is_none() || kill_count < KILLS_FOR_ALL_KINDS,
-            "never happened: {missing:?}"
-        );
         self.delete_all()?;
         self.daemon.finish()
     }
@@ -162,7 +189,11 @@ impl Storm {
     }
 
     /// Returns whether the operation was acknowledged before the kill.
-    fn kill_during(&mut self, words: &str, delay: Duration) -> Result<bool> {
+    fn kill_during(&mut self, words: &str, moment: Moment) -> Result<bool> {
+        let Moment::After(delay) = moment else {
+            self.daemon.memlane(words)?;
+            return self.daemon.kill().map(|()| true);
+        };
         let asking = self.daemon.command_line(words);
         let start = Instant::now();
         let asker = thread::spawn(move || asking.run());
@@ -301,7 +332,23 @@ impl Storm {
 
 /// What can be done with what is known.
 impl Storm {
+    /// An operation of this kind, which can be made as things are.
+    fn draw_kind(&mut self, kind: &str) -> Result<Operation> {
+        for _ in 0..TRIES_MAX {
+            let operation = match (kind, self.known.is_empty()) {
+                // The first is to be in the images that are saved.
+                ("create", true) => self.create_as("image", "thin"),
+                _ => self.draw(),
+            };
+            if operation.kind == kind {
+                return Ok(operation);
+            }
+        }
+        bail!("nothing can be done of the kind {kind:?} with {:?}", self.known.keys())
+    }
+
     fn draw(&mut self) -> Operation {
+        self.number += 1;
         loop {
             let volumes = self.names(false);
             let snapshots = self.names(true);
@@ -334,10 +381,15 @@ impl Storm {
     }
 
     fn create(&mut self) -> Operation {
+        let durability = DURABILITIES[self.random.index(DURABILITIES.len())];
+        let capacity = CAPACITIES[self.random.index(CAPACITIES.len())];
+        self.create_as(durability, capacity)
+    }
+
+    fn create_as(&mut self, durability: &str, capacity: &str) -> Operation {
+        let (durability, capacity) = (durability.to_owned(), capacity.to_owned());
         let name = format!("v{}", self.number);
         let block_count = 1 + self.random.below(BLOCKS_MAX);
-        let durability = DURABILITIES[self.random.index(DURABILITIES.len())].to_owned();
-        let capacity = CAPACITIES[self.random.index(CAPACITIES.len())].to_owned();
         let size = block_count * BLOCK_BYTES as u64;
         let words = format!(
             "volume create {name} --size {size} --durability {durability} --capacity {capacity}"

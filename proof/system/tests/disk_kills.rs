@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use front_end::{Answer, Ask, FrontEnd, Options, Request, Status};
 use system::{Daemon, DaemonOptions, Random, seed};
 
-const KILLS_DEFAULT: u64 = 20;
+const KILLS_DEFAULT: u64 = 30;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 const QUEUES: usize = 2;
@@ -172,6 +172,7 @@ impl Machine {
             let driver = self.front_end.driver();
             driver.submit(Ask::Read { offset, length: BLOCK_BYTES })?;
             let answer = driver.wait(TIME_LIMIT)?;
+            ensure!(answer.status == Status::Done, "block {block}: {:?}", answer.status);
             let version = self.versions[block];
             let is_right = answer.data == contents(block, version);
             ensure!(is_right, "in the end, block {block} does not hold version {version}");

@@ -4,15 +4,18 @@
 //! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did as far as the
 //! machine's timing allows.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sdk::{ByteRange, Client, Device, Lane, Submission, Target, Zeroes};
-use system::{BLOCK_BYTES, Contents, Daemon, DaemonOptions, Random, Stamp, seed, wait_for};
+use system::{
+    BLOCK_BYTES, Background, Contents, Daemon, DaemonOptions, Random, Stamp, Tool, seed, wait_for,
+};
 
-const KILLS_DEFAULT: u64 = 20;
+const KILLS_DEFAULT: u64 = 60;
 const THREADS: u64 = 3;
 /// Of each thread's own part of the volume.
 const BLOCKS_PER_PART: usize = 2048;
@@ -70,6 +73,59 @@ fn requests_survive_every_kill() -> Result<()> {
     })?;
     eprintln!("measured: {kill_count} kills, {} requests answered", done.load(Ordering::SeqCst));
     drop(device);
+    daemon.finish()
+}
+
+/// Set for a run of this program as a client that is killed: the socket to open the volume at.
+const CLIENT_VARIABLE: &str = "MEMLANE_TEST_RING_CLIENT";
+
+const KILLED_CLIENTS: u64 = 20;
+
+/// Goal: a client that dies costs the daemon nothing. Method: processes open a volume, use it, and
+/// are killed; the daemon's threads and mappings are as many afterwards as before.
+#[test]
+fn clients_that_are_killed_leave_nothing_in_the_daemon() -> Result<()> {
+    if let Some(socket) = std::env::var_os(CLIENT_VARIABLE) {
+        let client = Client::connect(Path::new(&socket))?;
+        let device = client.open(&Target::Name("db".to_owned()))?;
+        device.write(0, &vec![7; 16 * BLOCK_BYTES])?;
+        let parent = rustix::process::getppid();
+        while rustix::process::getppid() == parent {
+            thread::sleep(Duration::from_millis(50));
+        }
+        return Ok(());
+    }
+    let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+    daemon.memlane("volume create db --size 16MiB")?;
+    let id = daemon.id().context("the daemon runs")?;
+    let client_count = || anyhow::Ok(daemon.volume("db")?.ring_clients);
+    let costs = || -> Result<(usize, usize)> {
+        let threads = std::fs::read_dir(format!("/proc/{id}/task"))?.count();
+        let maps = std::fs::read_to_string(format!("/proc/{id}/maps"))?;
+        Ok((threads, maps.lines().filter(|line| line.contains("memlane-ring")).count()))
+    };
+    let before = costs()?;
+    let test = "clients_that_are_killed_leave_nothing_in_the_daemon";
+    let client = || {
+        let program = Tool::new("env").arg(std::env::current_exe()?).args(["--exact", test]);
+        let socket = daemon.run_dir().join("ring.sock");
+        Background::start(program.env(CLIENT_VARIABLE, &socket.to_string_lossy()))
+    };
+    let clients = (0..KILLED_CLIENTS).map(|_| client()).collect::<Result<Vec<_>>>()?;
+    wait_for(
+        "all clients to be there",
+        ROUND_TIME_LIMIT,
+        || Ok(client_count()? == KILLED_CLIENTS),
+    )?;
+    let during = costs()?;
+    ensure!(during.0 > before.0 && during.1 > before.1, "clients cost {before:?}, {during:?}");
+    // Which kills them.
+    drop(clients);
+    wait_for("all clients to be gone", ROUND_TIME_LIMIT, || Ok(client_count()? == 0))?;
+    wait_for("what they took to be given back", ROUND_TIME_LIMIT, || {
+        let after = costs()?;
+        Ok(after.0 <= before.0 && after.1 <= before.1)
+    })?;
     daemon.finish()
 }
 
