@@ -25,16 +25,22 @@ impl FileSubject {
         Self::with(path, granularity_bytes, false)
     }
 
-    /// The same for one that takes no changes. The kernel refuses to open it for writing, which
-    /// counts as a refusal of each change.
+    /// The same for one that takes no changes. It is opened for writing all the same, so that the
+    /// device is what refuses each change; where the kernel refuses to do so, that counts as well.
     pub fn open_read_only(path: &Path, granularity_bytes: usize) -> io::Result<Self> {
         Self::with(path, granularity_bytes, true)
     }
 
     fn with(path: &Path, granularity_bytes: usize, is_read_only: bool) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!is_read_only);
-        let mut file = options.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path)?;
+        let open = |for_writing: bool| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(for_writing);
+            options.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path)
+        };
+        let mut file = match open(true) {
+            Err(error) if is_read_only && is_refusal(&error) => open(false)?,
+            opened => opened?,
+        };
         let size_bytes = file.seek(io::SeekFrom::End(0))?;
         // A kernel shortens a request at the end, and takes discards as hints; punched holes are
         // none, and are what `write_zeroes` asks for.
@@ -85,6 +91,11 @@ impl Subject for FileSubject {
     fn flush(&self) -> Result<(), Refusal> {
         self.file.sync_data().map_err(Refusal::of)
     }
+}
+
+/// Of a file or device that may be read alone.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Bytes that begin where direct I/O wants them.

@@ -58,6 +58,8 @@ fn snapshots_refuse_every_change() -> Result<()> {
     daemon.memlane("snapshot create v s")?;
     let device = attach(&daemon, "v@s")?;
     conformance::check_read_only(&FileSubject::open_read_only(&device, 512)?);
+    let file = daemon.run_dir().join("volumes").join("v@s");
+    conformance::check_read_only(&FileSubject::open_read_only(&file, 512)?);
     daemon.memlane("detach v@s")?;
     daemon.finish()
 }
