@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{Daemon, NbdClient, Random, Request, wait_for};
+use system::{Daemon, NBD_IO_ERROR, NbdClient, NbdFailure, Random, Request, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const BLOCKS: u64 = 200;
@@ -76,10 +76,13 @@ impl Site {
         let mut client = self.client(volume)?;
         let mut readable = Vec::new();
         for block in 0..BLOCKS {
-            let read = client.ask(&Request::Read { offset: block * 4096, length: 4096 });
-            if let Ok(found) = read {
-                ensure!(found == noise(seed + block), "block {block} of {volume} is another");
-                readable.push(block);
+            match client.ask(&Request::Read { offset: block * 4096, length: 4096 }) {
+                Ok(found) => {
+                    ensure!(found == noise(seed + block), "block {block} of {volume} is another");
+                    readable.push(block);
+                }
+                Err(NbdFailure::Refused(NBD_IO_ERROR)) => {}
+                Err(other) => return Err(other.into()),
             }
         }
         Ok(readable)
