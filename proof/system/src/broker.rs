@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,11 +18,21 @@ use tempfile::TempDir;
 
 use crate::daemon::product_path;
 use crate::interruption::Interruption;
+use crate::process::check_for_panics;
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Below the ports that the kernel gives to clients: one of these could connect to itself while
+/// what served it is gone.
+const PORT_FIRST: u16 = 20_000;
+const PORT_COUNT: u16 = 12_000;
+const PORT_ATTEMPTS_MAX: usize = 100;
+
+/// Between the ports with which two processes begin that were started one after the other.
+const PORT_STEP: u32 = 61;
 
 /// A running broker, or one that was just killed. Dropping it ends it.
 pub struct Broker {
@@ -57,8 +69,15 @@ impl Broker {
     /// Starts the broker after it was killed or stopped, and waits until it is ready. Returns how
     /// long that took.
     pub fn start_again(&mut self) -> Result<Duration> {
-        ensure!(self.child.is_none(), "the broker runs already");
         let start = Instant::now();
+        self.launch()?;
+        self.wait_until_ready()?;
+        Ok(start.elapsed())
+    }
+
+    /// Starts the broker and waits for nothing.
+    pub fn launch(&mut self) -> Result<()> {
+        ensure!(self.child.is_none(), "the broker runs already");
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let mut words: Vec<OsString> = self.starter.iter().map(OsString::from).collect();
         words.push(product_path("memlane-broker").into());
@@ -77,6 +96,12 @@ impl Broker {
             .spawn()
             .context("cannot start memlane-broker")?;
         self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until the broker says that it serves.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let start = Instant::now();
         while !self.is_ready() {
             let child = self.child.as_mut().context("the broker was not started")?;
             if let Some(status) = child.try_wait()? {
@@ -85,9 +110,9 @@ impl Broker {
             }
             ensure!(!Interruption::is_asked_for(), "interrupted while the broker starts");
             ensure!(start.elapsed() < START_TIME_LIMIT, "no broker is ready:\n{}", self.log());
-            std::thread::sleep(POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
-        Ok(start.elapsed())
+        Ok(())
     }
 
     fn is_ready(&self) -> bool {
@@ -127,11 +152,14 @@ impl Broker {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills the broker with -9 and waits until the kernel has let go of it.
+    /// Kills the broker with -9 and waits until the kernel has let go of it. Fails when the broker
+    /// had ended by itself before.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the broker does not run")?;
         child.kill().context("cannot kill the broker")?;
-        child.wait().context("cannot wait for the killed broker")?;
+        let status = child.wait().context("cannot wait for the killed broker")?;
+        let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+        ensure!(is_killed, "the broker ended with {status} unasked:\n{}", self.log());
         Ok(())
     }
 
@@ -155,14 +183,14 @@ impl Broker {
         loop {
             if let Some(status) = child.try_wait()? {
                 ensure!(status.success(), "the broker ended with {status}:\n{}", self.log());
-                return Ok(());
+                return check_for_panics(&self.log_path());
             }
             if start.elapsed() >= STOP_TIME_LIMIT {
                 child.kill()?;
                 child.wait()?;
                 bail!("the broker did not end when asked to:\n{}", self.log());
             }
-            std::thread::sleep(POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -183,12 +211,24 @@ impl Drop for Broker {
         if self.child.is_some() && self.stop().is_err() {
             eprintln!("the broker's log:\n{}", self.log());
         }
+        let checked = check_for_panics(&self.log_path());
+        assert!(checked.is_ok() || thread::panicking(), "the broker panicked: {checked:?}");
     }
 }
 
 /// An address of this host alone that nothing listens at now. Whoever takes it before it is used
 /// makes the start of what was to use it fail.
 pub fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    listener.local_addr().context("a listener has an address")
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    // Others begin elsewhere: they are other processes.
+    let begin = u16::try_from(std::process::id().wrapping_mul(PORT_STEP) % u32::from(PORT_COUNT))?;
+    for _ in 0..PORT_ATTEMPTS_MAX {
+        // Relaxed: the number carries no data.
+        let offset = begin.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)) % PORT_COUNT;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT_FIRST + offset));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("{PORT_ATTEMPTS_MAX} ports of this host are all in use")
 }

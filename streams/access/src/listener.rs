@@ -97,13 +97,14 @@ impl ListenerPolicy {
         if self.lets_in_anonymous_clients() && !is_exposed {
             return Err(not_allowed(format!(
                 "cannot listen on {address}: each client that reaches it could read and write; \
-                 have clients log in or show certificates, or allow anonymous clients there"
+                 have clients log in or show certificates, or allow it with --anonymous"
             )));
         }
         let sends_secrets = has_logins && self.logins.mechanisms.contains(&sasl::Mechanism::Plain);
         if sends_secrets && !self.protocol.has_tls() && !is_exposed {
             return Err(not_allowed(format!(
-                "cannot listen on {address}: PLAIN sends secrets as they are; use SASL_SSL or SCRAM"
+                "cannot listen on {address}: PLAIN sends secrets as they are; use SASL_SSL or \
+                 SCRAM, or allow it with --anonymous"
             )));
         }
         Ok(())
