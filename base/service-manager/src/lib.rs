@@ -1,6 +1,9 @@
-//! Tells the service manager how far a program is (`sd_notify(3)`).
+//! What a program owes the service manager: to tell how far it is (`sd_notify(3)`), and to die when
+//! it is broken.
 #![forbid(unsafe_code)]
 
 mod notify;
+mod panics;
 
 pub use notify::{alive, extend_timeout, ready, reloading, stopping, watchdog_time};
+pub use panics::die_of_panics;

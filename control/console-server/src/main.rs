@@ -37,6 +37,7 @@ use tracing_subscriber::EnvFilter;
 use crate::options::Options;
 
 fn main() -> ExitCode {
+    service_manager::die_of_panics();
     let options = Options::parse();
     match start(&options) {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,6 +52,7 @@ use crate::config::{Config, Flags};
 use crate::log::Log;
 
 fn main() -> ExitCode {
+    service_manager::die_of_panics();
     if let Some(exit_code) = exports::run_command() {
         return exit_code;
     }

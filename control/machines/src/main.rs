@@ -40,6 +40,7 @@ const BLOCKING_THREAD_COUNT_MAX: usize = 8;
 const GROUPS_PATH: &str = "/etc/group";
 
 fn main() -> ExitCode {
+    service_manager::die_of_panics();
     match start(Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -6,6 +6,10 @@
 //!                                 └─▶ coordinator: groups, transactions, the log of their state
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "sql"),
+    allow(dead_code, unused_imports, reason = "SQL alone defines and subscribes")
+)]
 
 mod broker;
 mod clock;
@@ -22,6 +26,10 @@ mod options;
 mod publish;
 mod requests;
 mod serving;
+#[cfg(feature = "sql")]
+mod sql_server;
+#[cfg(not(feature = "sql"))]
+#[path = "no_sql_server.rs"]
 mod sql_server;
 mod state_log;
 mod storage;
@@ -57,6 +65,7 @@ const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
 const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
+    service_manager::die_of_panics();
     match config_file::read_options().and_then(|options| start(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -168,7 +177,7 @@ async fn serve(
     let listening = tokio::spawn(serving::listen(Arc::clone(&broker), listener));
     // The line that scripts wait for.
     eprintln!("memlane-broker: ready at {address}");
-    operation.serves(&broker, sql.as_ref().map(|sql| &sql.server));
+    operation.serves(&broker, sql.as_ref().map(SqlServer::metrics));
     service_manager::ready();
     let alive = tokio::spawn(operation::keep_alive());
     signals.stop(&broker).await;
@@ -219,7 +228,7 @@ fn limits(options: &Options) -> Limits {
 async fn serve_sql(options: &Options, broker: &Arc<Broker>) -> anyhow::Result<Option<SqlServer>> {
     let Some(address) = &options.sql else { return Ok(None) };
     let server = SqlServer::start(broker, address, options.sql_limits()).await?;
-    eprintln!("memlane-broker: SQL at {}", server.address);
+    eprintln!("memlane-broker: SQL at {}", server.address());
     Ok(Some(server))
 }
 

@@ -11,6 +11,7 @@ use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use live_queries::OutputColumn;
+use metrics_text::Page;
 use record_batch::NewRecord;
 use sql::{
     Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
@@ -26,13 +27,14 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::deriving::objects_of;
 use crate::live::LiveClient;
+use crate::operation::SqlMetrics;
 use crate::publish::append;
 use crate::topics::{OpenTopic, Pending};
 
 /// The server, once it listens. Queries that still run when it is dropped are given up.
 pub(crate) struct SqlServer {
-    pub(crate) server: Arc<Server>,
-    pub(crate) address: SocketAddr,
+    server: Arc<Server>,
+    address: SocketAddr,
     listening: JoinHandle<()>,
     /// There until the end.
     runtime: Option<Runtime>,
@@ -64,6 +66,21 @@ impl SqlServer {
         Ok(Self { server, address: place, listening, runtime: Some(runtime) })
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What is measured of it, as long as it is there.
+    pub(crate) fn metrics(&self) -> SqlMetrics {
+        let server = Arc::downgrade(&self.server);
+        Box::new(move |page| {
+            if let Some(server) = server.upgrade() {
+                write_metrics(page, &server);
+            }
+        })
+    }
+
     /// Waits until all clients have gone.
     pub(crate) async fn ended(mut self) -> anyhow::Result<()> {
         Ok((&mut self.listening).await?)
@@ -74,6 +91,38 @@ impl Drop for SqlServer {
     fn drop(&mut self) {
         // A runtime may not be waited for on a thread of another.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+fn write_metrics(page: &mut Page, sql: &Server) {
+    let counters = sql.counters();
+    let running = sql.running();
+    let longest = running.iter().map(|it| it.running.as_secs_f64()).fold(0.0, f64::max);
+    page.gauge("memlane_broker_sql_connections", "Open SQL connections.", sql.connection_count());
+    page.gauge("memlane_broker_sql_running", "SQL statements that run.", running.len());
+    let help = "How long the oldest SQL statement runs.";
+    page.gauge("memlane_broker_sql_longest_seconds", help, longest);
+    let help = "Memory that SQL statements have taken.";
+    page.gauge("memlane_broker_sql_memory_bytes", help, sql.memory_bytes());
+    let seconds = counters.statement_us.load(Ordering::Relaxed) as f64 / 1e6;
+    let help = "Time that SQL statements took.";
+    page.counter("memlane_broker_sql_statement_seconds_total", help, seconds);
+    let families = [
+        ("connections_accepted", "SQL connections accepted.", &counters.connections_accepted),
+        (
+            "connections_refused",
+            "SQL connections refused: too many.",
+            &counters.connections_refused,
+        ),
+        ("statements", "SQL statements that ended.", &counters.statements),
+        ("errors", "SQL statements that failed.", &counters.errors),
+        ("cancelled", "SQL statements that were cancelled, or took too long.", &counters.cancelled),
+        ("rows_out", "Rows sent.", &counters.rows_out),
+        ("rows_in", "Rows inserted.", &counters.rows_in),
+    ];
+    for (name, help, counter) in families {
+        let name = format!("memlane_broker_sql_{name}_total");
+        page.counter(&name, help, counter.load(Ordering::Relaxed));
     }
 }
 

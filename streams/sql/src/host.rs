@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use values::Values;
 
 use crate::definition::{Definition, DefinitionKind, NewDefinition};
-use crate::error::{SqlError, SqlState};
+use crate::error::SqlError;
 
 /// The program around the server.
 pub trait Host: Send + Sync + 'static {
@@ -70,7 +70,7 @@ pub trait Host: Send + Sync + 'static {
     /// have the right to make a topic of its name.
     ///
     /// # Errors
-    /// [`SqlState::DUPLICATE_TABLE`] where there is a definition or a topic of the name; no right;
+    /// `SqlState::DUPLICATE_TABLE` where there is a definition or a topic of the name; no right;
     /// no room.
     fn define<'a>(
         &'a self,
@@ -82,7 +82,7 @@ pub trait Host: Send + Sync + 'static {
     /// must have made it, or have the right to delete a topic of its name.
     ///
     /// # Errors
-    /// [`SqlState::UNDEFINED_TABLE`] where there is none of the kind; no right.
+    /// `SqlState::UNDEFINED_TABLE` where there is none of the kind; no right.
     fn undefine<'a>(
         &'a self,
         client: &'a Client,
@@ -150,6 +150,7 @@ pub struct PublishedRecord {
 
 impl PublishedRecord {
     /// What it holds, without what the log adds.
+    #[cfg(feature = "engine")]
     pub(crate) fn size_bytes(&self) -> usize {
         let length = |it: &Option<Bytes>| it.as_ref().map_or(0, Bytes::len);
         let headers = self.headers.iter().map(|it| it.name.len() + length(&it.value));
@@ -168,6 +169,7 @@ pub struct Client {
 
 impl Client {
     /// An error where the client may not do that with a topic.
+    #[cfg(feature = "engine")]
     pub(crate) fn check(
         &self,
         host: &dyn Host,
@@ -178,7 +180,7 @@ impl Client {
             true => Ok(()),
             false => {
                 let what = format!("permission denied for table {topic}");
-                Err(SqlError::new(SqlState::PERMISSION, what))
+                Err(SqlError::new(crate::error::SqlState::PERMISSION, what))
             }
         }
     }

@@ -45,45 +45,13 @@ pub(super) async fn write(operation: &Operation) -> String {
         write_derived(&mut page, &broker.deriving.states());
         write_lags(&mut page, lags(&broker).await.as_deref());
     }
-    if let Some(sql) = operation.sql() {
-        write_sql(&mut page, &sql);
+    if let Some(write_sql) = operation.sql() {
+        write_sql(&mut page);
         if let Some(broker) = operation.broker() {
             write_live(&mut page, &broker.live.totals());
         }
     }
     page.into_text()
-}
-
-fn write_sql(page: &mut Page, sql: &sql::Server) {
-    let counters = sql.counters();
-    let running = sql.running();
-    let longest = running.iter().map(|it| it.running.as_secs_f64()).fold(0.0, f64::max);
-    page.gauge("memlane_broker_sql_connections", "Open SQL connections.", sql.connection_count());
-    page.gauge("memlane_broker_sql_running", "SQL statements that run.", running.len());
-    let help = "How long the oldest SQL statement runs.";
-    page.gauge("memlane_broker_sql_longest_seconds", help, longest);
-    let help = "Memory that SQL statements have taken.";
-    page.gauge("memlane_broker_sql_memory_bytes", help, sql.memory_bytes());
-    let seconds = counters.statement_us.load(Ordering::Relaxed) as f64 / 1e6;
-    let help = "Time that SQL statements took.";
-    page.counter("memlane_broker_sql_statement_seconds_total", help, seconds);
-    let families = [
-        ("connections_accepted", "SQL connections accepted.", &counters.connections_accepted),
-        (
-            "connections_refused",
-            "SQL connections refused: too many.",
-            &counters.connections_refused,
-        ),
-        ("statements", "SQL statements that ended.", &counters.statements),
-        ("errors", "SQL statements that failed.", &counters.errors),
-        ("cancelled", "SQL statements that were cancelled, or took too long.", &counters.cancelled),
-        ("rows_out", "Rows sent.", &counters.rows_out),
-        ("rows_in", "Rows inserted.", &counters.rows_in),
-    ];
-    for (name, help, counter) in families {
-        let name = format!("memlane_broker_sql_{name}_total");
-        page.counter(&name, help, counter.load(Ordering::Relaxed));
-    }
 }
 
 fn write_live(page: &mut Page, totals: &LiveTotals) {

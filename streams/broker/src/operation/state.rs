@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use metrics_text::Page;
+
 use crate::broker::Broker;
 use crate::storage::Storage;
 
@@ -14,13 +16,16 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// A storage that has not answered for so long is said to be away.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Writes what is measured of SQL.
+pub(crate) type SqlMetrics = Box<dyn Fn(&mut Page) + Send + Sync>;
+
 /// What the interface tells of. Made before topics are opened.
 pub(crate) struct Operation {
     pub(super) started: Instant,
     /// Once topics are open.
     broker: OnceLock<Weak<Broker>>,
     /// Where SQL is served.
-    sql: OnceLock<Weak<sql::Server>>,
+    sql: OnceLock<SqlMetrics>,
     is_stopping: OnceLock<()>,
     probed: Mutex<Probed>,
 }
@@ -44,9 +49,9 @@ impl Operation {
     }
 
     /// Clients are served from now on.
-    pub(crate) fn serves(&self, broker: &Arc<Broker>, sql: Option<&Arc<sql::Server>>) {
+    pub(crate) fn serves(&self, broker: &Arc<Broker>, sql: Option<SqlMetrics>) {
         // There is one broker in a process.
-        let _first = sql.map(|sql| self.sql.set(Arc::downgrade(sql)));
+        let _first = sql.map(|sql| self.sql.set(sql));
         let _first = self.broker.set(Arc::downgrade(broker));
     }
 
@@ -60,8 +65,8 @@ impl Operation {
         self.broker.get().and_then(Weak::upgrade)
     }
 
-    pub(super) fn sql(&self) -> Option<Arc<sql::Server>> {
-        self.sql.get().and_then(Weak::upgrade)
+    pub(super) fn sql(&self) -> Option<&SqlMetrics> {
+        self.sql.get()
     }
 
     pub(super) fn stage(&self) -> &'static str {

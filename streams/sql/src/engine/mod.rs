@@ -12,6 +12,7 @@ mod columns;
 mod contained;
 mod current_reader;
 mod dialect;
+mod errors;
 mod functions;
 mod giving_way;
 mod growing;

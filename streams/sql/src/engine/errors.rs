@@ -1,0 +1,183 @@
+//! Errors of the SQL engine as clients are told of them, and back.
+
+use std::error::Error;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::sql::sqlparser::parser::ParserError;
+
+use crate::error::{SqlError, SqlState};
+
+impl SqlError {
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(SqlState::NOT_SUPPORTED, what)
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::new(SqlState::PROTOCOL, what)
+    }
+
+    /// Carries the error through the engine.
+    pub(crate) fn into_engine(self) -> DataFusionError {
+        DataFusionError::External(Box::new(self))
+    }
+}
+
+impl From<ParserError> for SqlError {
+    fn from(error: ParserError) -> Self {
+        match error {
+            ParserError::RecursionLimitExceeded => {
+                Self::new(SqlState::TOO_COMPLEX, "the statement nests too deeply")
+            }
+            ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
+                Self::new(SqlState::SYNTAX, format!("syntax error: {what}"))
+            }
+        }
+    }
+}
+
+impl From<DataFusionError> for SqlError {
+    fn from(error: DataFusionError) -> Self {
+        of_engine(&error)
+    }
+}
+
+/// The same for several readers of one failure.
+fn of_engine(error: &DataFusionError) -> SqlError {
+    match error {
+        DataFusionError::External(inner) => of_other(inner.as_ref()),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            of_engine(inner)
+        }
+        DataFusionError::Shared(shared) => of_engine(shared),
+        DataFusionError::SQL(error, _) => SqlError::from(ParserError::clone(error)),
+        DataFusionError::SchemaError(error, _) => of_schema(error),
+        DataFusionError::ArrowError(error, _) => of_arrow(error),
+        DataFusionError::Plan(what) => of_plan(what),
+        DataFusionError::Internal(what) if what.contains("CompiledTooBig") => too_large_regex(),
+        DataFusionError::NotImplemented(what) => SqlError::unsupported(what),
+        DataFusionError::Execution(what) => {
+            SqlError::new(state_of(what, EXECUTED).unwrap_or(SqlState::INVALID_PARAMETER), what)
+        }
+        DataFusionError::ResourcesExhausted(_) => {
+            let what = "the query needs more memory than it may take";
+            SqlError::new(SqlState::OUT_OF_MEMORY, what)
+        }
+        DataFusionError::Collection(errors) => match errors.first() {
+            Some(first) => of_engine(first),
+            None => SqlError::new(SqlState::INTERNAL, "the query failed without a reason"),
+        },
+        other => SqlError::new(SqlState::INTERNAL, other.strip_backtrace()),
+    }
+}
+
+/// An error of another kind that one of the engine carries.
+fn of_other(error: &(dyn Error + Send + Sync + 'static)) -> SqlError {
+    if let Some(own) = error.downcast_ref::<SqlError>() {
+        return own.clone();
+    }
+    match error.downcast_ref::<DataFusionError>() {
+        Some(engine) => of_engine(engine),
+        None => {
+            let what = error.to_string();
+            SqlError::new(state_of(&what, EXECUTED).unwrap_or(SqlState::INTERNAL), what)
+        }
+    }
+}
+
+fn of_schema(error: &SchemaError) -> SqlError {
+    match error {
+        SchemaError::FieldNotFound { field, .. } => {
+            let what = format!("column {:?} does not exist", field.name());
+            SqlError::new(SqlState::UNDEFINED_COLUMN, what)
+        }
+        SchemaError::AmbiguousReference { field } => {
+            let what = format!("column reference {:?} is ambiguous", field.name());
+            SqlError::new(SqlState::AMBIGUOUS_COLUMN, what)
+        }
+        other => SqlError::new(SqlState::AMBIGUOUS_COLUMN, other.to_string()),
+    }
+}
+
+fn of_arrow(error: &ArrowError) -> SqlError {
+    let state = match error {
+        ArrowError::DivideByZero => {
+            return SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero");
+        }
+        ArrowError::ArithmeticOverflow(_) => SqlState::OUT_OF_RANGE,
+        ArrowError::CastError(what) | ArrowError::ParseError(what) => {
+            state_of(what, READ).unwrap_or(SqlState::INVALID_TEXT)
+        }
+        ArrowError::NotYetImplemented(_) => SqlState::NOT_SUPPORTED,
+        ArrowError::ExternalError(inner) => return of_other(inner.as_ref()),
+        ArrowError::ComputeError(what) if what.contains("CompiledTooBig") => {
+            return too_large_regex();
+        }
+        ArrowError::ComputeError(what) | ArrowError::InvalidArgumentError(what) => {
+            state_of(what, EXECUTED).unwrap_or(SqlState::INTERNAL)
+        }
+        _ => SqlState::INTERNAL,
+    };
+    SqlError::new(state, error.to_string())
+}
+
+fn too_large_regex() -> SqlError {
+    SqlError::new(SqlState::INVALID_REGEX, "invalid regular expression: it is too large")
+}
+
+/// The engine says most of what is wrong with a query in words alone.
+fn of_plan(what: &str) -> SqlError {
+    // Further lines are of what the engine knows by its own names.
+    let what = what.lines().next().unwrap_or_default();
+    let lower = what.to_ascii_lowercase();
+    let state = if lower.starts_with("table ") && lower.contains("not found") {
+        SqlState::UNDEFINED_TABLE
+    } else {
+        state_of(&lower, PLANNED).unwrap_or(SqlState::SYNTAX)
+    };
+    SqlError::new(state, what)
+}
+
+/// Of parts of messages, the first of which counts that is there.
+type States = &'static [(&'static str, SqlState)];
+
+/// In small letters.
+const PLANNED: States = &[
+    ("must be in group by", SqlState::GROUPING),
+    ("aggregate functions are not allowed", SqlState::GROUPING),
+    ("with position", SqlState::INVALID_COLUMN_REFERENCE),
+    ("order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),
+    ("limit must be", SqlState("2201W")),
+    ("invalid function", SqlState::UNDEFINED_FUNCTION),
+    ("no function matches", SqlState::UNDEFINED_FUNCTION),
+    ("match any signature", SqlState::UNDEFINED_FUNCTION),
+    ("but received", SqlState::UNDEFINED_FUNCTION),
+    ("coerce arithmetic", SqlState::UNDEFINED_FUNCTION),
+    ("unary operator '-'", SqlState::UNDEFINED_FUNCTION),
+    ("boolean", SqlState::DATATYPE),
+    ("coercion", SqlState::DATATYPE),
+    ("coerce", SqlState::DATATYPE),
+    ("type", SqlState::DATATYPE),
+];
+
+const EXECUTED: States = &[
+    ("Scalar subquery returned more than one row", SqlState("21000")),
+    ("negative count", SqlState::SUBSTRING),
+    ("square root of a negative", SqlState("2201F")),
+    ("verflow", SqlState::OUT_OF_RANGE),
+    ("too large to store in a Decimal", SqlState::OUT_OF_RANGE),
+    ("Regular expression", SqlState::INVALID_REGEX),
+    ("regex parse error", SqlState::INVALID_REGEX),
+];
+
+/// Of texts that are no value of their type.
+const READ: States = &[
+    ("timestamp", SqlState::INVALID_DATETIME),
+    ("to value of Date", SqlState::INVALID_DATETIME),
+    ("to value of Time", SqlState::INVALID_DATETIME),
+    ("type interval", SqlState::INVALID_DATETIME),
+];
+
+fn state_of(what: &str, states: States) -> Option<SqlState> {
+    states.iter().find(|(part, _)| what.contains(part)).map(|(_, state)| *state)
+}
