@@ -1,44 +1,49 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo demo-log test check bench deb soak fmt packages toolchain
+.PHONY: help demo demo-log demo-sql test check bench deb soak fmt toolchain packages-%
 
 help:
-	@echo 'make demo    PostgreSQL on a volume whose daemon is killed in the middle (3 minutes)'
-	@echo 'make demo-log  a topic whose broker and daemon are killed under a producer and a consumer group (2 minutes)'
-	@echo 'make test    everything: unit, property, loom, crash, clients, block device, 200 kills'
-	@echo 'make check   what every commit passes: format, lints, tidy, unit tests'
-	@echo 'make bench   every measurement, quickly, and a report of it (15 minutes at most)'
-	@echo 'make soak    the long runs: 10,000 kills, 20 power cuts'
-	@echo 'make deb     Debian packages of all programs in target/deb'
-	@echo 'make fmt     format the code'
+	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
+	@echo 'make demo-log  a topic whose broker and daemon are killed under a producer and a consumer group (4 minutes)'
+	@echo 'make demo-sql  topics and views that SQL defines, whose broker is killed (15 minutes: the SQL engine is built)'
+	@echo 'make test      everything: unit, property, loom, crash, clients, block device, kills; FILTER=name for some suites'
+	@echo 'make check     what every commit passes: format, lints, tidy, unit tests'
+	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'
+	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts'
+	@echo 'make deb       Debian packages of all programs in target/deb'
+	@echo 'make fmt       format the code'
 
-demo: packages toolchain
+demo: packages-demo toolchain
 	@cargo xtask demo
 
-demo-log: packages toolchain
+demo-log: packages-demo-log toolchain
 	@cargo xtask demo-log
 
-test: packages toolchain
+demo-sql: packages-demo-sql toolchain
+	@cargo xtask demo-sql
+
+test: packages-test toolchain
 	@cargo xtask test $(FILTER)
 
 check: toolchain
 	@cargo xtask check
 
-bench: packages toolchain
+bench: packages-test toolchain
 	@cargo xtask bench
 
-deb: packages toolchain
+deb: packages-build toolchain
 	@cargo xtask deb
 
-soak: packages toolchain
+soak: packages-test toolchain
 	@cargo xtask soak
 
 fmt: toolchain
 	@cargo fmt --all
 
-packages:
-	@.ci/packages
+packages-%:
+	@.ci/packages $*
 
 toolchain:
 	@command -v cargo >/dev/null || { echo 'No Rust here. Get it: curl -sSf https://sh.rustup.rs | sh -s -- -y; then run make again.'; exit 1; }
+	@[ -x target/debug/xtask ] || echo 'building xtask, which runs the tasks (20 seconds)'

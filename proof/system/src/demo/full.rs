@@ -1,31 +1,41 @@
-//! The demonstration in full: the same database on disk, on tmpfs and on a volume, the volume's
-//! daemon killed under load; then everything is verified.
+//! The demonstration in full: the same database on a volume as durable as a disk, on the disk, and
+//! on tmpfs, with little memory for PostgreSQL beside them; the volume's daemon is killed under
+//! load; then everything is verified.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::database::{self, Load, Postgres, Rush, Server};
-use system::{
-    Ability, Daemon, DaemonOptions, Interruption, KernelLog, Mounted, Tool, attach, missing,
-};
+use system::database::{self, Load, Postgres, Rush, Server, ServerOptions};
+use system::{Ability, Daemon, Interruption, KernelLog, Mounted, Tool, attach, missing};
 use tempfile::TempDir;
 
+use crate::demo::limits::{MemoryLimit, busy_cores, busy_seconds};
 use crate::demo::over_nbd;
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-const STEPS: usize = 13;
-const SCALE: u32 = 30;
-const LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(24) };
-const COMPARED_LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(12) };
+const STEPS: usize = 12;
+
+/// A database of some 300 MiB.
+const SCALE: u32 = 20;
+const LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(12) };
+const COMPARED_LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(7) };
 
 /// Held back after the start and the restart, where caches are filled.
 const SETTLING: Duration = Duration::from_secs(1);
 
+/// PostgreSQL has so much memory, the kernel's cache of its files and its own one among it: less
+/// than the database, so that storage matters.
+const MEMORY_BYTES: u64 = 192 << 20;
+const SETTINGS: [&str; 1] = ["shared_buffers=64MB"];
+
 /// What the pool, the tmpfs to compare with and PostgreSQL itself need together.
-const MEMORY_BYTES_MIN: u64 = 6 << 30;
+const MEMORY_BYTES_MIN: u64 = 4 << 30;
+
+/// With more cores busy before it begins, figures are told to be of a busy host.
+const BUSY_CORES_MAX: f64 = 0.2;
 
 /// Runs what this host can run.
 pub(crate) fn run() -> Result<()> {
@@ -48,23 +58,69 @@ pub(crate) fn run() -> Result<()> {
         MEMORY_BYTES_MIN >> 30,
         gib(available_bytes),
     );
+    let host = Host { limit: MemoryLimit::of(MEMORY_BYTES), busy_cores: busy_cores()?, postgres };
+    if let Err(error) = &host.limit {
+        eprintln!("PostgreSQL's memory is not limited, as {error:#}: all of it is in caches.");
+    }
     let progress = Progress::new(STEPS);
-    let disk = on_disk(&postgres, &progress)?;
-    let tmpfs = on_tmpfs(&postgres, &progress)?;
-    let memlane = on_memlane(&postgres, &progress)?;
+    let disk = on_disk(&host, &progress)?;
+    let tmpfs = on_tmpfs(&host, &progress)?;
+    let memlane = on_memlane(&host, &progress)?;
     drop(progress);
-    print(&memlane, &disk, &tmpfs)
+    print(&host, &memlane, &disk, &tmpfs)
+}
+
+/// What all places have in common.
+struct Host {
+    postgres: Postgres,
+    limit: Result<MemoryLimit>,
+    /// Before anything ran.
+    busy_cores: f64,
+}
+
+impl Host {
+    fn server(&self, folder: &Path) -> Result<Server> {
+        let starter = self.limit.as_ref().map(MemoryLimit::starter).unwrap_or_default();
+        let settings = SETTINGS.map(str::to_owned).into();
+        Server::create_with(&self.postgres, folder, ServerOptions { settings, starter })
+    }
+}
+
+/// A run of pgbench and the processor time that all of the host spent meanwhile.
+struct Measured {
+    load: Load,
+    processor_s: f64,
+}
+
+impl Measured {
+    fn run(
+        server: &Server,
+        rush: Rush,
+        in_the_middle: impl FnOnce() -> Result<()>,
+    ) -> Result<Self> {
+        let before = busy_seconds()?;
+        let load = database::run(server, rush, in_the_middle)?;
+        Ok(Self { load, processor_s: busy_seconds()? - before })
+    }
+
+    /// For people, in milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a count of commits is far below 2^53")]
+    fn processor_per_transaction(&self) -> Option<String> {
+        let ms = self.processor_s * 1e3 / self.load.transaction_count as f64;
+        Some(format!("{ms:.2} ms"))
+    }
 }
 
 /// The database somewhere that is only compared.
 struct Compared {
-    load: Load,
+    measured: Measured,
     data_bytes: u64,
 }
 
 /// The database on a volume.
 struct OnMemlane {
-    load: Load,
+    measured: Measured,
+    device: String,
     killed_at: Duration,
     restarted_at: Duration,
     restart: Duration,
@@ -74,54 +130,52 @@ struct OnMemlane {
     data_bytes: u64,
 }
 
-fn on_disk(postgres: &Postgres, progress: &Progress) -> Result<Compared> {
+fn on_disk(host: &Host, progress: &Progress) -> Result<Compared> {
     let folder = tempfile::Builder::new().prefix("memlane-disk-").tempdir_in("/var/tmp");
     let folder = open_to_all(folder.context("cannot make a folder on disk")?)?;
-    compare("disk", postgres, folder.path(), progress)
+    compare("disk", host, folder.path(), progress)
 }
 
-fn on_tmpfs(postgres: &Postgres, progress: &Progress) -> Result<Compared> {
+fn on_tmpfs(host: &Host, progress: &Progress) -> Result<Compared> {
     let folder = tempfile::Builder::new().prefix("memlane-tmpfs-").tempdir_in("/var/tmp");
     let folder = open_to_all(folder.context("cannot make a folder for tmpfs")?)?;
     Tool::new("mount -t tmpfs -o size=3g,mode=755 memlane-demo").arg(folder.path()).check()?;
     let mounted = Mounted::existing(folder.path());
-    let compared = compare("tmpfs", postgres, mounted.folder(), progress);
+    let compared = compare("tmpfs", host, mounted.folder(), progress);
     mounted.unmount()?;
     compared
 }
 
-fn compare(
-    place: &str,
-    postgres: &Postgres,
-    folder: &Path,
-    progress: &Progress,
-) -> Result<Compared> {
+fn compare(place: &str, host: &Host, folder: &Path, progress: &Progress) -> Result<Compared> {
     progress.step(&format!("{place}: make and fill a database"));
-    let mut server = Server::create(postgres, folder)?;
+    let mut server = host.server(folder)?;
     database::fill(&server, SCALE)?;
     progress.step(&format!("{place}: run pgbench"));
-    let load = database::run(&server, COMPARED_LOAD, || Ok(()))?;
+    let measured = Measured::run(&server, COMPARED_LOAD, || Ok(()))?;
     let data_bytes = disk_usage_bytes(server.data())?;
     server.stop()?;
-    Ok(Compared { load, data_bytes })
+    Ok(Compared { measured, data_bytes })
 }
 
-fn on_memlane(postgres: &Postgres, progress: &Progress) -> Result<OnMemlane> {
+fn on_memlane(host: &Host, progress: &Progress) -> Result<OnMemlane> {
     let kernel_log = KernelLog::follow();
-    progress.step("memlane: start a daemon, create and attach a volume of 6 GiB");
-    let mut daemon = Daemon::start(DaemonOptions { pool_size: "4GiB", flags: "" })?;
-    daemon.memlane("volume create pg --size 6GiB")?;
+    progress.step("volume: start a daemon; create and attach one of 6 GiB, class journal; ext4");
+    // Beside the files that it is compared with: /tmp may be memory.
+    let journal = tempfile::Builder::new().prefix("memlane-journal-").tempdir_in("/var/tmp");
+    let journal = journal.context("cannot make a folder for the journal")?;
+    let flags = format!("--journal-dir {}", journal.path().display());
+    let mut daemon = Daemon::start_flagged("2GiB".to_owned(), flags)?;
+    daemon.memlane("volume create pg --size 6GiB --durability journal")?;
     let device = attach(&daemon, "pg")?;
-    progress.step("memlane: make ext4");
     Tool::new("mkfs.ext4 -q").arg(&device).check()?;
     let mount_point =
         open_to_all(tempfile::Builder::new().prefix("memlane-mnt-").tempdir_in("/var/tmp")?)?;
     let mounted = Mounted::new(&device, mount_point.path(), "noatime,discard")?;
-    let result = live_through_a_kill(&mut daemon, mounted.folder(), postgres, progress)?;
-    progress.step("memlane: unmount, e2fsck -fn");
+    let mut result = live_through_a_kill(&mut daemon, mounted.folder(), host, progress)?;
+    progress.step("volume: unmount, e2fsck -fn");
     mounted.unmount()?;
     Tool::new("e2fsck -fn").arg(&device).check()?;
-    progress.step("memlane: detach, stop, look for leftovers");
+    progress.step("volume: detach, stop, look for leftovers");
     daemon.memlane("detach pg")?;
     daemon.memlane("volume delete pg")?;
     daemon.finish()?;
@@ -132,43 +186,44 @@ fn on_memlane(postgres: &Postgres, progress: &Progress) -> Result<OnMemlane> {
         }
         Err(error) => eprintln!("not looked for: complaints of the kernel ({error:#})"),
     }
+    result.device = device.display().to_string();
     Ok(result)
 }
 
 fn live_through_a_kill(
     daemon: &mut Daemon,
     folder: &Path,
-    postgres: &Postgres,
+    host: &Host,
     progress: &Progress,
 ) -> Result<OnMemlane> {
-    progress.step("memlane: make a database with checksums");
-    let mut server = Server::create(postgres, folder)?;
-    progress.step("memlane: fill it");
+    progress.step("volume: make and fill a database");
+    let mut server = host.server(folder)?;
     database::fill(&server, SCALE)?;
-    progress.step("memlane: run pgbench, kill -9 the daemon in the middle");
+    progress.step("volume: run pgbench, kill -9 the daemon in the middle");
     let mut killed_at = Duration::ZERO;
     let mut restarted_at = Duration::ZERO;
     let mut restart = Duration::ZERO;
-    let load = database::run(&server, LOAD, || {
+    let measured = Measured::run(&server, LOAD, || {
         killed_at = database::now()?;
         daemon.kill()?;
         restarted_at = database::now()?;
         restart = daemon.start_again()?;
         Ok(())
     })?;
-    progress.step("memlane: check the books and pg_amcheck");
-    database::check_books(&server, load.transaction_count)?;
+    progress.step("volume: check the books and pg_amcheck");
+    database::check_books(&server, measured.load.transaction_count)?;
     let amcheck = ["--all", "--install-missing", "--heapallindexed"];
     server.client("pg_amcheck").args(amcheck).check()?;
     let complaints = server.complaints();
     ensure!(complaints.is_empty(), "PostgreSQL complained: {complaints:#?}");
     let data_bytes = disk_usage_bytes(server.data())?;
     server.stop()?;
-    progress.step("memlane: pg_checksums");
-    postgres.tool("pg_checksums").arg("--check").arg("-D").arg(server.data()).check()?;
+    progress.step("volume: pg_checksums");
+    host.postgres.tool("pg_checksums").arg("--check").arg("-D").arg(server.data()).check()?;
     let pool = daemon.status()?.pool;
     Ok(OnMemlane {
-        load,
+        measured,
+        device: String::new(),
         killed_at,
         restarted_at,
         restart,
@@ -179,25 +234,31 @@ fn live_through_a_kill(
     })
 }
 
-fn print(memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) -> Result<()> {
-    let commits = &memlane.load.commits;
+fn print(host: &Host, memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) -> Result<()> {
+    let load = &memlane.measured.load;
+    let commits = &load.commits;
     let back_at = commits
         .first_after(memlane.restarted_at + memlane.restart)
         .context("there was no commit after the restart")?;
     let before = commits.rate(commits.first() + SETTLING, memlane.killed_at);
     let after = commits.rate(back_at + SETTLING, commits.last());
     let rate = |compared: &Compared| {
-        let commits = &compared.load.commits;
+        let commits = &compared.measured.load.commits;
         Some(rounded(commits.rate(commits.first() + SETTLING, commits.last())))
     };
     let seconds = |duration: Duration| Some(format!("{:.3} s", duration.as_secs_f64()));
-    let gap = |compared: &Compared| seconds(compared.load.commits.longest_gap());
+    let gap = |compared: &Compared| seconds(compared.measured.load.commits.longest_gap());
     let size = |bytes: u64| Some(format!("{} MiB", thousands(bytes >> 20)));
+    let word = |word: &str| Some(word.to_owned());
     let mut table = Table::default();
-    let head = ["memlane", "disk", "tmpfs"].map(|place| Some(place.to_owned()));
-    table.row("PostgreSQL, pgbench, 4 clients", &head);
-    table.row("transactions/s, before the kill", &[Some(rounded(before)), rate(disk), rate(tmpfs)]);
-    table.row("transactions/s, after the kill", &[Some(rounded(after)), None, None]);
+    table.row("PostgreSQL, pgbench, 4 clients", &["volume", "disk", "tmpfs"].map(word));
+    table.row("survives the death of its daemon", &[word("yes"), None, None]);
+    table.row("survives a loss of power", &["yes", "yes", "no"].map(word));
+    table.row("transactions/s", &[Some(rounded(before)), rate(disk), rate(tmpfs)]);
+    table.row("  after the kill", &[Some(rounded(after)), None, None]);
+    let processor = Measured::processor_per_transaction;
+    let processors = [&memlane.measured, &disk.measured, &tmpfs.measured].map(processor);
+    table.row("processor time of a transaction", &processors);
     let stall = commits.longest_gap();
     table.row("longest time without a commit", &[seconds(stall), gap(disk), gap(tmpfs)]);
     let since_restart = back_at.saturating_sub(memlane.restarted_at);
@@ -205,14 +266,44 @@ fn print(memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) -> Result<()> {
     table.row("daemon serving after the restart", &[seconds(memlane.restart), None, None]);
     let sizes = [memlane.data_bytes, disk.data_bytes, tmpfs.data_bytes].map(size);
     table.row("files of the database", &sizes);
-    table.row("RAM used", &[size(memlane.used_bytes), None, size(tmpfs.data_bytes)]);
+    table.row("memory that holds them", &[size(memlane.used_bytes), None, size(tmpfs.data_bytes)]);
     table.row("bytes readable on the volume", &[size(memlane.written_bytes), None, None]);
     table.row("ratio", &[memlane.ratio.map(|ratio| format!("{ratio:.2}")), None, None]);
-    let count = thousands(u64::try_from(memlane.load.transaction_count)?);
     table.row("", &[]);
-    table.row(&format!("All {count} acknowledged transactions are there. No I/O error."), &[]);
-    table.row("Verified: sums of all tables, pg_amcheck, pg_checksums, e2fsck -fn.", &[]);
+    for line in remarks(host, memlane)? {
+        table.row(&line, &[]);
+    }
     table.print()
+}
+
+/// The conditions of the figures, and the meaning of them.
+fn remarks(host: &Host, memlane: &OnMemlane) -> Result<Vec<String>> {
+    let count = thousands(u64::try_from(memlane.measured.load.transaction_count)?);
+    let memory = match &host.limit {
+        Ok(_) => format!("{} MiB of memory for it and the cache of its files", MEMORY_BYTES >> 20),
+        Err(_) => "memory without a limit, so that files are cached".to_owned(),
+    };
+    let driver = match memlane.device.contains("ublk") {
+        true => "a device of ublk",
+        false => "a loop device over FUSE; with ublk (Linux 6.x, modprobe ublk_drv) it is faster",
+    };
+    let host_was = match host.busy_cores > BUSY_CORES_MAX {
+        true => format!(
+            "This host was busy: other programs kept {:.1} cores. On a quiet one figures differ.",
+            host.busy_cores
+        ),
+        false => "This host was quiet when it began.".to_owned(),
+    };
+    Ok(vec![
+        format!("All {count} acknowledged transactions are there. No I/O error."),
+        "Verified: sums of all tables, pg_amcheck, pg_checksums, e2fsck -fn.".to_owned(),
+        format!("PostgreSQL has {memory}."),
+        format!("The volume is of class journal: a commit is on the same disk. It is {driver}."),
+        host_was,
+        "A volume is no gain where all data fits into the memory of the database and commits need \
+         no disk: docs/guides/postgresql.md."
+            .to_owned(),
+    ])
 }
 
 /// PostgreSQL's user must be able to enter what root made.

@@ -6,12 +6,20 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use system::{Broker, wait_for};
+use anyhow::{Context, Result, bail, ensure};
+use system::{Ability, Broker, missing, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const NO_PANIC: &str = "no thread panics with this lock";
+
+/// An error where it is not installed.
+pub(crate) fn check_that_it_is_there() -> Result<()> {
+    match missing(&[Ability::Program("kcat")]) {
+        Some(reason) => bail!("{reason}; kcat is the unmodified client that is shown"),
+        None => Ok(()),
+    }
+}
 
 /// Debian's client on librdkafka. Dropped, it ends.
 pub(crate) struct Kcat {

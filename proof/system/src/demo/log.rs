@@ -1,20 +1,17 @@
 //! The demonstration of the message log: kcat produces, a consumer group of kcat reads, and the
-//! daemon and the broker are killed in the middle; then the example of market data. Needs no root.
+//! daemon and the broker are killed in the middle. Needs no root.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{
-    Ability, Broker, Daemon, DaemonOptions, Interruption, free_address, missing, wait_for,
-};
+use system::{Broker, Daemon, DaemonOptions, Interruption, wait_for};
 
-use crate::demo::kcat::Kcat;
-use crate::demo::market;
+use crate::demo::kcat::{self, Kcat};
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-const STEPS: usize = 5 + market::STEPS;
+const STEPS: usize = 5;
 const RECORD_COUNT: u64 = 200_000;
 const KILLED_AFTER: u64 = RECORD_COUNT / 2;
 
@@ -30,15 +27,12 @@ const GROUP: &str = "demo-readers";
 /// Kills daemon and broker under a producer and a consumer group.
 pub(crate) fn run() -> Result<()> {
     Interruption::listen()?;
-    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
-        anyhow::bail!("{reason}; kcat is the unmodified client that is shown");
-    }
+    kcat::check_that_it_is_there()?;
     let progress = Progress::new(STEPS);
     progress.step("start memlaned and memlane-broker; topics are of class journal");
     let mut daemon = Daemon::start(DaemonOptions { pool_size: "512MiB", flags: "--no-fuse" })?;
-    let sql_address = free_address()?.to_string();
-    let flags = format!("--topic-default memlane.durability=journal --sql {sql_address}");
-    let mut broker = Broker::on_daemon(&daemon.run_dir(), &flags)?;
+    let flags = "--topic-default memlane.durability=journal";
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), flags)?;
     progress.step("kcat produces, a consumer group of kcat reads");
     let mut producer = Kcat::start(&broker, &["-P", "-t", TOPIC, "-X", "enable.idempotence=true"])?;
     let mut input = producer.input()?;
@@ -69,7 +63,6 @@ pub(crate) fn run() -> Result<()> {
     ensure!(differs.is_none(), "the topic differs at record {differs:?}");
     ensure!(all.len() == expected.len(), "the topic has {} records", all.len());
     drop(readers);
-    let market = market::show(&mut broker, &sql_address, &progress)?;
     broker.stop()?;
     daemon.finish()?;
     drop(progress);
@@ -80,10 +73,7 @@ pub(crate) fn run() -> Result<()> {
     table.row("seen by the consumer group", &[Some(count)]);
     table.row("daemon serving after kill -9", &[Some(format!("{daemon_start:.1?}"))]);
     table.row("broker ready after kill -9", &[Some(format!("{broker_start:.1?}"))]);
-    market.add_to(&mut table);
-    table.print()?;
-    let positions = format!("\n{}", market.positions);
-    io::stdout().write_all(positions.as_bytes()).context("cannot print the positions")
+    table.print()
 }
 
 fn record(number: u64) -> String {

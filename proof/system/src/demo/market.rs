@@ -1,18 +1,20 @@
 //! The worked example of market data (`docs/guides/market-data.md`): kcat publishes orders and
 //! quotes; a topic of the big orders and a view of the positions are kept by the broker, which is
-//! killed in the middle, and checked against what SQL says of the orders themselves.
+//! killed in the middle, and checked against what SQL says of the orders themselves. Needs no root.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{Broker, Tool, product_path, wait_for};
+use system::{
+    Broker, Daemon, DaemonOptions, Interruption, Tool, free_address, product_path, wait_for,
+};
 
-use crate::demo::kcat::Kcat;
+use crate::demo::kcat::{self, Kcat};
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-pub(crate) const STEPS: usize = 3;
+const STEPS: usize = 4;
 
 const ORDER_COUNT: u64 = 20_000;
 const QUOTE_COUNT: u64 = 20_000;
@@ -48,20 +50,35 @@ ORDER BY worth DESC, symbol LIMIT 5"#;
 pub(crate) struct Market {
     big_count: u64,
     /// The largest positions, as `memlane sql` prints them.
-    pub(crate) positions: String,
+    positions: String,
 }
 
-impl Market {
-    pub(crate) fn add_to(&self, table: &mut Table) {
-        let cell = |number| [Some(thousands(number))];
-        table.row("orders, killed in the middle", &cell(ORDER_COUNT));
-        table.row("big ones in their own topic", &cell(self.big_count));
-        table.row("positions as the orders add up to", &cell(SYMBOL_COUNT));
-    }
+/// Defines topics and views by SQL, and kills the broker while they are filled.
+pub(crate) fn run() -> Result<()> {
+    Interruption::listen()?;
+    kcat::check_that_it_is_there()?;
+    let progress = Progress::new(STEPS);
+    progress.step("start memlaned and memlane-broker; topics are of class journal");
+    let daemon = Daemon::start(DaemonOptions { pool_size: "512MiB", flags: "--no-fuse" })?;
+    let sql_address = free_address()?.to_string();
+    let flags = format!("--topic-default memlane.durability=journal --sql {sql_address}");
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), &flags)?;
+    let market = show(&mut broker, &sql_address, &progress)?;
+    broker.stop()?;
+    daemon.finish()?;
+    drop(progress);
+    let mut table = Table::default();
+    let cell = |number| [Some(thousands(number))];
+    table.row("orders, killed in the middle", &cell(ORDER_COUNT));
+    table.row("big ones in their own topic", &cell(market.big_count));
+    table.row("positions as the orders add up to", &cell(SYMBOL_COUNT));
+    table.print()?;
+    let positions = format!("\n{}", market.positions);
+    io::stdout().write_all(positions.as_bytes()).context("cannot print the positions")
 }
 
 /// Publishes orders and quotes and kills the broker meanwhile.
-pub(crate) fn show(broker: &mut Broker, sql_address: &str, progress: &Progress) -> Result<Market> {
+fn show(broker: &mut Broker, sql_address: &str, progress: &Progress) -> Result<Market> {
     progress.step("orders and quotes: a topic of big orders and a view of positions are kept");
     for words in ["topic create orders", "topic create quotes --config memlane.values=latest"] {
         memlane(words).args(["--broker", &broker.address()]).check()?;

@@ -1,8 +1,9 @@
-//! The demonstrations: of volumes, in full where block devices can be had and over NBD elsewhere,
-//! and of the message log.
+//! The demonstrations: of volumes, in full where block devices can be had and over NBD elsewhere;
+//! of the message log; and of SQL over it.
 
 mod full;
 mod kcat;
+mod limits;
 mod log;
 mod market;
 mod over_nbd;
@@ -11,3 +12,4 @@ mod table;
 
 pub(crate) use full::run;
 pub(crate) use log::run as run_log;
+pub(crate) use market::run as run_sql;
