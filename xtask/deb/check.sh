@@ -14,7 +14,7 @@ memlane vm list 2>&1 | grep libvirt
 grep loopback /etc/memlane/memlane-broker.toml
 ls /usr/share/man/man1/memlane-machines.1.gz /usr/share/man/man1/memlane-volume-create.1.gz
 ls /usr/share/bash-completion/completions/memlane-console /usr/share/zsh/vendor-completions/_memlane-console
-dpkg --purge memlane-broker memlane-console memlane-machines memlane
+dpkg --purge memlane-broker-dbgsym memlane-console-dbgsym memlane-machines-dbgsym memlane-dbgsym memlane-broker memlane-console memlane-machines memlane
 if getent passwd memlane-console memlane-broker; then exit 1; fi
 if ls -d /etc/memlane /run/memlane /usr/bin/memlaned /var/lib/memlane-console /var/lib/memlane-machines; then exit 1; fi
 echo finished

@@ -28,12 +28,9 @@ pub(crate) struct Executable {
     pub folder: PathBuf,
 }
 
-impl Executable {
-    /// The crate of a suite, as in its name.
-    pub(crate) fn crate_name(&self) -> &str {
-        self.name.split('/').next().unwrap_or(&self.name)
-    }
-}
+/// As `cargo clippy` has crates of the workspace compiled, but for warnings: each is an error.
+const LINTED: &[(&str, &str)] =
+    &[("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-Dwarnings")];
 
 #[derive(Deserialize)]
 struct Message {
@@ -79,6 +76,12 @@ pub(crate) fn build(
     let mut executables: Vec<_> = text.lines().filter_map(executable_of).collect();
     executables.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(executables)
+}
+
+/// The same, with clippy's lints in the compilation itself: nothing is compiled for them alone.
+/// Where a lint fails, so does the build.
+pub(crate) fn build_linted(root: &Path, arguments: &[&str]) -> Result<Vec<Executable>> {
+    build(root, arguments, LINTED)
 }
 
 /// Whether the toolchain has the subcommand, such as `clippy`.

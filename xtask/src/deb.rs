@@ -1,6 +1,7 @@
 //! Debian packages of the programs, made by dpkg-deb from what was built.
 //!
 //! Four of them: the daemon with its command line, the console, virtual machines, and the broker.
+//! Programs are stripped; what debuggers want of them is in a package beside each, NAME-dbgsym.
 //! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
 //! print.
 
@@ -87,6 +88,11 @@ const COMPLETIONS: [(&str, &str); 3] = [
 const COMPLETED: [(&str, &str); 2] =
     [("memlane", "completions"), ("memlane-console", "--completions")];
 
+const MAINTAINER: &str = "Memlane <memlane@localhost>";
+
+/// Where debuggers look for what was stripped of the programs of packages.
+const DEBUG_FOLDER: &str = "usr/lib/debug/usr/bin";
+
 /// The C library of Debian 12, on which packages are made.
 const C_LIBRARY: &str = "libc6 (>= 2.36), libgcc-s1";
 
@@ -98,7 +104,11 @@ pub(crate) fn make(
     version: &str,
 ) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
-    PACKAGES.iter().map(|package| build(package, root, programs, made, version)).collect()
+    let packages = PACKAGES.iter().map(|package| {
+        let deb = build(package, root, programs, made, version)?;
+        Ok([deb, build_debug(package, made, version)?])
+    });
+    Ok(packages.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The version of the workspace.
@@ -115,14 +125,14 @@ fn build(
     made: &Path,
     version: &str,
 ) -> Result<PathBuf> {
-    let tree = made.join(format!("{}.tree", package.name));
-    if tree.exists() {
-        fs::remove_dir_all(&tree)?;
-    }
+    let tree = empty_tree(made, package.name)?;
+    let debug = empty_tree(made, &debug_package(package))?.join(DEBUG_FOLDER);
+    fs::create_dir_all(&debug)?;
     for name in package.programs {
         let path = tree.join("usr/bin").join(name);
         put(&programs.join(name), &path, 0o755)?;
         strip(&path)?;
+        keep_debug(&programs.join(name), &path, &debug.join(format!("{name}.debug")))?;
     }
     for name in package.libraries {
         let path = tree.join("usr/lib").join(name);
@@ -142,11 +152,45 @@ fn build(
     }
     document(package, root, &tree)?;
     control(package, root, &tree, version)?;
-    let deb = made.join(format!("{}_{version}_{}.deb", package.name, architecture()?));
+    pack(&tree, package.name, made, version)
+}
+
+/// Packs what [`build`] stripped of the programs of a package.
+fn build_debug(package: &Package, made: &Path, version: &str) -> Result<PathBuf> {
+    let name = debug_package(package);
+    let tree = made.join(format!("{name}.tree"));
+    let text = format!(
+        "Package: {name}\nVersion: {version}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nSection: \
+         debug\nPriority: optional\nDepends: {} (= {version})\nDescription: debug symbols of {}\n",
+        architecture()?,
+        package.name,
+        package.name
+    );
+    write(&tree.join("DEBIAN/control"), &text, 0o644)?;
+    pack(&tree, &name, made, version)
+}
+
+/// Makes a package of a tree, which is removed.
+fn pack(tree: &Path, name: &str, made: &Path, version: &str) -> Result<PathBuf> {
+    let deb = made.join(format!("{name}_{version}_{}.deb", architecture()?));
     let mut packing = Command::new("dpkg-deb");
-    printed(packing.args(["--root-owner-group", "-Zzstd", "--build"]).args([&tree, &deb]))?;
-    fs::remove_dir_all(&tree)?;
+    printed(packing.args(["--root-owner-group", "-Zzstd", "--build"]).arg(tree).arg(&deb))?;
+    fs::remove_dir_all(tree)?;
     Ok(deb)
+}
+
+fn debug_package(package: &Package) -> String {
+    format!("{}-dbgsym", package.name)
+}
+
+/// The folder that a package is packed from, with nothing in it.
+fn empty_tree(made: &Path, name: &str) -> Result<PathBuf> {
+    let tree = made.join(format!("{name}.tree"));
+    if tree.exists() {
+        fs::remove_dir_all(&tree)?;
+    }
+    fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
+    Ok(tree)
 }
 
 /// Manual pages, completions and the licence.
@@ -180,8 +224,8 @@ fn control(package: &Package, root: &Path, tree: &Path, version: &str) -> Result
         false => format!("Recommends: {recommends}\n"),
     };
     let text = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {}\nMaintainer: Memlane \
-         <memlane@localhost>\nSection: admin\nPriority: optional\nDepends: {C_LIBRARY}, \
+        "Package: {name}\nVersion: {version}\nArchitecture: {}\nMaintainer: \
+         {MAINTAINER}\nSection: admin\nPriority: optional\nDepends: {C_LIBRARY}, \
          {depends}\n{recommends}Description: {summary}\n",
         architecture()?
     );
@@ -206,6 +250,14 @@ fn architecture() -> Result<String> {
 /// Symbols are of no use to those who install a package.
 fn strip(path: &Path) -> Result<()> {
     printed(Command::new("strip").arg("--strip-unneeded").arg(path)).map(drop)
+}
+
+/// Keeps what was stripped of a program in the file `kept`, and has the stripped one name it.
+fn keep_debug(program: &Path, stripped: &Path, kept: &Path) -> Result<()> {
+    let keeping = ["--only-keep-debug", "--compress-debug-sections"];
+    printed(Command::new("objcopy").args(keeping).args([program, kept]))?;
+    let link = format!("--add-gnu-debuglink={}", kept.display());
+    printed(Command::new("objcopy").arg(link).arg(stripped)).map(drop)
 }
 
 fn file_name(path: &str) -> Result<&str> {

@@ -6,8 +6,16 @@
 /// How much of a failed test's output is repeated; all of it stays in the suite's log.
 const LINES_MAX: usize = 25;
 
-/// A few lines on each failed test in a suite's `log`; on the end of the log when it names none, as
-/// of a suite that died or ran out of time.
+/// The beginning of what a thread of a test, or of a program that it started, says when it panics.
+const PANICKED: &str = "panicked at ";
+
+/// Threads that panicked, of tests or of programs whose output the suite shows.
+pub(crate) fn panics_in(log: &str) -> usize {
+    log.lines().filter(|line| line.contains(PANICKED)).count()
+}
+
+/// A few lines on each failed test in a suite's `log`. Of one that names none: the first panic, or
+/// the end of the log of a suite that died or ran out of time.
 pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
     let lines: Vec<_> = log.lines().collect();
     let mut said = Vec::new();
@@ -16,9 +24,13 @@ pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
         said.extend(section(&lines, name).iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     if said.is_empty() {
-        said.push(format!("failed: {suite}, which names no test; its last lines:"));
-        let end = &lines[lines.len().saturating_sub(LINES_MAX)..];
-        said.extend(end.iter().map(|line| format!("  | {line}")));
+        let panicked = lines.iter().position(|line| line.contains(PANICKED));
+        let (what, start) = match panicked {
+            Some(line) => ("in which a thread panicked", line),
+            None => ("which names no test; its last lines", lines.len().saturating_sub(LINES_MAX)),
+        };
+        said.push(format!("failed: {suite}, {what}:"));
+        said.extend(lines[start..].iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     said
 }
@@ -71,6 +83,13 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored
         let said = summary("nbd/clients", LOG);
         assert_eq!(said[0], "failed: nbd/clients: b");
         assert_eq!(said[1], "  | thread 'b' panicked at src/lib.rs:3:5:");
+        assert_eq!(said[2], "  | it broke");
+    }
+
+    #[test]
+    fn a_panic_that_failed_no_test_is_shown() {
+        let said = summary("nbd/clients", "thread 'serve' panicked at a.rs:3:5:\nit broke\n");
+        assert_eq!(said[0], "failed: nbd/clients, in which a thread panicked:");
         assert_eq!(said[2], "  | it broke");
     }
 

@@ -3,6 +3,7 @@
 //! Builds and runs; changes no file but the table of unsafe code, when asked to.
 #![forbid(unsafe_code)]
 
+mod builds;
 mod cargo;
 mod deb;
 mod deb_check;
@@ -11,11 +12,14 @@ mod fuzz;
 mod house;
 mod image_check;
 mod page;
+mod plan;
 mod progress;
+mod stress;
 mod stuck;
 mod suites;
 mod tasks;
 mod tidy;
+mod times;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,6 +34,7 @@ usage: cargo xtask TASK
   check           format, lints, tidy, unit tests
   page            build the console's page, for a console that is built afterwards
   test [FILTER]   everything; with FILTER only the suites whose name contains it
+  stress FILTER   ten times the suites whose names contain FILTER, beside four busy processes
   bench           measure everything quickly and leave a report in target/bench
   soak            the long runs: 10,000 kills, 20 power cuts
   deb [--programs FOLDER]
@@ -39,7 +44,8 @@ usage: cargo xtask TASK
   fuzz TARGET SECONDS
                   one target of proof/fuzz, with the compiler that is there
   demo            PostgreSQL on a volume whose daemon is killed
-  demo-log        a topic whose broker and daemon are killed under kcat";
+  demo-log        a topic whose broker and daemon are killed under kcat
+  demo-sql        topics and views that SQL defines, whose broker is killed";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,6 +69,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["page"] => tasks::page(),
         ["test"] => tasks::test(""),
         ["test", filter] => tasks::test(filter),
+        ["stress", filter] => tasks::stress(filter),
         ["bench"] => tasks::bench(),
         ["soak"] => tasks::soak(),
         ["deb"] => tasks::deb(),
@@ -71,6 +78,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["demo"] => tasks::demo(),
         ["demo-log"] => tasks::demo_log(),
+        ["demo-sql"] => tasks::demo_sql(),
         _ => bail!("{USAGE}"),
     }
 }

@@ -1,7 +1,6 @@
 //! Runs test executables, each with a time limit, and counts what they ran.
 //!
-//! Suites that only compute run two at a time; those that measure, or use devices, programs or all
-//! cores of the host, run alone.
+//! `plan` says which run at the same time.
 //!
 //! A suite that runs out of time shows its stacks and is ended with everything it started. A file
 //! of tests that runs none is a failure: it would hide that something is no longer tested. So is,
@@ -12,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,37 +19,18 @@ use anyhow::{Context, Result};
 
 use crate::cargo::{Executable, ExecutableKind};
 use crate::failures;
+use crate::plan::{Next, Plan};
 use crate::progress::{Progress, clock};
 use crate::stuck;
+use crate::times::Times;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Suites that run at the same time.
-const SUITES_AT_ONCE: usize = 2;
+/// Suites that run at the same time, at most: those that start programs take memory.
+const SUITES_AT_ONCE_MAX: usize = 4;
 
-/// The crates whose suites need memory, files and time to compute, and nothing else of the host.
-const PAIRED_CRATES: &[&str] = &[
-    "api",
-    "block-device",
-    "codec",
-    "durable-set",
-    "image",
-    "journal",
-    "model",
-    "object-images",
-    "page-store",
-    "peers",
-    "powercut",
-    "report",
-    "results",
-    "shared-ring",
-    "storage",
-    "streaming-copy",
-    "sync",
-    "units",
-    "volumes",
-    "xtask",
-];
+/// Of those that took longest, so many are named at the end.
+const SLOWEST_SHOWN: usize = 20;
 
 /// How much of the output of a failed suite is shown; all of it stays in the log.
 const LINES_SHOWN_MAX: usize = 200;
@@ -151,45 +131,42 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Runs all `suites`, those that may two at a time, and says how each went.
-    pub(crate) fn run_all(&self, suites: &[Executable]) -> Result<Outcome> {
+    /// Runs all `suites`, as many at a time as there are cores, and says how each went.
+    pub(crate) fn run_all(&self, root: &Path, suites: &[Executable]) -> Result<Outcome> {
         fs::create_dir_all(&self.log_folder)
             .with_context(|| format!("cannot create {}", self.log_folder.display()))?;
-        let progress = Mutex::new(Progress::new(suites.len()));
-        let (paired, alone): (Vec<_>, Vec<_>) =
-            suites.iter().partition(|suite| PAIRED_CRATES.contains(&suite.crate_name()));
-        let mut total = self.run_at_once(SUITES_AT_ONCE, &paired, &progress)?;
-        total.add(self.run_at_once(1, &alone, &progress)?);
-        let elapsed = progress.into_inner().unwrap_or_else(PoisonError::into_inner).elapsed();
-        eprintln!("{} suites in {}", suites.len(), clock(elapsed));
+        let at_once = thread::available_parallelism().map_or(2, usize::from);
+        let times = Times::read(root);
+        let plan = Plan::new(suites, &times, at_once.clamp(2, SUITES_AT_ONCE_MAX));
+        let run = Run { plan, progress: Progress::new(suites.len()), times };
+        let shared = Shared { run: Mutex::new(run), ended: Condvar::new() };
+        let total = thread::scope(|scope| {
+            let workers = 0..at_once.clamp(2, SUITES_AT_ONCE_MAX);
+            let workers: Vec<_> = workers.map(|_| scope.spawn(|| self.work(&shared))).collect();
+            let mut total = Outcome::default();
+            for worker in workers {
+                total.add(worker.join().expect("a run of suites returns its errors")?);
+            }
+            Ok::<_, anyhow::Error>(total)
+        })?;
+        let Run { progress, times, .. } =
+            shared.run.into_inner().unwrap_or_else(PoisonError::into_inner);
+        eprintln!("{} suites in {}", suites.len(), clock(progress.elapsed()));
+        show_slowest(suites, &times);
+        times.save()?;
         Ok(total)
     }
 
-    /// Runs `suites` in order, `count` of them at any time.
-    fn run_at_once(
-        &self,
-        count: usize,
-        suites: &[&Executable],
-        progress: &Mutex<Progress>,
-    ) -> Result<Outcome> {
-        let waiting = Mutex::new(suites.iter());
-        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let run_some = || -> Result<Outcome> {
-            let mut total = Outcome::default();
-            while let Some(suite) = next() {
-                progress.lock().unwrap_or_else(PoisonError::into_inner).step(&suite.name);
-                total.add(self.run(suite)?);
-            }
-            Ok(total)
-        };
-        thread::scope(|scope| {
-            let runs: Vec<_> = (0..count).map(|_| scope.spawn(run_some)).collect();
-            let mut total = Outcome::default();
-            for run in runs {
-                total.add(run.join().expect("a run of suites returns its errors")?);
-            }
-            Ok(total)
-        })
+    /// Runs one suite after the other until none waits.
+    fn work(&self, shared: &Shared<'_>) -> Result<Outcome> {
+        let mut total = Outcome::default();
+        while let Some(suite) = shared.next() {
+            let start = Instant::now();
+            let outcome = self.run(suite);
+            shared.ended(suite, start.elapsed());
+            total.add(outcome?);
+        }
+        Ok(total)
     }
 
     fn run(&self, suite: &Executable) -> Result<Outcome> {
@@ -198,7 +175,7 @@ impl Runner {
         let ended = self.run_into(suite, &log_path)?;
         let log = fs::read(&log_path).context("cannot read the suite's log")?;
         let log = String::from_utf8_lossy(&log);
-        let counts = verdict(suite, ended, counts_in(&log));
+        let counts = verdict(suite, ended, counts_in(&log), failures::panics_in(&log));
         let Counts { passed, failed } = counts;
         let elapsed = clock(start.elapsed());
         let mut report = format!("  {}: {passed} passed, {failed} failed in {elapsed}", suite.name);
@@ -247,6 +224,58 @@ impl Runner {
     }
 }
 
+/// The suites of one run, and how far it is.
+struct Run<'a> {
+    plan: Plan<'a>,
+    progress: Progress,
+    times: Times,
+}
+
+/// The run as its workers share it.
+struct Shared<'a> {
+    run: Mutex<Run<'a>>,
+    /// Told when a suite has ended.
+    ended: Condvar,
+}
+
+impl<'a> Shared<'a> {
+    /// The next suite, once one may run; `None` when none waits.
+    fn next(&self) -> Option<&'a Executable> {
+        let mut run = self.lock();
+        loop {
+            match run.plan.next() {
+                Next::Run(suite) => {
+                    run.progress.step(&suite.name);
+                    return Some(suite);
+                }
+                Next::Wait => run = self.ended.wait(run).unwrap_or_else(PoisonError::into_inner),
+                Next::End => return None,
+            }
+        }
+    }
+
+    fn ended(&self, suite: &Executable, took: Duration) {
+        let mut run = self.lock();
+        run.plan.ended(suite);
+        run.times.note(&suite.name, took);
+        self.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Run<'a>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn show_slowest(suites: &[Executable], times: &Times) {
+    let time_of = |suite: &Executable| times.of(&suite.name).unwrap_or_default();
+    let mut slowest: Vec<_> = suites.iter().map(|suite| (time_of(suite), &suite.name)).collect();
+    slowest.sort_unstable_by(|one, other| other.cmp(one));
+    eprintln!("the slowest:");
+    for (took, name) in slowest.iter().take(SLOWEST_SHOWN) {
+        eprintln!("  {} {name}", clock(*took));
+    }
+}
+
 /// How a suite's process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -255,15 +284,16 @@ enum Ended {
     OutOfTime,
 }
 
-/// What the suite counts for: one that dies, hangs or runs nothing has failed at least once.
-fn verdict(suite: &Executable, ended: Ended, counted: Counts) -> Counts {
+/// What the suite counts for: one that dies, hangs, runs nothing, or in which a thread panicked,
+/// has failed at least once.
+fn verdict(suite: &Executable, ended: Ended, counted: Counts, panics: usize) -> Counts {
     let ran_nothing = counted == Counts::default();
     let must_run = suite.kind == ExecutableKind::IntegrationTests;
     if ran_nothing && must_run {
         eprintln!("  {} ran no test", suite.name);
         return Counts { passed: 0, failed: 1 };
     }
-    let failed_at_least = u64::from(ended != Ended::Well);
+    let failed_at_least = u64::from(ended != Ended::Well || panics > 0);
     Counts { failed: counted.failed.max(failed_at_least), ..counted }
 }
 
@@ -342,13 +372,26 @@ mod tests {
     fn check(kind: ExecutableKind, ended: Ended, counted: (u64, u64), expected: (u64, u64)) {
         let counted = Counts { passed: counted.0, failed: counted.1 };
         let expected = Counts { passed: expected.0, failed: expected.1 };
-        assert_eq!(verdict(&suite(kind), ended, counted), expected);
+        assert_eq!(verdict(&suite(kind), ended, counted, 0), expected);
     }
 
     #[test]
     fn a_file_of_tests_that_runs_none_has_failed() {
         check(ExecutableKind::IntegrationTests, Ended::Well, (0, 0), (0, 1));
         check(ExecutableKind::UnitTests, Ended::Well, (0, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_suite_in_which_a_thread_panicked_has_failed() {
+        let log = "thread 'serve' (7) panicked at src/lib.rs:3:5:\nit broke\n";
+        let passed = Counts { passed: 2, failed: 0 };
+        let judged = verdict(
+            &suite(ExecutableKind::UnitTests),
+            Ended::Well,
+            passed,
+            failures::panics_in(log),
+        );
+        assert_eq!(judged, Counts { passed: 2, failed: 1 });
     }
 
     #[test]

@@ -4,17 +4,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cargo::{self, Executable, ExecutableKind};
+use crate::builds::{self, Built, Features};
+use crate::cargo::Executable;
 use crate::house::{self, House};
 use crate::page::{self, Page};
-use crate::progress::{Progress, clock};
+use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
-use crate::tidy;
-use crate::{deb, deb_check};
+use crate::{deb, deb_check, stress, tidy};
 
 /// A suite that takes longer hangs.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -49,57 +50,37 @@ const SOAK_SUITES: &[&str] = &[
     "preload/programs",
 ];
 
-/// All programs, libraries, examples and tests, with the same features: most are compiled once.
-const BUILD_ALL: &[&str] = &["build", "--workspace", "--all-targets"];
-
-/// The feature with which every store to a region can end the process's life. No crate asks for
-/// it, so that no program has it: what needs it is linted and built by these calls.
-const CRASH_POINTS: &str = "volumes/crash-points";
-const BUILD_CRASH_TESTS: &[&str] =
-    &["test", "--workspace", "--features", CRASH_POINTS, "--test", "crash", "--no-run"];
-
-/// Programs are told by it what they are built of, for the records that they write.
-const COMMIT_VARIABLE: &str = "MEMLANE_COMMIT";
-
-/// The programs as they ship, and those that the long runs need beside them.
-const BUILD_SHIPPED: &[&str] = &[
-    "build",
-    "--release",
-    "--bins",
-    "--lib",
-    "-p",
+/// The packages of the programs as they ship, and of those that the long runs need beside them.
+const SHIPPED: &[&str] = &[
     "daemon",
-    "-p",
     "broker",
-    "-p",
     "cli",
-    "-p",
     "console-server",
-    "-p",
     "machines",
-    "-p",
     "preload",
-    "-p",
     "libmemlane",
-    "-p",
     "guest",
-    "-p",
     "system",
 ];
+
+/// The packages that become Debian's.
+const PACKAGED: &[&str] = &["daemon", "cli", "console-server", "machines", "broker", "preload"];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
 
-/// The crates whose tests run programs of others that no package of Debian holds, each with the
-/// program that fetches those: as long as that takes, which no suite may.
-const FETCHERS: &[(&str, &str)] = &[
-    ("kafka-clients", "fetch-kafka-clients"),
-    ("sql-clients", "fetch-sql-clients"),
-    ("console-clients", "fetch-console-clients"),
-];
+/// A crate whose tests run programs of others that no package of Debian holds.
+struct Fetcher {
+    crate_name: &'static str,
+    /// Fetches those: as long as that takes, which no suite may.
+    program: &'static str,
+}
 
-/// The integration tests of this name explore interleavings and need their own build.
-const LOOM_TARGET: &str = "loom";
+const FETCHERS: &[Fetcher] = &[
+    Fetcher { crate_name: "kafka-clients", program: "fetch-kafka-clients" },
+    Fetcher { crate_name: "sql-clients", program: "fetch-sql-clients" },
+    Fetcher { crate_name: "console-clients", program: "fetch-console-clients" },
+];
 
 pub(crate) fn tidy() -> Result<()> {
     let house = House::read(&house::root())?;
@@ -144,59 +125,96 @@ pub(crate) fn page() -> Result<()> {
 
 pub(crate) fn check() -> Result<()> {
     let root = house::root();
-    let mut progress = Progress::new(5);
-    lint(&root, &mut progress)?;
-    progress.step("build the unit tests");
-    let suites = cargo::build(&root, &["test", "--workspace", "--no-run", "--lib", "--bins"], &[])?;
-    progress.step("unit tests");
-    conclude(runner(&root, SUITE_TIME_LIMIT).run_all(&suites)?)
+    let mut steps = Steps::new(&root, 5);
+    steps.step("format", || builds::format(&root))?;
+    steps.step("tidy", tidy)?;
+    steps.step("lints", || builds::lint(&root))?;
+    let suites = steps.step("build the unit tests", || builds::unit_tests(&root))?;
+    let outcome = steps.step("unit tests", || runner(&root).run_all(&root, &suites))?;
+    conclude(outcome)
 }
 
 pub(crate) fn test(filter: &str) -> Result<()> {
     let root = house::root();
-    let mut progress = Progress::new(8);
-    // The console is built with the page in it.
-    progress.step("build the page");
-    let mut outcome = counted(page());
-    // A broken rule of the house is a failure like others, and no reason not to look for them.
-    outcome.add(counted(lint(&root, &mut progress)));
-    progress.step("build the programs and the tests");
-    let (programs, mut suites): (Vec<_>, Vec<_>) = cargo::build(&root, BUILD_ALL, &[])?
-        .into_iter()
-        .filter(|executable| !is_loom(executable))
-        .partition(|executable| executable.kind == ExecutableKind::Program);
-    progress.step("build the crash tests");
-    suites.extend(cargo::build(&root, BUILD_CRASH_TESTS, &[])?);
-    progress.step("build the tests that explore interleavings");
-    suites.extend(loom_suites(&root)?);
-    suites.retain(|suite| suite.name.contains(filter));
-    ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
-    progress.step("fetch clients of others");
-    for (crate_name, fetcher) in FETCHERS {
-        if suites.iter().any(|suite| suite.crate_name() == *crate_name) {
-            outcome.add(counted(fetch_clients(&programs, fetcher)));
-        }
-    }
-    let mut runner = with_programs(runner(&root, SUITE_TIME_LIMIT), &programs)?;
-    if std::env::var_os(FRESH_SEEDS).is_none() {
-        runner.variables.extend(seeds_of_commit(&root).map(|first| (FRESH_SEEDS.into(), first)));
-    }
-    outcome.add(runner.run_all(&suites)?);
-    eprintln!("everything took {}", clock(progress.elapsed()));
+    let start = Instant::now();
+    let mut outcome = Outcome::default();
+    let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
+    outcome.add(with_programs(runner(&root), &programs)?.run_all(&root, &suites)?);
+    eprintln!("everything took {}", clock(start.elapsed()));
     conclude(outcome)
+}
+
+/// Runs the suites whose names contain `filter` again and again beside busy processes.
+pub(crate) fn stress(filter: &str) -> Result<()> {
+    let root = house::root();
+    let mut outcome = Outcome::default();
+    let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
+    let load = stress::Load::start()?;
+    for round in 1..=stress::ROUNDS {
+        eprintln!("round {round} of {} beside {load}", stress::ROUNDS);
+        outcome.add(with_programs(runner(&root), &programs)?.run_all(&root, &suites)?);
+    }
+    conclude(outcome)
+}
+
+/// The programs, and the suites whose names contain `filter`. What fails but hinders no test, such
+/// as a rule of the house that is broken, is a failure like others.
+fn build_tests(
+    root: &Path,
+    filter: &str,
+    outcome: &mut Outcome,
+) -> Result<(Vec<Executable>, Vec<Executable>)> {
+    let mut steps = Steps::new(root, 6);
+    outcome.add(counted(steps.step("format", || builds::format(root))));
+    outcome.add(counted(steps.step("tidy", tidy)));
+    let is_asked = |name: &str| name.contains(filter) || filter.starts_with(name);
+    let fetchers: Vec<_> =
+        FETCHERS.iter().filter(|it| is_asked(it.crate_name)).map(|it| it.program).collect();
+    // What the network gives comes while the compiler works. The console is built with the page.
+    thread::scope(|scope| {
+        let page = scope.spawn(page);
+        let fetching = steps.step("build what fetches clients of others", || {
+            let programs = builds::programs(root, &fetchers)?;
+            fetchers.iter().map(|name| Ok(builds::path_of(&programs, name)?.clone())).collect()
+        });
+        let fetching: Result<Vec<PathBuf>> = fetching;
+        let fetching = scope.spawn(move || fetching?.iter().try_for_each(|path| fetch(path)));
+        outcome.add(counted(page.join().expect("a page is built or not, without a panic")));
+        let built = steps.step("build the programs and the tests, with lints", || {
+            builds::everything(root, builds::linted)
+        });
+        let built = match built {
+            Ok(built) => built,
+            Err(error) => {
+                outcome.add(counted(Err(error)));
+                builds::everything(root, builds::plain)?
+            }
+        };
+        let mut suites = built.suites;
+        suites
+            .extend(steps.step("build the tests that explore interleavings", || {
+                builds::loom_suites(root)
+            })?);
+        suites.retain(|suite| suite.name.contains(filter));
+        ensure!(!suites.is_empty(), "no suite has {filter:?} in its name");
+        let fetched = steps.step("wait for clients of others", || {
+            fetching.join().expect("a program that fetches ends or fails, without a panic")
+        });
+        outcome.add(counted(fetched));
+        Ok((built.programs, suites))
+    })
 }
 
 /// The long runs, on the programs that ship: the release build.
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
-    let programs = cargo::build(&root, BUILD_SHIPPED, &[])?;
-    let packages = ["system", "guest", "preload", "powercut", "record-log"];
-    let packages = packages.into_iter().flat_map(|name| ["-p", name]);
-    let build: Vec<_> = ["test", "--no-run"].into_iter().chain(packages).collect();
-    let mut suites = cargo::build(&root, &build, &[])?;
+    let programs = builds::shipped(&root, SHIPPED, Features::Default)?;
+    let Built { suites, .. } = builds::everything(&root, builds::plain)?;
+    let mut suites = suites;
     suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
     ensure!(suites.len() == SOAK_SUITES.len(), "only {} suites are there", suites.len());
-    let mut runner = with_programs(runner(&root, SOAK_TIME_LIMIT), &programs)?;
+    let mut runner = with_programs(runner(&root), &programs)?;
+    runner.time_limit = SOAK_TIME_LIMIT;
     for (name, count) in COUNTS_IN_SOAK {
         if std::env::var_os(name).is_none() {
             runner.variables.push((name.into(), count.into()));
@@ -205,17 +223,13 @@ pub(crate) fn soak() -> Result<()> {
     let shipped = programs.first().context("no program was built")?.path.clone();
     let tried = deb_check(shipped.parent().context("a program lies in a folder")?);
     let mut outcome = counted(tried);
-    outcome.add(runner.run_all(&suites)?);
+    outcome.add(runner.run_all(&root, &suites)?);
     conclude(outcome)
 }
 
 /// Debian packages of the programs as they ship.
 pub(crate) fn deb() -> Result<()> {
-    let root = house::root();
-    let packages = ["daemon", "cli", "console-server", "machines", "broker", "preload"];
-    let packages = packages.into_iter().flat_map(|name| ["-p", name]);
-    let build = ["build", "--release", "--bins", "--lib"].into_iter().chain(packages);
-    let programs = cargo::build(&root, &build.collect::<Vec<_>>(), &[])?;
+    let programs = builds::shipped(&house::root(), PACKAGED, Features::Default)?;
     let first = programs.first().context("no program was built")?;
     deb_of(first.path.parent().context("a program lies in a folder")?)
 }
@@ -238,57 +252,43 @@ pub(crate) fn deb_check(programs: &Path) -> Result<()> {
 /// Every suite by the quick profile, and the page that shows it.
 pub(crate) fn bench() -> Result<()> {
     let root = house::root();
-    let program = built_program(
-        &root,
-        &["-p", "daemon", "-p", "cli", "-p", "preload", "-p", "bench"],
-        BENCH,
-    )?;
+    let packages = ["daemon", "cli", "preload", "bench"];
+    let programs = builds::shipped(&root, &packages, Features::Default)?;
+    let program = builds::path_of(&programs, BENCH)?;
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let folder = root.join("target/bench").join(seconds.as_secs().to_string());
     let folder = folder.to_str().context("the repository's path is no text")?;
-    run_as_root(&program, &["all", "--profile", "quick", "--out", folder])?;
-    run_as_root(&program, &["report", folder])
+    run_to_end(command_as_root(program).args(["all", "--profile", "quick", "--out", folder]))?;
+    run_to_end(command_as_root(program).args(["report", folder]))
 }
 
+/// The demonstration of volumes.
 pub(crate) fn demo() -> Result<()> {
-    let root = house::root();
-    let packages = ["-p", "daemon", "-p", "cli", "-p", "system"];
-    run_release_program(&root, &packages, "memlane-demo", &[])
+    let program = built_demo(&["daemon", "cli", "system"], Features::Default, 2)?;
+    run_to_end(&mut command_as_root(&program))
 }
 
-/// The demonstration of the message log, which needs no root.
+/// The demonstration of the message log, which needs no root, and a broker without SQL.
 pub(crate) fn demo_log() -> Result<()> {
+    let program = built_demo(&["daemon", "cli", "broker", "system"], Features::None, 3)?;
+    run_to_end(Command::new(program).arg("log"))
+}
+
+/// The demonstration of SQL over topics, which needs no root.
+pub(crate) fn demo_sql() -> Result<()> {
+    let program = built_demo(&["daemon", "cli", "broker", "system"], Features::Default, 14)?;
+    run_to_end(Command::new(program).arg("sql"))
+}
+
+/// The program that shows something, built with those that it starts; the first time that takes so
+/// many minutes on two cores.
+fn built_demo(packages: &[&str], features: Features, minutes: u64) -> Result<PathBuf> {
     let root = house::root();
-    let packages = ["-p", "daemon", "-p", "cli", "-p", "broker", "-p", "system"];
-    let demo = built_program(&root, &packages, "memlane-demo")?;
-    let status = Command::new(&demo).arg("log").status().context("cannot run memlane-demo")?;
-    ensure!(status.success(), "the demonstration failed");
-    Ok(())
-}
-
-fn lint(root: &Path, progress: &mut Progress) -> Result<()> {
-    progress.step("format");
-    if is_there("fmt", "rustfmt")? {
-        cargo::run(root, &["fmt", "--all", "--check"])?;
-    }
-    progress.step("lints");
-    if is_there("clippy", "clippy")? {
-        let what = ["clippy", "--workspace", "--all-targets", "--features", CRASH_POINTS];
-        cargo::run(root, &[&what[..], &["--quiet", "--", "-D", "warnings"]].concat())?;
-    }
-    progress.step("tidy");
-    tidy()
-}
-
-/// Whether the toolchain has a subcommand. Where everything is to be checked it must.
-fn is_there(subcommand: &str, component: &str) -> Result<bool> {
-    if cargo::has(subcommand) {
-        return Ok(true);
-    }
-    let reason = format!("the toolchain has no {component} (rustup component add {component})");
-    ensure!(SkipPolicy::of_environment() == SkipPolicy::Counted, "{reason}");
-    eprintln!("  skipped: {reason}");
-    Ok(false)
+    let what = format!("build {}", packages.join(", "));
+    let guess = Duration::from_secs(60 * minutes);
+    let build = || builds::shipped(&root, packages, features);
+    let programs = Steps::new(&root, 1).long_step(&what, guess, build)?;
+    builds::path_of(&programs, "memlane-demo").cloned()
 }
 
 /// The first fresh seed of the commit: each commit has others, so that what fails is new, or was
@@ -301,96 +301,36 @@ fn seeds_of_commit(root: &Path) -> Option<OsString> {
     Some(first.to_string().into())
 }
 
-fn is_loom(suite: &Executable) -> bool {
-    suite.kind == ExecutableKind::IntegrationTests
-        && suite.name.rsplit('/').next() == Some(LOOM_TARGET)
+fn fetch(program: &Path) -> Result<()> {
+    run_to_end(&mut Command::new(program))
 }
 
-fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
-    let house = House::read(root)?;
-    let packages = house.packages.iter().filter(|package| {
-        house.file(&format!("{}/tests/{LOOM_TARGET}.rs", package.path)).is_some()
-    });
-    let mut arguments = vec!["test", "--no-run", "--release", "--test", LOOM_TARGET];
-    for package in packages {
-        arguments.extend(["-p", &package.name]);
+/// How suites are run here, with the seeds of the commit unless others are asked for.
+fn runner(root: &Path) -> Runner {
+    let mut variables = Vec::new();
+    if std::env::var_os(FRESH_SEEDS).is_none() {
+        variables.extend(seeds_of_commit(root).map(|first| (FRESH_SEEDS.into(), first)));
     }
-    let target = root.join("target").join(LOOM_TARGET);
-    let target = target.to_str().context("the path of the project is no UTF-8")?;
-    let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", target)];
-    let mut suites = cargo::build(root, &arguments, &variables)?;
-    suites.retain(is_loom);
-    ensure!(!suites.is_empty(), "no crate has tests that explore interleavings");
-    Ok(suites)
-}
-
-fn fetch_clients(programs: &[Executable], fetcher: &str) -> Result<()> {
-    let is_fetcher =
-        |program: &&Executable| program.path.file_name().is_some_and(|name| name == fetcher);
-    let found = programs.iter().find(is_fetcher);
-    let found = found.with_context(|| format!("the build made no {fetcher}"))?;
-    let status = Command::new(&found.path).status().context("cannot run the fetcher")?;
-    ensure!(status.success(), "{fetcher} failed");
-    Ok(())
-}
-
-fn runner(root: &Path, time_limit: Duration) -> Runner {
     let log_folder = root.join("target").join("test-logs");
-    Runner { log_folder, time_limit, variables: Vec::new() }
+    Runner { log_folder, time_limit: SUITE_TIME_LIMIT, variables }
 }
 
 /// Tells the end-to-end tests where the programs are.
 fn with_programs(mut runner: Runner, programs: &[Executable]) -> Result<Runner> {
-    let daemon = programs
-        .iter()
-        .find(|program| program.path.file_name().is_some_and(|name| name == "memlaned"));
-    let folder = daemon.and_then(|daemon| daemon.path.parent());
-    let folder = folder.context("the build made no memlaned")?;
+    let folder = builds::path_of(programs, "memlaned")?.parent();
+    let folder = folder.context("a program lies in a folder")?;
     runner.variables.push((OsString::from("MEMLANE_BIN_DIR"), folder.into()));
     Ok(runner)
 }
 
-fn run_release_program(
-    root: &Path,
-    packages: &[&str],
-    program: &str,
-    arguments: &[&str],
-) -> Result<()> {
-    run_as_root(&built_program(root, packages, program)?, arguments)
-}
-
-/// Where the release build of a program is.
-fn built_program(root: &Path, packages: &[&str], program: &str) -> Result<PathBuf> {
-    let build = [&["build", "--release", "--bins", "--lib"], packages].concat();
-    let commit = commit(root);
-    let named = commit.as_deref().map(|commit| (COMMIT_VARIABLE, commit));
-    let executables = cargo::build(root, &build, named.as_slice())?;
-    executables
-        .into_iter()
-        .map(|executable| executable.path)
-        .find(|path| path.file_name().is_some_and(|name| name == program))
-        .with_context(|| format!("the build made no {program}"))
-}
-
-/// The revision that is built, and whether something was changed since.
-fn commit(root: &Path) -> Option<String> {
-    let asked = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"];
-    let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;
-    let name = String::from_utf8(answer.stdout).ok()?.trim().to_owned();
-    (answer.status.success() && !name.is_empty()).then_some(name)
-}
-
-fn run_as_root(path: &PathBuf, arguments: &[&str]) -> Result<()> {
-    let status = command_as_root(path)
-        .args(arguments)
-        .status()
-        .with_context(|| format!("cannot run {}", path.display()))?;
-    ensure!(status.success(), "{} failed", path.display());
+fn run_to_end(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed");
     Ok(())
 }
 
 /// The program itself for root; otherwise through sudo where that asks for no password.
-fn command_as_root(path: &PathBuf) -> Command {
+fn command_as_root(path: &Path) -> Command {
     let is_root = rustix::process::geteuid().is_root();
     let may_sudo =
         || Command::new("sudo").args(["-n", "true"]).status().is_ok_and(|status| status.success());

@@ -25,17 +25,42 @@ pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
             complaints.push(Complaint::new(PATH, index + 1, "names no test and is not pending"));
         }
         for test in tests.iter().filter(|test| !exists(house, test)) {
-            complaints.push(Complaint::new(PATH, index + 1, format!("there is no `{test}`")));
+            let text = format!("there is no test `{test}`");
+            complaints.push(Complaint::new(PATH, index + 1, text));
         }
     }
     complaints
 }
 
+/// Whether there is a test of this path and name, or a file with tests in it or below it.
 fn exists(house: &House, test: &str) -> bool {
-    let (path, name) = test.split_once("::").unwrap_or((test, ""));
-    house
-        .file(path)
-        .is_some_and(|file| name.is_empty() || file.text.contains(&format!("fn {name}(")))
+    let Some((path, name)) = test.split_once("::") else {
+        let folder = test.strip_suffix("main.rs").unwrap_or(test);
+        let mut files = house.files.iter().filter(|file| file.path.starts_with(folder));
+        return files.any(|file| file.text.lines().any(makes_a_test));
+    };
+    house.file(path).is_some_and(|file| is_test(&file.text, name))
+}
+
+/// Whether the function of this name has, among the attributes above it, one that makes it a test.
+fn is_test(text: &str, name: &str) -> bool {
+    let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+    let head = format!("fn {name}(");
+    let heads = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.strip_prefix("async ").unwrap_or(line).starts_with(&head));
+    heads.into_iter().any(|(index, _)| {
+        let above = lines[..index].iter().rev();
+        above
+            .take_while(|line| line.starts_with('#') || line.starts_with("//"))
+            .any(|it| makes_a_test(it))
+    })
+}
+
+fn makes_a_test(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("#[test]") || line.starts_with("#[tokio::test")
 }
 
 #[cfg(test)]
@@ -46,9 +71,11 @@ mod tests {
     #[track_caller]
     fn check(kept_by: &str, complaint_count: usize) {
         let text = format!("| promise | kept by |\n|---|---|\n| It lives. | {kept_by} |\n");
-        let house = house(&[(PATH, &text), ("proof/a.rs", "fn it_lives() {}")]);
+        let house = house(&[(PATH, &text), ("proof/a.rs", TESTS), ("proof/b/main.rs", "mod c;")]);
         assert_eq!(promises_have_their_tests(&house).len(), complaint_count);
     }
+
+    const TESTS: &str = "#[test]\n// Of a kind.\nfn it_lives() {}\n\nfn it_helps() {}\n";
 
     #[test]
     fn a_promise_names_an_existing_test_or_is_pending() {
@@ -57,6 +84,8 @@ mod tests {
         check("pending", 0);
         check("`proof/b.rs`", 1);
         check("`proof/a.rs::it_dies`", 1);
+        check("`proof/a.rs::it_helps`", 1);
+        check("`proof/b/main.rs`", 1);
         check("a person", 1);
     }
 

@@ -1,0 +1,160 @@
+//! The order in which suites run, and which of them run at the same time.
+//!
+//! A suite holds a part of the host while it runs. Two that hold the same part run one after the
+//! other; one that holds the whole machine runs alone, at the end.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use crate::cargo::Executable;
+use crate::times::Times;
+
+/// What a suite holds of the host while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// A core, and memory and files of its own.
+    Core,
+    /// Block devices of the kernel, of which each is looked for and counted.
+    Devices,
+    /// Virtual machines, which take memory and every core that is idle.
+    Guests,
+    /// Everything: it measures.
+    Machine,
+}
+
+/// Suites that hold more than a core, by the beginning of their names.
+const HELD: &[(&str, Held)] = &[
+    ("bench/", Held::Machine),
+    ("console-clients/machines", Held::Guests),
+    ("fuse/", Held::Devices),
+    ("guest/", Held::Guests),
+    ("machines/machines", Held::Guests),
+    ("preload/", Held::Devices),
+    ("system/block_device", Held::Devices),
+    ("system/durability", Held::Devices),
+    ("system/full_pool", Held::Devices),
+    ("system/guides", Held::Devices),
+    ("system/lost_pools", Held::Devices),
+    ("system/missing_objects", Held::Devices),
+    ("system/volumes", Held::Devices),
+];
+
+impl Held {
+    fn of(suite: &Executable) -> Self {
+        let found = HELD.iter().find(|(beginning, _)| suite.name.starts_with(beginning));
+        found.map_or(Self::Core, |(_, held)| *held)
+    }
+
+    /// Whether a suite that holds this may run beside one that holds `other`.
+    fn goes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Machine, _) | (_, Self::Machine) => false,
+            (Self::Core, _) | (_, Self::Core) => true,
+            (one, other) => one != other,
+        }
+    }
+}
+
+/// Suites that wait and suites that run.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    /// Those that begin first are the first.
+    waiting: Vec<&'a Executable>,
+    running: Vec<&'a Executable>,
+    at_once_max: usize,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    Run(&'a Executable),
+    /// Nothing that waits may run beside what runs.
+    Wait,
+    End,
+}
+
+impl<'a> Plan<'a> {
+    /// Those that hold more than a core begin first, then those that took long, but for those that
+    /// hold the machine: they are the last. At most `at_once_max` run at any time.
+    pub(crate) fn new(suites: &'a [Executable], times: &Times, at_once_max: usize) -> Self {
+        let mut waiting: Vec<_> = suites.iter().collect();
+        waiting.sort_by_key(|suite| {
+            let rank = match Held::of(suite) {
+                Held::Guests | Held::Devices => 0,
+                Held::Core => 1,
+                Held::Machine => 2,
+            };
+            (rank, Reverse(times.of(&suite.name).unwrap_or(Duration::ZERO)))
+        });
+        Self { waiting, running: Vec::new(), at_once_max }
+    }
+
+    /// The suite that runs next; it counts as running.
+    pub(crate) fn next(&mut self) -> Next<'a> {
+        if self.waiting.is_empty() {
+            return Next::End;
+        }
+        if self.running.len() >= self.at_once_max {
+            return Next::Wait;
+        }
+        let may_run = |suite: &&Executable| {
+            let held = Held::of(suite);
+            self.running.iter().all(|running| held.goes_with(Held::of(running)))
+        };
+        let Some(index) = self.waiting.iter().position(may_run) else { return Next::Wait };
+        let suite = self.waiting.remove(index);
+        self.running.push(suite);
+        Next::Run(suite)
+    }
+
+    pub(crate) fn ended(&mut self, suite: &Executable) {
+        self.running.retain(|running| running.name != suite.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::cargo::ExecutableKind;
+
+    fn suite(name: &str) -> Executable {
+        let kind = ExecutableKind::IntegrationTests;
+        Executable { kind, name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() }
+    }
+
+    /// Starts what may be started; the names in order.
+    fn started<'a>(plan: &mut Plan<'a>) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        while let Next::Run(suite) = plan.next() {
+            names.push(suite.name.as_str());
+        }
+        names
+    }
+
+    #[test]
+    fn what_holds_the_same_runs_one_after_the_other_and_what_measures_alone() {
+        let names = ["bench/cpio", "codec/lib", "fuse/kernel", "guest/boot", "guest/ublk"];
+        let suites = names.map(suite);
+        let mut times = Times::read(Path::new("/nonexistent"));
+        times.note("guest/ublk", Duration::from_secs(9));
+        let mut plan = Plan::new(&suites, &times, 4);
+        assert_eq!(started(&mut plan), ["guest/ublk", "fuse/kernel", "codec/lib"]);
+        plan.ended(&suites[4]);
+        assert_eq!(started(&mut plan), ["guest/boot"]);
+        plan.ended(&suites[1]);
+        plan.ended(&suites[2]);
+        assert_eq!(started(&mut plan), [""; 0]);
+        plan.ended(&suites[3]);
+        assert_eq!(started(&mut plan), ["bench/cpio"]);
+        assert!(matches!(plan.next(), Next::End));
+    }
+
+    #[test]
+    fn no_more_than_the_limit_run_at_once() {
+        let suites = ["codec/lib", "sync/lib", "api/lib"].map(suite);
+        let mut plan = Plan::new(&suites, &Times::default(), 2);
+        assert_eq!(started(&mut plan).len(), 2);
+    }
+}
