@@ -111,6 +111,14 @@ export async function checkView(page: Page, name: string): Promise<void> {
     () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
   );
   check(overflow <= 0, `${name} is not wider than the window: ${overflow} pixels too wide`);
+  const unreached = await page.evaluate(() => {
+    const used = 'a, button, input, select, textarea, summary, [role=button], [role=link]';
+    const all = Array.from(document.querySelectorAll<HTMLElement>(used));
+    const seen = all.filter((it) => it.checkVisibility({ visibilityProperty: true }));
+    const on = seen.filter((it) => !it.matches(':disabled') && it.closest('[inert]') === null);
+    return on.filter((it) => it.tabIndex < 0).map((it) => it.outerHTML);
+  });
+  check(unreached.length === 0, `the keyboard reaches all of ${name}: ${unreached.join('\n')}`);
 }
 
 /** From the login to a deleted volume without a mouse. */
