@@ -35,6 +35,11 @@ export class Console {
   /** Logs somebody in who sees the page of this heading first. */
   async logInTo(heading: string, name: string, password: string): Promise<void> {
     await this.open('overview');
+    await this.enter(heading, name, password);
+  }
+
+  /** Logs somebody in where the page asks for it. */
+  async enter(heading: string, name: string, password: string): Promise<void> {
     await this.page.getByLabel('Name').fill(name);
     await this.page.getByLabel('Password').fill(password);
     await this.page.getByRole('button', { name: 'Log in' }).click();
