@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use system::{Ability, Tool, ask_broker, free_address, missing, product_path};
+use system::{Ability, Tool, ask_broker, check_for_panics, free_address, missing, product_path};
 use tempfile::TempDir;
 
 use crate::java::{JAVA_FLAGS, jars};
@@ -130,9 +130,12 @@ impl Broker {
         text.trim().parse().with_context(|| format!("{text:?} is no process id"))
     }
 
-    /// Runs a client, which must succeed, and returns what it printed.
+    /// Runs a client, which must succeed, and returns what it printed. The broker must not have
+    /// panicked meanwhile.
     pub fn check(&self, client: Tool) -> Result<String> {
-        client.check().with_context(|| self.last_words())
+        let printed = client.check().with_context(|| self.last_words())?;
+        check_for_panics(&self.folder.join("log"))?;
+        Ok(printed)
     }
 
     /// The end of the broker's log, to be shown beside the failure of a client.

@@ -4,15 +4,18 @@
 use std::fs::{self, File};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kafka_clients::{Broker, ToolBox, is_skipped};
-use system::{Tool, ToolOutput, product};
+use kafka_clients::{Broker, PythonClient, ToolBox, is_skipped};
+use system::{Background, Tool, ToolOutput, product, wait_for};
 use tempfile::TempDir;
 
-const PROGRAMS: &[&str] = &["kcat", "openssl", "javac", "mvn"];
+const PROGRAMS: &[&str] = &["kcat", "openssl", "javac", "mvn", "python3"];
 
 const ACCESS: &str = "org.apache.kafka.tools.AclCommand";
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 
 /// A broker with the users `admin`, who may do everything, and `reader`.
@@ -134,5 +137,66 @@ fn users_log_in_and_do_what_access_lists_allow() -> Result<()> {
     ensure!(refused.exit_code != Some(0), "a reader could write: {refused:?}");
     let output = site.read(reader())?;
     ensure!(output.stdout == written, "{output:?}");
+    Ok(())
+}
+
+/// A member of a group that follows a pattern, and the topics whose partitions it was given, in
+/// the order in which they came.
+struct Follower {
+    member: Background,
+    said: PathBuf,
+}
+
+impl Follower {
+    fn start(site: &Site, pattern: &str) -> Result<Self> {
+        let said = site.folder.path().join("follower");
+        let certificate = site.certificate();
+        let member = PythonClient::fetched()?
+            .scenario("patterns.follow")
+            .arg(site.broker.address())
+            .args([pattern, "reader", "secret of reader"])
+            .arg(certificate)
+            .output_to(File::create(&said).context("cannot make a file for output")?)?;
+        Ok(Self { member: Background::start(member)?, said })
+    }
+
+    /// Waits until the member says that it has so many topics, and returns them.
+    fn topics(&mut self, count: usize) -> Result<Vec<String>> {
+        let mut said = String::new();
+        let told = wait_for("the member to be given topics", TIME_LIMIT, || {
+            said = fs::read_to_string(&self.said)?;
+            ensure!(self.member.has_ended()?.is_none(), "the member has ended: {said}");
+            Ok(said.lines().filter(|line| line.starts_with("given ")).count() >= count)
+        });
+        told.with_context(|| said.clone())?;
+        Ok(said.lines().filter_map(|line| Some(line.strip_prefix("given ")?.to_owned())).collect())
+    }
+}
+
+#[test]
+fn a_pattern_gives_a_member_the_topics_alone_that_it_may_describe() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new()?;
+    let topics = ["orders-a", "orders-hidden", "orders-z"];
+    for topic in topics {
+        let admin = site.kcat("SCRAM-SHA-256", "admin", "secret of admin");
+        let admin = admin.args(["-P", "-t", topic]);
+        site.broker.check(admin.input(file_of("line\n")?))?;
+    }
+    site.allow("--add --allow-principal User:reader --operation Read --group followers")?;
+    for topic in ["orders-a", "orders-z"] {
+        let entry = "--add --allow-principal User:reader --operation Read --topic";
+        site.allow(&format!("{entry} {topic}"))?;
+    }
+    let mut follower = Follower::start(&site, "^orders-.*")?;
+    let mut found = follower.topics(2)?;
+    found.sort();
+    ensure!(found == ["orders-a", "orders-z"], "{found:?}");
+    // The pattern matches the other one as well, as soon as the member may know of it.
+    site.allow("--add --allow-principal User:reader --operation Read --topic orders-hidden")?;
+    let found = follower.topics(3)?;
+    ensure!(found[2] == "orders-hidden", "{found:?}");
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Java's clients through the tools of Apache Kafka: each is run as its script runs it.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
@@ -91,6 +93,40 @@ impl Site {
         partition["size"].as_u64().with_context(|| format!("no size in {json}"))
     }
 
+    /// The number of the codec of each batch in the topic, by a fetch that is written out: clients
+    /// show records alone.
+    fn codecs(&self) -> Result<Vec<u8>> {
+        /// In a batch behind its offset and length, and in an answer behind what comes before the
+        /// name of the topic and before the batches.
+        const ATTRIBUTES_AT: usize = 22;
+        const HEAD_BYTES: usize = 14;
+        const BEFORE_BATCHES_BYTES: usize = 34;
+        let name = self.name.as_bytes();
+        let mut request = vec![0, 1, 0, 4, 0, 0, 0, 7, 0xff, 0xff];
+        for number in [-1, 1000, 1, 1 << 20] {
+            request.extend(i32::to_be_bytes(number));
+        }
+        request.extend([0, 0, 0, 0, 1]);
+        request.extend(u16::try_from(name.len())?.to_be_bytes());
+        request.extend(name);
+        request.extend([&[0, 0, 0, 1][..], &[0; 12], &i32::to_be_bytes(1 << 20)].concat());
+        let mut stream = TcpStream::connect(self.broker.socket_address())?;
+        stream.write_all(&u32::try_from(request.len())?.to_be_bytes())?;
+        stream.write_all(&request)?;
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+        stream.read_exact(&mut answer)?;
+        let mut batches = &answer[HEAD_BYTES + name.len() + BEFORE_BATCHES_BYTES..];
+        let mut codecs = Vec::new();
+        while let Some(length) = batches.get(8..12) {
+            let length = 12 + usize::try_from(u32::from_be_bytes(length.try_into()?))?;
+            codecs.push(batches[ATTRIBUTES_AT] & 7);
+            batches = batches.get(length..).unwrap_or_default();
+        }
+        Ok(codecs)
+    }
+
     /// Lines of the console's consumer, which ends after so many.
     fn consume(&self, count: usize, options: &str) -> Result<Vec<String>> {
         let limits = format!("--max-messages {count} --timeout-ms 20000");
@@ -134,14 +170,15 @@ fn a_topic_has_the_codec_of_its_setting_whatever_producers_use() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let written = vec!["x".repeat(1_000); 200];
-    for (codec, producers) in [
+    let written: Vec<_> = (0..200).map(|it| format!("{it:x<1000}")).collect();
+    // In the order of the numbers that batches have of them.
+    for (number, (codec, producers)) in (0..).zip([
         ("uncompressed", "zstd"),
         ("gzip", "none"),
         ("snappy", "gzip"),
         ("lz4", "snappy"),
         ("zstd", "lz4"),
-    ] {
+    ]) {
         let site = Site::new(&format!("codec-{codec}"))?;
         let name = &site.name;
         site.run(TOPICS, &format!("--create --topic {name} --config compression.type={codec}"))?;
@@ -149,6 +186,8 @@ fn a_topic_has_the_codec_of_its_setting_whatever_producers_use() -> Result<()> {
         assert_eq!(site.consume(200, "--from-beginning")?, written, "{codec}");
         let size = site.size_bytes()?;
         ensure!((size < 100_000) == (codec != "uncompressed"), "{codec}: {size} bytes");
+        let found = site.codecs()?;
+        ensure!(!found.is_empty() && found.iter().all(|it| *it == number), "{codec}: {found:?}");
     }
     Ok(())
 }

@@ -1,9 +1,15 @@
 //! librdkafka as of today, from Python: each test runs one scenario of `python/`.
 
-use anyhow::Result;
+use std::fs::{self, File};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use kafka_clients::{Broker, PythonClient, is_skipped};
+use system::{Background, Daemon, DaemonOptions, wait_for};
 
 const PROGRAMS: &[&str] = &["python3"];
+
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 fn check(scenario: &str) -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -153,4 +159,49 @@ fn groups_are_described_changed_and_deleted() -> Result<()> {
 #[test]
 fn the_cluster_is_one_node_with_an_id() -> Result<()> {
     check("admin.cluster")
+}
+
+/// Runs a scenario on a broker above a daemon, with kills of one, the other and both in between.
+fn check_over_kills(scenario: &str) -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })?;
+    let mut broker = system::Broker::on_daemon(&daemon.run_dir(), "")?;
+    let folder = tempfile::tempdir()?;
+    let said = folder.path().join("said");
+    let client = PythonClient::fetched()?.scenario(scenario).arg(broker.address());
+    let mut client = Background::start(client.output_to(File::create(&said)?)?)?;
+    let told = |error: anyhow::Error| {
+        error.context(format!("{scenario}: {}", fs::read_to_string(&said).unwrap_or_default()))
+    };
+    for victim in ["daemon", "broker", "both"] {
+        // Each time in the middle of what clients do.
+        wait_for("members to write and read", TIME_LIMIT, || {
+            ensure!(client.has_ended()?.is_none(), "it has ended before the kill of {victim}");
+            let metrics = broker.ask("/metrics")?;
+            Ok(["ConsumerGroupHeartbeat", "Produce", "Fetch"]
+                .iter()
+                .all(|it| metrics.contains(&format!("requests_total{{request=\"{it}\"}}"))))
+        })
+        .map_err(told)?;
+        if victim != "daemon" {
+            broker.kill()?;
+        }
+        if victim != "broker" {
+            daemon.kill()?;
+            daemon.start_again()?;
+        }
+        if victim != "daemon" {
+            broker.start_again()?;
+        }
+    }
+    client.finish(TIME_LIMIT).map_err(told)?;
+    broker.stop()?;
+    daemon.finish().context("after all clients have gone")
+}
+
+#[test]
+fn members_by_the_next_protocol_lose_nothing_over_kills_of_broker_and_daemon() -> Result<()> {
+    check_over_kills("groups.consumer_protocol")
 }
