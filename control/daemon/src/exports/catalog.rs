@@ -100,4 +100,20 @@ impl Catalog {
     }
 }
 
+#[cfg(test)]
+impl Catalog {
+    /// Volumes of these names in a small pool of a folder.
+    pub(super) fn in_folder(folder: &std::path::Path, names: &[&str]) -> Self {
+        let path = folder.join("region");
+        let region = region::Region::open(&region::RegionSpec { path, size_bytes: 8 << 20 });
+        let options = volumes::EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
+        let engine = Engine::open(region.expect("there is memory"), options).expect("a new pool");
+        for name in names {
+            let spec = volumes::VolumeSpec::new(name.parse().expect("a good name"), 1 << 20);
+            engine.create_volume(spec).expect("there is room");
+        }
+        Self::new(Arc::new(engine))
+    }
+}
+
 const NO_PANIC: &str = "no thread panics with this lock";

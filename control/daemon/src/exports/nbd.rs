@@ -214,6 +214,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_over_tcp_sees_what_its_rules_allow_and_changes_no_more() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let door = Door {
+            catalog: Arc::new(Catalog::in_folder(folder.path(), &["a", "b", "c"])),
+            rule: AccessRule::of_this_host(),
+            users: Arc::new(VolumeUsers::read(folder.path()).expect("an empty list")),
+            allowed: AllowList(vec!["* = a, b:ro".parse().expect("a rule")]),
+        };
+        let listed = door.list(&Client::Anybody);
+        let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let find = |name: &str| door.find(name, &Client::Anybody);
+        let write = |name: &str| {
+            let written = find(name).expect("it may be used").device.write(0, &[7; 4096]);
+            written.map_err(|error| error.kind)
+        };
+        assert_eq!(write("a"), Ok(()));
+        assert_eq!(write("b"), Err(block_device::DeviceErrorKind::ReadOnly));
+        assert!(find("c").is_none());
+    }
+
+    #[test]
     fn a_path_in_a_uri_is_quoted() {
         assert_eq!(quoted("/run/memlane/nbd.sock"), "/run/memlane/nbd.sock");
         assert_eq!(quoted("/a b&c"), "/a%20b%26c");

@@ -200,26 +200,17 @@ fn not_found(target: &Target) -> Refusal {
 #[cfg(test)]
 mod tests {
     use block_device::DeviceErrorKind;
-    use region::{Region, RegionSpec};
-    use volumes::{Engine, EngineOptions, VolumeSpec};
 
     use super::*;
 
     const STRANGER: u32 = 4_000_001;
 
     /// Lets clients in to volumes `a`, which a stranger may use, and `b`.
-    fn door(dir: &Path) -> Door {
-        let spec = RegionSpec { path: dir.join("region"), size_bytes: 8 << 20 };
-        let region = Region::open(&spec).expect("memory for a small pool");
-        let options = EngineOptions { lane_count: 1, fresh_secret: [7; 32] };
-        let engine = Arc::new(Engine::open(region, options).expect("a new pool"));
-        let [a, _] = ["a", "b"].map(|name| {
-            let spec = VolumeSpec::new(name.parse().expect("a good name"), 1 << 20);
-            engine.create_volume(spec).expect("there is room")
-        });
-        let users = Arc::new(VolumeUsers::read(dir).expect("an empty list"));
+    fn door(folder: &Path) -> Door {
+        let catalog = Arc::new(Catalog::in_folder(folder, &["a", "b"]));
+        let users = Arc::new(VolumeUsers::read(folder).expect("an empty list"));
+        let a = catalog.by_name("a").expect("it was made");
         users.set(a.id(), vec![STRANGER.to_string()]).expect("it is stored");
-        let catalog = Arc::new(Catalog::new(engine));
         Door { catalog, rule: AccessRule::of_this_host(), users, devices: None, ublk: None }
     }
 
