@@ -170,7 +170,7 @@ impl DerivingThread {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let worker = Worker::new(Arc::clone(deriving));
         let stops = stops.clone();
-        let work = move || runtime.block_on(worker.run(stops));
+        let work = move || worker.run(stops, &runtime);
         let thread = std::thread::Builder::new().name("derive".to_owned()).spawn(work);
         Ok(Self(thread.context("cannot start the thread for derived topics")?))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use live_queries::TableKind;
 use sql::{Definition, DefinitionKind, SqlError, SqlState};
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -68,7 +69,9 @@ impl Worker {
         Self { deriving, derived, notify }
     }
 
-    pub(super) async fn run(mut self, mut stops: watch::Receiver<bool>) {
+    /// Goes on until `stops` says so. `waits` runs waits alone: making a topic asks a daemon, which
+    /// no task of a runtime may wait for.
+    pub(super) fn run(mut self, mut stops: watch::Receiver<bool>, waits: &Runtime) {
         let mut defined = self.deriving.definitions.watch();
         let mut next_look = Instant::now();
         while !*stops.borrow() {
@@ -79,13 +82,15 @@ impl Worker {
                 next_look = Instant::now() + INTERVAL;
             }
             if !self.turn_all(is_look) {
-                tokio::select! {
-                    () = self.notify.notified() => {}
-                    () = tokio::time::sleep_until(next_look) => {}
-                    _ = defined.changed() => next_look = Instant::now(),
-                    // Also where the sender is gone.
-                    _ = stops.changed() => {}
-                }
+                waits.block_on(async {
+                    tokio::select! {
+                        () = self.notify.notified() => {}
+                        () = tokio::time::sleep_until(next_look) => {}
+                        _ = defined.changed() => next_look = Instant::now(),
+                        // Also where the sender is gone.
+                        _ = stops.changed() => {}
+                    }
+                });
             }
         }
     }
