@@ -162,7 +162,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32M")]
     pub(crate) request_size: u64,
 
-    /// What is logged, as info or broker=debug.
+    /// What is logged, as info or memlane_broker=debug.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 }

@@ -75,7 +75,9 @@ impl StateLog {
             false => storage.create(volume, class)?,
         };
         let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
-        let topic = match Topic::open(Arc::clone(&device), options)? {
+        let opened = Topic::open(Arc::clone(&device), options)
+            .with_context(|| format!("cannot open the log in volume {volume:?}"))?;
+        let topic = match opened {
             Some(topic) => topic,
             None => {
                 let id = random_id();
@@ -180,7 +182,26 @@ fn encode(records: &[StateRecord]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use volumes::{Durability, Reduction};
+
     use super::*;
+    use crate::storage::{Embedded, EmbeddedPool};
+
+    #[test]
+    fn state_of_a_later_version_is_refused_by_the_name_of_its_volume() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file: Some(folder.path().join("pool")) };
+        let storage = Embedded::open(&pool).expect("it opens");
+        let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
+        for place in [StatePlace::COORDINATOR, StatePlace::DEFINITIONS] {
+            let text = str::from_utf8(place.properties).expect("it is text").replace(":1", ":2");
+            let later = StatePlace { properties: text.as_bytes(), ..place };
+            drop(StateLog::open(&storage, later, class).expect("it is made"));
+            let error = StateLog::open(&storage, place, class).err().expect("it is another");
+            let told = error.to_string();
+            assert!(told.contains(place.volume) && told.contains("later version"), "{told}");
+        }
+    }
 
     #[test]
     fn all_records_of_a_round_are_one_batch() {

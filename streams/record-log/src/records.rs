@@ -300,8 +300,10 @@ fn load<T>(
 ) -> Result<Option<T>, LogError> {
     let failed = |error| LogError::device(format!("cannot read the {kind:?} record"), error);
     let foreign = || {
-        let what =
-            format!("byte {at} of the volume does not hold a {kind:?} record of this version");
+        let what = format!(
+            "byte {at} of the volume does not hold a {kind:?} record of this version: it is \
+             damaged, or of a later version"
+        );
         LogError::new(LogErrorKind::NotALog, what)
     };
     let mut bytes = vec![0; BLOCK_BYTES];
