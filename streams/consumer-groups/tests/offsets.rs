@@ -246,7 +246,7 @@ fn only_groups_without_members_are_deleted() {
 }
 
 #[test]
-fn damaged_records_are_told_of() {
+fn records_that_are_damaged_or_of_a_later_version_are_told_of() {
     let mut owner = Owner::new(options());
     owner.commit(&commit_request("news", 1));
     owner.stable_group(1);
@@ -260,5 +260,9 @@ fn damaged_records_are_told_of() {
             let error = owner.groups.load(&record.key, Some(&value[..length])).expect_err("cut");
             assert_eq!(error.kind, LoadErrorKind::Value);
         }
+        let later = [&[record.key[0] + 1][..], &record.key[1..]].concat();
+        let error = owner.groups.load(&later, Some(&value)).expect_err("of a later version");
+        assert_eq!(error.kind, LoadErrorKind::Key);
+        assert!(error.to_string().contains("later version"), "{error}");
     }
 }

@@ -321,6 +321,22 @@ mod tests {
         assert_eq!(found, Entry::Transaction(id(), None));
     }
 
+    #[test]
+    fn every_state_that_version_1_wrote_is_read() {
+        let bytes = |text: &str| -> Vec<u8> {
+            let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
+            pairs.map(|pair| u8::from_str_radix(pair, 16).expect("two digits")).collect()
+        };
+        let lines = include_str!("golden/transactions-1.txt").lines();
+        let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), transactions().len());
+        for (line, transaction) in lines.into_iter().zip(transactions()) {
+            let (key, value) = line.split_once(' ').expect("a key and a value");
+            let found = parse(&bytes(key), Some(&bytes(value))).expect("version 1 is read");
+            assert_eq!(found, Entry::Transaction(id(), Some(Box::new(transaction))));
+        }
+    }
+
     #[track_caller]
     fn check_refused(key: &[u8], value: Option<&[u8]>, expected: StateErrorKind) {
         assert_eq!(parse(key, value).expect_err("it is none").kind, expected);
