@@ -26,7 +26,7 @@ pub use schedule::{Operation, Reopening, SLOT_COUNT, SNAPSHOT_COUNT, Schedule, S
 pub use seeds::{
     FRESH_SEEDS_VARIABLE, SEED_COUNT_VARIABLE, SEED_VARIABLE, for_each_seed, for_each_seed_at_once,
 };
-pub use volume::ModelVolume;
+pub use volume::{ModelVolume, Promise};
 
 /// One block's contents.
 pub type Block = [u8; block_device::BLOCK_BYTES];

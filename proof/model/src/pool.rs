@@ -30,9 +30,14 @@ pub struct ModelPool {
 }
 
 impl ModelPool {
-    pub fn create(&mut self, name: &str, size_bytes: u64) -> Result<(), ModelRefusal> {
+    pub fn create(
+        &mut self,
+        name: &str,
+        size_bytes: u64,
+        sector: SectorSize,
+    ) -> Result<(), ModelRefusal> {
         self.check_free(name)?;
-        let volume = Arc::new(ModelVolume::new(size_bytes, SectorSize::Bytes4096));
+        let volume = Arc::new(ModelVolume::new(size_bytes, sector));
         self.all.insert(name.to_owned(), volume);
         Ok(())
     }
@@ -190,12 +195,14 @@ fn full_name(volume: &str, snapshot: &str) -> String {
 mod tests {
     use super::*;
 
+    const SECTOR: SectorSize = SectorSize::Bytes512;
+
     #[test]
     fn names_are_given_once() {
         let mut pool = ModelPool::default();
-        assert_eq!(pool.create("a", 4096), Ok(()));
-        assert_eq!(pool.create("a", 4096), Err(ModelRefusal::AlreadyExists));
-        assert_eq!(pool.create("b", 4096), Ok(()));
+        assert_eq!(pool.create("a", 4096, SECTOR), Ok(()));
+        assert_eq!(pool.create("a", 4096, SECTOR), Err(ModelRefusal::AlreadyExists));
+        assert_eq!(pool.create("b", 4096, SECTOR), Ok(()));
         assert_eq!(pool.rename("a", "b"), Err(ModelRefusal::AlreadyExists));
         assert_eq!(pool.delete("b"), Ok(()));
         assert_eq!(pool.rename("a", "b"), Ok(()));
@@ -205,7 +212,7 @@ mod tests {
     #[test]
     fn a_snapshot_stays_what_its_volume_was() {
         let mut pool = ModelPool::default();
-        pool.create("a", 1 << 20).expect("the name is free");
+        pool.create("a", 1 << 20, SECTOR).expect("the name is free");
         let volume = pool.volume("a").expect("it is there");
         volume.write(0, &[1]).expect("the write succeeds");
         assert_eq!(pool.create_snapshots(&["a"], "s"), Ok(()));
@@ -225,7 +232,7 @@ mod tests {
     #[test]
     fn a_shrink_keeps_data_unless_told_otherwise() {
         let mut pool = ModelPool::default();
-        pool.create("a", 1 << 20).expect("the name is free");
+        pool.create("a", 1 << 20, SECTOR).expect("the name is free");
         let volume = pool.volume("a").expect("it is there");
         volume.write(8192, &[1]).expect("the write succeeds");
         let refused = pool.resize("a", 4096, Shrink::KeepData);

@@ -1,6 +1,6 @@
 //! Operations that a seed makes.
 
-use block_device::{BLOCK_BYTES, ByteRange, Zeroes};
+use block_device::{BLOCK_BYTES, ByteRange, SectorSize, Zeroes};
 use random::Random;
 
 use crate::contents::{Contents, Texture};
@@ -37,6 +37,8 @@ pub enum Operation {
         slot: usize,
         size_bytes: u64,
         reduction: usize,
+        sector: SectorSize,
+        is_guaranteed: bool,
     },
     Delete {
         slot: usize,
@@ -88,6 +90,24 @@ pub enum Operation {
         steps: usize,
     },
     Reopen(Reopening),
+    SetCapacity {
+        slot: usize,
+        is_guaranteed: bool,
+    },
+    /// `durability` is the number of a class, below three.
+    SetDurability {
+        slot: usize,
+        durability: usize,
+    },
+    /// Frozen copies of one instant take the place of those before: of one volume, if both are the
+    /// same.
+    Freeze {
+        slots: [usize; 2],
+    },
+    /// The pool has so many eighths of the size that it began with.
+    ResizePool {
+        eighths: u64,
+    },
     /// Writes noise from the volume's start until the pool is full.
     FillUp {
         slot: usize,
@@ -107,6 +127,9 @@ pub struct ScheduleShape {
     pub fill_up_one_in: u64,
     /// One in so many operations is about copies of volumes; none when 0.
     pub copies_one_in: u64,
+    /// One in so many operations is about what volumes promise, frozen copies or the pool's size;
+    /// none when 0.
+    pub promises_one_in: u64,
 }
 
 /// A list of operations.
@@ -150,6 +173,9 @@ impl Author {
         if self.shape.copies_one_in > 0 && self.random.one_in(self.shape.copies_one_in) {
             return self.copies(slot);
         }
+        if self.shape.promises_one_in > 0 && self.random.one_in(self.shape.promises_one_in) {
+            return self.promises(slot);
+        }
         match self.random.below(100) {
             0..5 => self.create(slot),
             5..7 => Operation::Delete { slot },
@@ -188,6 +214,15 @@ impl Author {
         }
     }
 
+    fn promises(&mut self, slot: usize) -> Operation {
+        match self.random.below(10) {
+            0..4 => Operation::SetCapacity { slot, is_guaranteed: !self.random.one_in(3) },
+            4..6 => Operation::SetDurability { slot, durability: self.random.index(3) },
+            6..8 => Operation::Freeze { slots: [slot, self.slot()] },
+            _ => Operation::ResizePool { eighths: 4 + self.random.below(13) },
+        }
+    }
+
     /// Mostly the first two.
     fn slot(&mut self) -> usize {
         let limit = if self.random.one_in(3) { SLOT_COUNT } else { 2 };
@@ -200,6 +235,8 @@ impl Author {
             slot,
             size_bytes: self.sizes[slot],
             reduction: self.random.pick(&[0, 0, 0, 1, 2, 3]),
+            sector: self.random.pick(&[SectorSize::Bytes512, SectorSize::Bytes4096]),
+            is_guaranteed: self.shape.promises_one_in > 0 && self.random.one_in(3),
         }
     }
 
@@ -313,6 +350,7 @@ mod tests {
             length_max: 256 << 10,
             fill_up_one_in: 100,
             copies_one_in: 10,
+            promises_one_in: 10,
         };
         let one = Schedule::random(3, shape).operations;
         assert_eq!(one, Schedule::random(3, shape).operations);

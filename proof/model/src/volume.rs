@@ -21,9 +21,19 @@ pub struct ModelVolume {
     inner: Mutex<Inner>,
 }
 
+/// What a volume promises, beside its contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// Its writes never meet a full pool.
+    pub is_guaranteed: bool,
+    /// The number of a durability class, below three.
+    pub durability: usize,
+}
+
 #[derive(Clone, Debug)]
 struct Inner {
     size_bytes: u64,
+    promise: Promise,
     is_gone: bool,
     is_read_only: bool,
     blocks: Blocks,
@@ -31,9 +41,22 @@ struct Inner {
 
 impl ModelVolume {
     pub fn new(size_bytes: u64, sector: SectorSize) -> Self {
-        let inner =
-            Inner { size_bytes, is_gone: false, is_read_only: false, blocks: Blocks::default() };
+        let inner = Inner {
+            size_bytes,
+            promise: Promise::default(),
+            is_gone: false,
+            is_read_only: false,
+            blocks: Blocks::default(),
+        };
         Self { sector, inner: Mutex::new(inner) }
+    }
+
+    pub fn promise(&self) -> Promise {
+        self.lock().promise
+    }
+
+    pub fn set_promise(&self, promise: Promise) {
+        self.lock().promise = promise;
     }
 
     /// What the block holds; `None` for a hole.
@@ -85,8 +108,11 @@ impl ModelVolume {
         copy
     }
 
+    /// A clone, which is guaranteed nothing at first.
     pub(crate) fn copy_writable(&self) -> Self {
         let copy = self.clone();
+        let promise = Promise { is_guaranteed: false, ..self.promise() };
+        copy.set_promise(promise);
         copy.lock().is_read_only = false;
         copy
     }

@@ -15,6 +15,7 @@ fn random_schedules() {
         length_max: 64 << 10,
         fill_up_one_in: 0,
         copies_one_in: 0,
+        promises_one_in: 0,
     };
     for_each_seed(
         "cargo test -p volumes --features crash-points --test crash random_schedules",
@@ -39,6 +40,7 @@ fn random_schedules_with_copies() {
         length_max: 64 << 10,
         fill_up_one_in: 0,
         copies_one_in: 4,
+        promises_one_in: 0,
     };
     for_each_seed(
         "cargo test -p volumes --features crash-points --test crash with_copies",

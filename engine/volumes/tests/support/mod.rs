@@ -5,7 +5,8 @@
 mod history;
 mod pair;
 mod pool;
+mod promises;
 
 pub(crate) use history::History;
-pub(crate) use pair::Pair;
+pub(crate) use pair::{Done, Pair};
 pub(crate) use pool::{Pool, check_sound_when_empty, check_sums, settle};

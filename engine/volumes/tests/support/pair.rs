@@ -1,18 +1,20 @@
 //! Running operations on an engine and on the model, and comparing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use block_device::{BlockDevice, ByteRange, ChangeKind, DeviceErrorKind, SectorSize};
+use block_device::{BlockDevice, ByteRange, ChangeKind, DeviceErrorKind};
 use model::{
-    Contents, ModelPool, ModelRefusal, ModelVolume, Operation, Reopening, Request, Shrink, Texture,
-    check_same, observe,
+    Contents, ModelPool, ModelRefusal, ModelVolume, Operation, Promise, Reopening, Request, Shrink,
+    Texture, check_same, observe,
 };
 use volumes::{
-    Engine, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
+    CapacityClass, Durability, Engine, Reduction, ShrinkPolicy, Volume, VolumeError,
+    VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
 use super::pool::{Pool, check_sound_when_empty, check_sums, settle};
+use super::promises::{FlushesNothing, FrozenPair};
 
 /// Bytes written at once to fill a pool up.
 const FILL_UP_BYTES: usize = 64 << 10;
@@ -21,55 +23,77 @@ const FILL_UP_BYTES: usize = 64 << 10;
 const RESERVE_SLABS_MAX: u64 = 4;
 const SLAB_BYTES: u64 = 128 << 10;
 
+/// How often each kind of operation was done, and not refused.
+pub(crate) type Done = BTreeMap<&'static str, u64>;
+
 /// An engine and the model of what it shall hold.
 pub(crate) struct Pair {
-    pool: Pool,
-    engine: Engine,
-    model: ModelPool,
+    pub(super) pool: Pool,
+    pub(super) engine: Engine,
+    pub(super) model: ModelPool,
     /// A handle to a volume that is deleted.
     stale: Option<Arc<Volume>>,
+    /// Let go before the engine.
+    pub(super) frozen: Option<FrozenPair>,
+    pub(super) done: Done,
 }
 
 impl Pair {
     pub(crate) fn new(pool: Pool) -> Self {
         let engine = pool.open();
-        Self { pool, engine, model: ModelPool::default(), stale: None }
+        engine.set_flush_target(Arc::new(FlushesNothing));
+        let (stale, frozen) = (None, None);
+        Self { pool, engine, model: ModelPool::default(), stale, frozen, done: Done::new() }
     }
 
-    /// Runs the operations in order, and checks the pool as a whole in the end.
-    pub(crate) fn run(mut self, operations: &[Operation]) {
+    /// Runs the operations in order, and checks the pool as a whole in the end. Returns what was
+    /// done.
+    pub(crate) fn run(mut self, operations: &[Operation]) -> Done {
         for (index, operation) in operations.iter().enumerate() {
             let trace = Trace { index, operation };
             self = self.step(operation);
             drop(trace);
         }
+        self.thaw();
         self.check_all();
         check_sound_when_empty(&self.engine);
+        self.done
+    }
+
+    pub(super) fn count(&mut self, kind: &'static str) {
+        *self.done.entry(kind).or_default() += 1;
     }
 
     fn step(mut self, operation: &Operation) -> Self {
         match *operation {
             Operation::Request { slot, request } => self.request(slot, request),
             Operation::FillUp { slot, seed } => self.fill_up(slot, seed),
-            Operation::Create { slot, size_bytes, reduction } => {
-                let spec = VolumeSpec {
-                    sector: SectorSize::Bytes4096,
-                    reduction: Reduction::ALL[reduction],
-                    ..VolumeSpec::new(volume_name(slot), size_bytes)
-                };
+            Operation::Create { slot, size_bytes, reduction, sector, is_guaranteed } => {
+                let capacity = capacity_of(is_guaranteed);
+                let reduction = Reduction::ALL[reduction];
+                let spec = VolumeSpec::new(volume_name(slot), size_bytes);
+                let spec = VolumeSpec { sector, reduction, capacity, ..spec };
                 let created = self.engine.create_volume(spec).map(drop);
-                check_refusal(created, self.model.create(&name(slot), size_bytes));
+                let is_created = created.is_ok();
+                self.compare("create", created, |model| {
+                    model.create(&name(slot), size_bytes, sector)
+                });
+                if is_created && is_guaranteed {
+                    self.count("create guaranteed");
+                    let model = self.model.volume(&name(slot)).expect("it was just made");
+                    model.set_promise(Promise { is_guaranteed, ..model.promise() });
+                }
             }
             Operation::Delete { slot } => {
                 let stale = self.engine.volume(&name(slot)).ok();
                 let deleted = self.engine.delete_volume(&name(slot));
                 let is_deleted = deleted.is_ok();
-                check_refusal(deleted, self.model.delete(&name(slot)));
-                self.stale = stale.filter(|_| is_deleted).or(self.stale);
+                self.compare("delete", deleted, |model| model.delete(&name(slot)));
+                self.stale = stale.filter(|_| is_deleted).or(self.stale.take());
             }
             Operation::Rename { slot, to } => {
                 let renamed = self.engine.rename_volume(&name(slot), volume_name(to));
-                check_refusal(renamed, self.model.rename(&name(slot), &name(to)));
+                self.compare("rename", renamed, |model| model.rename(&name(slot), &name(to)));
             }
             Operation::Resize { slot, size_bytes, shrink } => {
                 let policy = match shrink {
@@ -77,16 +101,26 @@ impl Pair {
                     Shrink::DropData => ShrinkPolicy::DropData,
                 };
                 let resized = self.engine.resize_volume(&name(slot), size_bytes, policy);
-                check_refusal(resized, self.model.resize(&name(slot), size_bytes, shrink));
+                let resize = |model: &mut ModelPool| model.resize(&name(slot), size_bytes, shrink);
+                self.compare("resize", resized, resize);
             }
             Operation::SetReduction { slot, reduction } => {
                 let changed = self.engine.set_reduction(&name(slot), Reduction::ALL[reduction]);
-                check_refusal(changed, self.model.volume(&name(slot)).map(drop));
+                let exists = |model: &mut ModelPool| model.volume(&name(slot)).map(drop);
+                self.compare("set reduction", changed, exists);
             }
             Operation::Maintain { steps } => {
-                let _worked = (0..steps).take_while(|_| self.engine.maintain()).count();
+                if (0..steps).take_while(|_| self.engine.maintain()).count() > 0 {
+                    self.count("maintain");
+                }
             }
             Operation::Reopen(reopening) => return self.reopen(reopening),
+            Operation::SetCapacity { slot, is_guaranteed } => {
+                self.set_capacity(slot, is_guaranteed);
+            }
+            Operation::SetDurability { slot, durability } => self.set_durability(slot, durability),
+            Operation::Freeze { slots } => self.freeze(slots),
+            Operation::ResizePool { eighths } => self.resize_pool(eighths),
             Operation::Snapshot { .. }
             | Operation::RenameSnapshot { .. }
             | Operation::DeleteSnapshot { .. }
@@ -99,7 +133,7 @@ impl Pair {
 
     /// Operations on copies.
     fn copy(&mut self, operation: &Operation) {
-        let Self { engine, model, .. } = self;
+        let engine = &self.engine;
         match *operation {
             Operation::Snapshot { slots, snapshot } => {
                 let names = slots.map(name);
@@ -107,29 +141,33 @@ impl Pair {
                 let names: Vec<&str> = names.iter().take(count).map(String::as_str).collect();
                 let (short, full) = (snapshot_name(snapshot), snapshot_name(snapshot).to_string());
                 let created = engine.create_snapshots(&names, &short, 7).map(drop);
-                check_refusal(created, model.create_snapshots(&names, &full));
+                let create = |model: &mut ModelPool| model.create_snapshots(&names, &full);
+                self.compare("snapshot", created, create);
             }
             Operation::RenameSnapshot { slot, snapshot, to } => {
                 let old = snapshot_name(snapshot).to_string();
                 let renamed = engine.rename_snapshot(&name(slot), &old, &snapshot_name(to));
-                let expected = model.rename_snapshot(&name(slot), &old, snapshot_name(to).as_str());
-                check_refusal(renamed, expected);
+                self.compare("rename a snapshot", renamed, |model| {
+                    model.rename_snapshot(&name(slot), &old, snapshot_name(to).as_str())
+                });
             }
             Operation::DeleteSnapshot { slot, snapshot } => {
                 let snapshot = snapshot_name(snapshot);
                 let deleted = engine.delete_snapshot(&name(slot), snapshot.as_str());
-                check_refusal(deleted, model.delete_snapshot(&name(slot), snapshot.as_str()));
+                self.compare("delete a snapshot", deleted, |model| {
+                    model.delete_snapshot(&name(slot), snapshot.as_str())
+                });
             }
             Operation::SnapshotRequest { slot, snapshot, request } => {
                 let full = format!("{}@{}", name(slot), snapshot_name(snapshot));
-                let Ok(expected) = model.volume(&full) else {
+                let Ok(expected) = self.model.volume(&full) else {
                     let missing = engine.volume(&full).map(drop);
-                    check_refusal(missing, Err(ModelRefusal::NotFound));
-                    return;
+                    return self.compare("", missing, |_| Err(ModelRefusal::NotFound));
                 };
                 let found = request.run(&*engine.volume(&full).expect("the model has it too"));
                 let expected = request.run(&*expected);
                 assert!(found == expected, "{} instead of {}", brief(&found), brief(&expected));
+                self.count("request of a snapshot");
             }
             Operation::Clone { slot, snapshot, to } => {
                 let source = match snapshot {
@@ -137,14 +175,41 @@ impl Pair {
                     None => name(slot),
                 };
                 let cloned = engine.clone_volume(&source, volume_name(to)).map(drop);
-                check_refusal(cloned, model.clone_volume(&source, &name(to)));
+                self.compare("clone", cloned, |model| model.clone_volume(&source, &name(to)));
             }
             Operation::Restore { slot, snapshot } => {
                 let snapshot = snapshot_name(snapshot);
                 let restored = engine.restore_snapshot(&name(slot), snapshot.as_str());
-                check_refusal(restored, model.restore(&name(slot), snapshot.as_str()));
+                self.compare("restore", restored, |model| {
+                    model.restore(&name(slot), snapshot.as_str())
+                });
             }
             other => unreachable!("{other:?} is about no copy"),
+        }
+    }
+
+    /// Has the model do what the engine did, and compares the answers. What is refused for lack of
+    /// memory, in a full pool or where much is guaranteed, has changed nothing.
+    pub(super) fn compare(
+        &mut self,
+        kind: &'static str,
+        found: Result<(), VolumeError>,
+        expected: impl FnOnce(&mut ModelPool) -> Result<(), ModelRefusal>,
+    ) {
+        if matches!(&found, Err(error) if error.kind == VolumeErrorKind::NoSpace) {
+            let guaranteed = self.engine.volumes();
+            let mut guaranteed = guaranteed.iter().map(|volume| volume.capacity_class());
+            if !guaranteed.any(|class| class == CapacityClass::Guaranteed)
+                && !matches!(kind, "create" | "guarantee")
+            {
+                self.check_is_full();
+            }
+            return self.count("refusal for lack of memory");
+        }
+        let is_done = found.is_ok();
+        check_refusal(found, expected(&mut self.model));
+        if is_done {
+            self.count(kind);
         }
     }
 
@@ -152,7 +217,7 @@ impl Pair {
     fn request(&mut self, slot: usize, request: Request) {
         let Ok(model) = self.model.volume(&name(slot)) else {
             let missing = self.engine.volume(&name(slot)).map(drop);
-            check_refusal(missing, Err(ModelRefusal::NotFound));
+            self.compare("", missing, |_| Err(ModelRefusal::NotFound));
             if let Some(stale) = &self.stale {
                 let is_refused = matches!(
                     request.run(&**stale),
@@ -165,12 +230,21 @@ impl Pair {
         let volume = self.engine.volume(&name(slot)).expect("the model has it too");
         let found = request.run(&*volume);
         if found == Err(DeviceErrorKind::NoSpace) {
-            self.check_is_full();
-            follow(&volume, &model, request);
-            return;
+            return self.lack_memory(&volume, &model, request);
         }
         let expected = request.run(&*model);
         assert!(found == expected, "{} instead of {}", brief(&found), brief(&expected));
+        if found.is_ok() {
+            self.count(kind_of(request));
+        }
+    }
+
+    /// Lets the model follow a request that found no memory.
+    fn lack_memory(&mut self, volume: &Volume, model: &ModelVolume, request: Request) {
+        assert!(!model.promise().is_guaranteed, "a guaranteed volume never lacks memory");
+        self.check_is_full();
+        follow(volume, model, request);
+        self.count("request that lacks memory");
     }
 
     fn fill_up(&mut self, slot: usize, seed: u64) {
@@ -183,9 +257,8 @@ impl Pair {
             let request = Request::Write { offset, length, contents };
             let found = request.run(&*volume);
             if found == Err(DeviceErrorKind::NoSpace) {
-                self.check_is_full();
-                follow(&volume, &model, request);
-                return;
+                self.lack_memory(&volume, &model, request);
+                return self.count("fill up");
             }
             assert_eq!(found, request.run(&*model));
         }
@@ -193,20 +266,35 @@ impl Pair {
 
     fn check_is_full(&self) {
         let usage = self.engine.usage();
-        let free_bytes = usage.size_bytes - usage.used_bytes;
-        assert!(free_bytes <= RESERVE_SLABS_MAX * SLAB_BYTES, "no space, yet {usage:?}");
+        let free_bytes = usage.size_bytes - usage.committed_bytes();
+        // Writes of claimed memory have a reserve of their own.
+        let reserved_bytes = match usage.claimed_bytes {
+            0 => 0,
+            _ => usage.reserved_bytes + SLAB_BYTES,
+        };
+        let reserved_bytes = reserved_bytes.max(RESERVE_SLABS_MAX * SLAB_BYTES);
+        assert!(free_bytes <= reserved_bytes, "no space, yet {usage:?}");
     }
 
-    fn reopen(self, reopening: Reopening) -> Self {
-        let Self { pool, engine, model, stale } = self;
-        drop(stale);
+    fn reopen(mut self, reopening: Reopening) -> Self {
+        self.thaw();
+        let Self { pool, engine, model, stale, frozen, mut done } = self;
+        drop((stale, frozen));
+        let kind = match reopening {
+            Reopening::Clean => "reopen after an end",
+            Reopening::Unclean => "reopen after a kill",
+        };
         match reopening {
             Reopening::Clean => engine.close(),
             Reopening::Unclean => drop(engine),
         }
         let engine = pool.open();
-        let pair = Self { pool, engine, model, stale: None };
-        if reopening == Reopening::Clean {
+        engine.set_flush_target(Arc::new(FlushesNothing));
+        *done.entry(kind).or_default() += 1;
+        let pair = Self { pool, engine, model, stale: None, frozen: None, done };
+        // What stable storage lacks is counted anew, and all that is counted with it.
+        let is_ram = |(_, volume): (&str, &ModelVolume)| volume.promise().durability == 0;
+        if reopening == Reopening::Clean && pair.model.volumes().all(is_ram) {
             pair.check_counts();
         }
         pair
@@ -222,7 +310,16 @@ impl Pair {
         let snapshots: Vec<&str> = self.model.snapshots().map(|(name, _)| name).collect();
         assert_eq!(names(self.engine.snapshots()), snapshots);
         for (name, model) in self.model.all() {
-            check_same(&*self.engine.volume(name).expect("it is listed"), model);
+            let volume = self.engine.volume(name).expect("it is listed");
+            check_same(&*volume, model);
+            assert_eq!(volume.geometry(), model.geometry(), "{name}");
+        }
+        for (name, model) in self.model.volumes() {
+            let volume = self.engine.volume(name).expect("it is listed");
+            let Promise { is_guaranteed, durability } = model.promise();
+            let classes = (volume.capacity_class(), volume.durability());
+            let expected = (capacity_of(is_guaranteed), Durability::ALL[durability]);
+            assert_eq!(classes, expected, "{name}");
         }
         self.check_differences();
     }
@@ -293,11 +390,31 @@ fn check_difference(
     assert!(changed == expected, "{changed:?} instead of {expected:?}");
 }
 
+/// The name of a request, to count it under.
+fn kind_of(request: Request) -> &'static str {
+    match request {
+        Request::Read { .. } => "read",
+        Request::ReadInPlace(_) => "read in place",
+        Request::Write { .. } => "write",
+        Request::WriteZeroes(..) => "write zeroes",
+        Request::Discard(_) => "discard",
+        Request::Flush => "flush",
+        Request::Extents { .. } => "extents",
+    }
+}
+
+pub(super) fn capacity_of(is_guaranteed: bool) -> CapacityClass {
+    match is_guaranteed {
+        true => CapacityClass::Guaranteed,
+        false => CapacityClass::Thin,
+    }
+}
+
 fn snapshot_name(snapshot: usize) -> VolumeName {
     format!("snapshot-{snapshot}").parse().expect("a good name")
 }
 
-fn name(slot: usize) -> String {
+pub(super) fn name(slot: usize) -> String {
     format!("volume-{slot}")
 }
 

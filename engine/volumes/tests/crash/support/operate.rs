@@ -7,7 +7,8 @@ use volumes::{Engine, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 pub(crate) fn create(slot: usize, size_bytes: u64) -> Operation {
-    Operation::Create { slot, size_bytes, reduction: 0 }
+    let sector = SectorSize::Bytes4096;
+    Operation::Create { slot, size_bytes, reduction: 0, sector, is_guaranteed: false }
 }
 
 pub(crate) fn delete(slot: usize) -> Operation {
@@ -78,9 +79,9 @@ pub(crate) fn operate(
                 return (engine, Memory::RanOut);
             }
         }
-        Operation::Create { slot, size_bytes, reduction } => {
+        Operation::Create { slot, size_bytes, reduction, sector, .. } => {
             let spec = VolumeSpec {
-                sector: SectorSize::Bytes4096,
+                sector,
                 reduction: Reduction::ALL[reduction],
                 ..VolumeSpec::new(volume_name(slot), size_bytes)
             };
@@ -105,7 +106,12 @@ pub(crate) fn operate(
         Operation::Maintain { steps } => {
             let _worked = (0..steps).take_while(|_| engine.maintain()).count();
         }
-        Operation::FillUp { .. } | Operation::SnapshotRequest { .. } => {}
+        Operation::FillUp { .. }
+        | Operation::SnapshotRequest { .. }
+        | Operation::SetCapacity { .. }
+        | Operation::SetDurability { .. }
+        | Operation::Freeze { .. }
+        | Operation::ResizePool { .. } => {}
         Operation::Snapshot { .. }
         | Operation::RenameSnapshot { .. }
         | Operation::DeleteSnapshot { .. }
@@ -190,8 +196,8 @@ pub(crate) fn follow(
                 }
             }
         }
-        Operation::Create { slot, size_bytes, .. } => {
-            let _answer = model.create(&name(slot), size_bytes);
+        Operation::Create { slot, size_bytes, sector, .. } => {
+            let _answer = model.create(&name(slot), size_bytes, sector);
         }
         Operation::Delete { slot } => {
             let _answer = model.delete(&name(slot));
@@ -211,6 +217,10 @@ pub(crate) fn follow(
         | Operation::SnapshotRequest { .. }
         | Operation::Maintain { .. }
         | Operation::FillUp { .. }
+        | Operation::SetCapacity { .. }
+        | Operation::SetDurability { .. }
+        | Operation::Freeze { .. }
+        | Operation::ResizePool { .. }
         | Operation::Reopen(_) => {}
     }
 }
