@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,6 +16,9 @@ use tokio::runtime::Runtime;
 const LISTED_MAX: usize = 3;
 
 const BUCKET: &str = "/bucket/";
+
+/// How often a request that is held looks whether it still is.
+const HELD_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What is in the bucket, and what goes wrong.
 #[derive(Debug, Default)]
@@ -28,6 +32,8 @@ pub(crate) struct Bucket {
     pub(crate) failing: u32,
     /// So many objects are put whose writers get no answer that says so.
     pub(crate) answers_lost: u32,
+    /// Reads of these objects get no answer, as long as they are named here.
+    pub(crate) held: Vec<String>,
 }
 
 impl Bucket {
@@ -72,6 +78,9 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
+    while method == Method::GET && is_held(&bucket, &uri) {
+        tokio::time::sleep(HELD_INTERVAL).await;
+    }
     let mut bucket = bucket.lock().expect("no request panics");
     if bucket.failing > 0 {
         bucket.failing -= 1;
@@ -99,6 +108,11 @@ async fn answer(
         (Method::PUT, None) => put(&mut bucket, (key, body), &headers),
         _ => get(&bucket, &key, &headers),
     }
+}
+
+fn is_held(bucket: &Mutex<Bucket>, uri: &Uri) -> bool {
+    let key = decode(uri.path().strip_prefix(BUCKET).unwrap_or_default());
+    bucket.lock().expect("no request panics").held.contains(&key)
 }
 
 /// Removes the objects that a list in XML names.
