@@ -133,15 +133,7 @@ fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> R
     // A store that takes connections and never answers.
     let store = std::net::TcpListener::bind("127.0.0.1:0")?;
     let mut daemon = daemon("--images-store s3://bucket/images")?;
-    for (name, value) in [
-        ("AWS_ENDPOINT_URL", &*format!("http://{}", store.local_addr()?)),
-        ("AWS_ALLOW_HTTP", "true"),
-        ("AWS_ACCESS_KEY_ID", "key"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_REGION", "here"),
-    ] {
-        daemon.set_variable(name, value);
-    }
+    daemon.set_object_store(store.local_addr()?);
     daemon.launch()?;
     wait_for("the daemon to say that it reads what is stored", TIME_LIMIT, || {
         Ok(daemon.ask("/readyz").is_ok_and(|it| it.contains("journal and images are read")))
@@ -227,7 +219,21 @@ fn a_hang_up_reads_the_configuration_again_and_one_that_is_wrong_changes_nothing
         ensure!(refused.level == api::EventLevel::Error, "{refused:?}");
         ensure!(thresholds(&daemon)? == [20, 30], "{wrong}: {:?}", thresholds(&daemon)?);
     }
-    ensure!(daemon.id() == id && daemon.volume("db").is_ok(), "the daemon did not go on");
+    // Its messages would wait for somebody to take them.
+    drop(manager);
+    config.set("[capacity]\nthresholds = [30]\n")?;
+    let list = daemon.folder().join("state/users.json");
+    daemon.memlane("volume set db users=65534")?;
+    let before = fs::read_to_string(&list)?;
+    fs::write(&list, before.replace("65534", "65533"))?;
+    reload(&daemon, "configuration_read")?;
+    ensure!(daemon.volume("db")?.users == ["65533"], "{:?}", daemon.volume("db")?.users);
+    config.set("[capacity]\nthresholds = [40]\n")?;
+    fs::write(&list, "no list")?;
+    reload(&daemon, "configuration_refused")?;
+    ensure!(daemon.volume("db")?.users == ["65533"], "{:?}", daemon.volume("db")?.users);
+    ensure!(thresholds(&daemon)? == [30], "{:?}", thresholds(&daemon)?);
+    ensure!(daemon.id() == id, "the daemon did not go on");
     config.set("")?;
     daemon.finish()
 }
