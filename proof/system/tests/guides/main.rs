@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use page::{Action, Step, steps};
-use system::{Ability, Tool, missing, product_path};
+use system::{Ability, Tool, check_for_panics, missing, product_path};
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
@@ -140,7 +140,7 @@ fn check(page: &Path, name: &str) -> Result<()> {
         .env("HOME", &folder.path().to_string_lossy())
         .time_limit(TIME_LIMIT)
         .check()?;
-    Ok(())
+    check_for_panics(&folder.path().join("memlaned.log"))
 }
 
 /// A checkout of this repository as far as the pages use it, with what was built here as the
