@@ -140,7 +140,9 @@ impl Partition {
         // First: of a transaction that begins meanwhile nothing is below it.
         let stable_offset = self.stable_offset();
         let open = self.lock_writer().producers.first_open_offset();
-        open.map_or(stable_offset, |open| open.min(stable_offset))
+        let decided_offset = open.map_or(stable_offset, |open| open.min(stable_offset));
+        // The beginning of a transaction may have been deleted.
+        decided_offset.max(self.start_offset())
     }
 
     /// Bytes of batches, those included that were deleted with a part of their segment.

@@ -124,15 +124,29 @@ impl Writer {
             found.segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
         record.begin_epoch(next_offset);
         record.save(&*volume.device, number)?;
-        Ok(Self {
+        let mut writer = Self {
             number,
             record,
             producers: std::mem::take(&mut found.producers),
             next_offset,
-            active,
+            active: None,
             sealed: Vec::new(),
             is_dirty: false,
-        })
+        };
+        writer.active = active
+            .map(|mut active| writer.ensure_checkpoint(volume, &mut active).map(|()| active))
+            .transpose()?;
+        Ok(writer)
+    }
+
+    /// What is known of producers must not go with the segments before the last one, whose first
+    /// checkpoint a crash may have taken. What was found is durable.
+    fn ensure_checkpoint(&self, volume: &TopicVolume, active: &mut Active) -> Result<(), LogError> {
+        if active.sequence.is_some() {
+            return Ok(());
+        }
+        let saved = self.checkpoint(active).save(&*volume.device, active.segment.slot);
+        saved.or_else(LogError::ignore_no_space)
     }
 
     /// Makes sure of a segment that has room for so many bytes, and of nothing past its end.

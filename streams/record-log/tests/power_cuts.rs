@@ -1,6 +1,7 @@
-//! A topic on a volume of class `journal`, after losses of power of its disk: what a flush
-//! acknowledged is there, in order, once; what was deleted stays deleted; the latest record of each
-//! key survives compaction; no record that was aborted is shown.
+//! A topic on a volume of class `journal`, after losses of power of its disk: what a flush of the
+//! topic acknowledged is there, in order, once, to the byte; what was deleted stays deleted; the
+//! latest record of each key survives compaction; no record that was aborted is shown. The broker,
+//! which acknowledges to its clients after such a flush, takes no part.
 //!
 //! `powercut` says what a disk may do. The pool's memory is gone with the power.
 
@@ -25,6 +26,10 @@ use volumes::{Durability, Engine, EngineOptions, VolumeName, VolumeSpec};
 
 const OPTIONS: TopicOptions = TopicOptions { segment_bytes: 2 << 10 };
 const PARTITION_COUNT: u32 = 2;
+
+/// The partition that is compacted.
+const COMPACTED: usize = 0;
+
 const VOLUME: &str = "topic";
 
 const POOL_BYTES: u64 = 4 << 20;
@@ -134,8 +139,9 @@ impl Life {
         for _ in 0..STEPS {
             let mut known = self.known.last().expect("there is a first").1.clone();
             known.step(&topic, random)?;
-            self.site.maintain();
+            // Acknowledged from here on, also while an image is saved.
             self.known.push((self.site.disk.now(), known));
+            self.site.maintain();
         }
         Ok(())
     }
@@ -186,7 +192,9 @@ impl Known {
                 self.properties = contents(random, 20);
                 topic.set_properties(&self.properties)
             }
-            _ => keyed.compact(&partition, random),
+            // The others have all that was flushed, to the byte.
+            _ if number == COMPACTED => keyed.compact(&partition, random),
+            _ => keyed.append(&partition, random),
         }
     }
 }

@@ -1,12 +1,16 @@
-//! A partition of keyed records, written by idempotent and transactional producers, with what a
-//! reader of it must find: whatever is compacted, deleted, and cut.
+//! A partition of keyed records, written by idempotent and transactional producers of several
+//! epochs in all codecs, with what a reader of it must find: whatever is compacted, deleted, and
+//! cut. None of that is asked of the log: it follows from what was appended, and from settings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::Random;
 use record_batch::{Marker, TransactionEnd};
-use record_log::{Batch, Compaction, CompactionOptions, CompactionStep, LogError, Partition};
+use record_log::{
+    Batch, Compaction, CompactionOptions, CompactionStep, LogError, LogErrorKind, Partition,
+    Retention,
+};
 
 use super::records::{Entry, decode, keyed_batch, value};
 use super::{From, append, read_left};
@@ -23,17 +27,28 @@ const DELETE_RETENTION_MS: i64 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     producer_id: i64,
+    epoch: i16,
     is_transactional: bool,
     marker: Option<Marker>,
     base_offset: i64,
     entries: Vec<Entry>,
     unix_ms: i64,
+    /// As the log has them: with its offset and its epoch.
     bytes: Vec<u8>,
 }
 
 impl Appended {
     fn next_offset(&self) -> i64 {
         self.base_offset + i64::try_from(self.entries.len().max(1)).expect("short")
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Of the log.
+    fn leader_epoch(&self) -> i32 {
+        i32::from_be_bytes(self.bytes[12..16].try_into().expect("four bytes"))
     }
 }
 
@@ -44,13 +59,24 @@ pub(crate) struct Keyed {
     /// So many of them were flushed.
     stable: usize,
     start_offset: i64,
+    /// Where it began after each deletion, in order.
+    starts: Vec<i64>,
     /// What was being done when the disk died: it may have happened.
     maybe_appended: Option<Appended>,
-    maybe_start: Option<i64>,
+    maybe_starts: Vec<i64>,
     now_ms: i64,
+    /// Passes of compaction have seen nothing from here on: all of it is there as it was appended.
+    compacted_before: i64,
+    /// Values are of up to so many bytes more than most are.
+    more_value_bytes_max: usize,
 }
 
 impl Keyed {
+    /// A partition with some batches that are longer than others.
+    pub(crate) fn with_long_values(more_value_bytes_max: usize) -> Self {
+        Self { more_value_bytes_max, ..Self::default() }
+    }
+
     pub(crate) fn next_offset(&self) -> i64 {
         self.appended.last().map_or(0, Appended::next_offset)
     }
@@ -59,27 +85,51 @@ impl Keyed {
         self.stable = self.appended.len();
     }
 
+    /// A batch for which there was no room: it is not in the log, now or ever.
+    pub(crate) fn note_no_space(&mut self) {
+        self.maybe_appended = None;
+    }
+
     /// What a cut may leave between two moments: all of this may be there, and what was promised at
     /// the first one is.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             stable: before.stable,
             start_offset: before.start_offset,
-            maybe_start: Some(self.start_offset),
+            maybe_starts: self.starts[before.starts.len()..].to_vec(),
             ..self.clone()
         }
     }
 
-    fn sequence(&self, producer_id: i64) -> i32 {
-        let of_it = self.appended.iter().filter(|it| it.producer_id == producer_id);
-        let count: usize = of_it.map(|it| it.entries.len()).sum();
+    fn stable_offset(&self) -> i64 {
+        self.appended[..self.stable].last().map_or(0, Appended::next_offset)
+    }
+
+    fn of_producer(&self, producer_id: i64) -> impl DoubleEndedIterator<Item = &Appended> {
+        self.appended.iter().filter(move |it| it.producer_id == producer_id)
+    }
+
+    fn producer_epoch(&self, producer_id: i64) -> i16 {
+        self.of_producer(producer_id).next_back().map_or(0, |last| last.epoch)
+    }
+
+    fn sequence(&self, producer_id: i64, epoch: i16) -> i32 {
+        let of_epoch = self.of_producer(producer_id).filter(|it| it.epoch == epoch);
+        let count: usize = of_epoch.map(|it| it.entries.len()).sum();
         i32::try_from(count).expect("a short history")
     }
 
-    /// Whether the producer has a transaction open.
-    fn is_open(&self, producer_id: i64) -> bool {
-        let last = self.appended.iter().rev().find(|it| it.producer_id == producer_id);
-        last.is_some_and(|it| it.is_transactional && it.marker.is_none())
+    /// Where the transaction begins that the producer has open.
+    fn open_offset(&self, producer_id: i64) -> Option<i64> {
+        let since_marker = self.of_producer(producer_id).rev().take_while(|it| it.marker.is_none());
+        since_marker.filter(|it| it.is_transactional).last().map(|it| it.base_offset)
+    }
+
+    /// Where the records end that readers of committed ones see.
+    fn last_stable_offset(&self) -> i64 {
+        let open = PRODUCERS.iter().filter_map(|it| self.open_offset(*it)).min();
+        let undecided = open.unwrap_or(i64::MAX).min(self.stable_offset());
+        undecided.max(self.start_offset)
     }
 
     pub(crate) fn append(
@@ -90,36 +140,46 @@ impl Keyed {
         self.now_ms += 1;
         let producer_id = random.pick(&PRODUCERS);
         let is_transactional = producer_id != PRODUCERS[0];
-        if self.is_open(producer_id) && random.one_in(3) {
+        let (is_open, mut epoch) =
+            (self.open_offset(producer_id).is_some(), self.producer_epoch(producer_id));
+        // By its coordinator where a transaction is open, else by the next incarnation.
+        let is_next_epoch = random.one_in(6);
+        if is_open && random.one_in(3) {
             let marker = random.pick(&[Marker::Abort, Marker::Commit]);
-            return self.end_transaction(partition, producer_id, marker);
+            epoch += i16::from(is_next_epoch);
+            return self.end_transaction(partition, (producer_id, epoch), marker);
         }
+        epoch += i16::from(is_next_epoch && !is_open);
         let (offset, count) = (self.next_offset(), 1 + random.index(4));
+        let value_bytes_max = 300 + if random.one_in(4) { self.more_value_bytes_max } else { 0 };
         let entries: Vec<Entry> = (offset..)
             .take(count)
             .map(|offset| Entry {
                 offset,
                 key: Some(format!("key {}", random.index(KEY_COUNT))),
-                value: (!random.one_in(5)).then(|| value(random, 300)),
+                value: (!random.one_in(5)).then(|| value(random, value_bytes_max)),
             })
             .collect();
-        let from =
-            From { producer_id, epoch: 0, sequence: self.sequence(producer_id), is_transactional };
+        let sequence = self.sequence(producer_id, epoch);
+        let from = From { producer_id, epoch, sequence, is_transactional };
         let records: Vec<(&str, Option<&str>)> = entries
             .iter()
             .map(|it| (it.key.as_deref().expect("all have one"), it.value.as_deref()))
             .collect();
         let codec = random.pick(&[0, 0, 0, 1, 2, 3, 4]);
-        let bytes = keyed_batch(from, codec, self.now_ms, &records);
+        // Clocks of clients differ.
+        let unix_ms = (self.now_ms - i64::try_from(random.below(6)).expect("small")).max(0);
+        let bytes = keyed_batch(from, codec, unix_ms, &records);
         self.put(
             partition,
             Appended {
                 producer_id,
+                epoch,
                 is_transactional,
                 marker: None,
                 base_offset: offset,
                 entries,
-                unix_ms: self.now_ms,
+                unix_ms,
                 bytes,
             },
         )
@@ -128,12 +188,12 @@ impl Keyed {
     fn end_transaction(
         &mut self,
         partition: &Partition,
-        producer_id: i64,
+        (producer_id, epoch): (i64, i16),
         marker: Marker,
     ) -> Result<(), LogError> {
         let end = TransactionEnd {
             producer_id,
-            producer_epoch: 0,
+            producer_epoch: epoch,
             coordinator_epoch: 0,
             unix_ms: self.now_ms,
         };
@@ -141,6 +201,7 @@ impl Keyed {
             partition,
             Appended {
                 producer_id,
+                epoch,
                 is_transactional: true,
                 marker: Some(marker),
                 base_offset: self.next_offset(),
@@ -151,9 +212,12 @@ impl Keyed {
         )
     }
 
-    fn put(&mut self, partition: &Partition, new: Appended) -> Result<(), LogError> {
+    fn put(&mut self, partition: &Partition, mut new: Appended) -> Result<(), LogError> {
+        let mut bytes = new.bytes.clone();
+        new.bytes[..8].copy_from_slice(&new.base_offset.to_be_bytes());
+        new.bytes[12..16].copy_from_slice(&partition.epoch().to_be_bytes());
         self.maybe_appended = Some(new.clone());
-        assert_eq!(append(partition, &mut new.bytes.clone())?, new.base_offset);
+        assert_eq!(append(partition, &mut bytes)?, new.base_offset);
         self.maybe_appended = None;
         self.appended.push(new);
         Ok(())
@@ -167,10 +231,61 @@ impl Keyed {
         let (start, end) = (partition.start_offset(), partition.stable_offset());
         let most = (end - start).unsigned_abs() / 2 + 1;
         let offset = (start + i64::try_from(random.below(most)).expect("small")).min(end);
-        self.maybe_start = Some(offset);
+        self.maybe_starts = vec![offset];
         assert_eq!(partition.delete_before(offset)?, offset);
-        (self.start_offset, self.maybe_start) = (offset, None);
+        self.note_start(offset);
         Ok(())
+    }
+
+    /// Has the log keep what a policy says, of segments that begin at these offsets. The number of
+    /// batches that are deleted.
+    pub(crate) fn retain(
+        &mut self,
+        partition: &Partition,
+        policy: Retention,
+        bases: &[i64],
+    ) -> Result<u64, LogError> {
+        let (before, expected) = (self.start_offset, self.start_after(policy, bases));
+        self.maybe_starts = vec![expected];
+        assert_eq!(partition.retain(policy)?, expected, "{policy:?} of segments at {bases:?}");
+        self.note_start(expected);
+        let gone = |it: &&Appended| (before..expected).contains(&it.base_offset);
+        Ok(self.appended.iter().filter(gone).count() as u64)
+    }
+
+    /// Whole segments go, from the first on, as long as what follows is flushed and they are too
+    /// old, or the ones behind hold as many bytes as are wanted. The last one stays.
+    fn start_after(&self, policy: Retention, bases: &[i64]) -> i64 {
+        let mut start_offset = self.start_offset;
+        for pair in bases.windows(2) {
+            let is_in = |it: &&Appended| (pair[0]..pair[1]).contains(&it.base_offset);
+            let is_behind = |it: &&Appended| it.base_offset >= pair[1];
+            let bytes_behind: u64 =
+                self.appended.iter().filter(is_behind).map(Appended::size_bytes).sum();
+            let newest_ms = self.appended.iter().filter(is_in).map(|it| it.unix_ms).max();
+            let is_enough = policy.bytes_max.is_some_and(|most| bytes_behind >= most);
+            let is_old = policy.oldest_unix_ms.is_some_and(|oldest| newest_ms < Some(oldest));
+            if pair[1] > self.stable_offset() || !(is_enough || is_old) {
+                break;
+            }
+            start_offset = start_offset.max(pair[1]);
+        }
+        start_offset
+    }
+
+    fn note_start(&mut self, start_offset: i64) {
+        self.start_offset = start_offset;
+        self.starts.push(start_offset);
+        self.maybe_starts.clear();
+    }
+
+    /// A policy by size, by time, by both or by none, of which some delete something.
+    pub(crate) fn policy(&self, random: &mut Random) -> Retention {
+        let age_ms = i64::try_from(random.below(30)).expect("small");
+        Retention {
+            bytes_max: random.pick(&[None, Some(0), Some(5_000), Some(20_000)]),
+            oldest_unix_ms: random.one_in(2).then(|| self.now_ms - age_ms),
+        }
     }
 
     /// A pass with other requests between its steps, perhaps not to its end.
@@ -188,6 +303,7 @@ impl Keyed {
             map_bytes_max: random.pick(&[16 * 24, 1 << 16]),
             hash_secret: [9; 16],
         };
+        self.compacted_before = self.compacted_before.max(self.last_stable_offset());
         let Some(mut pass) = Compaction::begin(partition, &options)? else { return Ok(()) };
         let step_max = if random.one_in(4) { random.index(10) } else { usize::MAX };
         for _ in 0..step_max {
@@ -238,21 +354,22 @@ impl Keyed {
         is_kept: bool,
         random: &mut Random,
     ) {
+        let least = if is_kept { self.appended.len() } else { self.stable };
         self.appended.extend(self.maybe_appended.take());
         let end = partition.next_offset();
         assert_eq!(end, partition.stable_offset(), "an opening flushes");
-        let known = self.appended.len();
         self.appended.retain(|it| it.base_offset < end);
-        let least = if is_kept { known.saturating_sub(1) } else { self.stable };
-        assert!(self.appended.len() >= least, "{} of {least}", self.appended.len());
+        let left = self.appended.len();
+        assert!(left >= least, "{left} batches are left of {least} that were promised");
         assert_eq!(self.next_offset(), end);
         let start_offset = partition.start_offset();
-        match self.maybe_start.take() {
-            Some(most) => assert!((self.start_offset..=most).contains(&start_offset)),
-            None => assert_eq!(start_offset, self.start_offset),
-        }
-        self.start_offset = start_offset;
-        self.stable = self.appended.len();
+        let is_known =
+            start_offset == self.start_offset || self.maybe_starts.contains(&start_offset);
+        assert!(is_known, "{start_offset}, not {} or {:?}", self.start_offset, self.maybe_starts);
+        self.note_start(start_offset);
+        self.note_flush();
+        let last_epoch = self.appended.last().map_or(-1, Appended::leader_epoch);
+        assert!(partition.epoch() > last_epoch, "an opening is an epoch of its own");
         self.check(partition, random);
         self.check_producers(partition);
     }
@@ -260,53 +377,113 @@ impl Keyed {
     /// What is true at any time.
     pub(crate) fn check(&self, partition: &Partition, random: &mut Random) {
         let lso = partition.last_stable_offset();
-        let found = committed(partition, lso, random);
+        assert_eq!(
+            (partition.stable_offset(), lso),
+            (self.stable_offset(), self.last_stable_offset())
+        );
+        let batches = read_left(partition, self.start_offset, random);
+        self.check_batches(&batches);
+        self.check_epochs(partition);
+        let found = committed(partition, &batches, lso);
         let offsets: Vec<i64> = found.keys().copied().collect();
         assert!(offsets.is_sorted());
         let aborted = self.aborted_offsets();
         let decided = || {
-            let entries = self.appended.iter().flat_map(|it| &it.entries);
-            entries.filter(|it| !aborted.contains(&it.offset) && it.offset < lso)
+            let entries = self.appended.iter().flat_map(|it| {
+                let unix_ms = it.unix_ms;
+                it.entries.iter().map(move |entry| (unix_ms, entry))
+            });
+            entries.filter(|(_, it)| !aborted.contains(&it.offset) && it.offset < lso)
         };
-        let known: BTreeMap<i64, &Entry> = decided().map(|it| (it.offset, it)).collect();
+        let known: BTreeMap<i64, &Entry> = decided().map(|(_, it)| (it.offset, it)).collect();
         for (offset, entry) in &found {
             let expected = known.get(offset).unwrap_or_else(|| panic!("{entry:?} was not written"));
             assert_eq!(&entry, expected);
         }
-        let latest: BTreeMap<&Option<String>, &Entry> = decided().map(|it| (&it.key, it)).collect();
-        for (key, last) in latest {
+        let latest: BTreeMap<&Option<String>, (i64, &Entry)> =
+            decided().map(|(unix_ms, it)| (&it.key, (unix_ms, it))).collect();
+        for (key, (unix_ms, last)) in latest {
             if last.offset < self.start_offset || found.contains_key(&last.offset) {
                 continue;
             }
-            assert!(last.value.is_none(), "{last:?} is the latest of its key, and is gone");
+            let may_go = last.value.is_none() && self.now_ms > unix_ms + DELETE_RETENTION_MS;
+            assert!(may_go, "{last:?} is the latest of its key, and is gone");
             let older = found.values().find(|it| it.key == *key);
             assert!(older.is_none(), "{older:?} was deleted by {last:?}");
         }
     }
 
-    /// The last batch of each producer is known as one that was there.
+    /// Batches that no compaction has seen are there to the byte, in order, once.
+    fn check_batches(&self, batches: &[Vec<u8>]) {
+        let from = self.start_offset.max(self.compacted_before);
+        let is_shown = |it: &&Appended| {
+            it.base_offset >= self.compacted_before
+                && (from + 1..=self.stable_offset()).contains(&it.next_offset())
+        };
+        let expected: Vec<&Vec<u8>> =
+            self.appended.iter().filter(is_shown).map(|it| &it.bytes).collect();
+        let base_offset = |it: &[u8]| i64::from_be_bytes(it[..8].try_into().expect("eight bytes"));
+        let is_as_it_was = |it: &&Vec<u8>| base_offset(it) >= self.compacted_before;
+        let found: Vec<&Vec<u8>> = batches.iter().filter(is_as_it_was).collect();
+        let offsets = |list: &[&Vec<u8>]| list.iter().map(|it| base_offset(it)).collect::<Vec<_>>();
+        assert_eq!(offsets(&found), offsets(&expected), "from offset {from} on");
+        assert!(found == expected, "a batch has other bytes");
+    }
+
+    /// Each leader epoch ends where the first record of a later one is.
+    fn check_epochs(&self, partition: &Partition) {
+        let is_there = |it: &&Appended| {
+            it.next_offset() > self.start_offset && it.base_offset < self.stable_offset()
+        };
+        for asked in -1..=partition.epoch() {
+            let (found, end) = partition.end_of_epoch(asked).unwrap_or((-1, 0));
+            assert!(found <= asked);
+            for batch in self.appended.iter().filter(is_there) {
+                let is_of_it = batch.leader_epoch() <= asked;
+                assert_eq!(
+                    batch.base_offset < end,
+                    is_of_it,
+                    "{asked} ends at {end}, not {batch:?}"
+                );
+            }
+        }
+    }
+
+    /// The last batch of each producer is known as one that was there, and one of an earlier epoch
+    /// is refused.
     fn check_producers(&self, partition: &Partition) {
+        let again = |it: &Appended| {
+            let mut bytes = it.bytes.clone();
+            let (mut batch, _) = Batch::split_first(&mut bytes).expect("a good batch");
+            partition.append(&mut batch, 0).map_err(|error| error.kind)
+        };
         for producer_id in PRODUCERS {
-            let of_it = self.appended.iter().rev().filter(|it| it.producer_id == producer_id);
-            let Some(last) = of_it.clone().find(|it| it.marker.is_none()) else { continue };
-            let mut again = last.bytes.clone();
-            let (mut batch, _) = Batch::split_first(&mut again).expect("a good batch");
-            let appended = partition.append(&mut batch, 0).expect("it is known");
-            assert_eq!((appended.base_offset, appended.was_there), (last.base_offset, true));
+            let epoch = self.producer_epoch(producer_id);
+            let batches = || self.of_producer(producer_id).rev().filter(|it| it.marker.is_none());
+            if let Some(fenced) = batches().find(|it| it.epoch < epoch) {
+                assert_eq!(again(fenced).err(), Some(LogErrorKind::FencedProducer));
+            }
+            if let Some(last) = batches().next().filter(|it| it.epoch == epoch) {
+                let found = again(last).expect("it is known");
+                assert_eq!((found.base_offset, found.was_there), (last.base_offset, true));
+            }
         }
     }
 }
 
 /// What a consumer with `isolation.level=read_committed` gets.
-fn committed(partition: &Partition, lso: i64, random: &mut Random) -> BTreeMap<i64, Entry> {
+fn committed(partition: &Partition, batches: &[Vec<u8>], lso: i64) -> BTreeMap<i64, Entry> {
     let start_offset = partition.start_offset();
+    if start_offset >= lso {
+        return BTreeMap::new();
+    }
     let mut aborted = partition.aborted(start_offset..lso);
     aborted.sort_by_key(|it| it.first_offset);
     let (mut aborted, mut aborting) = (VecDeque::from(aborted), BTreeSet::new());
     let mut found = BTreeMap::new();
     let mut next_offset = 0;
-    for bytes in read_left(partition, start_offset, random) {
-        let header = record_batch::headers(&bytes).next().expect("a batch");
+    for bytes in batches {
+        let header = record_batch::headers(bytes).next().expect("a batch");
         assert!(header.base_offset >= next_offset, "batches are in order, once");
         next_offset = header.next_offset();
         if header.base_offset >= lso {
@@ -326,7 +503,7 @@ fn committed(partition: &Partition, lso: i64, random: &mut Random) -> BTreeMap<i
         if header.is_transactional() && aborting.contains(&header.producer_id) {
             continue;
         }
-        let entries = decode(&bytes).expect("all are readable").entries;
+        let entries = decode(bytes).expect("all are readable").entries;
         let shown = entries.into_iter().filter(|it| it.offset >= start_offset);
         found.extend(shown.map(|it| (it.offset, it)));
     }

@@ -91,6 +91,23 @@ impl Disk {
         self.lock().now.keys().filter(|block| **block > 0 && **block % slot_blocks == 0).count()
     }
 
+    /// Where the segments of a partition begin, in order: what the headers say that lie at the
+    /// start of slots.
+    pub(crate) fn segment_bases(&self, partition: u32) -> Vec<i64> {
+        let slot_blocks = (2 << 30) / BLOCK_BYTES as u64;
+        let state = self.lock();
+        let is_header = |block: u64, bytes: &Block| {
+            block.is_multiple_of(slot_blocks)
+                && bytes.starts_with(b"MLNsegm1")
+                && bytes[32..36] == partition.to_le_bytes()
+        };
+        let headers = state.now.iter().filter(|(block, bytes)| is_header(**block, bytes));
+        let base = |bytes: &Block| i64::from_le_bytes(bytes[36..44].try_into().expect("eight"));
+        let mut bases: Vec<i64> = headers.map(|(_, bytes)| base(bytes)).collect();
+        bases.sort_unstable();
+        bases
+    }
+
     /// Where blocks are stored with addresses in a part of their slot of 2 GiB, but for slot 0.
     pub(crate) fn stored_between(&self, from: u64, until: u64) -> Vec<u64> {
         let starts =

@@ -17,7 +17,7 @@ const BATCHES_PER_SEGMENT: usize = 10;
 const PRODUCER_COUNT: usize = 4;
 
 /// What a producer was told: the offset, and whether the batch was there before.
-type Told = Result<(i64, bool), LogErrorKind>;
+pub(crate) type Told = Result<(i64, bool), LogErrorKind>;
 
 /// Bytes where batches should be, and some after batches whose checksums fit: what is taken is
 /// within them.
@@ -48,8 +48,9 @@ fn take_apart(bytes: &[u8]) {
 }
 
 /// Appends batches whose checksums fit and whose headers say anything. The log holds those that it
-/// took, in order, and a log that is opened after a kill half-way tells producers the same.
-pub(crate) fn append(bytes: &[u8]) {
+/// took, in order, and a log that is opened after a kill half-way tells producers the same, which
+/// is returned.
+pub(crate) fn append(bytes: &[u8]) -> Vec<Told> {
     let batches = batches(bytes);
     let (before, after) = batches.split_at(batches.len() / 2);
     let disk = Disk::new();
@@ -67,10 +68,11 @@ pub(crate) fn append(bytes: &[u8]) {
     let twin_topic = open(&disk.after_kill());
     let twin = twin_topic.partition(0).expect("it is there");
     assert_same(&partition, &twin);
-    let mut taken_by_twin = taken.clone();
+    let (mut taken_by_twin, mut all_told) = (taken.clone(), Vec::new());
     for batch in after {
         let told = tell(&partition, batch, &mut taken);
         assert_eq!(told, tell(&twin, batch, &mut taken_by_twin), "{:?}", BatchHeader::read(batch));
+        all_told.push(told);
     }
     assert_same(&partition, &twin);
     topic.flush().expect("it flushes");
@@ -80,6 +82,7 @@ pub(crate) fn append(bytes: &[u8]) {
     let mut random = Random::new(u64::try_from(bytes.len()).expect("a length"));
     assert_eq!(read_all(&partition, 0, &mut random), taken);
     assert_eq!(read_all(&twin, 0, &mut random), taken_by_twin);
+    all_told
 }
 
 fn tell(partition: &Partition, bytes: &[u8], taken: &mut Vec<Vec<u8>>) -> Told {
