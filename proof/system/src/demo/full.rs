@@ -18,6 +18,10 @@ use crate::demo::table::{Table, thousands};
 
 const STEPS: usize = 12;
 
+const VOLUME: &str = "volume";
+const DISK: &str = "disk";
+const TMPFS: &str = "tmpfs";
+
 /// A database of some 300 MiB.
 const SCALE: u32 = 20;
 const LOAD: Rush = Rush { clients: 4, duration: Duration::from_secs(12) };
@@ -79,8 +83,13 @@ struct Host {
 }
 
 impl Host {
-    fn server(&self, folder: &Path) -> Result<Server> {
-        let starter = self.limit.as_ref().map(MemoryLimit::starter).unwrap_or_default();
+    /// A database cluster in the folder of a place.
+    fn server(&self, place: &str, folder: &Path) -> Result<Server> {
+        let starter = match (&self.limit, place) {
+            // What lies there is memory of those who wrote it.
+            (_, TMPFS) | (Err(_), _) => Vec::new(),
+            (Ok(limit), _) => limit.starter(),
+        };
         let settings = SETTINGS.map(str::to_owned).into();
         Server::create_with(&self.postgres, folder, ServerOptions { settings, starter })
     }
@@ -133,7 +142,7 @@ struct OnMemlane {
 fn on_disk(host: &Host, progress: &Progress) -> Result<Compared> {
     let folder = tempfile::Builder::new().prefix("memlane-disk-").tempdir_in("/var/tmp");
     let folder = open_to_all(folder.context("cannot make a folder on disk")?)?;
-    compare("disk", host, folder.path(), progress)
+    compare(DISK, host, folder.path(), progress)
 }
 
 fn on_tmpfs(host: &Host, progress: &Progress) -> Result<Compared> {
@@ -141,14 +150,14 @@ fn on_tmpfs(host: &Host, progress: &Progress) -> Result<Compared> {
     let folder = open_to_all(folder.context("cannot make a folder for tmpfs")?)?;
     Tool::new("mount -t tmpfs -o size=3g,mode=755 memlane-demo").arg(folder.path()).check()?;
     let mounted = Mounted::existing(folder.path());
-    let compared = compare("tmpfs", host, mounted.folder(), progress);
+    let compared = compare(TMPFS, host, mounted.folder(), progress);
     mounted.unmount()?;
     compared
 }
 
 fn compare(place: &str, host: &Host, folder: &Path, progress: &Progress) -> Result<Compared> {
     progress.step(&format!("{place}: make and fill a database"));
-    let mut server = host.server(folder)?;
+    let mut server = host.server(place, folder)?;
     database::fill(&server, SCALE)?;
     progress.step(&format!("{place}: run pgbench"));
     let measured = Measured::run(&server, COMPARED_LOAD, || Ok(()))?;
@@ -197,7 +206,7 @@ fn live_through_a_kill(
     progress: &Progress,
 ) -> Result<OnMemlane> {
     progress.step("volume: make and fill a database");
-    let mut server = host.server(folder)?;
+    let mut server = host.server(VOLUME, folder)?;
     database::fill(&server, SCALE)?;
     progress.step("volume: run pgbench, kill -9 the daemon in the middle");
     let mut killed_at = Duration::ZERO;
@@ -251,7 +260,7 @@ fn print(host: &Host, memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) ->
     let size = |bytes: u64| Some(format!("{} MiB", thousands(bytes >> 20)));
     let word = |word: &str| Some(word.to_owned());
     let mut table = Table::default();
-    table.row("PostgreSQL, pgbench, 4 clients", &["volume", "disk", "tmpfs"].map(word));
+    table.row("PostgreSQL, pgbench, 4 clients", &[VOLUME, DISK, TMPFS].map(word));
     table.row("survives the death of its daemon", &[word("yes"), None, None]);
     table.row("survives a loss of power", &["yes", "yes", "no"].map(word));
     table.row("transactions/s", &[Some(rounded(before)), rate(disk), rate(tmpfs)]);
@@ -280,7 +289,10 @@ fn print(host: &Host, memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) ->
 fn remarks(host: &Host, memlane: &OnMemlane) -> Result<Vec<String>> {
     let count = thousands(u64::try_from(memlane.measured.load.transaction_count)?);
     let memory = match &host.limit {
-        Ok(_) => format!("{} MiB of memory for it and the cache of its files", MEMORY_BYTES >> 20),
+        Ok(_) => format!(
+            "{} MiB of memory with the cache of its files, but on tmpfs, which is memory",
+            MEMORY_BYTES >> 20
+        ),
         Err(_) => "memory without a limit, so that files are cached".to_owned(),
     };
     let driver = match memlane.device.contains("ublk") {
