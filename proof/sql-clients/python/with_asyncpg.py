@@ -62,6 +62,21 @@ async def cursors(connection, table):
 
 
 @run
+async def errors_have_states(connection, table):
+    for query, state in [
+        ("SELEC 1", "42601"),
+        (f"SELECT no_such FROM {table}", "42703"),
+        (f"SELECT 1 / (partition - partition) FROM {table}", "22012"),
+    ]:
+        try:
+            await connection.fetch(query)
+        except asyncpg.PostgresError as error:
+            equal(error.sqlstate, state, query)
+        else:
+            raise AssertionError(f"{query} did not fail")
+
+
+@run
 async def a_timeout_cancels(connection, table):
     endless = " CROSS JOIN ".join(f"{table} t{number}" for number in range(12))
     try:

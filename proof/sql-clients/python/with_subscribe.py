@@ -1,6 +1,9 @@
 """Live queries, by psycopg 3."""
 
 import collections
+import datetime
+import decimal
+import json
 import random
 import sys
 import threading
@@ -92,12 +95,18 @@ def views(host, port, table):
         with one.cursor() as cursor:
             rows = cursor.stream(f"SUBSCRIBE TO {view}")
             there = collections.Counter()
+            published = collections.defaultdict(list, {f"n{qty}": [qty] for qty in range(30)})
             for number in range(60):
                 # Numbers that add up to more than 64 bits hold.
                 qty = draw.choice([-5, 0, 7, 2**63 - 1])
-                name = draw.choice(['"n1"', '"n2"', '"new"', "null"])
-                insert(two, table, f"v{number}", '{"name": %s, "qty": %d}' % (name, qty))
-            wanted = collections.Counter(two.execute(query).fetchall())
+                name = draw.choice(["n1", "n2", "new", None])
+                value = json.dumps({"name": name, "qty": qty})
+                insert(two, table, f"v{number}", value)
+                published[name].append(qty)
+            wanted = collections.Counter(
+                (name, decimal.Decimal(sum(all_of)), len(all_of))
+                for (name, all_of) in published.items()
+            )
             while there != wanted:
                 (_, diff, *row) = next(rows)
                 there[tuple(row)] += diff
@@ -124,6 +133,8 @@ class Subscriber:
     def __init__(self, address, query):
         self.address, self.query = address, query
         self.there, self.since, self.position = {}, [], None
+        # Of each connection.
+        self.histories = []
         self.count, self.breaks, self.failure = 0, 0, None
         self.lock = threading.Lock()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -146,6 +157,7 @@ class Subscriber:
         options, point = "PROGRESS, POSITION", ""
         with self.lock:
             self.since = []
+            self.histories.append([])
             if self.position is not None:
                 options += ", SNAPSHOT = false"
                 point = f"AS OF '{self.position}'"
@@ -159,6 +171,7 @@ class Subscriber:
         _, is_progress, position, diff, *columns = row
         if not is_progress:
             self.since.append((diff, tuple(columns)))
+            self.histories[-1].append((diff, tuple(columns)))
             return
         add(self.there, self.since)
         self.count += len(self.since)
@@ -169,6 +182,33 @@ class Subscriber:
             state = dict(self.there)
             add(state, self.since)
         return sorted(state)
+
+    def expect(self, expected, break_count):
+        """Waits until its rows add up to these."""
+        deadline = time.monotonic() + WAIT
+        while self.state() != expected:
+            if self.failure is not None:
+                raise self.failure
+            if time.monotonic() > deadline:
+                found = self.state()
+                raise AssertionError(
+                    f"{self.query}: missing {sorted(set(expected) - set(found))[:5]}, "
+                    f"too many {sorted(set(found) - set(expected))[:5]}"
+                )
+            time.sleep(0.05)
+        print(f"{len(expected)} rows, {self.count} changes, {self.breaks} breaks")
+        if not expected or self.breaks < break_count:
+            raise AssertionError(f"{self.query}: nothing happened")
+
+    def expect_histories(self, changes, group_columns):
+        """That each connection gave a part of these changes of each group without a gap."""
+        for history in self.histories:
+            groups = collections.defaultdict(list)
+            for (diff, columns) in history:
+                groups[columns[:group_columns]].append((diff, columns))
+            for (group, found) in groups.items():
+                at = changes[group].index(found[0])
+                equal(found, changes[group][at:at + len(found)], f"changes of {group}")
 
 
 def add(there, changes):
@@ -182,48 +222,88 @@ def add(there, changes):
             del there[columns]
 
 
-def published(address, table, stopped):
-    """Publishes until the input ends, whatever becomes of the broker. Returns how often."""
-    count = 0
-    while not stopped.is_set():
-        try:
-            with connect(*address, autocommit=True) as connection:
-                while not stopped.is_set():
-                    key = f"k{random.randrange(40)}"
-                    number = random.randrange(1000)
-                    value = None if random.random() < 0.2 else '{"n": %d}' % number
-                    insert(connection, table, key, value)
-                    count += 1
-        except psycopg.OperationalError:
-            time.sleep(0.05)
-    return count
+class Ledger:
+    """What was published, in order, and whether the broker said that it has it."""
+
+    def __init__(self, address, table):
+        self.address, self.table = address, table
+        self.begun = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+        self.entries, self.failure = [], None
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.stopped.is_set():
+            try:
+                with connect(*self.address, autocommit=True) as connection:
+                    while not self.stopped.is_set():
+                        self.publish(connection)
+            except psycopg.OperationalError:
+                # Of the broker that was killed; another is started.
+                time.sleep(0.05)
+            except BaseException as error:
+                self.failure = error
+                return
+
+    def publish(self, connection):
+        number = len(self.entries)
+        key = f"k{random.randrange(40)}"
+        value = None if random.random() < 0.2 else '{"n": %d}' % number
+        # A time of its own tells each record.
+        at = self.begun + datetime.timedelta(milliseconds=number)
+        entry = {"place": (sum(key.encode()) % 3,), "row": (key, value, at), "is_acked": False}
+        self.entries.append(entry)
+        query = f'INSERT INTO "{self.table}" (partition, key, value, time) VALUES (%s, %s, %s, %s)'
+        connection.execute(query, entry["place"] + entry["row"])
+        entry["is_acked"] = True
+
+    def rows(self, connection):
+        """Partition, offset, key, value and time of all that is there: what was acknowledged,
+        and of the rest what the log has. Partition 0 had a record before."""
+        self.stopped.set()
+        self.thread.join()
+        if self.failure is not None:
+            raise self.failure
+        found = connection.execute(
+            f'SELECT partition, "offset", key, value, time FROM "{self.table}" '
+            "WHERE key IS NOT NULL ORDER BY 1, 2"
+        ).fetchall()
+        times = {row[-1] for row in found}
+        ends, rows = [1, 0, 0], []
+        for entry in self.entries:
+            if entry["is_acked"] or entry["row"][-1] in times:
+                (partition,) = entry["place"]
+                rows.append((partition, ends[partition], *entry["row"]))
+                ends[partition] += 1
+        equal(found, sorted(rows, key=lambda row: row[:2]), "the log")
+        return rows
 
 
 def through_kills(host, port, table):
-    """The broker is killed and started again until the input ends."""
-    address, stopped = (host, port), threading.Event()
-    log = f'SELECT partition, "offset", key FROM "{table}" WHERE key < \'k3\''
+    """The broker is killed and started again until the input ends, a letter of it each time."""
+    address = (host, port)
+    log = f'SELECT partition, "offset", key, value FROM "{table}" WHERE key < \'k3\''
     current = f'SELECT partition, key, value FROM "{table}$current" WHERE key < \'k3\''
     subscribers = [Subscriber(address, query) for query in [log, current]]
-    counts = []
-    thread = threading.Thread(target=lambda: counts.append(published(address, table, stopped)))
-    thread.start()
-    sys.stdin.read()
-    stopped.set()
-    thread.join()
+    ledger = Ledger(address, table)
+    kill_count = len(sys.stdin.read())
     with connect(*address, autocommit=True) as connection:
-        for subscriber, query in zip(subscribers, [log, current]):
-            deadline = time.monotonic() + WAIT
-            expected = sorted(connection.execute(query).fetchall())
-            while subscriber.state() != expected:
-                if subscriber.failure is not None:
-                    raise subscriber.failure
-                if time.monotonic() > deadline:
-                    found = subscriber.state()
-                    raise AssertionError(
-                        f"{query}: missing {sorted(set(expected) - set(found))[:5]}, "
-                        f"too many {sorted(set(found) - set(expected))[:5]}"
-                    )
-                time.sleep(0.05)
-            print(f"{len(expected)} rows, {subscriber.count} changes, {subscriber.breaks} breaks")
-    print(f"{counts[0]} records published")
+        rows = [row for row in ledger.rows(connection) if row[2] < "k3"]
+    there, log_changes, changes = {}, collections.defaultdict(list), collections.defaultdict(list)
+    for (partition, offset, key, value, _) in rows:
+        group = (partition, key)
+        log_changes[(partition,)].append((1, (partition, offset, key, value)))
+        if (before := there.pop(group, None)) is not None:
+            changes[group].append((-1, (*group, before)))
+        if value is not None:
+            there[group] = value
+            changes[group].append((1, (*group, value)))
+    for (subscriber, expected, histories, group_columns) in [
+        (subscribers[0], [row[:4] for row in rows], log_changes, 1),
+        (subscribers[1], [(*group, value) for (group, value) in there.items()], changes, 2),
+    ]:
+        subscriber.expect(sorted(expected), kill_count)
+        subscriber.expect_histories(histories, group_columns)
+    acked = sum(entry["is_acked"] for entry in ledger.entries)
+    print(f"{acked} records published, {len(ledger.entries) - acked} without an answer")

@@ -20,6 +20,29 @@ const TIMES: &[&str] = &[
 const UNITS: &[&str] = &["year", "month", "week", "day", "hour", "minute"];
 const PARTS: &[&str] = &["year", "month", "day", "hour", "minute", "dow", "doy", "week", "quarter"];
 
+/// What fails for some record, or before.
+const FAILING: &[&str] = &[
+    "12 / (partition - partition)",
+    "\"offset\" % (partition - partition)",
+    "(value->>'price')::numeric / (partition - partition)",
+    "(value->>'symbol')::int",
+    "(value->>'price')::int",
+    "(value->>'symbol')::numeric",
+    "(value->>'symbol')::double precision",
+    "\"offset\" + 9223372036854775807",
+    "partition * 2147483647::int",
+    "(partition + 40000)::smallint",
+    "abs(-9223372036854775807 - \"offset\")",
+    "('1e300'::double precision + partition)::bigint",
+    "sqrt(partition - 5)",
+    "substr(key, 1, -1)",
+    "date_trunc('nothing', time)",
+    "nothing",
+    "nothing(key)",
+    "-key",
+    "partition = key",
+];
+
 /// Draws queries on two tables of records.
 pub struct Generator {
     random: Random,
@@ -86,6 +109,19 @@ impl Generator {
             9 => self.united(),
             10 => self.nested(),
             _ => self.total(),
+        }
+    }
+
+    /// A query that PostgreSQL refuses, or fails at.
+    pub fn failing(&mut self) -> String {
+        let (fails, orders) = (self.pick(FAILING), &self.orders);
+        match self.random.below(6) {
+            0 => format!("SELECT key, {fails} FROM {orders}"),
+            1 => format!("SELECT count(*) FROM {orders} WHERE ({fails}) IS NOT NULL"),
+            2 => format!("SELECT {fails}, count(*) FROM {orders} GROUP BY 1"),
+            3 => format!("SELECT count({fails}) FROM {orders}"),
+            4 => format!("SELECT DISTINCT {fails} FROM {orders}"),
+            _ => format!("WITH f AS (SELECT {fails} AS c FROM {orders}) SELECT count(c) FROM f"),
         }
     }
 
@@ -217,9 +253,14 @@ impl Generator {
             9 => format!("bool_or({})", self.boolean(2)),
             _ => format!("max({})", self.time()),
         };
-        match self.random.one_in(5) {
+        let filtered = match self.random.one_in(5) {
             true => format!("{plain} FILTER (WHERE {})", self.boolean(1)),
             false => plain,
+        };
+        // Of integers it is numeric in PostgreSQL.
+        match filtered.starts_with("avg") {
+            true => format!("({filtered})::double precision"),
+            false => filtered,
         }
     }
 

@@ -14,4 +14,4 @@ mod site;
 pub use clients::{jdbc, python};
 pub use generator::Generator;
 pub use script::{Answer, Script};
-pub use site::{Reference, Site, file_of};
+pub use site::{Reference, SharedSite, Site, file_of};

@@ -1,17 +1,25 @@
 //! Many queries in one run of psql, and what each of them gave.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use system::Tool;
 
-use crate::site::{NULL, file_of};
+use crate::site::file_of;
 
 /// Stands before what psql says of how a query ended; no row begins so.
 const MARK: &str = "@@";
 const SUCCESS: &str = "00000";
 
-/// Numbers that differ by no more than this part of them are equal: sums of floats depend on the
-/// order of their rows.
-const DEVIATION_MAX: f64 = 1e-9;
+/// Of all queries.
+const TIME_LIMIT: Duration = Duration::from_secs(480);
+
+/// Numbers of double precision that differ by no more than this part of them are equal: their sums
+/// depend on the order of their rows.
+const DEVIATION_MAX: f64 = 1e-12;
+
+/// Digits behind the point that the broker's numerics have.
+const FRACTION_DIGITS: usize = 10;
 
 /// Queries in order, without semicolons at their ends.
 #[derive(Default)]
@@ -41,29 +49,46 @@ impl Script {
 
     /// Runs all queries, also behind one that fails.
     pub fn run(&self, psql: Tool) -> Result<Vec<Answer>> {
+        self.answers(psql, ";")
+    }
+
+    /// The types of each query's columns, or why it has none. No query is run.
+    pub fn column_types(&self, psql: Tool) -> Result<Vec<Vec<String>>> {
+        let type_of = |column: String| {
+            let (_, kind) = column.rsplit_once('|').unwrap_or_default();
+            kind.to_owned()
+        };
+        let types = |answer| match answer {
+            Answer::Rows(columns) => columns.into_iter().map(type_of).collect(),
+            Answer::Error { .. } => Vec::new(),
+        };
+        Ok(self.answers(psql, " \\gdesc")?.into_iter().map(types).collect())
+    }
+
+    /// What psql gives for each query with this behind it.
+    fn answers(&self, psql: Tool, end: &str) -> Result<Vec<Answer>> {
         let mut lines = Vec::new();
         for query in &self.queries {
-            lines.push(format!("{query};"));
+            lines.push(format!("{query}{end}"));
             lines.push(format!("\\echo {MARK} :SQLSTATE :LAST_ERROR_MESSAGE"));
         }
-        let printed = psql.args(["--file", "-"]).input(file_of(&lines)?).check()?;
+        let psql = psql.time_limit(TIME_LIMIT).args(["--file", "-"]);
+        let printed = psql.input(file_of(&lines)?).check()?;
         let mut answers = Vec::new();
         let mut rows = Vec::new();
         for line in printed.lines() {
-            match line.strip_prefix(MARK) {
-                None => rows.push(line.to_owned()),
-                Some(ending) => {
-                    let rows = std::mem::take(&mut rows);
-                    let (state, message) = ending.trim().split_once(' ').unwrap_or((ending, ""));
-                    answers.push(match state.trim() {
-                        SUCCESS => Answer::Rows(rows),
-                        state => Answer::Error {
-                            sql_state: state.to_owned(),
-                            message: message.to_owned(),
-                        },
-                    });
-                }
-            }
+            let Some(ending) = line.strip_prefix(MARK) else {
+                rows.push(line.to_owned());
+                continue;
+            };
+            let rows = std::mem::take(&mut rows);
+            let ending = ending.trim();
+            let (state, message) = ending.split_once(' ').unwrap_or((ending, ""));
+            let (sql_state, message) = (state.to_owned(), message.to_owned());
+            answers.push(match state {
+                SUCCESS => Answer::Rows(rows),
+                _ => Answer::Error { sql_state, message },
+            });
         }
         let (found, wanted) = (answers.len(), self.queries.len());
         ensure!(found == wanted, "psql answered {found} of {wanted} queries: {printed}");
@@ -72,14 +97,19 @@ impl Script {
 }
 
 impl Answer {
-    /// Whether both say the same: rows in order, numbers compared as numbers, or an error each.
-    pub fn agrees_with(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Rows(one), Self::Rows(other)) => {
-                let mut pairs = one.iter().zip(other);
-                one.len() == other.len() && pairs.all(|(one, other)| are_equal_rows(one, other))
+    /// Whether both say the same: rows in order, with columns of these types, or the same SQLSTATE.
+    /// Numbers of double precision may differ in their last digits, numerics in zeros at their
+    /// ends and, beyond [`FRACTION_DIGITS`], in what is rounded; all else is the same by letters.
+    pub fn agrees_with(&self, reference: &Self, types: &[String]) -> bool {
+        match (self, reference) {
+            (Self::Rows(ours), Self::Rows(theirs)) => {
+                let mut pairs = ours.iter().zip(theirs);
+                ours.len() == theirs.len()
+                    && pairs.all(|(ours, theirs)| are_equal_rows(ours, theirs, types))
             }
-            (Self::Error { .. }, Self::Error { .. }) => true,
+            (Self::Error { sql_state: ours, .. }, Self::Error { sql_state: theirs, .. }) => {
+                ours == theirs
+            }
             _ => false,
         }
     }
@@ -93,38 +123,81 @@ impl Answer {
     }
 }
 
-fn are_equal_rows(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<_>, Vec<_>) = (one.split('|').collect(), other.split('|').collect());
-    one.len() == other.len()
-        && one.iter().zip(&other).all(|(one, other)| one == other || are_near(one, other))
+fn are_equal_rows(ours: &str, theirs: &str, types: &[String]) -> bool {
+    let (ours, theirs): (Vec<_>, Vec<_>) = (ours.split('|').collect(), theirs.split('|').collect());
+    ours.len() == types.len()
+        && theirs.len() == types.len()
+        && ours.iter().zip(&theirs).zip(types).all(|((ours, theirs), kind)| {
+            ours == theirs
+                || match kind.as_str() {
+                    "double precision" => are_near(ours, theirs),
+                    "numeric" => rounded(ours).is_some_and(|it| Some(it) == rounded(theirs)),
+                    _ => false,
+                }
+        })
 }
 
 fn are_near(one: &str, other: &str) -> bool {
-    if one == NULL || other == NULL {
-        return false;
-    }
     let (Ok(one), Ok(other)) = (one.parse::<f64>(), other.parse::<f64>()) else { return false };
     (one - other).abs() <= DEVIATION_MAX * one.abs().max(other.abs())
+}
+
+/// A numeric in units of its last digit that is kept, rounded as PostgreSQL rounds.
+fn rounded(text: &str) -> Option<i128> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |it| (-1, it));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let kept = format!("{whole}{fraction:0<width$.width$}", width = FRACTION_DIGITS);
+    let rounds_up = fraction.as_bytes().get(FRACTION_DIGITS).is_some_and(|it| *it >= b'5');
+    Some(sign * (kept.parse::<i128>().ok()? + i128::from(rounds_up)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rows(row: &str) -> Answer {
-        Answer::Rows(vec![row.to_owned()])
+    const TYPES: &[&str] = &["double precision", "numeric", "bigint", "text"];
+
+    fn agree(ours: &str, theirs: &str) -> bool {
+        let types: Vec<_> = TYPES.iter().map(|&it| it.to_owned()).collect();
+        let rows = |row: &str| Answer::Rows(vec![row.to_owned()]);
+        rows(ours).agrees_with(&rows(theirs), &types)
+    }
+
+    fn error(sql_state: &str) -> Answer {
+        Answer::Error { sql_state: sql_state.to_owned(), message: String::new() }
     }
 
     #[test]
-    fn numbers_agree_by_value_and_all_else_by_letters() {
-        assert!(rows("1.50|a|<null>").agrees_with(&rows("1.5|a|<null>")));
-        assert!(rows("0.30000000000000004").agrees_with(&rows("0.3")));
-        for other in ["1.51|a|<null>", "1.5|b|<null>", "1.5|a|0", "1.5|a", "1.5|a|<null>|1"] {
-            assert!(!rows("1.50|a|<null>").agrees_with(&rows(other)), "{other}");
+    fn numbers_agree_by_their_types_and_all_else_by_letters() {
+        let row = "0.3|-1.5|9007199254740993|1.0";
+        for other in [
+            row,
+            "0.30000000000000004|-1.5|9007199254740993|1.0",
+            "0.3|-1.50000000000|9007199254740993|1.0",
+            "0.3|-1.49999999995|9007199254740993|1.0",
+        ] {
+            assert!(agree(row, other), "{other}");
         }
-        let failed = Answer::Error { sql_state: "22012".to_owned(), message: String::new() };
-        assert!(failed.agrees_with(&failed));
-        assert!(!failed.agrees_with(&rows("1")));
-        assert!(!Answer::Rows(Vec::new()).agrees_with(&rows("1")));
+        for other in [
+            "0.31|-1.5|9007199254740993|1.0",
+            "<null>|-1.5|9007199254740993|1.0",
+            "0.3|-1.4999999999|9007199254740993|1.0",
+            "0.3|1.5|9007199254740993|1.0",
+            "0.3|-1.5|9007199254740992|1.0",
+            "0.3|-1.5|9007199254740993.0|1.0",
+            "0.3|-1.5|9007199254740993|1",
+            "0.3|-1.5|9007199254740993",
+            "0.3|-1.5|9007199254740993|1.0|1",
+        ] {
+            assert!(!agree(row, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn errors_agree_by_their_states() {
+        assert!(error("22012").agrees_with(&error("22012"), &[]));
+        assert!(!error("22012").agrees_with(&error("22003"), &[]));
+        assert!(!error("22012").agrees_with(&Answer::Rows(Vec::new()), &[]));
+        assert!(!Answer::Rows(Vec::new()).agrees_with(&Answer::Rows(vec![String::new()]), &[]));
     }
 }

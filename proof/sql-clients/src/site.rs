@@ -1,16 +1,19 @@
 //! The two servers: a broker with SQL, and PostgreSQL from the host's packages.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Seek, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use kafka_clients::Broker;
 use system::database::{Postgres, Server};
-use system::{Tool, ToolOutput, free_address, product, wait_for};
+use system::{Tool, ToolOutput, check_for_panics, free_address, product, wait_for};
 use tempfile::TempDir;
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -18,9 +21,6 @@ const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// Of PostgreSQL.
 const DATABASE: &str = "compared";
-
-/// What psql prints for NULL, which no text of a test is.
-pub(crate) const NULL: &str = "<null>";
 
 /// What [`Site::filled_topic`] holds.
 const FILLED_PARTITION_COUNT: usize = 3;
@@ -34,10 +34,10 @@ pub struct Site {
 
 impl Site {
     /// The one of this suite, which lets clients of this host in.
-    pub fn shared() -> Result<&'static Self> {
+    pub fn shared() -> Result<SharedSite> {
         static SHARED: OnceLock<Result<Site>> = OnceLock::new();
         let started = SHARED.get_or_init(|| Self::with_options(&["--anonymous", "loopback"]));
-        started.as_ref().map_err(|error| anyhow!("{error:#}"))
+        started.as_ref().map(SharedSite).map_err(|error| anyhow!("{error:#}"))
     }
 
     /// One with these options of `memlane-broker`, which say whom it lets in.
@@ -84,8 +84,37 @@ impl Site {
     /// How psql fails with one command.
     pub fn refused(&self, sql: &str) -> Result<ToolOutput> {
         let output = self.psql().args(["-v", "VERBOSITY=verbose", "-c", sql]).run()?;
-        anyhow::ensure!(output.exit_code != Some(0), "{sql} was not refused: {}", output.stdout);
+        ensure!(output.exit_code != Some(0), "{sql} was not refused: {}", output.stdout);
         Ok(output)
+    }
+
+    /// The SQLSTATE of the error that one command ends with.
+    pub fn sql_state(&self, sql: &str) -> Result<String> {
+        let output = self.psql().args(["-v", "VERBOSITY=sqlstate", "-c", sql]).run()?;
+        let state = output.stderr.lines().find_map(|line| line.strip_prefix("ERROR:  "));
+        let state = state.filter(|_| output.exit_code == Some(1));
+        Ok(state.with_context(|| format!("{sql} was not refused: {output:?}"))?.to_owned())
+    }
+
+    /// Fails when the broker panicked: those of tests go on then.
+    fn check_for_panics(&self) -> Result<()> {
+        let log = format!("/proc/{}/fd/1", self.broker.process_id()?);
+        ensure!(Path::new(&log).exists(), "the broker has ended; {}", self.broker.last_words());
+        check_for_panics(Path::new(&log))
+    }
+
+    /// Has [`Site::memory_peak_mib`] begin at what the broker has now.
+    pub fn forget_memory_peak(&self) -> Result<()> {
+        let path = format!("/proc/{}/clear_refs", self.broker.process_id()?);
+        fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
+    }
+
+    /// The most memory that the broker had at any moment, its pool and its program among it.
+    pub fn memory_peak_mib(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.broker.process_id()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kib.context("the kernel tells the memory of a process")? / 1024)
     }
 
     /// A topic's name that no other test of the suite uses.
@@ -111,8 +140,8 @@ impl Site {
     }
 
     /// A topic that kcat filled, as `python/scenarios.py` says.
-    pub fn filled_topic(&self) -> Result<String> {
-        let topic = self.topic("filled");
+    pub fn filled_topic(&self, name: &str) -> Result<String> {
+        let topic = self.topic(name);
         self.create_topic(&topic, FILLED_PARTITION_COUNT)?;
         for partition in 0..FILLED_PARTITION_COUNT {
             let numbers = (partition..FILLED_RECORD_COUNT).step_by(FILLED_PARTITION_COUNT);
@@ -129,6 +158,34 @@ impl Site {
         self.broker.check(client)?;
         Ok(())
     }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        check_unless_panicking(self);
+    }
+}
+
+/// The broker of a suite, which is looked at when a test is done with it.
+pub struct SharedSite(&'static Site);
+
+impl Deref for SharedSite {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        self.0
+    }
+}
+
+impl Drop for SharedSite {
+    fn drop(&mut self) {
+        check_unless_panicking(self);
+    }
+}
+
+fn check_unless_panicking(site: &Site) {
+    let checked = site.check_for_panics();
+    assert!(checked.is_ok() || thread::panicking(), "the broker panicked: {checked:?}");
 }
 
 /// PostgreSQL of the host, with a folder of its own; clients connect over its socket.
@@ -150,13 +207,16 @@ impl Reference {
         Ok(Self { server, _folder: folder })
     }
 
+    /// A client of it.
+    pub fn client(&self, program: &str) -> Tool {
+        let client = self.server.client(program).env("PGTZ", "UTC");
+        client.env("PGDATABASE", DATABASE).time_limit(CLIENT_TIME_LIMIT)
+    }
+
     /// psql as [`Site::psql`] runs it.
     pub fn psql(&self) -> Tool {
-        let client = self.server.client("psql").env("PGTZ", "UTC");
-        client
-            .time_limit(CLIENT_TIME_LIMIT)
-            .args("--no-psqlrc --quiet --no-align --tuples-only -P null=<null> -d".split(' '))
-            .arg(DATABASE)
+        let options = "--no-psqlrc --quiet --no-align --tuples-only -P null=<null>";
+        self.client("psql").args(options.split(' '))
     }
 }
 

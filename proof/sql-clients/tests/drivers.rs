@@ -8,23 +8,29 @@ use sql_clients::{Site, jdbc, python};
 const PYTHON: &[&str] = &["kcat", "python3"];
 const JAVA: &[&str] = &["kcat", "javac", "mvn"];
 
-fn check_python(scenario: &str) -> Result<()> {
+/// Of a topic that a statement names as it is.
+const PLAIN: &str = "filled";
+
+/// Of one whose name is put in quotes.
+const ODD: &str = "Odd.Name-";
+
+fn check_python(scenario: &str, topic: &str) -> Result<()> {
     if is_skipped(PYTHON) {
         return Ok(());
     }
     let site = Site::shared()?;
-    let table = site.filled_topic()?;
+    let table = site.filled_topic(topic)?;
     let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
     site.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
     Ok(())
 }
 
-fn check_java(scenario: &str) -> Result<()> {
+fn check_java(scenario: &str, topic: &str) -> Result<()> {
     if is_skipped(JAVA) {
         return Ok(());
     }
     let site = Site::shared()?;
-    let table = site.filled_topic()?;
+    let table = site.filled_topic(topic)?;
     let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
     let client = jdbc()?.program("Scenarios").arg(scenario);
     site.broker().check(client.args([host, port, table]))?;
@@ -33,100 +39,105 @@ fn check_java(scenario: &str) -> Result<()> {
 
 #[test]
 fn psycopg_sends_parameters_and_reads_text_and_binary() -> Result<()> {
-    check_python("with_psycopg.parameters")
+    check_python("with_psycopg.parameters", PLAIN)
 }
 
 #[test]
 fn psycopg_prepares_statements() -> Result<()> {
-    check_python("with_psycopg.prepared_again")
+    check_python("with_psycopg.prepared_again", PLAIN)
 }
 
 #[test]
 fn psycopg_reads_by_cursors_of_the_server() -> Result<()> {
-    check_python("with_psycopg.cursor_of_the_server")
+    check_python("with_psycopg.cursor_of_the_server", PLAIN)
 }
 
 #[test]
 fn psycopg_reads_by_named_cursors() -> Result<()> {
-    check_python("with_psycopg.named_cursors")
+    check_python("with_psycopg.named_cursors", PLAIN)
 }
 
 #[test]
 fn psycopg_looks_types_up() -> Result<()> {
-    check_python("with_psycopg.types")
+    check_python("with_psycopg.types", PLAIN)
 }
 
 #[test]
 fn sqlalchemy_reflects_tables() -> Result<()> {
-    check_python("with_sqlalchemy.reflection")
+    check_python("with_sqlalchemy.reflection", ODD)
 }
 
 #[test]
 fn psycopg_inserts_many_rows_and_rolls_back() -> Result<()> {
-    check_python("with_psycopg.many_rows_in_and_out")
+    check_python("with_psycopg.many_rows_in_and_out", PLAIN)
 }
 
 #[test]
 fn psycopg_is_told_the_states_of_errors() -> Result<()> {
-    check_python("with_psycopg.errors_have_states")
+    check_python("with_psycopg.errors_have_states", PLAIN)
 }
 
 #[test]
 fn psycopg_sees_failed_transactions_fail_whole() -> Result<()> {
-    check_python("with_psycopg.transactions_fail_whole")
+    check_python("with_psycopg.transactions_fail_whole", PLAIN)
 }
 
 #[test]
 fn psycopg_cancels_and_limits_the_time_of_statements() -> Result<()> {
-    check_python("with_psycopg.cancel")
+    check_python("with_psycopg.cancel", PLAIN)
 }
 
 #[test]
 fn psycopg_copies_out() -> Result<()> {
-    check_python("with_psycopg.copy_out")
+    check_python("with_psycopg.copy_out", PLAIN)
 }
 
 #[test]
 fn asyncpg_reads_binary_values() -> Result<()> {
-    check_python("with_asyncpg.binary_values")
+    check_python("with_asyncpg.binary_values", PLAIN)
 }
 
 #[test]
 fn asyncpg_prepares_statements_and_inserts() -> Result<()> {
-    check_python("with_asyncpg.prepared_statements")
+    check_python("with_asyncpg.prepared_statements", PLAIN)
 }
 
 #[test]
 fn asyncpg_reads_by_cursors() -> Result<()> {
-    check_python("with_asyncpg.cursors")
+    check_python("with_asyncpg.cursors", PLAIN)
+}
+
+#[test]
+fn asyncpg_is_told_the_states_of_errors() -> Result<()> {
+    check_python("with_asyncpg.errors_have_states", PLAIN)
 }
 
 #[test]
 fn asyncpg_cancels_what_takes_too_long() -> Result<()> {
-    check_python("with_asyncpg.a_timeout_cancels")
+    check_python("with_asyncpg.a_timeout_cancels", PLAIN)
 }
 
 #[test]
 fn jdbc_prepares_statements() -> Result<()> {
-    check_java("prepared")
+    check_java("prepared", PLAIN)
 }
 
 #[test]
 fn jdbc_reads_with_a_fetch_size() -> Result<()> {
-    check_java("fetchSize")
+    check_java("fetchSize", PLAIN)
 }
 
 #[test]
 fn jdbc_inserts_a_batch() -> Result<()> {
-    check_java("batch")
+    check_java("batch", PLAIN)
 }
 
 #[test]
 fn jdbc_is_told_the_states_of_errors() -> Result<()> {
-    check_java("errors")
+    check_java("errors", PLAIN)
 }
 
 #[test]
 fn jdbc_reads_what_tables_and_types_there_are() -> Result<()> {
-    check_java("metadata")
+    check_java("metadata", ODD)
 }

@@ -32,7 +32,7 @@ fn commands_of_psql_work() -> Result<()> {
         return Ok(());
     }
     let site = Site::shared()?;
-    let table = site.filled_topic()?;
+    let table = site.filled_topic("filled")?;
     let lines = [
         "\\set wanted k3".to_owned(),
         format!("SELECT value->>'name' FROM {table} WHERE key = :'wanted';"),
@@ -44,6 +44,8 @@ fn commands_of_psql_work() -> Result<()> {
         "\\unset FETCH_COUNT".to_owned(),
         format!("COPY (SELECT key, value->>'no' FROM {table} WHERE key = 'k5') TO STDOUT;"),
         "BEGIN; SELECT no_such; COMMIT;".to_owned(),
+        "SELECT 1 / 0;".to_owned(),
+        "\\echo :SQLSTATE".to_owned(),
         "SHOW server_version; SELECT 1; SELECT 2;".to_owned(),
     ];
     let psql = site.psql().args(["--file", "-"]).input(file_of(&lines)?);
@@ -51,32 +53,37 @@ fn commands_of_psql_work() -> Result<()> {
     let of_partition: Vec<_> = (0..30).step_by(3).map(|it| format!("k{it}")).collect();
     let version = printed.lines().rev().nth(2).context("a version of the server")?.to_owned();
     ensure!(version.starts_with("15"), "{version}");
-    let expected = format!("n3\n30\nk4\n{}\nk5\t\\N\n{version}\n1\n2\n", of_partition.join("\n"));
+    let expected =
+        format!("n3\n30\nk4\n{}\nk5\t\\N\n22012\n{version}\n1\n2\n", of_partition.join("\n"));
     assert_eq!(printed, expected);
     Ok(())
 }
 
 #[test]
-fn pgbench_selects_by_key_with_prepared_statements() -> Result<()> {
+fn pgbench_selects_and_inserts_with_prepared_statements() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
     let site = Site::shared()?;
-    let table = site.filled_topic()?;
+    let table = site.filled_topic("filled")?;
     let script = tempfile::NamedTempFile::new()?;
     std::fs::write(
         &script,
         format!(
             "\\set number random(0, 9)\n\
-             SELECT value FROM {table} WHERE partition = 1 AND \"offset\" = :number;\n"
+             SELECT value FROM {table} WHERE partition = 1 AND \"offset\" = :number;\n\
+             INSERT INTO {table} (key, value) VALUES ('bench', :number::text);\n"
         ),
     )?;
-    for protocol in ["simple", "extended", "prepared"] {
+    for (protocol, count) in [("simple", 200), ("extended", 400), ("prepared", 600)] {
         let client = site.client("pgbench --no-vacuum --client 4 --jobs 2 --transactions 50");
         let client = client.args(["--protocol", protocol, "--file"]).arg(script.path());
         let printed = site.broker().check(client)?;
-        let is_whole = printed.contains("actually processed: 200/200");
-        ensure!(is_whole && !printed.contains("failed transactions: 1"), "{protocol}: {printed}");
+        let is_whole = printed.contains("actually processed: 200/200")
+            && printed.contains("number of failed transactions: 0 ");
+        ensure!(is_whole, "{protocol}: {printed}");
+        let counted = format!("SELECT count(*) FROM {table} WHERE key = 'bench'");
+        assert_eq!(site.query(&counted)?, count.to_string(), "{protocol}");
     }
     Ok(())
 }

@@ -15,6 +15,21 @@ const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 const PROTOCOL: i32 = 196_608;
 
+/// As long as a message may be.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Clients that send messages without an end, and how much of each.
+const UNFINISHED_COUNT: usize = 8;
+const UNFINISHED_BYTES: usize = 4 << 20;
+
+/// Clients that say that their messages are longer than any may be, and what they would send.
+const EXCESSIVE_COUNT: usize = 4;
+const EXCESSIVE_BYTES: usize = 64 << 20;
+
+/// What the broker may take for all of them: twice what comes of messages that may go on, for a
+/// buffer grows by moving.
+const GROWTH_MIB_MAX: usize = ((2 * UNFINISHED_COUNT * UNFINISHED_BYTES) >> 20) + 32;
+
 /// What a message that the broker sends may begin with.
 const ANSWERS: &[u8] = b"123ACDEGHIKNRSTVZcdnstv";
 
@@ -285,5 +300,43 @@ fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
         answered.unwrap_or_else(|error| panic!("seed {seed}: another client: {error:#}"));
     });
     assert_eq!(site.query("SELECT count(*) >= 50 FROM storm")?, "t");
+    Ok(())
+}
+
+/// The start of a query that says it has so many bytes, and a part of it.
+fn unfinished(claimed_bytes: usize, sent_bytes: usize) -> Vec<u8> {
+    let length = u32::try_from(claimed_bytes).expect("a length has 32 bits");
+    [&b"Q"[..], &length.to_be_bytes(), &vec![b' '; sent_bytes]].concat()
+}
+
+/// Goal: a client takes the memory of what it may send, while it is there.
+/// Method: clients that stop in the middle of a message, and such that claim more than is allowed
+/// and send on as long as the broker reads; the peak of the broker's memory meanwhile.
+#[test]
+fn messages_without_an_end_take_a_bounded_part_of_memory() -> Result<()> {
+    if is_skipped(&["psql", "kcat"]) {
+        return Ok(());
+    }
+    let site = site()?;
+    assert_eq!(site.query("SELECT count(*) FROM storm")?, "50");
+    site.forget_memory_peak()?;
+    let before = site.memory_peak_mib()?;
+    let mut clients = Vec::new();
+    for _ in 0..UNFINISHED_COUNT {
+        let mut storm = Storm::log_in(&site)?;
+        storm.stream.write_all(&unfinished(MESSAGE_BYTES_MAX, UNFINISHED_BYTES))?;
+        clients.push(storm);
+    }
+    for _ in 0..EXCESSIVE_COUNT {
+        let mut storm = Storm::log_in(&site)?;
+        let sent = storm.stream.write_all(&unfinished(MESSAGE_BYTES_MAX + 1, EXCESSIVE_BYTES));
+        ensure!(sent.is_err(), "the broker takes a message that is too long");
+        clients.push(storm);
+    }
+    assert_eq!(site.query("SELECT count(*) FROM storm")?, "50");
+    let grown = site.memory_peak_mib()?.saturating_sub(before);
+    eprintln!("the broker grew by {grown} MiB");
+    ensure!(grown <= u64::try_from(GROWTH_MIB_MAX)?, "the broker grew by {grown} MiB");
+    drop(clients);
     Ok(())
 }

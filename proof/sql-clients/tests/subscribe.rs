@@ -1,6 +1,7 @@
 //! Live queries over PostgreSQL's protocol, by psycopg, also while the broker is killed.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
@@ -17,12 +18,16 @@ const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 /// How often the broker is killed.
 const KILL_COUNT: usize = 8;
 
+/// What live queries give before the next kill, at most.
+const ROWS_BETWEEN_KILLS_MAX: u64 = 100;
+const ROWS_TIME_LIMIT: Duration = Duration::from_secs(60);
+
 fn check(scenario: &str) -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
     let site = Site::shared()?;
-    let table = site.filled_topic()?;
+    let table = site.filled_topic("filled")?;
     let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
     site.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
     Ok(())
@@ -85,7 +90,8 @@ fn merged_objects_are_followed_and_derived_from() -> Result<()> {
 }
 
 /// Goal: who goes on at a position has no gap and nothing twice.
-/// Method: publish, kill the broker at random moments; compare with what queries give in the end.
+/// Method: publish, kill the broker when live queries have given some rows; compare with the ledger
+/// of what was published.
 #[test]
 fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -99,24 +105,37 @@ fn subscribers_go_on_at_their_positions_after_the_broker_was_killed() -> Result<
         pool.display()
     );
     let mut broker = Broker::start(&flags)?;
-    let kcat = Tool::new("kcat -m 10 -b").arg(broker.address()).args(["-P", "-t", "killed"]);
+    let kcat = Tool::new("kcat -m 10 -b").arg(broker.address());
+    let kcat = kcat.args(["-P", "-t", "killed", "-p", "0"]);
     kcat.input(sql_clients::file_of(&["first".to_owned()])?).check()?;
     let (host, port) = (sql.ip().to_string(), sql.port().to_string());
     let program = python()?.scenario("with_subscribe.through_kills").args([host, port]);
-    // It goes on until its input ends.
-    let (input, end) = std::io::pipe().context("no pipe")?;
+    // It goes on until its input ends, which counts the kills.
+    let (input, mut end) = std::io::pipe().context("no pipe")?;
     let client = program.arg("killed").input(File::from(OwnedFd::from(input)));
     let client = thread::spawn(move || client.time_limit(CLIENT_TIME_LIMIT).check());
     let mut random = Random::new(14);
-    for _ in 0..KILL_COUNT {
-        thread::sleep(Duration::from_millis(500 + random.below(1_500)));
+    let killed = (0..KILL_COUNT).try_for_each(|_| {
+        let row_count = 1 + random.below(ROWS_BETWEEN_KILLS_MAX);
+        wait_for("rows of two live queries", ROWS_TIME_LIMIT, || {
+            ensure!(!client.is_finished(), "the client has ended");
+            let metrics = broker.ask("/metrics")?;
+            let number = |name: &str| {
+                let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+                line.and_then(|it| it.trim().parse::<u64>().ok())
+            };
+            Ok(number("memlane_broker_live_queries ") == Some(2)
+                && number("memlane_broker_live_rows_total ") >= Some(row_count))
+        })?;
         broker.kill()?;
-        broker.start_again()?;
-    }
-    thread::sleep(Duration::from_millis(500));
+        end.write_all(b"k")?;
+        broker.start_again().map(drop)
+    });
     drop(end);
+    // What the client says is why the rows did not come.
     let said = client.join().expect("it does not panic")?;
-    ensure!(said.contains("records published"), "{said}");
+    killed?;
+    ensure!(!broker.log().contains("panicked"), "the broker panicked: {}", broker.log());
     eprintln!("{KILL_COUNT} kills; {said}");
     Ok(())
 }
