@@ -11,6 +11,7 @@ use kafka_client::{
 };
 use system::Random;
 
+use crate::books::note;
 use crate::entry::Entry;
 use crate::producers::{Cast, transactional};
 use crate::stage::{
@@ -71,6 +72,7 @@ impl Member {
     /// Goes where the group has come to in the partitions that are this member's now.
     async fn go_to_committed(&mut self) -> Result<()> {
         count(&self.stage.counts.joins);
+        let floor = self.stage.books.acknowledged_offsets();
         let mut patience = Patience::new("cannot learn where the group is");
         let committed = loop {
             match self.membership.committed().await {
@@ -79,10 +81,13 @@ impl Member {
             }
         };
         self.positions = Vec::new();
+        let mut offsets = Vec::new();
         for ((topic, partition), offset) in committed {
-            self.positions.push(Position { topic, partition, offset: offset.unwrap_or(0) });
+            let offset = offset.unwrap_or(0);
+            offsets.push(CommittedOffset { topic: topic.clone(), partition, offset });
+            self.positions.push(Position { topic, partition, offset });
         }
-        Ok(())
+        self.stage.books.check_offsets(self.group, &floor, &offsets)
     }
 
     /// Says that it lives, or joins again and goes where the group is.
@@ -179,7 +184,10 @@ pub(crate) async fn read_committed(stage: Arc<Stage>, cast: Cast) -> Result<()> 
         let offsets = offsets_of(&fetched);
         stage.books.process(READERS, &offsets);
         match member.membership.commit(&offsets).await {
-            Ok(()) => member.advance(&offsets),
+            Ok(()) => {
+                stage.books.acknowledge_offsets(READERS, &offsets);
+                member.advance(&offsets);
+            }
             Err(error) if is_of_a_generation_before(&error) => member.rejoin().await?,
             Err(error) => return Err(error).context("cannot commit offsets"),
         }
@@ -195,7 +203,7 @@ pub(crate) async fn read_committed(stage: Arc<Stage>, cast: Cast) -> Result<()> 
 pub(crate) async fn work(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
     let mut member = Member::join(&stage, &cast, WORKERS, &[INPUT]).await?;
-    let mut producer = transactional(&stage, &cast.name).await?;
+    let mut producer = transactional(&stage, &cast.name, &mut random).await?;
     while stage.act() < Act::Verifying {
         member.keep_up().await?;
         let fetched = member.fetch().await?;
@@ -221,7 +229,7 @@ async fn process(
     let mut outputs = Vec::new();
     for partition in fetched.iter().filter(|it| !it.records.is_empty()) {
         let copies: Result<Vec<NewRecord>> =
-            partition.records.iter().map(|it| Ok(Entry::read(it)?.record(random))).collect();
+            partition.records.iter().map(|it| Ok(Entry::read(it)?.record())).collect();
         outputs.push((partition.partition, copies?));
     }
     let record_count: usize = outputs.iter().map(|(_, records)| records.len()).sum();
@@ -233,6 +241,7 @@ async fn process(
         Ok(()) if !random.one_in(ROLL_BACK_ONE_IN) => {
             stage.books.process(WORKERS, &offsets);
             producer.commit().await.context("cannot commit what was processed")?;
+            stage.books.acknowledge_offsets(WORKERS, &offsets);
             add(&stage.counts.processed, record_count);
             member.advance(&offsets);
         }
@@ -257,12 +266,17 @@ async fn roll_back(stage: &Stage, producer: &mut TransactionalProducer) -> Resul
 /// Looks again and again at what the groups have committed.
 pub(crate) async fn watch(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let client = stage.client(&cast.name);
+    // Offsets of a transaction are shown when its end is noted, which may be after it is
+    // acknowledged; members wait for that.
+    let mut shown = stage.books.acknowledged_offsets();
     while stage.act() < Act::Verifying {
-        for group in [READERS, WORKERS] {
-            let offsets = committed(&client, group).await?;
-            stage.books.check_committed(group, &offsets)?;
-            count(&stage.counts.offset_checks);
-        }
+        let floor = stage.books.acknowledged_offsets();
+        let offsets = committed(&client, READERS).await?;
+        stage.books.check_all_offsets(READERS, &floor, &offsets)?;
+        let offsets = committed(&client, WORKERS).await?;
+        stage.books.check_all_offsets(WORKERS, &shown, &offsets)?;
+        note(&mut shown, WORKERS, &offsets);
+        count(&stage.counts.offset_checks);
         stage.step(&cast.name).await;
         tokio::time::sleep(WATCH_INTERVAL).await;
     }

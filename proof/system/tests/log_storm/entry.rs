@@ -1,12 +1,23 @@
-//! What stands in a record: enough to know it again.
+//! What stands in a record: enough to know it again, and all the rest drawn by that, so that a
+//! reader can say what each byte of it is to be.
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
-use kafka_client::{NewRecord, Record};
+use anyhow::{Context, Result, ensure};
+use kafka_client::{Header, NewRecord, Record};
 use system::Random;
 
 const PADDING_BYTES_MAX: u64 = 400;
+const HEADER_COUNT_MAX: u64 = 3;
+
+/// Of so many keys some come again and again, and some are not seen for a long time.
+const KEY_COUNT: u64 = 400;
+const HOT_KEY_COUNT: u64 = 8;
+
+/// In a compacted topic one record in so many deletes its key.
+const TOMBSTONE_ONE_IN: u64 = 8;
+
+const FIRST_RECORD_MS: i64 = 1_700_000_000_000;
 
 /// A record of one of the producers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +30,46 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The record, with contents that can partly be made smaller.
-    pub(crate) fn record(self, random: &mut Random) -> NewRecord {
+    fn random(self) -> Random {
         let Self { producer, transaction, number } = self;
-        let mut text = format!("{producer} {transaction} {number} ");
-        let length = random.below(PADDING_BYTES_MAX);
-        for _ in 0..length / 8 {
-            write!(text, "{:08x}", random.below(1 << 16)).expect("memory takes text");
-        }
-        NewRecord { value: Some(text.into()), ..NewRecord::default() }
+        Random::new((u64::from(producer) << 48) ^ (transaction << 24) ^ number)
     }
 
+    /// The record's key, which some transactions do without.
+    pub(crate) fn key(self) -> Option<String> {
+        let mut random = self.random();
+        let key_count = random.pick(&[HOT_KEY_COUNT, KEY_COUNT]);
+        (self.transaction % 3 != 1).then(|| format!("key-{}", random.below(key_count)))
+    }
+
+    /// The record, with contents that can partly be made smaller.
+    pub(crate) fn record(self) -> NewRecord {
+        let Self { producer, transaction, number } = self;
+        let mut random = self.random();
+        let mut text = format!("{producer} {transaction} {number} ");
+        for _ in 0..random.below(PADDING_BYTES_MAX) / 8 {
+            write!(text, "{:08x}", random.below(1 << 16)).expect("memory takes text");
+        }
+        let headers = (0..random.below(HEADER_COUNT_MAX + 1)).map(|at| Header {
+            name: format!("header-{at}"),
+            value: (!random.one_in(4)).then(|| random.number().to_be_bytes().to_vec().into()),
+        });
+        NewRecord {
+            headers: headers.collect(),
+            key: self.key().map(Into::into),
+            value: Some(text.into()),
+            timestamp_ms: FIRST_RECORD_MS + i64::try_from(number).unwrap_or_default(),
+        }
+    }
+
+    /// The same in a compacted topic.
+    pub(crate) fn record_or_tombstone(self) -> NewRecord {
+        let record = self.record();
+        let is_tombstone = self.random().number() % (2 * TOMBSTONE_ONE_IN) < 2;
+        NewRecord { value: record.value.filter(|_| !is_tombstone), ..record }
+    }
+
+    /// What a record says it is, which the rest of it must agree with.
     pub(crate) fn read(record: &Record) -> Result<Self> {
         let read = || {
             let text = std::str::from_utf8(record.value.as_deref()?).ok()?;
@@ -40,6 +80,16 @@ impl Entry {
                 number: words.next()?.parse().ok()?,
             })
         };
-        read().with_context(|| format!("nothing has sent the record {record:?}"))
+        let entry = read().with_context(|| format!("nothing has sent the record {record:?}"))?;
+        check(record, &entry.record())?;
+        Ok(entry)
     }
+}
+
+/// Whether a record is what was sent, in each of its parts.
+pub(crate) fn check(found: &Record, sent: &NewRecord) -> Result<()> {
+    let Record { offset: _, timestamp_ms, key, value, headers } = found.clone();
+    let found = NewRecord { key, value, headers, timestamp_ms };
+    ensure!(found == *sent, "{found:?} was sent as {sent:?}");
+    Ok(())
 }

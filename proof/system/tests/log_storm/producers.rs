@@ -11,12 +11,17 @@ use kafka_client::{
 use system::Random;
 
 use crate::entry::Entry;
-use crate::stage::{Act, INPUT, PARTITION_COUNT, PLAIN, Patience, Stage, TRANSACTIONS, add, count};
+use crate::stage::{
+    Act, BRIEF, INPUT, KEYED, PARTITION_COUNT, PLAIN, Patience, Stage, TRANSACTIONS, add, count,
+};
 
 /// Batches of one partition that are in flight, at most.
 const IN_FLIGHT_MAX: u64 = 5;
 const RECORDS_PER_BATCH_MAX: u64 = 6;
 const SENDS_PER_TRANSACTION_MAX: u64 = 4;
+
+/// So many records of each partition are several segments.
+const ALONE_COUNT_MIN: u64 = 600;
 
 /// Longer than any client waits for the broker, so that no transaction ends by itself.
 const TRANSACTION_TIME_MAX: Duration = Duration::from_secs(300);
@@ -37,15 +42,19 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn batch(&mut self, producer: u32, partition: i32, random: &mut Random) -> Vec<NewRecord> {
+    fn batch(&mut self, producer: u32, partition: i32, random: &mut Random) -> Vec<Entry> {
         let length = 1 + random.below(RECORDS_PER_BATCH_MAX);
         let next = &mut self.next[usize::try_from(partition).unwrap_or_default()];
-        let mut records = Vec::new();
-        for _ in 0..length {
-            records.push(Entry { producer, transaction: 0, number: *next }.record(random));
-            *next += 1;
+        let numbers = *next..*next + length;
+        *next += length;
+        numbers.map(|number| Entry { producer, transaction: 0, number }).collect()
+    }
+
+    /// All that was numbered may be there.
+    fn attempt(&self, stage: &Stage, topic: &str, producer: u32) {
+        for (partition, count) in (0..).zip(self.next) {
+            stage.books.attempt((topic.to_owned(), partition), producer, count);
         }
-        records
     }
 
     /// All that was numbered is acknowledged.
@@ -61,7 +70,7 @@ pub(crate) async fn send_idempotently(stage: Arc<Stage>, cast: Cast) -> Result<(
     let mut random = Random::new(cast.seed);
     let settings = ProducerSettings {
         is_idempotent: true,
-        compression: random.pick(&[Compression::None, Compression::Lz4]),
+        compression: random.pick(&Compression::ALL),
         ..ProducerSettings::default()
     };
     let mut producer = Producer::new(stage.client(&cast.name), INPUT, settings).await?;
@@ -70,7 +79,8 @@ pub(crate) async fn send_idempotently(stage: Arc<Stage>, cast: Cast) -> Result<(
         let mut batches = Vec::new();
         for partition in 0..PARTITION_COUNT {
             for _ in 0..random.below(IN_FLIGHT_MAX + 1) {
-                batches.push((partition, numbers.batch(cast.number, partition, &mut random)));
+                let batch = numbers.batch(cast.number, partition, &mut random);
+                batches.push((partition, records(&batch)));
             }
         }
         let record_count = batches.iter().map(|(_, records)| records.len()).sum();
@@ -85,14 +95,16 @@ pub(crate) async fn send_idempotently(stage: Arc<Stage>, cast: Cast) -> Result<(
 /// Batches that are sent again when they were not answered, and may be kept twice.
 pub(crate) async fn send_plainly(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
-    let settings = ProducerSettings::default();
+    let compression = random.pick(&Compression::ALL);
+    let settings = ProducerSettings { compression, ..ProducerSettings::default() };
     let client = stage.client(&cast.name);
     let mut producer = Producer::new(Arc::clone(&client), PLAIN, settings).await?;
     let mut numbers = Numbers::default();
     while stage.act() == Act::Producing {
         let mut batches = Vec::new();
         for partition in 0..PARTITION_COUNT {
-            batches.push((partition, numbers.batch(cast.number, partition, &mut random)));
+            let batch = numbers.batch(cast.number, partition, &mut random);
+            batches.push((partition, records(&batch)));
         }
         let record_count = batches.iter().map(|(_, records)| records.len()).sum();
         let mut patience = Patience::new("cannot send plainly");
@@ -112,6 +124,44 @@ pub(crate) async fn send_plainly(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     Ok(())
 }
 
+fn records(entries: &[Entry]) -> Vec<NewRecord> {
+    entries.iter().map(|entry| entry.record()).collect()
+}
+
+/// Batches of a producer that has `KEYED` or `BRIEF` for itself, so that a record's offset is its
+/// number.
+pub(crate) async fn send_alone(stage: Arc<Stage>, cast: Cast, topic: &'static str) -> Result<()> {
+    let mut random = Random::new(cast.seed);
+    // What is deleted by its size is counted uncompressed.
+    let compression =
+        if topic == BRIEF { Compression::None } else { random.pick(&Compression::ALL) };
+    let settings =
+        ProducerSettings { is_idempotent: true, compression, ..ProducerSettings::default() };
+    let mut producer = Producer::new(stage.client(&cast.name), topic, settings).await?;
+    let mut numbers = Numbers::default();
+    let is_little = |numbers: &Numbers| numbers.next.iter().any(|it| *it < ALONE_COUNT_MIN);
+    while stage.act() == Act::Producing || is_little(&numbers) {
+        let (mut batches, mut expected) = (Vec::new(), Vec::new());
+        for partition in 0..PARTITION_COUNT {
+            for _ in 0..random.below(IN_FLIGHT_MAX + 1) {
+                let batch = numbers.batch(cast.number, partition, &mut random);
+                expected.push((partition, i64::try_from(batch[0].number)?));
+                let records = batch.iter().map(|it| match topic {
+                    KEYED => it.record_or_tombstone(),
+                    _ => it.record(),
+                });
+                batches.push((partition, records.collect()));
+            }
+        }
+        numbers.attempt(&stage, topic, cast.number);
+        let offsets = producer.send(batches).await.context("cannot send alone")?;
+        ensure!(offsets == expected, "{topic:?}: {offsets:?} instead of {expected:?}");
+        numbers.acknowledge(&stage, topic, cast.number);
+        stage.step(&cast.name).await;
+    }
+    Ok(())
+}
+
 /// How a transaction is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -124,7 +174,7 @@ enum Fate {
 /// Transactions over several topics and partitions.
 pub(crate) async fn send_in_transactions(stage: Arc<Stage>, cast: Cast) -> Result<()> {
     let mut random = Random::new(cast.seed);
-    let mut producer = transactional(&stage, &cast.name).await?;
+    let mut producer = transactional(&stage, &cast.name, &mut random).await?;
     let mut transaction = 0;
     while stage.act() == Act::Producing {
         transaction += 1;
@@ -138,7 +188,7 @@ pub(crate) async fn send_in_transactions(stage: Arc<Stage>, cast: Cast) -> Resul
                 let mut records = Vec::new();
                 for _ in 0..random.below(RECORDS_PER_BATCH_MAX) {
                     let entry = Entry { producer: cast.number, transaction, number };
-                    records.push(entry.record(&mut random));
+                    records.push(entry.record());
                     number += 1;
                 }
                 if !records.is_empty() {
@@ -161,9 +211,9 @@ pub(crate) async fn send_in_transactions(stage: Arc<Stage>, cast: Cast) -> Resul
                 count(&stage.counts.aborts);
             }
             Fate::Takeover => {
-                let next = transactional(&stage, &cast.name).await?;
+                let next = transactional(&stage, &cast.name, &mut random).await?;
                 let before = std::mem::replace(&mut producer, next);
-                check_fenced(before, &mut random).await?;
+                check_fenced(before).await?;
                 count(&stage.counts.takeovers);
             }
         }
@@ -172,9 +222,13 @@ pub(crate) async fn send_in_transactions(stage: Arc<Stage>, cast: Cast) -> Resul
     Ok(())
 }
 
-pub(crate) async fn transactional(stage: &Stage, id: &str) -> Result<TransactionalProducer> {
-    let settings =
-        TransactionSettings { compression: Compression::None, time_max: TRANSACTION_TIME_MAX };
+pub(crate) async fn transactional(
+    stage: &Stage,
+    id: &str,
+    random: &mut Random,
+) -> Result<TransactionalProducer> {
+    let compression = random.pick(&Compression::ALL);
+    let settings = TransactionSettings { compression, time_max: TRANSACTION_TIME_MAX };
     let client = stage.client(id);
     let mut patience = Patience::new("cannot begin as transactional producer");
     loop {
@@ -186,9 +240,9 @@ pub(crate) async fn transactional(stage: &Stage, id: &str) -> Result<Transaction
 }
 
 /// A producer that another one has replaced must not be able to write any more.
-async fn check_fenced(mut producer: TransactionalProducer, random: &mut Random) -> Result<()> {
+async fn check_fenced(mut producer: TransactionalProducer) -> Result<()> {
     let entry = Entry { producer: u32::MAX, transaction: 0, number: 0 };
-    let sent = producer.send(TRANSACTIONS[0], vec![(0, vec![entry.record(random)])]).await;
+    let sent = producer.send(TRANSACTIONS[0], vec![(0, vec![entry.record()])]).await;
     let refusal = sent.as_ref().err().and_then(|error| error.refusal());
     let is_fenced = matches!(
         refusal,

@@ -17,7 +17,12 @@ pub(crate) const INPUT: &str = "input";
 pub(crate) const TRANSACTIONS: [&str; 2] = ["transactions-a", "transactions-b"];
 /// What is made of `INPUT`.
 pub(crate) const OUTPUT: &str = "output";
-pub(crate) const TOPICS: [&str; 5] = [PLAIN, INPUT, TRANSACTIONS[0], TRANSACTIONS[1], OUTPUT];
+/// A compacted topic, and one that keeps its last `BRIEF_BYTES` in each partition.
+pub(crate) const KEYED: &str = "keyed";
+pub(crate) const BRIEF: &str = "brief";
+pub(crate) const BRIEF_BYTES: u64 = 32 << 10;
+pub(crate) const TOPICS: [&str; 7] =
+    [PLAIN, INPUT, TRANSACTIONS[0], TRANSACTIONS[1], OUTPUT, KEYED, BRIEF];
 pub(crate) const PARTITION_COUNT: i32 = 3;
 
 /// The groups: one reads the transactions, the other makes `OUTPUT` of `INPUT`.
@@ -69,6 +74,9 @@ pub(crate) struct Counts {
     pub(crate) rollbacks: AtomicU64,
     pub(crate) joins: AtomicU64,
     pub(crate) offset_checks: AtomicU64,
+    pub(crate) removed: AtomicU64,
+    pub(crate) topics_made: AtomicU64,
+    pub(crate) topics_deleted: AtomicU64,
 }
 
 impl Stage {

@@ -1,5 +1,6 @@
 //! One storm: processes, clients and kills, and what came of it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -9,18 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kafka_client::NewTopic;
-use system::{Daemon, Random, wait_for};
+use system::{Broker, Daemon, Random, wait_for};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::broker::Broker;
 use crate::producers::Cast;
 use crate::stage::{
-    Act, INPUT, OUTPUT, PARTITION_COUNT, PLAIN, READERS, Stage, TOPICS, TRANSACTIONS, WORKERS,
+    Act, BRIEF, BRIEF_BYTES, INPUT, KEYED, OUTPUT, PARTITION_COUNT, PLAIN, READERS, Stage, TOPICS,
+    TRANSACTIONS, WORKERS,
 };
+use crate::sweeps::Sweeper;
 use crate::verifiers::{Verifier, ends};
-use crate::{consumers, producers};
+use crate::{consumers, makers, producers};
 
 /// All clients get on after a kill within this time, and all is read after the last.
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -29,11 +31,22 @@ const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// How long after all got on the next kill comes, at most.
 const DELAY_MICROSECONDS_MAX: u64 = 60_000;
 
-/// One kill in so many hits the broker while it starts.
-const START_KILL_ONE_IN: u64 = 8;
+/// How long after its start a broker is killed that starts.
 const START_DELAY_MICROSECONDS_MAX: u64 = 60_000;
 
+/// So often brokers delete and compact what they need not keep; one is killed around that.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+const UPKEEP_DELAY_MICROSECONDS_MAX: u64 = 200_000;
+
+/// Counts of what kills bring about by chance, and of what is counted at the end.
+const SELDOM: [&str; 2] = [REPEATED, REMOVED];
+const REPEATED: &str = "plain requests repeated";
+const REMOVED: &str = "records removed by compaction and retention";
+
 const POOL_SIZE: &str = "768MiB";
+
+/// Images cut the journal while the storm lasts.
+const DAEMON_FLAGS: &str = "--no-fuse --journal-max-bytes 32MiB";
 const DURABILITIES: [&str; 2] = ["ram", "journal"];
 
 /// Where topics are kept.
@@ -41,13 +54,35 @@ const DURABILITIES: [&str; 2] = ["ram", "journal"];
 pub(crate) enum Place {
     /// In a pool of the broker's own.
     Embedded,
-    /// On volumes of a daemon.
+    /// On volumes of a daemon, in memory or with a journal, as it falls.
     Daemon,
+    /// On volumes of a daemon with a journal, all of them, so that the pool may be lost.
+    Journal,
+}
+
+impl Place {
+    fn durability(self, random: &mut Random) -> &'static str {
+        match self {
+            Self::Embedded => "ram",
+            Self::Daemon => random.pick(&DURABILITIES),
+            Self::Journal => "journal",
+        }
+    }
+
+    /// What is killed, one after the other and again from the first on.
+    fn victims(self) -> &'static [Victim] {
+        use Victim::{Both, Broker, Daemon, Memory, StartingBroker, Upkeep};
+        match self {
+            Self::Embedded => &[Broker, Broker, StartingBroker, Broker, Broker, Upkeep],
+            Self::Daemon => &[Broker, Daemon, Both, StartingBroker, Daemon, Broker, Both, Upkeep],
+            Self::Journal => &[Memory, Both, Memory, Daemon, Memory, Upkeep],
+        }
+    }
 }
 
 pub(crate) struct Storm {
     pub(crate) place: Place,
-    pub(crate) kill_count: u64,
+    pub(crate) kill_count: usize,
     pub(crate) seed: u64,
 }
 
@@ -92,6 +127,7 @@ impl fmt::Display for Report {
 /// What runs while a storm lasts. Dropped in this order.
 struct Processes {
     broker: Broker,
+    ready_at: Instant,
     daemon: Option<Daemon>,
     _pool: TempDir,
 }
@@ -102,7 +138,11 @@ enum Victim {
     Broker,
     Daemon,
     Both,
+    /// Both, and all memory with them; what reached the kernel for the disk stays.
+    Memory,
     StartingBroker,
+    /// The broker, around the time at which it deletes and compacts.
+    Upkeep,
 }
 
 impl Victim {
@@ -111,7 +151,9 @@ impl Victim {
             Self::Broker => "the broker",
             Self::Daemon => "the daemon",
             Self::Both => "both",
+            Self::Memory => "both with all memory",
             Self::StartingBroker => "a broker that starts",
+            Self::Upkeep => "a broker at its upkeep",
         }
     }
 }
@@ -120,54 +162,59 @@ impl Processes {
     fn start(place: Place, random: &mut Random) -> Result<Self> {
         let pool = tempfile::Builder::new().prefix("memlane-log-").tempdir_in("/dev/shm");
         let pool = pool.context("cannot make a folder in /dev/shm")?;
-        let mut flags = vec![];
-        let mut flag = |name: &str, value: String| flags.extend([name.to_owned(), value]);
+        let mut flags = vec!["--log warn".to_owned()];
+        let mut flag = |name: &str, value: String| flags.push(format!("{name} {value}"));
         let daemon = match place {
             Place::Embedded => {
                 flag("--embedded", POOL_SIZE.to_owned());
                 flag("--pool-file", pool.path().join("pool").display().to_string());
                 None
             }
-            Place::Daemon => {
-                let daemon = Daemon::start_flagged(POOL_SIZE.to_owned(), "--no-fuse".to_owned())?;
+            Place::Daemon | Place::Journal => {
+                let daemon = Daemon::start_flagged(POOL_SIZE.to_owned(), DAEMON_FLAGS.to_owned())?;
                 flag("--daemon", daemon.run_dir().display().to_string());
-                let class = random.pick(&DURABILITIES);
+                let class = place.durability(random);
                 flag("--topic-default", format!("memlane.durability={class}"));
                 Some(daemon)
             }
         };
-        let broker = Broker::start(flags, pool.path(), random)?;
-        Ok(Self { broker, daemon, _pool: pool })
+        let broker = Broker::start(&flags.join(" "))?;
+        Ok(Self { broker, ready_at: Instant::now(), daemon, _pool: pool })
     }
 
     /// Kills what is to be killed, and starts it again.
     fn kill(&mut self, victim: Victim, random: &mut Random) -> Result<()> {
-        let daemon = self.daemon.as_mut().filter(|_| victim != Victim::Broker);
-        match (victim, daemon) {
+        match (victim, self.daemon.as_mut()) {
             (Victim::Daemon, Some(daemon)) => {
                 daemon.kill()?;
                 daemon.start_again()?;
                 return Ok(());
             }
-            (Victim::Both, Some(daemon)) if random.one_in(2) => {
-                daemon.kill()?;
+            (Victim::Both | Victim::Memory, Some(daemon)) => {
+                let is_daemon_first = random.one_in(2);
+                if is_daemon_first {
+                    daemon.kill()?;
+                }
                 self.broker.kill()?;
-                daemon.start_again()?;
-            }
-            (Victim::Both, Some(daemon)) => {
-                self.broker.kill()?;
-                daemon.kill()?;
+                if !is_daemon_first {
+                    daemon.kill()?;
+                }
+                if victim == Victim::Memory {
+                    daemon.lose_memory()?;
+                }
                 daemon.start_again()?;
             }
             _ => self.broker.kill()?,
         }
         self.broker.launch()?;
         if victim == Victim::StartingBroker {
-            spin_for(Duration::from_micros(random.below(START_DELAY_MICROSECONDS_MAX)));
+            spin_for(random.below(START_DELAY_MICROSECONDS_MAX));
             self.broker.kill()?;
             self.broker.launch()?;
         }
-        self.broker.wait_until_ready()
+        self.broker.wait_until_ready()?;
+        self.ready_at = Instant::now();
+        Ok(())
     }
 }
 
@@ -178,11 +225,10 @@ impl Storm {
         let mut processes = Processes::start(self.place, &mut random)?;
         let runtime = Runtime::new().context("cannot start threads")?;
         let played = self.play(&runtime, &mut processes, &mut random);
-        let report = played.with_context(|| {
-            format!("the end of the broker's log:\n{}", processes.broker.log_end())
-        })?;
+        let report =
+            played.with_context(|| format!("the broker's log:\n{}", processes.broker.log()))?;
         drop(runtime);
-        processes.broker.kill()?;
+        processes.broker.stop()?;
         if let Some(daemon) = processes.daemon.take() {
             daemon.finish()?;
         }
@@ -195,30 +241,33 @@ impl Storm {
         processes: &mut Processes,
         random: &mut Random,
     ) -> Result<Report> {
-        let mut clients = Clients::start(runtime, processes.broker.address(), self.place, random)?;
+        let mut clients = Clients::start(runtime, &processes.broker.address(), self.place, random)?;
         let mut report = Report::default();
         clients.wait_for_all()?;
-        for _ in 0..self.kill_count {
-            spin_for(Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX)));
-            let victim = self.draw_victim(random);
+        for victim in self.place.victims().iter().cycle().take(self.kill_count) {
+            let victim = *victim;
+            match victim {
+                Victim::Upkeep => {
+                    let due = processes.ready_at + UPKEEP_INTERVAL;
+                    wait_for("the upkeep", ROUND_TIME_LIMIT, || Ok(Instant::now() >= due))?;
+                    spin_for(random.below(UPKEEP_DELAY_MICROSECONDS_MAX));
+                }
+                _ => spin_for(random.below(DELAY_MICROSECONDS_MAX)),
+            }
             processes.kill(victim, random)?;
             *report.kills.entry(victim.name()).or_default() += 1;
             let waited = clients.wait_for_all();
             report.recoveries.push(waited.with_context(|| format!("after a kill: {victim:?}"))?);
         }
+        // What never happened was not tested.
+        wait_for("all to have happened", ROUND_TIME_LIMIT, || {
+            clients.check()?;
+            let counts = clients.counts();
+            Ok(counts.iter().all(|(name, count)| *count > 0 || SELDOM.contains(name)))
+        })?;
         clients.finish()?;
         report.counts = clients.counts();
         Ok(report)
-    }
-
-    fn draw_victim(&self, random: &mut Random) -> Victim {
-        if random.one_in(START_KILL_ONE_IN) {
-            return Victim::StartingBroker;
-        }
-        match self.place {
-            Place::Embedded => Victim::Broker,
-            Place::Daemon => random.pick(&[Victim::Broker, Victim::Daemon, Victim::Both]),
-        }
     }
 }
 
@@ -239,21 +288,25 @@ impl<'a> Clients<'a> {
         random: &mut Random,
     ) -> Result<Self> {
         let mut numbers = 0..;
+        let names = RefCell::new(Vec::new());
         let mut cast = |name: &str| {
             let number = numbers.next().unwrap_or_default();
-            Cast { name: format!("{name}-{number}"), number, seed: random.number() }
+            let name = format!("{name}-{number}");
+            names.borrow_mut().push(name.clone());
+            Cast { name, number, seed: random.number() }
         };
         let idempotent = [cast("idempotent"), cast("idempotent")];
-        let plain = [cast("plain")];
+        let plain = cast("plain");
+        let alone = [KEYED, BRIEF].map(|topic| (topic, cast("alone")));
         let transactional = [cast("transactional"), cast("transactional")];
+        let maker = cast("maker");
         let readers = [cast("reader"), cast("reader")];
         let workers = [cast("worker"), cast("worker")];
-        let watcher = [cast("watcher")];
-        let verified = [PLAIN, INPUT, OUTPUT, TRANSACTIONS[0]];
-        let verifiers = verified.map(|topic| (topic, cast("verifier")));
-        let all = idempotent.iter().chain(&plain).chain(&transactional).chain(&readers);
-        let all = all.chain(&workers).chain(&watcher).chain(verifiers.iter().map(|(_, it)| it));
-        let stage = Arc::new(Stage::new(address, all.map(|it| it.name.clone())));
+        let watcher = cast("watcher");
+        let verifiers =
+            [PLAIN, INPUT, OUTPUT, TRANSACTIONS[0]].map(|topic| (topic, cast("verifier")));
+        let sweepers = [KEYED, BRIEF].map(|topic| (topic, cast("sweeper")));
+        let stage = Arc::new(Stage::new(address, names.take()));
         runtime.block_on(create_topics(&stage, place, random))?;
 
         let mut clients = Self {
@@ -264,30 +317,33 @@ impl<'a> Clients<'a> {
             verifiers: JoinSet::new(),
         };
         let _entered = runtime.enter();
-        let stage = &clients.stage;
-        let mine = || Arc::clone(stage);
+        let mine = || Arc::clone(&clients.stage);
+        let (producers, consumers) = (&mut clients.producers, &mut clients.consumers);
         for it in idempotent {
-            clients.producers.spawn(named(it.clone(), producers::send_idempotently(mine(), it)));
+            producers.spawn(named(it.clone(), producers::send_idempotently(mine(), it)));
         }
-        for it in plain {
-            clients.producers.spawn(named(it.clone(), producers::send_plainly(mine(), it)));
+        producers.spawn(named(plain.clone(), producers::send_plainly(mine(), plain)));
+        for (topic, it) in alone.clone() {
+            producers.spawn(named(it.clone(), producers::send_alone(mine(), it, topic)));
         }
         for it in transactional {
-            let sent = producers::send_in_transactions(mine(), it.clone());
-            clients.producers.spawn(named(it, sent));
+            producers.spawn(named(it.clone(), producers::send_in_transactions(mine(), it)));
         }
+        producers.spawn(named(maker.clone(), makers::make_and_delete(mine(), maker)));
         for it in readers {
-            clients.consumers.spawn(named(it.clone(), consumers::read_committed(mine(), it)));
+            consumers.spawn(named(it.clone(), consumers::read_committed(mine(), it)));
         }
         for it in workers {
-            clients.consumers.spawn(named(it.clone(), consumers::work(mine(), it)));
+            consumers.spawn(named(it.clone(), consumers::work(mine(), it)));
         }
-        for it in watcher {
-            clients.consumers.spawn(named(it.clone(), consumers::watch(mine(), it)));
-        }
+        consumers.spawn(named(watcher.clone(), consumers::watch(mine(), watcher)));
         for (topic, it) in verifiers {
             let verifier = Verifier::new(mine(), it.clone(), topic);
             clients.verifiers.spawn(named(it, verifier.run()));
+        }
+        for ((topic, it), (_, writer)) in sweepers.into_iter().zip(alone) {
+            let sweeper = Sweeper::new(mine(), it.clone(), topic, writer.number);
+            clients.verifiers.spawn(named(it, sweeper.run()));
         }
         Ok(clients)
     }
@@ -342,22 +398,24 @@ impl<'a> Clients<'a> {
         let runtime = self.runtime;
         for (group, topics) in [(READERS, &TRANSACTIONS[..]), (WORKERS, &[INPUT][..])] {
             let expected = runtime.block_on(ends(&client, topics))?;
-            wait_for(&format!("group {group:?} to read all"), END_TIME_LIMIT, || {
+            let mut committed = Vec::new();
+            let drained = wait_for(&format!("group {group:?} to read all"), END_TIME_LIMIT, || {
                 for set in [&mut self.consumers, &mut self.verifiers] {
                     if let Some(ended) = set.try_join_next() {
                         ended.context("a client panicked")??;
                     }
                 }
-                let committed = runtime.block_on(consumers::committed(&client, group))?;
+                committed = runtime.block_on(consumers::committed(&client, group))?;
                 Ok(expected.iter().all(|end| {
                     end.offset == 0
                         || committed.iter().any(|it| {
                             it.topic == end.topic
                                 && it.partition == end.partition
-                                && it.offset == end.offset
+                                && it.offset >= end.offset
                         })
                 }))
-            })?;
+            });
+            drained.with_context(|| format!("{committed:?} of {expected:?}"))?;
         }
         Ok(())
     }
@@ -368,7 +426,7 @@ impl<'a> Clients<'a> {
         BTreeMap::from([
             ("idempotent records", read(&counts.idempotent)),
             ("plain records", read(&counts.plain)),
-            ("plain requests repeated", read(&counts.repeated)),
+            (REPEATED, read(&counts.repeated)),
             ("transactions committed", read(&counts.commits)),
             ("aborted", read(&counts.aborts)),
             ("taken over", read(&counts.takeovers)),
@@ -376,6 +434,9 @@ impl<'a> Clients<'a> {
             ("rollbacks", read(&counts.rollbacks)),
             ("joins and returns to what was committed", read(&counts.joins)),
             ("looks at committed offsets", read(&counts.offset_checks)),
+            (REMOVED, read(&counts.removed)),
+            ("topics made", read(&counts.topics_made)),
+            ("topics deleted", read(&counts.topics_deleted)),
         ])
     }
 }
@@ -402,30 +463,32 @@ async fn ended(set: &mut JoinSet<Result<()>>) -> Result<()> {
 async fn create_topics(stage: &Stage, place: Place, random: &mut Random) -> Result<()> {
     let client = stage.client("admin");
     for name in TOPICS {
-        let durability = match place {
-            Place::Embedded => "ram",
-            // What is processed is on disk, and the rest as it falls.
-            Place::Daemon if name == INPUT || name == OUTPUT => "journal",
-            Place::Daemon => random.pick(&DURABILITIES),
-        };
-        let topic = NewTopic {
-            name: name.to_owned(),
-            partitions: Some(PARTITION_COUNT),
-            configs: vec![
-                ("memlane.durability".to_owned(), durability.to_owned()),
-                ("segment.bytes".to_owned(), "1048576".to_owned()),
-                // What is written has to be there in the end, whatever its age.
-                ("retention.ms".to_owned(), "-1".to_owned()),
-            ],
-        };
-        client.create_topic(&topic).await?;
+        let mut configs = vec![
+            ("memlane.durability", place.durability(random).to_owned()),
+            ("segment.bytes", "1048576".to_owned()),
+            // What is written has to be there in the end, whatever its age.
+            ("retention.ms", "-1".to_owned()),
+        ];
+        if [KEYED, BRIEF].contains(&name) {
+            configs[1].1 = "16384".to_owned();
+        }
+        if name == KEYED {
+            configs.push(("cleanup.policy", "compact".to_owned()));
+            configs.push(("min.cleanable.dirty.ratio", "0.1".to_owned()));
+        }
+        if name == BRIEF {
+            configs.push(("retention.bytes", BRIEF_BYTES.to_string()));
+        }
+        let configs = configs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let name = name.to_owned();
+        client.create_topic(&NewTopic { name, partitions: Some(PARTITION_COUNT), configs }).await?;
     }
     Ok(())
 }
 
 /// Not a wait for anything: the moment itself is what is random.
-fn spin_for(delay: Duration) {
-    let end = Instant::now() + delay;
+fn spin_for(microseconds: u64) {
+    let end = Instant::now() + Duration::from_micros(microseconds);
     while Instant::now() < end {
         std::hint::spin_loop();
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{Client, FetchLimits, FetchedPartition, Fetcher, Isolation, OffsetAt, Position};
@@ -12,6 +12,7 @@ use crate::producers::Cast;
 use crate::stage::{Act, INPUT, OUTPUT, PARTITION_COUNT, PLAIN, Patience, Stage, TRANSACTIONS};
 
 const WAIT_MAX: Duration = Duration::from_millis(50);
+const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What is expected of the records of one producer in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,14 +163,23 @@ fn positions(topics: &[&str]) -> Vec<Position> {
     positions
 }
 
-/// The ends of all partitions; no transaction is open there.
+/// The ends of all partitions, where no transaction stays open: the mark of one that was ended may
+/// come after that was acknowledged.
 pub(crate) async fn ends(client: &Client, topics: &[&str]) -> Result<Vec<Position>> {
     let mut ends = Vec::new();
     for topic in topics {
-        let stable =
-            client.topic_offsets(topic, OffsetAt::Latest, Isolation::ReadCommitted).await?;
-        let all = client.topic_offsets(topic, OffsetAt::Latest, Isolation::ReadUncommitted).await?;
-        ensure!(stable == all, "{topic:?}: a transaction stays open: {stable:?} of {all:?}");
+        let deadline = Instant::now() + OPEN_TIME_MAX;
+        let all = loop {
+            let ends = async |it| client.topic_offsets(topic, OffsetAt::Latest, it).await;
+            let stable = ends(Isolation::ReadCommitted).await?;
+            let all = ends(Isolation::ReadUncommitted).await?;
+            if stable == all {
+                break all;
+            }
+            let is_late = Instant::now() > deadline;
+            ensure!(!is_late, "{topic:?}: a transaction stays open: {stable:?} of {all:?}");
+            tokio::time::sleep(WAIT_MAX).await;
+        };
         for it in all {
             let offset = it.offset.context("a partition has no end")?;
             ends.push(Position { topic: (*topic).to_owned(), partition: it.partition, offset });

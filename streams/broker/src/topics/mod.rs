@@ -206,9 +206,9 @@ impl Topics {
             properties: &bytes,
         };
         let made = Topic::create(device, &log).map_err(of_log);
-        let made = made.and_then(|log| {
-            self.storage.rename(&half_made, &volume).map_err(of_storage)?;
-            OpenTopic::new(&properties, volume, log, settings).map_err(of_log)
+        let made = made.and_then(|log| match self.storage.rename(&half_made, &volume) {
+            Ok(()) => OpenTopic::new(&properties, volume, log, settings).map_err(of_log),
+            Err(error) => self.find_unanswered(&volume, id).ok_or_else(|| of_storage(error)),
         });
         if made.is_err() {
             // What cannot be deleted now is deleted when the broker starts again.
@@ -217,6 +217,17 @@ impl Topics {
             }
         }
         made
+    }
+
+    /// The topic of this id, if it has its name although the daemon died before it said so. One
+    /// that an attempt before this one made in the same way is served from now on.
+    fn find_unanswered(&self, volume: &str, id: Uuid) -> Option<OpenTopic> {
+        let topic = self.open_volume(volume).ok()?;
+        if topic.id == id {
+            return Some(topic);
+        }
+        self.insert(topic);
+        None
     }
 
     /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
@@ -231,7 +242,11 @@ impl Topics {
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
         let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
-        self.storage.delete(&topic.volume).map_err(of_storage)?;
+        match self.storage.delete(&topic.volume) {
+            // An attempt before this one did it, and the daemon died before it said so.
+            Err(error) if error.kind == StorageErrorKind::Missing => {}
+            deleted => deleted.map_err(of_storage)?,
+        }
         let mut table = self.table.write().expect(NO_PANIC);
         table.by_name.remove(name);
         table.by_id.remove(&topic.id);
