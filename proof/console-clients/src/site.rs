@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use guest::{FROM_SCRIPT_KERNEL_ARGS, ImageContents, MachinesHost};
 use system::{
-    Ability, Background, Broker, Daemon, NbdClient, Request, Tool, free_address, missing,
-    processor_seconds, product,
+    Ability, Background, Broker, Daemon, NbdClient, Request, Tool, check_for_panics, free_address,
+    missing, processor_seconds, product,
 };
 use tempfile::TempDir;
 
@@ -221,6 +221,13 @@ impl Topics {
         let (http, sql) = (free_address()?, free_address()?);
         let flags = format!("--http {http} --sql {sql}");
         Ok(Self { broker: Broker::on_daemon(&daemon.run_dir(), &flags)?, http, sql })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let checked = check_for_panics(&self.log_path());
+        assert!(checked.is_ok() || thread::panicking(), "the console panicked: {checked:?}");
     }
 }
 

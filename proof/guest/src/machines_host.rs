@@ -4,11 +4,12 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use system::{Background, Daemon, NbdClient, Request, Tool, product, wait_for};
+use system::{Background, Daemon, NbdClient, Request, Tool, check_for_panics, product, wait_for};
 use tempfile::TempDir;
 
 use crate::{Image, ImageContents};
@@ -227,6 +228,8 @@ impl Drop for MachinesHost {
         if let Err(error) = self.libvirtd.end(Signal::TERM, STOP_TIME_LIMIT) {
             eprintln!("libvirtd is killed: {error:#}");
         }
+        let checked = check_for_panics(&self.folder.path().join("machines.log"));
+        assert!(checked.is_ok() || thread::panicking(), "memlane-machines panicked: {checked:?}");
         let _image_outlives_guests = &self.image;
     }
 }

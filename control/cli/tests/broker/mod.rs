@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ pub(crate) struct Broker {
     process: Child,
     address: String,
     sql_address: String,
+    /// What it says once it serves, if that is of a panic.
+    panic: Option<JoinHandle<Option<String>>>,
 }
 
 impl Broker {
@@ -35,8 +38,11 @@ impl Broker {
         let sql_address = address_after(": SQL at ");
         let address = address_after(": ready at ");
         // Whoever does not read blocks the broker at last.
-        std::thread::spawn(move || log.for_each(drop));
-        Self { process, address, sql_address }
+        let panic = thread::spawn(move || {
+            let panics = log.map_while(Result::ok).filter(|line| line.contains("panicked"));
+            panics.last()
+        });
+        Self { process, address, sql_address, panic: Some(panic) }
     }
 
     /// Runs a command with this input, which must end with `exit_code`.
@@ -87,6 +93,8 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.process.kill().expect("it can be killed");
         self.process.wait().expect("it can be waited for");
+        let panic = self.panic.take().and_then(|it| it.join().expect("it only reads"));
+        assert!(panic.is_none() || thread::panicking(), "the broker: {panic:?}");
     }
 }
 

@@ -169,6 +169,8 @@ impl Drop for House {
         if self.daemon.is_some() {
             self.kill();
         }
+        let has_panicked = self.log().contains("panicked");
+        assert!(!has_panicked || std::thread::panicking(), "the daemon: {}", self.log());
     }
 }
 

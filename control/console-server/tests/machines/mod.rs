@@ -3,13 +3,14 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::{CONSOLE_STATUS, MACHINE_ENDPOINTS, MACHINES_PATH, Method};
 use rustix::process::Signal;
 use serde_json::json;
-use system::{Background, product, wait_for};
+use system::{Background, check_for_panics, product, wait_for};
 use tempfile::TempDir;
 
 use crate::site::{Answer, Client, Site};
@@ -31,7 +32,14 @@ struct Together {
     site: Site,
     administrator: Client,
     machines: Background,
-    _folder: TempDir,
+    folder: TempDir,
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        let checked = check_for_panics(&self.folder.path().join("log"));
+        assert!(checked.is_ok() || thread::panicking(), "memlane-machines panicked: {checked:?}");
+    }
 }
 
 impl Together {
@@ -42,7 +50,7 @@ impl Together {
         let flag = socket.to_str().context("the path is text")?.to_owned();
         let flags = vec!["--machines-socket".to_owned(), flag];
         let (site, administrator) = Site::with_administrator_and(flags)?;
-        Ok(Self { site, administrator, machines, _folder: folder })
+        Ok(Self { site, administrator, machines, folder })
     }
 }
 

@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
-use system::{Background, Daemon, DaemonOptions, Tool, free_address, product, wait_for};
+use system::{
+    Background, Daemon, DaemonOptions, Tool, check_for_panics, free_address, product, wait_for,
+};
 use tempfile::TempDir;
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -77,6 +80,13 @@ impl Client {
         let mut headers = self.headers.clone();
         headers.push(header.to_owned());
         Self { headers }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let checked = check_for_panics(&self.log_path());
+        assert!(checked.is_ok() || thread::panicking(), "the console panicked: {checked:?}");
     }
 }
 

@@ -13,7 +13,7 @@ const COUNT: u32 = 20;
 
 /// How many of them are booted: an emulated guest takes seconds of a core.
 const BOOTED_VARIABLE: &str = "MEMLANE_BOOTED_CLONES";
-const BOOTED: usize = 4;
+const BOOTED: usize = 2;
 
 /// What each guest does: it comes as far as a login would.
 const SCRIPT: &str = "echo READY >/dev/console\nwhile true; do sleep 60; done\n";
