@@ -54,6 +54,9 @@ macro_rules! answer {
     };
 }
 
+/// What a coordinator would write into a new state log.
+type Remembered = BTreeMap<Bytes, Option<Bytes>>;
+
 pub(crate) struct Owner {
     pub(crate) groups: Groups,
     pub(crate) options: Options,
@@ -64,6 +67,13 @@ pub(crate) struct Owner {
     pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
     /// After so many effects more nothing is kept: the process is gone.
     pub(crate) dies_after: Option<usize>,
+    /// After so many records more the state log takes none, and what stands behind is not done.
+    pub(crate) fails_after: Option<usize>,
+    has_failed: bool,
+    /// What there was to remember before the call of which the log took nothing.
+    before_failure: Option<Remembered>,
+    /// How often that was the case.
+    pub(crate) failed_count: u64,
     /// Who makes the requests.
     pub(crate) principal: String,
     next_ticket: u64,
@@ -81,6 +91,10 @@ impl Owner {
             waiting: BTreeMap::new(),
             replies: BTreeMap::new(),
             dies_after: None,
+            fails_after: None,
+            has_failed: false,
+            before_failure: None,
+            failed_count: 0,
             principal: "User:one".to_owned(),
             next_ticket: 0,
         }
@@ -104,21 +118,47 @@ impl Owner {
             principal: &principal,
             now_ms: self.now_ms,
         };
-        let mut out = Vec::new();
-        request(&mut self.groups, caller, &mut out);
-        self.keep(out);
+        self.carry_out(|groups, out| request(groups, caller, out));
+        let is_answered = !self.is_waiting(ticket);
+        assert!(!(self.has_failed && is_answered), "an answer stands before what it relies on");
         ticket
+    }
+
+    /// Keeps the effects of a call. Where the log does not take its first record, the call is one
+    /// that never was.
+    fn carry_out(&mut self, call: impl FnOnce(&mut Groups, &mut Vec<Effect>)) {
+        let before = self.fails_after.map(|_| self.remembered());
+        let (had_failed, kept_before) = (self.has_failed, self.log.len());
+        let mut out = Vec::new();
+        call(&mut self.groups, &mut out);
+        self.keep(out);
+        if self.has_failed && !had_failed && self.log.len() == kept_before {
+            self.before_failure = before;
+        }
+    }
+
+    fn remembered(&self) -> Remembered {
+        self.groups.state().map(|it| (it.key, it.value)).collect()
     }
 
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
         for effect in effects {
+            if self.has_failed {
+                return;
+            }
             match &mut self.dies_after {
                 Some(0) => return,
                 Some(left) => *left -= 1,
                 None => {}
             }
             match effect {
-                Effect::Persist(record) => self.log.push(record),
+                Effect::Persist(record) => match &mut self.fails_after {
+                    Some(0) => self.has_failed = true,
+                    after => {
+                        after.iter_mut().for_each(|left| *left -= 1);
+                        self.log.push(record);
+                    }
+                },
                 Effect::Reply(ticket, response) => {
                     let version =
                         self.waiting.remove(&ticket).expect("each request is answered once");
@@ -139,9 +179,8 @@ impl Owner {
     }
 
     pub(crate) fn tick(&mut self) {
-        let mut out = Vec::new();
-        self.groups.tick(self.now_ms, &mut out);
-        self.keep(out);
+        let now_ms = self.now_ms;
+        self.carry_out(|groups, out| groups.tick(now_ms, out));
     }
 
     /// Lets time pass, with all that falls due on the way.
@@ -155,7 +194,12 @@ impl Owner {
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.dies_after == Some(0)
+        self.dies_after == Some(0) || self.has_failed
+    }
+
+    /// Nothing goes wrong from now on.
+    pub(crate) fn spare(&mut self) {
+        (self.dies_after, self.fails_after) = (None, None);
     }
 
     /// Starts again from the log, or from a log that is written anew.
@@ -166,9 +210,14 @@ impl Owner {
         }
         groups.start(self.now_ms);
         self.groups = groups;
+        if let Some(before) = self.before_failure.take() {
+            assert_eq!(self.remembered(), before, "what was not kept has left something behind");
+            self.failed_count += 1;
+        }
         self.log = log;
         self.waiting.clear();
-        self.dies_after = None;
+        self.has_failed = false;
+        self.spare();
     }
 
     pub(crate) fn join(&mut self, api_version: i16, request: &JoinGroupRequest) -> Ticket {
