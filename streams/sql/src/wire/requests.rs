@@ -299,22 +299,23 @@ mod tests {
 
     #[test]
     fn messages_that_lie_are_errors() {
-        let mut cases = vec![
-            message(b'B', b"p\0s\0\xFF\xFF"),
-            message(b'B', b"p\0s\0\0\0\0\x01\x7F\xFF\xFF\xFF\0\0"),
-            message(b'B', b"p\0s\0\0\0\0\x01\xFF\xFF\xFF\xFE\0\0"),
-            message(b'B', b""),
-            message(b'Q', b"select 1"),
-            message(b'Q', b"\xFF\0"),
-            message(b'Q', b"a\0b"),
-            message(b'D', b"Xa\0"),
-            message(b'?', b""),
-            BytesMut::from(&b"Q\0\0\0\x03"[..]),
-            BytesMut::from(&b"Q\x7F\xFF\xFF\xFF"[..]),
-            BytesMut::from(&b"Q\xFF\xFF\xFF\xFF"[..]),
+        let cases = [
+            (message(b'B', b"p\0s\0\xFF\xFF"), SqlState::PROTOCOL),
+            (message(b'B', b"p\0s\0\0\0\0\x01\x7F\xFF\xFF\xFF\0\0"), SqlState::PROTOCOL),
+            (message(b'B', b"p\0s\0\0\0\0\x01\xFF\xFF\xFF\xFE\0\0"), SqlState::PROTOCOL),
+            (message(b'B', b""), SqlState::PROTOCOL),
+            (message(b'Q', b"select 1"), SqlState::PROTOCOL),
+            (message(b'Q', b"\xFF\0"), SqlState::INVALID_ENCODING),
+            (message(b'Q', b"a\0b"), SqlState::PROTOCOL),
+            (message(b'D', b"Xa\0"), SqlState::PROTOCOL),
+            (message(b'?', b""), SqlState::PROTOCOL),
+            (BytesMut::from(&b"Q\0\0\0\x03"[..]), SqlState::PROTOCOL),
+            (BytesMut::from(&b"Q\x7F\xFF\xFF\xFF"[..]), SqlState::TOO_LARGE),
+            (BytesMut::from(&b"Q\xFF\xFF\xFF\xFF"[..]), SqlState::TOO_LARGE),
         ];
-        for bytes in &mut cases {
-            assert!(take_request(bytes, BYTES_MAX).is_err(), "{bytes:?}");
+        for (mut bytes, state) in cases {
+            let found = take_request(&mut bytes, BYTES_MAX).expect_err("it lies");
+            assert_eq!(found.state, state, "{bytes:?}");
         }
     }
 
@@ -334,9 +335,11 @@ mod tests {
         let parameters = vec![("user".to_owned(), "a".to_owned())];
         let begin = Startup::Begin { minor_version: 2, parameters };
         assert_eq!(startup((3 << 16) + 2, b"user\0a\0\0"), Ok(Some(begin)));
-        assert!(startup(2 << 16, b"").is_err());
-        assert!(startup(3 << 16, b"user\0a").is_err());
-        assert!(startup(CANCEL_CODE, b"").is_err());
-        assert!(take_startup(&mut BytesMut::from(&[0, 1, 0, 0][..])).is_err());
+        let state = |found: Result<_, SqlError>| found.map_err(|error| error.state);
+        assert_eq!(state(startup(2 << 16, b"")), Err(SqlState::NOT_SUPPORTED));
+        assert_eq!(state(startup(3 << 16, b"user\0a")), Err(SqlState::PROTOCOL));
+        assert_eq!(state(startup(CANCEL_CODE, b"")), Err(SqlState::PROTOCOL));
+        let long = take_startup(&mut BytesMut::from(&[0, 1, 0, 0][..]));
+        assert_eq!(state(long), Err(SqlState::PROTOCOL));
     }
 }
