@@ -291,15 +291,17 @@ fn decisions_agree_with_the_lines() {
             let got = compiled.authorize(&who, from, operation, resource).is_allowed();
             assert_eq!(got, expected, "{who} {operation:?} {resource:?}");
         }
-        for kind in [ResourceKind::Topic, ResourceKind::Group] {
-            let who = principal("alice");
-            let from = host("192.0.2.1");
+        for _ in 0..10 {
+            let kind = random.pick(&[ResourceKind::Topic, ResourceKind::Group]);
+            let who = principal(random.pick(&["alice", "bob", "carol"]));
+            let from = host(random.pick(&["192.0.2.1", "2001:db8::1", "192.0.2.9"]));
+            let operation = random.pick(&Operation::ALL);
             let expected = names.iter().any(|name| {
                 let resource = Resource { kind, name };
-                naive::authorize(&acls, &who, from, Operation::Write, resource)
+                naive::authorize(&acls, &who, from, operation, resource)
             });
-            let got = compiled.authorize_any(&who, from, Operation::Write, kind).is_allowed();
-            assert_eq!(got, expected, "any {kind:?}");
+            let got = compiled.authorize_any(&who, from, operation, kind).is_allowed();
+            assert_eq!(got, expected, "{who} {operation:?} of any {kind:?}");
         }
     });
 }
@@ -319,21 +321,25 @@ fn lines_come_back_from_the_file_and_one_that_is_bad_changes_nothing() {
     assert!(again.acls().entries().eq(expected));
 
     let good = fs::read_to_string(setup.path()).expect("a file");
+    // What is wrong with a word is told of its line, and of an entry as a whole in words.
     let cases = [
-        ("\"Read\"", "\"Raed\""),
-        ("\"User:alice\"", "\"alice\""),
-        ("\"192.0.2.2\"", "\"192.0.2\""),
-        ("\"kafka-cluster\"", "\"cluster\""),
-        ("\"Prefixed\"", "\"Match\""),
-        ("version = 1", "version = 1\ncolour = 1"),
+        ("\"Read\"", "\"Raed\"", None),
+        ("\"User:alice\"", "\"alice\"", Some("the principal \"alice\"")),
+        ("\"192.0.2.2\"", "\"192.0.2\"", None),
+        ("\"kafka-cluster\"", "\"cluster\"", Some("the only name of the cluster")),
+        ("\"Prefixed\"", "\"Match\"", None),
+        ("version = 1", "colour = 1\nversion = 1", None),
     ];
-    for (from, to) in cases {
+    for (from, to, words) in cases {
         let text = good.replacen(from, to, 1);
         assert_ne!(text, good, "{from}");
-        fs::write(setup.path(), text).expect("it is ours");
+        fs::write(setup.path(), &text).expect("it is ours");
         let error = setup.file.reload().expect_err(to);
         assert_eq!(error.kind, AccessErrorKind::Contents);
-        assert!(error.to_string().contains("line "), "{error}");
+        let at = text.find(to).expect("it was put there");
+        let line = format!("line {}:", text[..=at].lines().count());
+        let expected = words.unwrap_or(&line);
+        assert!(error.to_string().contains(expected), "{error}");
         assert!(setup.allows("alice", Operation::Read, "orders"));
     }
     fs::remove_file(setup.path()).expect("it is ours");

@@ -1,11 +1,14 @@
 //! The file of users: what it takes, what it refuses, and what stays in force.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use access::{AccessError, AccessErrorKind, NewSecret, Principal, UserFile};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use sasl::{ITERATIONS_MAX, ITERATIONS_MIN, ScramHash};
 use tempfile::TempDir;
 
@@ -47,6 +50,19 @@ impl Setup {
         self.file.users().list().map(|user| user.name.to_owned()).collect()
     }
 
+    /// No file of the directory has the secret, as it is or in a form that is only written
+    /// differently.
+    fn check_not_stored(&self, secret: &str) {
+        let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+        for entry in fs::read_dir(self.directory.path()).expect("a directory") {
+            let bytes = fs::read(entry.expect("a file").path()).expect("it is ours");
+            let text = String::from_utf8_lossy(&bytes).to_lowercase();
+            for form in [secret.to_owned(), hex.clone(), BASE64.encode(secret).to_lowercase()] {
+                assert!(!text.contains(&form), "{form} is stored: {text}");
+            }
+        }
+    }
+
     /// A reload that is refused leaves alice in force.
     #[track_caller]
     fn check_reload_refused(&mut self, kind: AccessErrorKind, expected: &str) {
@@ -62,7 +78,19 @@ fn users_come_back_and_their_secrets_are_nowhere() {
     let mut setup = Setup::with_alice();
     setup.file.add(&secret("b \"=b", "horse")).expect("it is new");
     assert_eq!(setup.names(), ["alice", "b \"=b"]);
-    assert!(!setup.text().contains("pencil"));
+    setup.check_not_stored("pencil");
+    setup.check_not_stored("horse");
+    // Nor does it show that two users have the same.
+    setup.file.add(&secret("dave", "pencil")).expect("it is new");
+    let stored = setup.text();
+    let keys: Vec<&str> = stored
+        .split('"')
+        .flat_map(|it| it.split(['$', ',', ':']))
+        .filter(|it| it.len() > 20)
+        .collect();
+    let distinct: HashSet<&str> = keys.iter().copied().collect();
+    assert_eq!(distinct.len(), keys.len(), "{stored}");
+    setup.file.remove("dave").expect("it is there");
     let again = UserFile::open(setup.path()).expect("it is read");
     let users = again.users();
     assert!(users.verify("alice", b"pencil") && users.verify("b \"=b", b"horse"));
@@ -162,6 +190,10 @@ fn an_error_never_repeats_a_value() {
     setup.write("version = 1\n[users.alice]\nsecrets = [\"hunter2\"]\n");
     let error = setup.file.reload().expect_err("it is no key").to_string();
     assert!(error.contains("line 3") && !error.contains("hunter2"), "{error}");
+    for wrong in ["hunter2\n", "hunt\u{e9}r2", &"hunter2".repeat(1_000)] {
+        let error = setup.file.add(&secret("bob", wrong)).expect_err("it is not allowed");
+        assert!(!format!("{error} {error:?}").contains("hunt"), "{error:?}");
+    }
 }
 
 #[test]
