@@ -8,4 +8,6 @@ mod support;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| compaction_storm::compact(bytes));
+fuzz_target!(|bytes: &[u8]| {
+    compaction_storm::compact(bytes);
+});
