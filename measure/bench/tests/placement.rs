@@ -5,11 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use results::{Row, RunFolder, Validity};
+use serde_json::json;
 use system::database::{Mariadb, Postgres};
-use system::{Ability, Tool, missing};
+use system::{Ability, Tool, missing, wait_for};
 
 /// Its own folder for temporary files has its own lock: other tests run benchmarks too.
 fn run(place: &Path, words: &[&str]) -> Result<Output> {
@@ -56,31 +58,59 @@ fn word<'row>(row: &'row Row, name: &str) -> &'row str {
     row.params.get(name).and_then(serde_json::Value::as_str).unwrap_or_default()
 }
 
+/// For what others make meanwhile, too.
+const GOING_TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// Seconds that count: few, and more where a slow host has done nothing in them.
+const SECONDS: [u32; 3] = [2, 8, 32];
+
+/// The rows of a run with slow storage in a folder, in which one user has done something wherever
+/// it was. Nothing of it is left.
+fn measured(words: &[&str]) -> Result<Vec<Row>> {
+    let _alone = alone();
+    let place = tempfile::tempdir()?;
+    let slow = tempfile::tempdir_in("/var/tmp")?;
+    Tool::new("chmod 755").arg(slow.path()).check()?;
+    let before = traces()?;
+    for seconds in SECONDS {
+        let out = format!("run-{seconds}");
+        let more = [format!("--slow={}", slow.path().display()), format!("--seconds={seconds}")];
+        let more = [&more[0], &more[1], "--ramp=0", "--out", &out];
+        let output = run(place.path(), &[words, &more].concat())?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rows: Vec<Row> = RunFolder::open(&place.path().join(out))?.rows().cloned().collect();
+        for row in &rows {
+            ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
+        }
+        // Another program may make a device of the same kind, but it goes as well.
+        let are_gone = || Ok(traces()?.iter().all(|it| before.contains(it)));
+        wait_for("devices and mounts to go", GOING_TIME_LIMIT, are_gone)?;
+        let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
+        ensure!(left.is_empty(), "{left:?} is left");
+        let mut of_one = rows.iter().filter(|row| row.params.get("users") == Some(&json!(1)));
+        if of_one.all(|row| rate(row) > 0.0) {
+            return Ok(rows);
+        }
+    }
+    bail!("nothing was done in {SECONDS:?} seconds")
+}
+
+fn rate(row: &Row) -> f64 {
+    let is_of_orders = word(row, "workload_kind") == "orders";
+    row.figures[if is_of_orders { "nopm" } else { "reports_per_minute" }]
+}
+
 #[test]
 fn each_part_is_put_where_it_should_be_and_measured() -> Result<()> {
     if let Some(reason) = missing_here() {
         eprintln!("skipped: {reason}");
         return Ok(());
     }
-    let _alone = alone();
-    let place = tempfile::tempdir()?;
-    let slow = tempfile::tempdir_in("/var/tmp")?;
-    Tool::new("chmod 755").arg(slow.path()).check()?;
-    let before = traces()?;
-    let slow_word = format!("--slow={}", slow.path().display());
-    let words = ["--fast=zram", &slow_word, "--users-max=2", "--seconds=5", "--ramp=0"];
-    let output = run(place.path(), &[&words[..], &["--out=run"]].concat())?;
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rows: Vec<Row> = RunFolder::open(&place.path().join("run"))?.rows().cloned().collect();
+    let rows = measured(&["--fast=zram", "--users-max=1"])?;
     let mut best = BTreeMap::new();
     for row in &rows {
-        ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
         ensure!(row.figures.contains_key("memory_limit_bytes") || !row.is_valid(), "{row:?}");
         ensure!(!word(row, "durability").is_empty(), "{} survives what?", row.case);
-        let rate =
-            if word(row, "workload_kind") == "orders" { "nopm" } else { "reports_per_minute" };
-        ensure!(row.figures[rate] > 0.0, "{}: nothing was done", row.case);
         if row.case.ends_with("saturated") {
             best.insert((word(row, "workload_kind"), word(row, "placement")), row);
         } else {
@@ -90,7 +120,7 @@ fn each_part_is_put_where_it_should_be_and_measured() -> Result<()> {
     for workload in ["orders", "reports"] {
         for placement in ["none", "whole", "logs", "temporary"] {
             let row = best.get(&(workload, placement));
-            let row = row.with_context(|| format!("no best of {workload}, {placement}: {told}"))?;
+            let row = row.with_context(|| format!("no best of {workload}, {placement}"))?;
             let is_fast = placement != "none";
             assert_eq!(row.figures.contains_key("fast_used_bytes"), is_fast, "{}", row.case);
             assert_eq!(row.target == "zram lz4 + ext4", is_fast, "{}", row.case);
@@ -108,9 +138,6 @@ fn each_part_is_put_where_it_should_be_and_measured() -> Result<()> {
     }
     let spilled = best[&("reports", "temporary")].figures["temporary_bytes_per_report"];
     ensure!(spilled > 1e6, "reports of {spilled} bytes fit in memory");
-    assert_eq!(traces()?, before);
-    let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
-    ensure!(left.is_empty(), "{left:?} is left");
     Ok(())
 }
 
@@ -121,36 +148,24 @@ fn parts_of_mariadb_are_put_where_they_should_be() -> Result<()> {
         eprintln!("skipped: {reason}");
         return Ok(());
     }
-    let _alone = alone();
-    let place = tempfile::tempdir()?;
-    let slow = tempfile::tempdir_in("/var/tmp")?;
-    Tool::new("chmod 755").arg(slow.path()).check()?;
-    let before = traces()?;
-    let slow_word = format!("--slow={}", slow.path().display());
-    let words = ["--database=mariadb", "--placement=logs,temporary", "--fast=zram", &slow_word];
-    let more = ["--users-max=1", "--seconds=4", "--ramp=0", "--out=run"];
-    let output = run(place.path(), &[&words[..], &more[..]].concat())?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rows: Vec<Row> = RunFolder::open(&place.path().join("run"))?.rows().cloned().collect();
+    let words = ["--database=mariadb", "--placement=logs,temporary", "--fast=zram"];
+    let rows = measured(&[&words[..], &["--users-max=2"]].concat())?;
     let best = |case: &str| {
         let found = rows.iter().find(|row| row.case == case);
         found.with_context(|| format!("no {case} in {rows:?}"))
     };
     for row in &rows {
-        ensure!(!is_void(row), "{}: {:?}", row.case, row.validity);
         assert_eq!(word(row, "engine"), "MariaDB", "{}", row.case);
         ensure!(word(row, "durability").contains("power loss"), "{} survives what?", row.case);
     }
     for part in ["logs only", "temporary tables only"] {
         let orders = best(&format!("orders on MariaDB, {part}, saturated"))?;
         let reports = best(&format!("reports on MariaDB, {part}, saturated"))?;
-        ensure!(orders.figures["nopm"] > 0.0 && reports.figures["reports_per_minute"] > 0.0);
         ensure!(reports.figures["temporary_files_per_report"] >= 1.0, "{:?}", reports.figures);
         ensure!(orders.figures["fast_used_bytes"] > 0.0, "{:?}", orders.figures);
+        // One user, then two, and the better of both.
+        best(&format!("orders on MariaDB, {part}, users=2"))?;
     }
-    assert_eq!(traces()?, before);
-    let left: Vec<_> = fs::read_dir(slow.path())?.flatten().collect();
-    ensure!(left.is_empty(), "{left:?} is left");
     Ok(())
 }
 
