@@ -46,8 +46,8 @@ pub struct ClaimedStore {
     next_chunk: u64,
     next_pack: PackName,
     head: Option<ImageId>,
-    /// The packs of the last save, if making its manifest failed: it may be there all the same.
-    failed: Option<Vec<PackName>>,
+    /// Making the manifest of the last save failed: it may be there all the same.
+    has_failed: bool,
     /// Numbers of images whose manifests are known to be durable.
     durable: HashSet<u32>,
 }
@@ -121,7 +121,7 @@ impl ClaimedStore {
                 // one that needs its packs; they are collected when it is known that there is not.
                 match error.kind {
                     ImageErrorKind::Fenced => self.remove_packs(&packs),
-                    _ => self.failed = Some(packs),
+                    _ => self.has_failed = true,
                 }
                 Err(error)
             }
@@ -130,15 +130,15 @@ impl ClaimedStore {
 
     /// Leaves the number to a manifest whose making failed, if it has it.
     fn leave_failed(&mut self) -> Result<(), ImageError> {
-        let Some(packs) = &self.failed else { return Ok(()) };
+        if !self.has_failed {
+            return Ok(());
+        }
         let found = self.find()?;
         let taken = found.iter().find(|found| found.number == self.next_number);
         match taken.map(|found| &found.state) {
             Some(ManifestState::Unfinished) => self.next_number += 1,
-            // No other writer has these packs.
-            Some(ManifestState::Whole(manifest))
-                if manifest.packs.iter().any(|pack| packs.contains(&pack.name)) =>
-            {
+            // Another writer would have claimed the store by a fence of that number.
+            Some(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
                 self.next_number += 1;
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
@@ -146,7 +146,7 @@ impl ClaimedStore {
             // It is free, or of another writer that fences this one.
             _ => {}
         }
-        self.failed = None;
+        self.has_failed = false;
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl ClaimedStore {
             next_chunk: (known + left_out).min(ChunkNumber::END),
             next_pack: PackName { writer, index: 0 },
             head: newest_image(&found).map(|manifest| manifest.id),
-            failed: None,
+            has_failed: false,
             durable: HashSet::new(),
             store,
         })

@@ -601,6 +601,11 @@ fn a_save_goes_on_past_a_manifest_that_was_made_without_an_answer() {
     made.check(&newest(&store).expect("it was saved"));
     claimed.retain(1, &[]).expect("the store is sound");
     made.check(&newest(&store).expect("it is kept"));
+    // The same of an image that has nothing new, and so no pack of its own.
+    mute.is_mute.store(true, Ordering::Relaxed);
+    claimed.save(&made, &options(), &Unwatched).expect_err("there is no answer");
+    let saved = claimed.save(&made, &options(), &Unwatched).expect("its number is left out");
+    assert_eq!(saved.id.number(), number + 3);
     // Another's claim fences as ever, also when the manifest before it failed.
     mute.is_mute.store(true, Ordering::Relaxed);
     claimed.save(&unheard, &options(), &Unwatched).expect_err("there is no answer");
