@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
 
-use storage::{FileInfo, Folder};
+use storage::{FileInfo, Folder, StorageError};
 
 use crate::fault::Fault;
 use crate::folder::SimulatedFolder;
 use crate::history::{FolderId, Moment};
+use crate::objects::Objects;
 use crate::state::{SharedState, State};
 
 const ROOT: FolderId = FolderId(0);
@@ -34,6 +35,12 @@ impl Disk {
     /// The outermost folder.
     pub fn folder(&self) -> Arc<dyn Folder> {
         Arc::new(SimulatedFolder::new(self.shared.clone(), ROOT))
+    }
+
+    /// Objects in a folder of the disk's, which is made if there is none.
+    pub fn objects(&self, folder: &str) -> Result<Objects, StorageError> {
+        let root = SimulatedFolder::new(self.shared.clone(), ROOT);
+        root.subfolder(folder).map(Objects::new)
     }
 
     /// The present end of the history.

@@ -18,6 +18,14 @@ pub(crate) struct SimulatedFolder {
     id: FolderId,
 }
 
+/// A file on its way to its folder.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    name: String,
+    id: FileId,
+    record: usize,
+}
+
 /// An open handle. Its file stays while it lives.
 #[derive(Debug)]
 struct SimulatedFile {
@@ -68,6 +76,72 @@ impl SimulatedFolder {
         state.history.end(record, outcome);
     }
 
+    /// Begins to make a file whole, which nobody sees yet: a loss of power may keep it or not.
+    pub(crate) fn send(&self, name: &str, contents: Vec<u8>) -> Sent {
+        let mut state = self.disk.state();
+        let id = state.add_file(contents);
+        let changes = vec![(name.to_owned(), Some(id))];
+        let record = state.history.begin(Deed::Names { folder: self.id, changes });
+        Sent { name: name.to_owned(), id, record }
+    }
+
+    /// The file is there, and durable.
+    pub(crate) fn arrive(&self, sent: &Sent) {
+        let mut state = self.disk.state();
+        state.set_name(self.id, &sent.name, Some(sent.id));
+        state.history.end(sent.record, Outcome::DoneDurably);
+    }
+
+    /// Removes a file, and is durable when it returns.
+    pub(crate) fn remove_durably(&self, name: &str) -> Result<(), StorageError> {
+        self.admit(name, StorageAction::Remove)?;
+        self.file_of(name, StorageAction::Remove)?;
+        self.change_names(vec![(name.to_owned(), None)], Outcome::DoneDurably);
+        Ok(())
+    }
+
+    /// The folder of that name, made if there is none.
+    pub(crate) fn subfolder(&self, name: &str) -> Result<Self, StorageError> {
+        let path = self.admit(name, StorageAction::OpenFolder)?;
+        let mut state = self.disk.state();
+        if state.folders[self.id.0].names.contains_key(name) {
+            let why = "a file is where a folder is wanted";
+            return Err(invalid(why, StorageAction::OpenFolder, path));
+        }
+        let next = FolderId(state.folders.len());
+        let id = *state.folders[self.id.0].folders.entry(name.to_owned()).or_insert(next);
+        if id == next {
+            state.folders.push(FolderState::new(format!("{path}/")));
+        }
+        drop(state);
+        Ok(Self::new(self.disk.clone(), id))
+    }
+
+    /// Makes a file whole with its contents, and its name durable.
+    pub(crate) fn make(&self, name: &str, contents: Vec<u8>) -> Result<FileId, StorageError> {
+        let action = StorageAction::Create;
+        let path = self.checked(name, action)?;
+        let struck = self.disk.strike(action, &path);
+        let mut state = self.disk.state();
+        if state.folders[self.id.0].names.contains_key(name) {
+            return Err(StorageError::new(StorageErrorKind::AlreadyExists, action, path));
+        }
+        if state.free_bytes() < contents.len() as u64 {
+            return Err(no_space(action, &path));
+        }
+        let id = state.add_file(contents);
+        let changes = vec![(name.to_owned(), Some(id))];
+        if let Err(error) = struck {
+            // The file may be found after a loss of power, though not before.
+            let record = state.history.begin(Deed::Names { folder: self.id, changes });
+            state.history.end(record, Outcome::Unknown);
+            return Err(error);
+        }
+        drop(state);
+        self.change_names(changes, Outcome::DoneDurably);
+        Ok(id)
+    }
+
     fn handle(&self, id: FileId, name: String) -> Arc<dyn StableFile> {
         self.disk.state().files[id.0].handle_count += 1;
         Arc::new(SimulatedFile { disk: self.disk.clone(), id, name })
@@ -81,26 +155,8 @@ impl Folder for SimulatedFolder {
         if !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(invalid("a file's size is a multiple of 4096 bytes", action, path));
         }
-        let struck = self.disk.strike(action, &path);
-        let mut state = self.disk.state();
-        if state.folders[self.id.0].names.contains_key(name) {
-            return Err(StorageError::new(StorageErrorKind::AlreadyExists, action, path));
-        }
-        if state.free_bytes() < size_bytes {
-            return Err(no_space(action, &path));
-        }
         let length = usize::try_from(size_bytes).expect("a file in memory");
-        let id = state.add_file(vec![0; length]);
-        let changes = vec![(name.to_owned(), Some(id))];
-        if let Err(error) = struck {
-            // The file may be found after a loss of power, though not before.
-            let record = state.history.begin(Deed::Names { folder: self.id, changes });
-            state.history.end(record, Outcome::Unknown);
-            return Err(error);
-        }
-        drop(state);
-        self.change_names(changes, Outcome::DoneDurably);
-        Ok(self.handle(id, path))
+        Ok(self.handle(self.make(name, vec![0; length])?, path))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn StableFile>, StorageError> {
@@ -109,19 +165,7 @@ impl Folder for SimulatedFolder {
     }
 
     fn folder(&self, name: &str) -> Result<Arc<dyn Folder>, StorageError> {
-        let path = self.admit(name, StorageAction::OpenFolder)?;
-        let mut state = self.disk.state();
-        if state.folders[self.id.0].names.contains_key(name) {
-            let why = "a file is where a folder is wanted";
-            return Err(invalid(why, StorageAction::OpenFolder, path));
-        }
-        let next = FolderId(state.folders.len());
-        let id = *state.folders[self.id.0].folders.entry(name.to_owned()).or_insert(next);
-        if id == next {
-            state.folders.push(FolderState::new(format!("{path}/")));
-        }
-        drop(state);
-        Ok(Arc::new(Self::new(self.disk.clone(), id)))
+        Ok(Arc::new(self.subfolder(name)?))
     }
 
     fn list(&self) -> Result<Vec<FileInfo>, StorageError> {

@@ -29,6 +29,10 @@
 //!    and forgets it. No log can keep its promise on such a disk, so its states are judged by a
 //!    weaker rule: data may be old, or its loss may be noticed; it is never wrong.
 //!
+//! [`Objects`] are an object store beside the files, with the same history: an object comes and
+//! goes whole, and is kept once its call has returned. One that is on its way when the power goes
+//! is there or not.
+//!
 //! Not in the model: sectors that are torn inside their 512 bytes, writes that land in another
 //! place, and bytes that decay while they are not written. [`Disk::flip_bit`] makes the last of
 //! them for tests of checksums.
@@ -40,6 +44,8 @@ mod state;
 
 mod folder;
 
+mod objects;
+
 mod disk;
 
 mod cut;
@@ -48,3 +54,4 @@ pub use cut::{Aftermath, Cut, Loss};
 pub use disk::Disk;
 pub use fault::{Effect, Fault, Gate};
 pub use history::Moment;
+pub use objects::{LateObject, Objects};

@@ -7,6 +7,7 @@ use volumes::Durability;
 
 use crate::support::History;
 use crate::support::history::{is_made, name_of, slot_name};
+use crate::support::kinds::count;
 use crate::support::truth::{Contents, NamedSnapshot, SnapshotTruth, Step, VolumeTruth};
 
 /// More of them would fill the pool.
@@ -41,6 +42,7 @@ impl History {
         let names: Vec<&str> = sources.iter().map(|(name, _)| &name[..]).collect();
         let created = self.site.set.create_snapshots(&names, &name_of(own_name), 1);
         let Ok(created) = created else { return };
+        count(if created.len() == 1 { "a snapshot" } else { "snapshots of one instant" });
         for ((_, volume), snapshot) in sources.into_iter().zip(created) {
             let truth = SnapshotTruth::of(&self.truth.volumes[&volume].now);
             let named = NamedSnapshot { volume, name: own_name.to_owned(), truth };
@@ -78,6 +80,7 @@ impl History {
         let step = self.begin_step();
         let deleted = self.site.set.delete_snapshot(&volume, &own_name);
         if is_made(&deleted) {
+            count("a snapshot is deleted");
             let snapshot = self.truth.snapshots.remove(&id).expect("it was just seen");
             self.changed_table(step, snapshot.volume, deleted.is_ok());
         }
@@ -92,6 +95,7 @@ impl History {
         let renamed = self.site.set.rename_snapshot(&volume, &own_name, &name_of(to));
         if is_made(&renamed) {
             let snapshot = self.truth.snapshots.get_mut(&id).expect("it was just seen");
+            count("a snapshot is renamed");
             snapshot.name = to.to_owned();
             let volume = snapshot.volume;
             self.changed_table(step, volume, renamed.is_ok());
@@ -123,6 +127,7 @@ impl History {
         self.heal_before_making();
         let step = self.begin_step();
         let Ok(clone) = self.site.set.clone_volume(&from, name_of(&to)) else { return };
+        count(if snapshot.is_some() { "a clone of a snapshot" } else { "a clone of a volume" });
         let mut truth = VolumeTruth::new(contents.size_bytes);
         give(&mut truth, &contents.blocks, step);
         self.truth.volumes.insert(clone.id(), truth);
@@ -138,6 +143,7 @@ impl History {
         if !is_made(&restored) {
             return;
         }
+        count("a restore");
         let NamedSnapshot { volume: id, truth, .. } = self.truth.snapshots[&snapshot].clone();
         let SnapshotTruth { size_bytes, blocks } = truth;
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");

@@ -1,16 +1,20 @@
 //! Random histories of volumes: what a day of a pool looks like, with the truth kept beside it.
 
-use block_device::{BlockDevice, ByteRange, Zeroes};
+use std::cmp::Ordering;
+
+use block_device::{BlockDevice, ByteRange, DeviceErrorKind, SectorSize, Zeroes};
 use durable_set::{DurableError, DurableErrorKind, SaveExtent, SaveRequest};
 use image::Unwatched;
 use model::{Contents, Random, Request, observe};
 use powercut::{Disk, Effect, Fault, Moment};
 use storage::StorageAction;
-use volumes::{CapacityClass, Durability, Reduction, ShrinkPolicy, VolumeName, VolumeSpec};
+use volumes::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
+use crate::support::full_pool::FILLER;
 use crate::support::judge::snapshots_of;
-use crate::support::site::Site;
-use crate::support::truth::{Listed, Step, Table, Truth, VolumeTruth};
+use crate::support::kinds::count;
+use crate::support::site::{Place, Site};
+use crate::support::truth::{Listed, Step, Truth, VolumeTruth};
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 pub(crate) const SLOTS: u64 = 4;
@@ -28,7 +32,19 @@ pub(crate) struct History {
     pub(crate) truth: Truth,
     pub(crate) random: Random,
     classes: Classes,
+    /// Whether the pool is full now and then.
+    fills: bool,
 }
+
+/// Of so many histories one has no contents in the journal, one fills its pool, and one has its
+/// images in an object store.
+const NO_JOURNAL_ONE_IN: u64 = 4;
+const FILLS_ONE_IN: u64 = 3;
+const OBJECTS_ONE_IN: u64 = 3;
+
+/// So often at most a save is tried at the end of a life: one number may belong to a manifest whose
+/// making failed.
+const LAST_SAVES_MAX: u32 = 3;
 
 /// Which classes the volumes of a history have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +60,18 @@ pub(crate) fn slot_name(slot: u64) -> String {
 
 impl History {
     pub(crate) fn new(disk: &Disk, seed: u64) -> Self {
-        let (site, random) = (Site::new(disk), Random::new(seed));
-        let (mut random, truth) = (random, Truth::default());
-        let classes = if random.one_in(4) { Classes::NoJournal } else { Classes::All };
-        let mut history = Self { site, truth, random, classes };
+        let mut random = Random::new(seed);
+        let classes = match random.one_in(NO_JOURNAL_ONE_IN) {
+            true => Classes::NoJournal,
+            false => Classes::All,
+        };
+        let place = match random.one_in(OBJECTS_ONE_IN) {
+            true => Place::Objects { seed: random.number() },
+            false => Place::Folder,
+        };
+        let (site, truth) = (Site::new(disk, place), Truth::default());
+        let fills = random.one_in(FILLS_ONE_IN);
+        let mut history = Self { site, truth, random, classes, fills };
         let step = history.truth.begin_step(Moment(0));
         history.note_table(step);
         history
@@ -56,8 +80,9 @@ impl History {
     /// Goes on with a pool that is as it should be: all that is there is durable. `observed` is
     /// the same pool again, to be looked at: looking brings absent blocks into memory.
     pub(crate) fn of(site: Site, observed: &Site, seed: u64) -> Self {
-        let (random, classes) = (Random::new(seed), Classes::All);
-        let mut history = Self { site, truth: Truth::default(), random, classes };
+        let (mut random, classes) = (Random::new(seed), Classes::All);
+        let fills = random.one_in(FILLS_ONE_IN);
+        let mut history = Self { site, truth: Truth::default(), random, classes, fills };
         let step = history.truth.begin_step(Moment(0));
         let mut imaged = Vec::new();
         for volume in observed.engine.volumes() {
@@ -89,8 +114,14 @@ impl History {
         for _ in 0..steps {
             self = self.step();
             if self.site.set.journal().needs_checkpoint() {
-                self.checkpoint();
+                self.save_or_not();
             }
+        }
+        self.site.heal();
+        let mut tries = 0;
+        while let Err(error) = self.checkpoint() {
+            tries += 1;
+            assert!(tries < LAST_SAVES_MAX, "no save works though nothing fails: {error:?}");
         }
         self
     }
@@ -102,13 +133,21 @@ impl History {
             60..68 => self.copy(),
             68..72 => self.create(),
             72..81 => self.administrate(),
-            81..85 => self.checkpoint(),
+            81..85 => self.save_or_not(),
             85..87 => self.maintain_set(),
             87..89 => self.fetch(),
-            89..93 => self.maintain(),
+            89..91 => self.maintain(),
+            91..93 if self.fills => self.fill_or_drain(),
+            91..93 => self.maintain(),
             93..97 => self.inject(),
             _ => {
                 self.site.disk.heal();
+                let is_full = self.is_filled();
+                count(if is_full {
+                    "the daemon is killed with a full pool"
+                } else {
+                    "the daemon is killed"
+                });
                 self.site = self.site.restart();
             }
         }
@@ -121,7 +160,8 @@ impl History {
 
     /// Some volume of any class, by name and id.
     pub(crate) fn some_volume(&mut self) -> Option<(String, u64)> {
-        let volumes = self.site.engine.volumes();
+        let mut volumes = self.site.engine.volumes();
+        volumes.retain(|volume| volume.name() != FILLER);
         let place = self.random.below(volumes.len().max(1) as u64);
         let volume = volumes.get(usize::try_from(place).expect("few"))?;
         Some((volume.name(), volume.id()))
@@ -133,10 +173,29 @@ impl History {
         let block_count = volume.geometry().size_bytes / BLOCK_BYTES;
         let request = self.random_request(block_count);
         let step = self.begin_step();
-        request.run(&*volume).expect("the pool has room");
+        match request.run(&*volume) {
+            Err(DeviceErrorKind::NoSpace) => return self.follow(step, &volume, request),
+            answer => answer.expect("there is no other reason to fail"),
+        };
+        self.count_request(&volume, request);
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         request.run(&truth.now).expect("the model has room");
         request.blocks().for_each(|block| truth.note_block(step, block));
+    }
+
+    fn count_request(&self, volume: &Volume, request: Request) {
+        let is_whole = (request.range().start | request.range().length).is_multiple_of(BLOCK_BYTES);
+        count(match request {
+            Request::Write { .. } if is_whole => "a write",
+            Request::Write { .. } => "a write of parts of blocks",
+            Request::WriteZeroes(_, Zeroes::Unmap) => "zeroes that unmap",
+            Request::WriteZeroes(..) => "zeroes that keep",
+            _ => "a discard",
+        });
+        let is_guaranteed = volume.capacity_class() == CapacityClass::Guaranteed;
+        if is_guaranteed && self.is_filled() && matches!(request, Request::Write { .. }) {
+            count("a guaranteed write into a full pool");
+        }
     }
 
     fn random_request(&mut self, block_count: u64) -> Request {
@@ -171,9 +230,10 @@ impl History {
         let volume = self.site.engine.volume(&name).expect("it was just seen");
         let is_journaled = volume.durability() == Durability::Journal;
         if is_journaled && !volume.map().is_anchored() {
-            return self.checkpoint();
+            return self.save_or_not();
         }
         let flushed = volume.flush();
+        count(if flushed.is_ok() { "a flush" } else { "a flush that fails" });
         if !is_journaled {
             flushed.expect("a flush of memory does not fail");
         } else if flushed.is_ok() {
@@ -197,7 +257,7 @@ impl History {
             _ => Durability::Journal,
         };
         let spec = VolumeSpec {
-            sector: block_device::SectorSize::Bytes4096,
+            sector: self.random.pick(&[SectorSize::Bytes512, SectorSize::Bytes4096]),
             reduction: self.random.pick(&Reduction::ALL),
             durability,
             capacity: self.random_capacity(),
@@ -209,9 +269,14 @@ impl History {
         let volume = match self.site.set.create_volume(spec) {
             Ok(volume) => volume,
             // It does not fit, or the journal is as long as it may be: nothing has changed.
-            Err(error) if is_guaranteed || error.kind == DurableErrorKind::Journal => return,
+            Err(error)
+                if is_guaranteed || self.is_filled() || error.kind == DurableErrorKind::Journal =>
+            {
+                return count("a volume is refused");
+            }
             Err(error) => panic!("the name is free: {error}"),
         };
+        count("a volume is made");
         self.truth.volumes.insert(volume.id(), VolumeTruth::new(size_bytes));
         self.changed_table(step, volume.id(), true);
     }
@@ -237,10 +302,15 @@ impl History {
             self.delete_snapshots_of(id);
         }
         let step = self.begin_step();
+        let mut kind = "a volume is reduced otherwise";
         let changed = match change {
             // Refused if a snapshot could not be deleted.
-            0..2 => self.site.set.delete_volume(&name),
+            0..2 => {
+                kind = "a volume is deleted";
+                self.site.set.delete_volume(&name)
+            }
             2..4 => {
+                kind = "a volume is renamed";
                 let to = slot_name(self.random.below(SLOTS));
                 // Refused if there is one of that name.
                 self.site.set.rename_volume(&name, name_of(&to))
@@ -249,6 +319,10 @@ impl History {
             7..9 => return self.set_durability(step, &name, id),
             9..11 => {
                 let class = self.random.pick(&CapacityClass::ALL);
+                kind = match class {
+                    CapacityClass::Thin => "a volume becomes thin",
+                    CapacityClass::Guaranteed => "a volume becomes guaranteed",
+                };
                 self.site.set.set_capacity(&name, class)
             }
             _ => {
@@ -256,6 +330,9 @@ impl History {
                 self.site.set.set_reduction(&name, reduction)
             }
         };
+        if is_made(&changed) {
+            count(kind);
+        }
         self.changed_table(step, id, changed.is_ok());
     }
 
@@ -285,6 +362,11 @@ impl History {
             return;
         }
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
+        match truth.size_bytes().cmp(&size_bytes) {
+            Ordering::Less => count("a volume is made longer"),
+            Ordering::Greater => count("a volume is made shorter"),
+            Ordering::Equal => {}
+        }
         truth.now.resize(size_bytes);
         truth.is_unchanged = false;
         let cut_off: Vec<u64> =
@@ -308,6 +390,13 @@ impl History {
             return;
         }
         let to = volume.durability();
+        if was != to {
+            count(match to {
+                Durability::Ram => "a volume becomes one of class ram",
+                Durability::Image => "a volume becomes one of class image",
+                Durability::Journal => "a volume becomes one of class journal",
+            });
+        }
         self.note_class(step, id, to);
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.is_unchanged &= was == to;
@@ -339,24 +428,17 @@ impl History {
     pub(crate) fn note_table(&mut self, step: Step) {
         let kept = self.site.engine.volumes().into_iter();
         let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
-        let table: Table = kept
-            .map(|volume| {
-                let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
-                let listed = Listed {
-                    name: volume.name(),
-                    size_bytes: volume.geometry().size_bytes,
-                    reduction: reduction.expect("all are listed"),
-                    durability: volume.durability(),
-                    capacity: volume.capacity_class(),
-                };
-                (volume.id(), listed)
-            })
-            .collect();
+        let table = kept.map(|volume| (volume.id(), Listed::of(&volume))).collect();
         self.truth.note_table(step, table);
     }
 
+    /// What cannot be saved now is saved later.
+    fn save_or_not(&mut self) {
+        let _answer = self.checkpoint();
+    }
+
     /// Saves an image and lets the journal drop what it covers.
-    fn checkpoint(&mut self) {
+    fn checkpoint(&mut self) -> Result<(), DurableError> {
         let step = self.begin_step();
         let request = SaveRequest {
             extent: SaveExtent::Durable,
@@ -368,6 +450,11 @@ impl History {
         let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
         let ids: Vec<u64> = kept.map(|volume| volume.id()).collect();
         let saved = self.site.set.save(&request, &Unwatched);
+        count(match (&saved, self.is_filled()) {
+            (Ok(_), false) => "an image",
+            (Ok(_), true) => "an image of a full pool",
+            (Err(_), _) => "an image that fails",
+        });
         let since = saved.is_ok().then(|| self.site.disk.now());
         if let Some(now) = since {
             for id in &ids {
@@ -380,25 +467,37 @@ impl History {
         if self.random.one_in(2) {
             self.begin_step();
             // What cannot be removed now is removed later.
-            let _answer = self.site.set.retain(1 + self.random.index(2));
+            let removed = self.site.set.retain(1 + self.random.index(2));
+            if removed.is_ok_and(|removed| !removed.images.is_empty()) {
+                count("images are deleted");
+            }
         }
+        saved.map(drop)
     }
 
     /// Brings what is absent into memory.
     fn fetch(&mut self) {
         self.begin_step();
-        self.site.set.stream(&Unwatched).expect("reading does not fail");
+        match self.site.set.stream(&Unwatched) {
+            Ok(streamed) if streamed.present_blocks > 0 => count("absent blocks are fetched"),
+            Err(error) if !self.is_filled() => panic!("reading does not fail: {error}"),
+            _ => {}
+        }
     }
 
     fn maintain_set(&mut self) {
         self.begin_step();
         // A disk that fails is tried again next time.
-        let _answer = self.site.set.maintain();
+        if self.site.set.maintain().is_ok() {
+            count("upkeep of the set");
+        }
     }
 
     fn maintain(&mut self) {
         let steps = 1 + self.random.below(20);
-        let _worked = (0..steps).take_while(|_| self.site.engine.maintain()).count();
+        if (0..steps).take_while(|_| self.site.engine.maintain()).count() > 0 {
+            count("upkeep of the pool");
+        }
     }
 
     /// Lets something fail soon.
@@ -421,6 +520,7 @@ impl History {
             true => u64::MAX,
             false => 1 + self.random.below(3),
         };
+        count("a fault of the disk");
         self.site.disk.inject(fault);
     }
 }
@@ -429,7 +529,11 @@ impl History {
 pub(crate) fn is_made(changed: &Result<(), DurableError>) -> bool {
     match changed {
         Ok(()) => true,
-        Err(error) => error.kind == DurableErrorKind::NotNoted,
+        Err(error) if error.kind == DurableErrorKind::NotNoted => {
+            count("a change that the journal was not told");
+            true
+        }
+        Err(_) => false,
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use block_device::{BlockDevice, ByteRange, ExtentKind};
 use model::observe;
 use powercut::{Cut, Disk, Loss, Moment};
-use volumes::{CapacityClass, Durability, Reduction, Volume};
+use volumes::{CapacityClass, Durability, Volume};
 
+use crate::support::History;
 use crate::support::site::Site;
 use crate::support::truth::{
     Listed, NamedSnapshot, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
@@ -15,7 +16,7 @@ use crate::support::truth::{
 
 /// What is asked of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+pub(crate) enum Rule {
     /// What was acknowledged is there; everything else is old or new.
     Kept,
     /// Everything is something that it was once.
@@ -26,49 +27,54 @@ enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Recovered,
-    /// Recovery refused to go on. Only a disk that lied may cause it.
+    /// Recovery refused to go on, or blocks cannot be read. Only a disk that lied, or damage, may
+    /// cause it.
     LossNoticed,
 }
 
 /// Recovers after `cut` and fails unless what is there may be there. Returns the pool too.
-pub(crate) fn judge(disk: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Option<Site>) {
-    let after = disk.after(cut).disk;
-    judge_disk(&after, truth, cut)
+pub(crate) fn judge(history: &History, cut: &Cut) -> (Verdict, Option<Site>) {
+    let rule = if cut.loss == Loss::Lie { Rule::NeverWrong } else { Rule::Kept };
+    judge_disk(&history.site.disk.after(cut).disk, history, cut, rule)
 }
 
 /// The same for a disk that has gone through the cut already.
-pub(crate) fn judge_disk(after: &Disk, truth: &Truth, cut: &Cut) -> (Verdict, Option<Site>) {
-    let rule = if cut.loss == Loss::Lie { Rule::NeverWrong } else { Rule::Kept };
-    let site = match Site::recover(after) {
+pub(crate) fn judge_disk(
+    after: &Disk,
+    history: &History,
+    cut: &Cut,
+    rule: Rule,
+) -> (Verdict, Option<Site>) {
+    let truth = &history.truth;
+    let site = match Site::recover(after, history.site.place) {
         Ok(site) => site,
         Err(_) if rule == Rule::NeverWrong => return (Verdict::LossNoticed, None),
         Err(error) => panic!("{cut:?}: cannot recover: {error} ({error:?})"),
     };
     let found = table_of(&site);
     check_table(truth, cut, rule, &found);
+    let mut verdict = Verdict::Recovered;
     for volume in site.engine.volumes() {
-        check_volume(truth, cut, rule, &volume);
+        if check_volume(truth, cut, rule, &volume) > 0 {
+            verdict = Verdict::LossNoticed;
+        }
     }
     check_snapshots(truth, cut, rule, &site, &found);
     if rule == Rule::Kept {
         check_instant(truth, cut, &site);
     }
-    (Verdict::Recovered, Some(site))
+    (verdict, Some(site))
 }
 
 fn table_of(site: &Site) -> Table {
     let volumes = site.engine.volumes().into_iter();
     let listed = volumes.map(|volume| {
-        let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
-        let reduction = reduction.expect("all are listed");
-        let size_bytes = volume.geometry().size_bytes;
-        let (name, durability) = (volume.name(), volume.durability());
-        let capacity = match site.guarantees_lost.contains(&name) {
+        let mut listed = Listed::of(&volume);
+        if site.guarantees_lost.contains(&listed.name) {
             // It was guaranteed, does not fit any more, and that was said.
-            true => CapacityClass::Guaranteed,
-            false => volume.capacity_class(),
-        };
-        (volume.id(), Listed { name, size_bytes, reduction, durability, capacity })
+            listed.capacity = CapacityClass::Guaranteed;
+        }
+        (volume.id(), listed)
     });
     listed.collect()
 }
@@ -208,9 +214,12 @@ fn check_instant(truth: &Truth, cut: &Cut, site: &Site) {
     );
 }
 
-fn check_volume(truth: &Truth, cut: &Cut, rule: Rule, volume: &Volume) {
+/// Returns how many blocks cannot be read, which is allowed only where something may be lost.
+fn check_volume(truth: &Truth, cut: &Cut, rule: Rule, volume: &Volume) -> u64 {
+    let mut unreadable = 0;
     for block in blocks_of(truth, volume) {
         if rule == Rule::NeverWrong && !is_readable(volume, block) {
+            unreadable += 1;
             continue;
         }
         let found: Value = observe(volume, block).map(Arc::new);
@@ -224,6 +233,7 @@ fn check_volume(truth: &Truth, cut: &Cut, rule: Rule, volume: &Volume) {
             possible.iter().map(describe).collect::<Vec<_>>()
         );
     }
+    unreadable
 }
 
 fn values(truth: &Truth, rule: Rule, id: u64, block: u64, moment: Moment) -> Vec<Value> {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use durable_set::{DurableError, DurableSet, DurableSpec, Opened};
-use image::FolderStore;
+use image::{FolderStore, ImageStore};
 use journal::{FailurePolicy, JournalOptions, SystemClock};
 use powercut::Disk;
 use region::{Region, RegionSpec};
 use tempfile::TempDir;
 use volumes::{Engine, EngineOptions};
 
-/// Enough for all volumes of a history at once, each guaranteed its size: what a full pool refuses
-/// is judged elsewhere (`engine/durable-set/tests/full_pool.rs`).
-const POOL_BYTES: u64 = 16 << 20;
+use crate::support::objects::RemoteStore;
+
+/// Enough for most volumes of a history at once, each guaranteed its size. Each recovery takes all
+/// of it anew, which is most of its time.
+pub(crate) const POOL_BYTES: u64 = 8 << 20;
 
 /// Small, so that segments end and checkpoints are due.
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
@@ -25,6 +27,16 @@ const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
     retry_after_max: Duration::from_micros(10),
     patience: Duration::ZERO,
 };
+
+/// Where the images of a history are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Folder,
+    /// In an object store, whose moods follow from the seed.
+    Objects {
+        seed: u64,
+    },
+}
 
 /// The memory of a pool, which a kill leaves and a loss of power does not.
 struct Memory {
@@ -38,6 +50,9 @@ pub(crate) struct Site {
     pub(crate) set: DurableSet,
     /// Volumes that were guaranteed before, and for which there is not enough memory any more.
     pub(crate) guarantees_lost: Vec<String>,
+    pub(crate) place: Place,
+    /// Where images are, if that is an object store.
+    remote: Option<RemoteStore>,
     memory: Memory,
 }
 
@@ -57,15 +72,15 @@ impl Memory {
 
 impl Site {
     /// A new pool on an empty disk.
-    pub(crate) fn new(disk: &Disk) -> Self {
-        let (site, opened) = Self::serve(disk, Memory::new()).expect("the disk works");
+    pub(crate) fn new(disk: &Disk, place: Place) -> Self {
+        let (site, opened) = Self::serve(disk, place, Memory::new()).expect("the disk works");
         assert!(matches!(opened, Opened::New));
         site
     }
 
     /// A pool whose memory is lost, restored from what the disk has.
-    pub(crate) fn recover(disk: &Disk) -> Result<Self, DurableError> {
-        let (mut site, opened) = Self::serve(disk, Memory::new())?;
+    pub(crate) fn recover(disk: &Disk, place: Place) -> Result<Self, DurableError> {
+        let (mut site, opened) = Self::serve(disk, place, Memory::new())?;
         if let Opened::Restored { guarantees_lost, .. } = opened {
             site.guarantees_lost = guarantees_lost.into_iter().map(|(name, _)| name).collect();
         }
@@ -74,28 +89,44 @@ impl Site {
 
     /// The daemon is killed and started again: the memory is as it was.
     pub(crate) fn restart(self) -> Self {
-        let Self { disk, engine, set, memory, .. } = self;
+        let Self { disk, engine, set, place, memory, .. } = self;
         drop(set);
         drop(Arc::into_inner(engine).expect("there is no other handle of the pool"));
-        let (site, opened) = Self::serve(&disk, memory).expect("the disk works");
+        let (site, opened) = Self::serve(&disk, place, memory).expect("the disk works");
         assert!(!matches!(opened, Opened::Restored { .. }), "memory was there");
         site
     }
 
-    fn serve(disk: &Disk, memory: Memory) -> Result<(Self, Opened), DurableError> {
+    /// Nothing fails any more, on the disk or in the object store.
+    pub(crate) fn heal(&self) {
+        self.disk.heal();
+        self.remote.iter().for_each(RemoteStore::heal);
+    }
+
+    fn serve(disk: &Disk, place: Place, memory: Memory) -> Result<(Self, Opened), DurableError> {
         let engine = memory.open();
         let folder = |name| disk.folder().folder(name).expect("the disk works");
-        let images = FolderStore::new(&*folder("images")).expect("the disk works");
+        let remote = match place {
+            Place::Folder => None,
+            Place::Objects { seed } => Some(RemoteStore::new(disk, seed)),
+        };
+        let images: Arc<dyn ImageStore> = match &remote {
+            None => Arc::new(FolderStore::new(&*folder("images")).expect("the disk works")),
+            Some(remote) => Arc::new(remote.clone()),
+        };
+        // One that no other opening had: packs are named by it.
+        let packs = images.packs().expect("the disk works");
+        let writer = packs.iter().map(|(name, _)| name.writer).max().map_or(1, |last| last + 1);
         let spec = DurableSpec {
             journal: folder("journal"),
             journal_options: JOURNAL_OPTIONS,
             clock: Arc::new(SystemClock::new()),
-            images: Arc::new(images),
-            writer: u128::from(disk.now().0),
+            images,
+            writer,
             fresh_id: *b"power-cut proof!",
         };
         let (set, opening) = DurableSet::open(&engine, spec)?;
         let (disk, guarantees_lost) = (disk.clone(), Vec::new());
-        Ok((Self { disk, engine, set, guarantees_lost, memory }, opening.how))
+        Ok((Self { disk, engine, set, guarantees_lost, place, remote, memory }, opening.how))
     }
 }

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use block_device::{BlockDevice, SectorSize};
+use block_device::{BlockDevice, Geometry, SectorSize};
 use model::{Block, ModelVolume};
 use powercut::Moment;
-use volumes::{CapacityClass, Durability};
+use volumes::{CapacityClass, Durability, Reduction, Volume};
 
 /// What a block holds; `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;
@@ -22,9 +22,25 @@ pub(crate) type Step = usize;
 pub(crate) struct Listed {
     pub(crate) name: String,
     pub(crate) size_bytes: u64,
+    pub(crate) sector: SectorSize,
     pub(crate) reduction: usize,
     pub(crate) durability: Durability,
     pub(crate) capacity: CapacityClass,
+}
+
+impl Listed {
+    pub(crate) fn of(volume: &Volume) -> Self {
+        let reduction = Reduction::ALL.iter().position(|it| *it == volume.reduction());
+        let Geometry { size_bytes, sector } = volume.geometry();
+        Self {
+            name: volume.name(),
+            size_bytes,
+            sector,
+            reduction: reduction.expect("all are listed"),
+            durability: volume.durability(),
+            capacity: volume.capacity_class(),
+        }
+    }
 }
 
 /// The volumes of class `journal` and `image`, by id.
@@ -108,7 +124,8 @@ impl SnapshotTruth {
 
 impl VolumeTruth {
     pub(crate) fn new(size_bytes: u64) -> Self {
-        let now = ModelVolume::new(size_bytes, SectorSize::Bytes4096);
+        // Its sector is no part of what it holds.
+        let now = ModelVolume::new(size_bytes, SectorSize::Bytes512);
         let (blocks, covered, cuts, was_ram) = Default::default();
         Self { now, blocks, covered, cuts, is_unchanged: true, was_ram }
     }
