@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block_device::{
     BlockDevice, ByteRange, DeviceError, Extent, Geometry, SectorSize, WriteCache, Zeroes,
@@ -283,13 +283,22 @@ fn a_flush_that_takes_long_holds_up_no_other_request_of_the_client() {
         let flushing = device.clone();
         let flush = scope.spawn(move || flushing.flush());
         wait_until("the flush has come", || running.status().traffic.flushes == 1);
-        for round in 0..100 {
-            device.write(round * 4096, &[7; 4096]).expect("it is inside");
-            device.read(round * 4096, &mut [0; 4096]).expect("it is inside");
+        let others = scope.spawn(|| {
+            for round in 0..100 {
+                device.write(round * 4096, &[7; 4096]).expect("it is inside");
+                device.read(round * 4096, &mut [0; 4096]).expect("it is inside");
+            }
+        });
+        let start = Instant::now();
+        while !others.is_finished() && start.elapsed() < PATIENCE {
+            thread::yield_now();
         }
-        assert!(!flush.is_finished());
+        let have_passed = others.is_finished() && !flush.is_finished();
+        // Before it is judged, so that no thread is left that waits.
         *slow.may_end.lock().expect("no test panics with it") = true;
         slow.changed.notify_all();
         flush.join().expect("it ends").expect("and succeeds");
+        others.join().expect("they are inside");
+        assert!(have_passed, "requests waited for the flush");
     });
 }
