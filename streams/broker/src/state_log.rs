@@ -194,8 +194,9 @@ mod tests {
         let storage = Embedded::open(&pool).expect("it opens");
         let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
         for place in [StatePlace::COORDINATOR, StatePlace::DEFINITIONS] {
-            let text = str::from_utf8(place.properties).expect("it is text").replace(":1", ":2");
-            let later = StatePlace { properties: text.as_bytes(), ..place };
+            let text = str::from_utf8(place.properties).expect("it is text");
+            let properties = text.replace(":1", ":2").leak().as_bytes();
+            let later = StatePlace { properties, ..place };
             drop(StateLog::open(&storage, later, class).expect("it is made"));
             let error = StateLog::open(&storage, place, class).err().expect("it is another");
             let told = error.to_string();
