@@ -3,15 +3,23 @@
 //! Reads the output of libtest: a section `---- NAME stdout ----` for each failed test, then the
 //! list of their names.
 
+use std::collections::BTreeSet;
+
 /// How much of a failed test's output is repeated; all of it stays in the suite's log.
 const LINES_MAX: usize = 25;
 
 /// The beginning of what a thread of a test, or of a program that it started, says when it panics.
 const PANICKED: &str = "panicked at ";
 
-/// Threads that panicked, of tests or of programs whose output the suite shows.
+/// Threads that panicked, of the suite or of programs whose output it shows, but for those of tests
+/// themselves: a test that passes has caught a panic of its own on purpose.
 pub(crate) fn panics_in(log: &str) -> usize {
-    log.lines().filter(|line| line.contains(PANICKED)).count()
+    let is_named = |line: &&str| line.starts_with("test ") && line.contains(" ... ");
+    let named = log.lines().filter(is_named).filter_map(|line| line.split(' ').nth(1));
+    let tests: BTreeSet<_> = named.collect();
+    let panicked = log.lines().filter(|line| line.contains(PANICKED));
+    let threads = panicked.map(|line| line.split('\'').nth(1).unwrap_or_default());
+    threads.filter(|thread| !tests.contains(thread)).count()
 }
 
 /// A few lines on each failed test in a suite's `log`. Of one that names none: the first panic, or
@@ -84,6 +92,14 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored
         assert_eq!(said[0], "failed: nbd/clients: b");
         assert_eq!(said[1], "  | thread 'b' panicked at src/lib.rs:3:5:");
         assert_eq!(said[2], "  | it broke");
+    }
+
+    #[test]
+    fn panics_that_a_test_has_caught_are_its_own() {
+        let caught = "test a::b ... ok\nthread 'a::b' (7) panicked at a.rs:3:5:\n";
+        assert_eq!(panics_in(caught), 0);
+        let of_a_server = "test a::b ... ok\nthread 'serve' (7) panicked at a.rs:3:5:\n";
+        assert_eq!(panics_in(of_a_server), 1);
     }
 
     #[test]

@@ -29,6 +29,9 @@ const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_LOG_KILLS", "5000"),
     ("MEMLANE_CUTS", "20"),
     ("MEMLANE_SEED_COUNT", "2000"),
+    ("MEMLANE_ALL_APPLICATIONS", "1"),
+    ("MEMLANE_BOOTED_CLONES", "20"),
+    ("MEMLANE_WATCHED_SECONDS", "20"),
 ];
 
 /// The variable that chooses the first of the seeds that are not the same in every run.
@@ -36,6 +39,12 @@ const FRESH_SEEDS: &str = "MEMLANE_FRESH_SEEDS";
 
 /// The suites of the long runs.
 const SOAK_SUITES: &[&str] = &[
+    "bench/cpio",
+    "console-clients/watchers",
+    "console-server/console",
+    "kafka-clients/hostile_bytes",
+    "machines/machines",
+    "sql-clients/storm",
     "powercut/volumes",
     "record-log/power_cuts",
     "system/kill_storm",
@@ -50,9 +59,14 @@ const SOAK_SUITES: &[&str] = &[
     "preload/programs",
 ];
 
+/// The suites that kill and break programs as they ship in every run of all tests.
+const ATTACKS: &[&str] =
+    &["kafka-clients/hostile_bytes", "system/disk_kills", "system/kill_storm", "system/ring_storm"];
+
 /// The packages of the programs as they ship, and of those that the long runs need beside them.
 const SHIPPED: &[&str] = &[
     "daemon",
+    "bench",
     "broker",
     "cli",
     "console-server",
@@ -139,9 +153,25 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     let start = Instant::now();
     let mut outcome = Outcome::default();
     let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
-    outcome.add(with_programs(runner(&root), &programs)?.run_all(&root, &suites)?);
+    outcome.add(with_programs(runner_of_commit(&root), &programs)?.run_all(&root, &suites)?);
+    if filter.is_empty() {
+        outcome.add(attack_shipped(&root, suites)?);
+    }
     eprintln!("everything took {}", clock(start.elapsed()));
     conclude(outcome)
+}
+
+/// Attacks programs as they ship: optimised, and without the assertions of those that tests build.
+fn attack_shipped(root: &Path, mut suites: Vec<Executable>) -> Result<Outcome> {
+    let packages = ["daemon", "cli", "broker"];
+    let programs = Steps::new(root, 1).step("build programs as they ship, without SQL", || {
+        builds::shipped(root, &packages, Features::None)
+    })?;
+    suites.retain(|suite| ATTACKS.contains(&suite.name.as_str()));
+    ensure!(suites.len() == ATTACKS.len(), "only {} attacks are there", suites.len());
+    let mut runner = with_programs(runner_of_commit(root), &programs)?;
+    runner.log_folder.push("shipped");
+    runner.run_all(root, &suites)
 }
 
 /// Runs the suites whose names contain `filter` again and again beside busy processes.
@@ -208,6 +238,7 @@ fn build_tests(
 /// The long runs, on the programs that ship: the release build.
 pub(crate) fn soak() -> Result<()> {
     let root = house::root();
+    page()?;
     let programs = builds::shipped(&root, SHIPPED, Features::Default)?;
     let Built { suites, .. } = builds::everything(&root, builds::plain)?;
     let mut suites = suites;
@@ -305,14 +336,19 @@ fn fetch(program: &Path) -> Result<()> {
     run_to_end(&mut Command::new(program))
 }
 
-/// How suites are run here, with the seeds of the commit unless others are asked for.
+/// How suites are run here.
 fn runner(root: &Path) -> Runner {
-    let mut variables = Vec::new();
-    if std::env::var_os(FRESH_SEEDS).is_none() {
-        variables.extend(seeds_of_commit(root).map(|first| (FRESH_SEEDS.into(), first)));
-    }
     let log_folder = root.join("target").join("test-logs");
-    Runner { log_folder, time_limit: SUITE_TIME_LIMIT, variables }
+    Runner { log_folder, time_limit: SUITE_TIME_LIMIT, variables: Vec::new() }
+}
+
+/// The same with the seeds of the commit, unless others are asked for.
+fn runner_of_commit(root: &Path) -> Runner {
+    let mut runner = runner(root);
+    if std::env::var_os(FRESH_SEEDS).is_none() {
+        runner.variables.extend(seeds_of_commit(root).map(|first| (FRESH_SEEDS.into(), first)));
+    }
+    runner
 }
 
 /// Tells the end-to-end tests where the programs are.

@@ -92,7 +92,7 @@ impl ClaimedStore {
         options: &SaveOptions,
         watch: &dyn Watch,
     ) -> Result<Saved, ImageError> {
-        self.leave_failed()?;
+        self.settle_failed()?;
         let save = Save {
             store: &*self.store,
             source,
@@ -128,11 +128,22 @@ impl ClaimedStore {
         }
     }
 
-    /// Leaves the number to a manifest whose making failed, if it has it.
-    fn leave_failed(&mut self) -> Result<(), ImageError> {
+    /// Settles what became of a manifest whose making failed. It may still be on its way, or come to
+    /// light after a loss of power: a fence in its place keeps it out, as its packs are collected.
+    fn settle_failed(&mut self) -> Result<(), ImageError> {
         if !self.has_failed {
             return Ok(());
         }
+        match self.put_fence() {
+            Err(error) if error.kind == ImageErrorKind::AlreadyExists => self.leave_number()?,
+            other => other?,
+        }
+        self.has_failed = false;
+        Ok(())
+    }
+
+    /// Leaves the next number to what has it, if that is of this writer.
+    fn leave_number(&mut self) -> Result<(), ImageError> {
         let found = self.find()?;
         let taken = found.iter().find(|found| found.number == self.next_number);
         match taken.map(|found| &found.state) {
@@ -143,11 +154,17 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
-            // It is free, or of another writer that fences this one.
+            Some(ManifestState::Whole(fence)) if fence.set_id == self.writer().to_le_bytes() => {
+                self.next_number += 1;
+            }
+            // Of another writer, that fences this one.
             _ => {}
         }
-        self.has_failed = false;
         Ok(())
+    }
+
+    fn writer(&self) -> u128 {
+        self.next_pack.writer
     }
 
     /// Deletes an image. Its packs go with the next collection.
@@ -229,6 +246,7 @@ impl ClaimedStore {
     /// Removes packs that no image refers to, and what was left of manifests by a kill. It may be
     /// killed itself at any moment. Refuses while a manifest cannot be read: its packs would go.
     pub fn collect(&mut self) -> Result<Removed, ImageError> {
+        self.settle_failed()?;
         for found in self.find()? {
             if let ManifestState::Unfinished = found.state {
                 self.store.remove(ObjectName::Image(found.number))?;
@@ -295,7 +313,7 @@ impl ClaimedStore {
     /// Takes the next number without an image.
     fn put_fence(&mut self) -> Result<(), ImageError> {
         let id = ImageId::new(self.salt, self.next_number);
-        let fence = Manifest::fence(id, self.next_chunk, self.next_pack.writer);
+        let fence = Manifest::fence(id, self.next_chunk, self.writer());
         self.store.create_image(self.next_number, &fence.encode())?;
         self.next_number += 1;
         Ok(())

@@ -225,7 +225,7 @@ fn live_queries_have_the_columns_of_a_view_and_its_groups_as_their_key() {
                  ENVELOPE UPSERT (KEY (key))",
                 Ok("key, a"),
             ),
-            ("SUBSCRIBE TO (SELECT qty, n FROM positions) ENVELOPE UPSERT (KEY (n))", Err("0A000")),
+            ("SUBSCRIBE TO (SELECT qty, n FROM positions) ENVELOPE UPSERT (KEY (n))", Err("42P10")),
         ] {
             let prepared = client.prepare(statement).await;
             let found = match &prepared {

@@ -267,11 +267,8 @@ impl Pair {
     fn check_is_full(&self) {
         let usage = self.engine.usage();
         let free_bytes = usage.size_bytes - usage.committed_bytes();
-        // Writes of claimed memory have a reserve of their own.
-        let reserved_bytes = match usage.claimed_bytes {
-            0 => 0,
-            _ => usage.reserved_bytes + SLAB_BYTES,
-        };
+        // Writes of claimed memory have a reserve of their own, also when all of it is in use.
+        let reserved_bytes = usage.reserved_bytes + SLAB_BYTES;
         let reserved_bytes = reserved_bytes.max(RESERVE_SLABS_MAX * SLAB_BYTES);
         assert!(free_bytes <= reserved_bytes, "no space, yet {usage:?}");
     }
