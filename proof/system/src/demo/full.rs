@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use system::database::{self, Load, Postgres, Rush, Server, ServerOptions};
@@ -16,7 +16,7 @@ use crate::demo::over_nbd;
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
 
-const STEPS: usize = 12;
+const STEPS: usize = 11;
 
 const VOLUME: &str = "volume";
 const DISK: &str = "disk";
@@ -124,12 +124,17 @@ impl Measured {
 struct Compared {
     measured: Measured,
     data_bytes: u64,
+    /// A second copy of its files, as durable as the first.
+    copied_in: Duration,
 }
 
 /// The database on a volume.
 struct OnMemlane {
     measured: Measured,
     device: String,
+    /// A clone of the volume, and the memory that it took.
+    cloned_in: Duration,
+    clone_bytes: u64,
     killed_at: Duration,
     restarted_at: Duration,
     restart: Duration,
@@ -163,7 +168,10 @@ fn compare(place: &str, host: &Host, folder: &Path, progress: &Progress) -> Resu
     let measured = Measured::run(&server, COMPARED_LOAD, || Ok(()))?;
     let data_bytes = disk_usage_bytes(server.data())?;
     server.stop()?;
-    Ok(Compared { measured, data_bytes })
+    let begun = Instant::now();
+    Tool::new("cp -a").arg(server.data()).arg(folder.join("copy")).check()?;
+    Tool::new("sync --file-system").arg(folder).check()?;
+    Ok(Compared { measured, data_bytes, copied_in: begun.elapsed() })
 }
 
 fn on_memlane(host: &Host, progress: &Progress) -> Result<OnMemlane> {
@@ -184,7 +192,12 @@ fn on_memlane(host: &Host, progress: &Progress) -> Result<OnMemlane> {
     progress.step("volume: unmount, e2fsck -fn");
     mounted.unmount()?;
     Tool::new("e2fsck -fn").arg(&device).check()?;
-    progress.step("volume: detach, stop, look for leftovers");
+    progress.step("volume: clone it, detach, stop, look for leftovers");
+    let (used_bytes, begun) = (daemon.status()?.pool.used_bytes, Instant::now());
+    daemon.memlane("clone pg pg-copy")?;
+    result.cloned_in = begun.elapsed();
+    result.clone_bytes = daemon.status()?.pool.used_bytes.saturating_sub(used_bytes);
+    daemon.memlane("volume delete pg-copy")?;
     daemon.memlane("detach pg")?;
     daemon.memlane("volume delete pg")?;
     daemon.finish()?;
@@ -233,6 +246,8 @@ fn live_through_a_kill(
     Ok(OnMemlane {
         measured,
         device: String::new(),
+        cloned_in: Duration::ZERO,
+        clone_bytes: 0,
         killed_at,
         restarted_at,
         restart,
@@ -276,6 +291,10 @@ fn print(host: &Host, memlane: &OnMemlane, disk: &Compared, tmpfs: &Compared) ->
     let sizes = [memlane.data_bytes, disk.data_bytes, tmpfs.data_bytes].map(size);
     table.row("files of the database", &sizes);
     table.row("memory that holds them", &[size(memlane.used_bytes), None, size(tmpfs.data_bytes)]);
+    let copies = [memlane.cloned_in, disk.copied_in, tmpfs.copied_in].map(seconds);
+    table.row("a second, writable copy takes", &copies);
+    let copies = [size(memlane.clone_bytes), None, size(tmpfs.data_bytes)];
+    table.row("  and memory", &copies);
     table.row("bytes readable on the volume", &[size(memlane.written_bytes), None, None]);
     table.row("ratio", &[memlane.ratio.map(|ratio| format!("{ratio:.2}")), None, None]);
     table.row("", &[]);
