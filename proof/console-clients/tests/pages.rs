@@ -1,4 +1,6 @@
 //! A browser goes through the pages of the console: each test is one scenario of `browser/`.
+//!
+//! Takes a minute and a half: axe looks at each view of it four times.
 
 use std::sync::{Mutex, PoisonError};
 

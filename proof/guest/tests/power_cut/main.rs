@@ -4,6 +4,8 @@
 //!
 //! `MEMLANE_CUTS` is the number of cuts, `MEMLANE_SEED` draws the same writes, moments and fates of
 //! what was not flushed, as far as the machine's timing allows.
+//!
+//! Takes a minute and a half: under emulation machines boot three times, and all is read.
 
 mod fio;
 mod site;

@@ -2,6 +2,8 @@
 //! refusals, kills of the daemon under load, and what is found at its start.
 //!
 //! `MEMLANE_GUEST_KILLS` is the number of kills, `MEMLANE_SEED` draws their moments again.
+//!
+//! Takes more than two minutes: under emulation machines boot, and daemons die twenty times.
 
 mod kills;
 mod site;
