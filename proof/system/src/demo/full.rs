@@ -316,7 +316,7 @@ fn remarks(host: &Host, memlane: &OnMemlane) -> Result<Vec<String>> {
     };
     let driver = match memlane.device.contains("ublk") {
         true => "a device of ublk",
-        false => "a loop device over FUSE; with ublk (Linux 6.x, modprobe ublk_drv) it is faster",
+        false => "a loop device over FUSE, as this kernel has no ublk",
     };
     let host_was = match host.busy_cores > BUSY_CORES_MAX {
         true => format!(
