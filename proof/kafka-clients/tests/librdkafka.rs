@@ -203,5 +203,5 @@ fn check_over_kills(scenario: &str) -> Result<()> {
 
 #[test]
 fn members_by_the_next_protocol_lose_nothing_over_kills_of_broker_and_daemon() -> Result<()> {
-    check_over_kills("groups.consumer_protocol")
+    check_over_kills("groups.consumer_protocol_over_kills")
 }

@@ -195,7 +195,10 @@ impl Storm {
         if output.exit_code == Some(0) {
             tally.done += 1;
             self.promised.extend(snapshots_made_by(kind, words));
-            self.gone.extend(snapshot_deleted_by(kind, words));
+            if let Some(name) = snapshot_deleted_by(kind, words) {
+                self.snapshots.remove(&name);
+                self.gone.insert(name);
+            }
             return Ok(true);
         }
         tally.refused += 1;
