@@ -128,8 +128,8 @@ impl ClaimedStore {
         }
     }
 
-    /// Settles what became of a manifest whose making failed. It may still be on its way, or come to
-    /// light after a loss of power: a fence in its place keeps it out, as its packs are collected.
+    /// Settles what became of a manifest whose making failed. It may still be on its way, or come
+    /// to light after a loss of power: a fence in its place keeps it out, as its packs are to go.
     fn settle_failed(&mut self) -> Result<(), ImageError> {
         if !self.has_failed {
             return Ok(());
