@@ -163,7 +163,8 @@ pub(crate) fn test(filter: &str) -> Result<()> {
 
 /// Attacks programs as they ship: optimised, and without the assertions of those that tests build.
 fn attack_shipped(root: &Path, mut suites: Vec<Executable>) -> Result<Outcome> {
-    let packages = ["daemon", "cli", "broker"];
+    // As for the demonstration of the log, so that both are built once.
+    let packages = ["daemon", "cli", "broker", "system"];
     let programs = Steps::new(root, 1).step("build programs as they ship, without SQL", || {
         builds::shipped(root, &packages, Features::None)
     })?;
