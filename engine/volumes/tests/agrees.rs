@@ -146,22 +146,3 @@ fn promises_agree_with_the_model_in_a_roomy_pool() {
     let trial = Trial { name: "promises_agree", seed_count: 20, shape, kinds };
     trial.run(|_| Pool::growable(32 * MIB, 64 * MIB, 2));
 }
-
-/// The same where memory runs out all the time.
-#[test]
-fn promises_in_a_full_pool_agree_with_the_model() {
-    let shape = ScheduleShape {
-        length_max: 256 << 10,
-        fill_up_one_in: 50,
-        copies_one_in: 12,
-        promises_one_in: 6,
-        ..ROOMY
-    };
-    let kinds: &[&[&str]] =
-        &[IN_A_FULL_POOL, PROMISES, &["frozen copies that gave way", "refusal to shrink the pool"]];
-    let trial = Trial { name: "promises_in_a_full", seed_count: 20, shape, kinds };
-    trial.run(|seed| {
-        let size_bytes = (8 + seed % 3 * 4) * MIB;
-        Pool::growable(size_bytes, 2 * size_bytes, 1 + usize::from(seed % 2 == 1))
-    });
-}
