@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 help:
 	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
 	@echo 'make demo-log  a topic whose broker and daemon are killed under a producer and a consumer group (4 minutes)'
-	@echo 'make demo-sql  topics and views that SQL defines, whose broker is killed (15 minutes: the SQL engine is built)'
+	@echo 'make demo-sql  topics and views that SQL defines, whose broker is killed (long the first time: the SQL engine is built)'
 	@echo 'make test      everything: unit, property, loom, crash, clients, block device, kills; FILTER=name for some suites'
 	@echo 'make check     what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'

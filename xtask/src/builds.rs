@@ -30,7 +30,7 @@ pub(crate) struct Built {
     pub suites: Vec<Executable>,
 }
 
-/// Compiles as much as can be told of everything: lints of all targets without their code.
+/// Lints all targets, without making code of them.
 pub(crate) fn lint(root: &Path) -> Result<()> {
     if has_clippy()? {
         let what = ["clippy", "--workspace", "--all-targets", "--features", CRASH_POINTS];

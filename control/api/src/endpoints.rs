@@ -258,7 +258,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound, InvalidField]),
     Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One(schema::<Volume>()))
         .about(
-            "Resize, rename or reconfigure a volume while it is in use, as a whole or not at all",
+            "Resize, rename or reconfigure a volume while it is in use; what is refused in part \
+             changes nothing",
         )
         .tagged(Tag::Matched)
         .takes(schema::<VolumePatch>())
