@@ -25,7 +25,8 @@ pub(crate) enum Held {
 /// Suites that hold more than a core, by the beginning of their names.
 const HELD: &[(&str, Held)] = &[
     ("bench/", Held::Machine),
-    ("console-clients/machines", Held::Guests),
+    // Browsers, whose scenarios wait for what a page shows.
+    ("console-clients/", Held::Machine),
     ("fuse/", Held::Devices),
     ("guest/", Held::Guests),
     ("machines/machines", Held::Guests),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use model::{Schedule, ScheduleShape, for_each_seed};
+use model::{Schedule, ScheduleShape, for_each_seed, for_fixed_seeds};
 use support::{Done, Pair, Pool};
 
 const MIB: u64 = 1 << 20;
@@ -55,7 +55,7 @@ impl Trial {
     fn run(&self, pool: impl Fn(u64) -> Pool) {
         let (mut done, mut seeds) = (Done::new(), 0);
         let replay = format!("cargo test -p volumes --test agrees {}", self.name);
-        let mut run = |seed| {
+        let run = |seed| {
             let schedule = Schedule::random(seed, self.shape);
             for (kind, count) in Pair::new(pool(seed)).run(&schedule.operations) {
                 *done.entry(kind).or_default() += count;
@@ -63,8 +63,8 @@ impl Trial {
             seeds += 1;
         };
         match self.seed_count {
-            FIXED_SEEDS => (0..FIXED_SEEDS).for_each(run),
-            count => for_each_seed(&replay, count, &mut run),
+            FIXED_SEEDS => for_fixed_seeds(&replay, FIXED_SEEDS, run),
+            count => for_each_seed(&replay, count, run),
         }
         eprintln!("done: {done:?}");
         let mut kinds = self.kinds.concat();

@@ -46,7 +46,16 @@ pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// The same on all cores, in any order, for tests that keep their seeds apart.
+/// Runs `test` with the same seeds in every run, from 0 on.
+pub fn for_fixed_seeds(command: &str, count: u64, mut test: impl FnMut(u64)) {
+    let seeds = number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _witness = Witness { seed, test: command };
+        test(seed);
+    }
+}
+
+/// As [`for_each_seed`] on all cores, in any order, for tests that keep their seeds apart.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(seeds(command, count));
     let next = || seeds.lock().expect("no thread panics with the seeds locked").next();

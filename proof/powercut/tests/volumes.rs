@@ -57,9 +57,9 @@ fn what_was_flushed_survives_every_cut() {
         seeds.fetch_add(1, Relaxed);
         let mut random = Random::new(seed);
         let mut history = History::new(&Disk::new(DISK_BYTES), random.number());
-        for _ in 0..LIVES {
+        for life in 0..LIVES {
             history = history.run(STEPS);
-            let (next, observed) = cut_often(&history, &mut random);
+            let (next, observed) = cut_often(&history, life, &mut random);
             history = History::of(next, &observed, random.number());
         }
     });
@@ -79,7 +79,7 @@ fn what_was_flushed_survives_every_cut() {
 }
 
 /// Returns the pool of the last state twice: as it was restored, and as it was looked at.
-fn cut_often(history: &History, random: &mut Random) -> (Site, Site) {
+fn cut_often(history: &History, life: u64, random: &mut Random) -> (Site, Site) {
     let disk = &history.site.disk;
     let mut last = None;
     for _ in 0..CUTS_A_LIFE {
@@ -93,7 +93,8 @@ fn cut_often(history: &History, random: &mut Random) -> (Site, Site) {
         if random.one_in(CUT_AGAIN_ONE_IN) {
             cut_recovery(&site.disk, history, &cut, random);
         }
-        if random.one_in(DAMAGE_ONE_IN) {
+        // What damage brings back may be of the life before, of which nothing is known any more.
+        if random.one_in(DAMAGE_ONE_IN) && life == 0 {
             damage(history, &cut, random);
         }
         last = Some((cut, site));
