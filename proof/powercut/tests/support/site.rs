@@ -13,9 +13,9 @@ use volumes::{Engine, EngineOptions};
 
 use crate::support::objects::RemoteStore;
 
-/// Enough for most volumes of a history at once, each guaranteed its size. Each recovery takes all
-/// of it anew, which is most of its time.
-pub(crate) const POOL_BYTES: u64 = 8 << 20;
+/// Enough for all volumes of a history at once, each guaranteed its size, but where the history
+/// fills it. Each recovery takes all of it anew, which is most of its time.
+pub(crate) const POOL_BYTES: u64 = 16 << 20;
 
 /// Small, so that segments end and checkpoints are due.
 const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
