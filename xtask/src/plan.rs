@@ -18,7 +18,7 @@ pub(crate) enum Held {
     Devices,
     /// Virtual machines, which take memory and every core that is idle.
     Guests,
-    /// Everything: it measures.
+    /// Everything: it measures, or waits for programs of others as long as those wait.
     Machine,
 }
 
@@ -29,6 +29,8 @@ const HELD: &[(&str, Held)] = &[
     ("console-clients/", Held::Machine),
     ("fuse/", Held::Devices),
     ("guest/", Held::Guests),
+    // Clients with time limits of their own.
+    ("kafka-clients/", Held::Machine),
     ("machines/machines", Held::Guests),
     ("preload/", Held::Devices),
     ("system/block_device", Held::Devices),
