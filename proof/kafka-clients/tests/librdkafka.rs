@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::{Broker, PythonClient, is_skipped};
+use rustix::process::Signal;
 use system::{Background, Daemon, DaemonOptions, wait_for};
 
 const PROGRAMS: &[&str] = &["python3"];
@@ -204,4 +205,55 @@ fn check_over_kills(scenario: &str) -> Result<()> {
 #[test]
 fn members_by_the_next_protocol_lose_nothing_over_kills_of_broker_and_daemon() -> Result<()> {
     check_over_kills("groups.consumer_protocol_over_kills")
+}
+
+/// Restarts of [`a_consumer_at_the_end_misses_nothing_over_restarts`]: half of them are kills.
+const RESTARTS: u32 = 8;
+
+/// The variable that asks for another number of them, in long runs.
+const RESTARTS_VARIABLE: &str = "MEMLANE_RESTARTS";
+
+const PARTITIONS: &str = "100";
+
+#[test]
+fn a_consumer_at_the_end_misses_nothing_over_restarts() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let restarts = match std::env::var(RESTARTS_VARIABLE) {
+        Ok(number) => number.parse().context(RESTARTS_VARIABLE)?,
+        Err(_) => RESTARTS,
+    };
+    let daemon = Daemon::start(DaemonOptions { pool_size: "512MiB", flags: "--no-fuse" })?;
+    let mut broker = system::Broker::on_daemon(&daemon.run_dir(), "")?;
+    let clients = PythonClient::fetched()?;
+    let scenario = |name: &str, number: u32| {
+        let scenario = clients.scenario(&format!("waiting.{name}")).arg(broker.address());
+        scenario.arg("waiting").arg(number.to_string()).arg(PARTITIONS)
+    };
+    let folder = tempfile::tempdir()?;
+    let said = folder.path().join("said");
+    let read_rounds = scenario("read_rounds", restarts).output_to(File::create(&said)?)?;
+    let writers: Vec<_> = (0..restarts).map(|it| scenario("write_round", it)).collect();
+    let mut consumer = Background::start(read_rounds)?;
+    let words = || fs::read_to_string(&said).unwrap_or_default();
+    for (number, writer) in writers.into_iter().enumerate() {
+        wait_for("the consumer to wait", TIME_LIMIT, || {
+            ensure!(consumer.has_ended()?.is_none(), "it has ended before restart {number}");
+            Ok(words().contains(&format!("waits {number}\n")))
+        })
+        .with_context(words)?;
+        consumer.signal(Signal::STOP)?;
+        if number % 2 == 0 {
+            broker.kill()?;
+        } else {
+            broker.stop()?;
+        }
+        broker.start_again()?;
+        writer.check().context("acknowledged before the consumer asks where it is")?;
+        consumer.signal(Signal::CONT)?;
+    }
+    consumer.finish(TIME_LIMIT).with_context(words)?;
+    broker.stop()?;
+    daemon.finish()
 }

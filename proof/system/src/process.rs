@@ -59,11 +59,16 @@ impl Background {
         }
     }
 
-    /// Sends the signal and waits until the program has ended, however that went.
-    pub fn end(&mut self, signal: Signal, time_limit: Duration) -> Result<ExitStatus> {
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
         let id = id.with_context(|| format!("{} has no process id", self.name))?;
-        kill_process(id, signal).with_context(|| format!("cannot ask {} to end", self.name))?;
+        kill_process(id, signal).with_context(|| format!("cannot send {signal:?} to {}", self.name))
+    }
+
+    /// Sends the signal and waits until the program has ended, however that went.
+    pub fn end(&mut self, signal: Signal, time_limit: Duration) -> Result<ExitStatus> {
+        self.signal(signal)?;
         let deadline = Instant::now() + time_limit;
         loop {
             if let Some(status) = self.has_ended()? {

@@ -155,13 +155,15 @@ impl Partition {
         self.view().epochs.last().map_or(-1, |last| last.epoch)
     }
 
-    /// The last epoch that is not after `epoch`, and the offset after its last record.
+    /// The last epoch with records that is not after `epoch`, and the offset after its last record;
+    /// `None` for a negative epoch. An epoch before all that are known lost nothing: it ends where
+    /// the first of them begins, as in Kafka's `LeaderEpochFileCache.endOffsetFor`.
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let view = self.view();
         let after = view.epochs.partition_point(|it| it.epoch <= epoch);
-        let found = view.epochs.get(after.checked_sub(1)?)?;
         let end = view.epochs.get(after).map_or(view.stable_offset, |next| next.offset);
-        Some((found.epoch, end))
+        let found = after.checked_sub(1).map_or(epoch, |last| view.epochs[last].epoch);
+        (epoch >= 0).then_some((found, end))
     }
 
     /// Appends a batch after the last record. It is on the volume when this returns, and stable

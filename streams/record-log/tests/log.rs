@@ -80,6 +80,28 @@ fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
     assert_eq!(partition.end_of_epoch(first_epoch + 7), Some((first_epoch + 1, 301)));
 }
 
+/// What a consumer that waits at the end of the log asks after the broker was started again.
+#[test]
+fn an_epoch_without_records_ends_where_the_next_one_begins() {
+    let mut disk = Disk::new();
+    let created = topic(&disk, 1);
+    let waited_in = created.partition(0).expect("it is there").epoch();
+    drop(created);
+    for openings in 1..=300 {
+        disk = disk.after_kill();
+        let topic = open(&disk);
+        let partition = topic.partition(0).expect("it is there");
+        append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"new")).expect("there is room");
+        topic.flush().expect("it flushes");
+        let (found, end) = partition.end_of_epoch(waited_in).expect("an epoch of this log");
+        assert_eq!(found, waited_in);
+        // It is forgotten after many openings, and still nothing before its end is missed.
+        assert!(end == 0 || openings > 250, "{end} after {openings} openings");
+        assert_eq!(partition.end_of_epoch(partition.epoch()), Some((partition.epoch(), openings)));
+        assert_eq!(partition.end_of_epoch(-1), None);
+    }
+}
+
 #[test]
 fn a_volume_without_a_topic_is_told_from_one_with_something_else() {
     let disk = Disk::new();
