@@ -112,7 +112,7 @@ impl DurableSet {
         drop(turn);
         let saved = frozen.and_then(|frozen| {
             let absent_image = self.engine.absent_image();
-            let source = EngineSource::new(frozen.to_save(), absent_image, self.damaged_chunks());
+            let source = EngineSource::new(frozen.to_save(), absent_image, self.open_source());
             let options = SaveOptions {
                 set_id: self.id,
                 created_seconds: request.created_seconds,
@@ -121,7 +121,7 @@ impl DurableSet {
                 bytes_a_second_max: request.bytes_a_second_max,
             };
             let saved = claimed.save(&source, &options, watch).map_err(failed)?;
-            self.read_back(claimed, saved.id, position)?;
+            self.read_back(claimed, &saved, position)?;
             self.adopt(&frozen, saved.id, &unanchored);
             Ok(saved)
         });
@@ -129,15 +129,18 @@ impl DurableSet {
         Ok((saved, position))
     }
 
-    /// Reads the manifest of a new image, before the journal and older images rely on it. One that
-    /// is damaged goes again, as far as that can be done: older ones are the better choice then.
+    /// Reads the manifest of a new image and looks for its packs, before the journal and older
+    /// images rely on it. One that is damaged goes again, as far as that can be done: older ones
+    /// are the better choice then.
     fn read_back(
         &self,
         claimed: &mut ClaimedStore,
-        id: ImageId,
+        saved: &Saved,
         position: Position,
     ) -> Result<(), DurableError> {
+        let id = saved.id;
         let read = OpenImage::open(Arc::clone(self.images()), id.number());
+        let read = read.and_then(|image| image.check_packs(&saved.packs_missing).map(|()| image));
         let error = match read {
             Ok(image) if image.id() == id && covered_by(&image) == position => return Ok(()),
             Ok(_) => DurableError::new(DurableErrorKind::Images, READ_BACK),

@@ -2,11 +2,10 @@
 //!
 //! Lock order: the claim on the store of images, changes, then any one of the others.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use image::{ChunkNumber, ClaimedStore, ImageId, ImageStore, OpenImage};
+use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
 use journal::{Clock, Journal};
 use sync::atomic::AtomicU64;
 use volumes::{Durability, Engine, PageSource, SetId, Volume};
@@ -124,9 +123,9 @@ impl DurableSet {
         is_all
     }
 
-    /// Chunks of the image that absent blocks are in that were found damaged.
-    pub(crate) fn damaged_chunks(&self) -> HashSet<ChunkNumber> {
-        self.lock_source().as_ref().map(|image| image.damaged_chunks()).unwrap_or_default()
+    /// The image that absent blocks are in, if it is open.
+    pub(crate) fn open_source(&self) -> Option<Arc<OpenImage>> {
+        self.lock_source().clone()
     }
 
     fn lock_source(&self) -> MutexGuard<'_, Option<Arc<OpenImage>>> {

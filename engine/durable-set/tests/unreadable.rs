@@ -51,6 +51,28 @@ fn the_journal_is_not_cut_for_an_image_that_cannot_be_read_again() {
 }
 
 #[test]
+fn an_image_whose_packs_are_gone_when_it_is_there_cuts_no_journal() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Journal);
+    write_and_flush(&volume, 0, 1);
+    house.spoil_packs(true);
+    let error = house.try_to_save(SaveExtent::Durable).expect_err("its packs are gone");
+    assert_eq!(error.kind, DurableErrorKind::Images);
+    let why = error.source.as_ref().expect("the reason").to_string();
+    assert!(why.contains("find pack"), "{why}");
+    house.spoil_packs(false);
+    write_and_flush(&volume, 1, 2);
+    drop(volume);
+    house.lose_memory();
+    let volume = house.volume("one");
+    assert!(read(&volume, 0) == Ok(noise(1)) && read(&volume, 1) == Ok(noise(2)));
+    house.save();
+    drop(volume);
+    house.lose_memory();
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+}
+
+#[test]
 fn what_an_unreadable_image_was_to_have_is_unsaved_still() {
     let house = House::new();
     let volume = house.create("one", Durability::Image);

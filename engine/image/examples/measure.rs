@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
-use std::collections::HashSet;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +82,7 @@ fn change(volume: &Volume, size_bytes: u64) -> Outcome<()> {
 fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Outcome<Saved> {
     // It is not written meanwhile, so the volume is its own copy.
     let copied = CopiedVolume { record: ImageVolume::of(volume), copy: Arc::clone(volume) };
-    let source = EngineSource::new(vec![copied], engine.absent_image(), HashSet::new());
+    let source = EngineSource::new(vec![copied], engine.absent_image(), None);
     let options = SaveOptions {
         set_id: [1; 16],
         created_seconds: 0,

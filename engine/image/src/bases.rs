@@ -6,7 +6,6 @@ use volumes::{ImageBase, SetId};
 
 use crate::catalog::Catalog;
 use crate::chunk_reader::read_chunk;
-use crate::error::{ImageError, ImageErrorKind};
 use crate::format::manifest::{Manifest, ManifestKind};
 use crate::format::part::Part;
 use crate::manifests::read_manifest;
@@ -22,17 +21,17 @@ pub(crate) struct Bases {
 }
 
 impl Bases {
-    /// Loads an image, once. One that is gone, damaged or of another set is missing: then blocks
-    /// count as new. Other failures are errors.
+    /// Loads an image, once. One that is gone, of another set, or cannot be read for whatever
+    /// reason is missing: then blocks count as new.
     pub(crate) fn load(
         &mut self,
         store: &dyn ImageStore,
         catalog: &mut Catalog,
         id: ImageId,
         set_id: SetId,
-    ) -> Result<(), ImageError> {
+    ) {
         if self.has(id) || self.missing.contains(&id) {
-            return Ok(());
+            return;
         }
         match read_manifest(store, id.number()) {
             Ok(mut manifest) if is_usable(&manifest, id, set_id) => {
@@ -41,29 +40,19 @@ impl Bases {
                 manifest.chunks = Vec::new();
                 self.images.insert(id, manifest);
             }
-            Err(error) if !is_lost(error.kind) => return Err(error),
             _ => self.missing.push(id),
         }
-        Ok(())
     }
 
     /// Adds the chunks of an image, of whatever set, so that they are not written again. That one
-    /// is lost costs room, no more.
-    pub(crate) fn load_chunks(
-        &mut self,
-        store: &dyn ImageStore,
-        catalog: &mut Catalog,
-        id: ImageId,
-    ) -> Result<(), ImageError> {
-        if self.has(id) {
-            return Ok(());
+    /// cannot be read costs room, no more.
+    pub(crate) fn load_chunks(&self, store: &dyn ImageStore, catalog: &mut Catalog, id: ImageId) {
+        if !self.has(id)
+            && let Ok(manifest) = read_manifest(store, id.number())
+            && manifest.id == id
+        {
+            catalog.add_image(&manifest);
         }
-        match read_manifest(store, id.number()) {
-            Ok(manifest) if manifest.id == id => catalog.add_image(&manifest),
-            Err(error) if !is_lost(error.kind) => return Err(error),
-            _ => {}
-        }
-        Ok(())
     }
 
     pub(crate) fn has(&self, id: ImageId) -> bool {
@@ -71,23 +60,19 @@ impl Bases {
     }
 
     /// The part of the map that the volume had in its base image. Empty when there is none, or
-    /// when it is damaged: what is in memory is written anew then, which heals it.
+    /// when it cannot be read: what is in memory is written anew then, which heals it.
     pub(crate) fn part(
         &self,
         store: &dyn ImageStore,
         catalog: &Catalog,
         base: Option<ImageBase>,
         part: u64,
-    ) -> Result<Part, ImageError> {
-        let Some(number) = base.and_then(|base| self.find_part(base, part)) else {
-            return Ok(Part::default());
+    ) -> Part {
+        let place = base.and_then(|base| catalog.place(self.find_part(base, part)?));
+        let Some(Ok(chunk)) = place.map(|place| read_chunk(store, &place)) else {
+            return Part::default();
         };
-        let Some(place) = catalog.place(number) else { return Ok(Part::default()) };
-        let chunk = match read_chunk(store, &place) {
-            Err(error) if is_lost(error.kind) => return Ok(Part::default()),
-            other => other?,
-        };
-        Ok(Part::read(part, chunk.map_part(), &|page| catalog.has_page(page)).unwrap_or_default())
+        Part::read(part, chunk.map_part(), &|page| catalog.has_page(page)).unwrap_or_default()
     }
 
     fn find_part(&self, base: ImageBase, part: u64) -> Option<ChunkNumber> {
@@ -102,9 +87,4 @@ impl Bases {
 
 fn is_usable(manifest: &Manifest, id: ImageId, set_id: SetId) -> bool {
     manifest.kind == ManifestKind::Image && manifest.id == id && manifest.set_id == set_id
-}
-
-/// Whether what was asked for will not come back by trying again.
-fn is_lost(kind: ImageErrorKind) -> bool {
-    matches!(kind, ImageErrorKind::NotFound | ImageErrorKind::Damaged)
 }

@@ -89,7 +89,8 @@ impl Catalog {
         self.get(page.chunk()).is_some_and(|chunk| chunk.is_to_be_left)
     }
 
-    fn has_pack(&self, pack: &PackRecord) -> bool {
+    /// Whether the store has all of a pack, as far as it was asked.
+    pub(crate) fn has_pack(&self, pack: &PackRecord) -> bool {
         match &self.stored {
             Some(stored) => is_stored(stored, pack),
             None => true,

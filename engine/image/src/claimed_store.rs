@@ -4,6 +4,9 @@
 //! one can; claiming a store takes a number too. So a writer that claimed it before finds its next
 //! number taken, and fails without having changed an image. A number or the number of a chunk is
 //! never given twice in a store, as long as its newest manifest can be read.
+//!
+//! Nothing is removed without a look whether the claim still holds. Packs are listed before that
+//! look: one that is referred to by nothing then is no other writer's, and never will be.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -67,7 +70,10 @@ impl ClaimedStore {
             match claimed.put_fence() {
                 Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
-                Ok(()) => return Ok(claimed),
+                Ok(()) => {
+                    claimed.check_exclusive()?;
+                    return Ok(claimed);
+                }
             }
         }
         Err(ImageError::new(ImageErrorKind::Fenced, "claim the store for writing images"))
@@ -135,18 +141,21 @@ impl ClaimedStore {
             return Ok(());
         }
         match self.put_fence() {
-            Err(error) if error.kind == ImageErrorKind::AlreadyExists => self.leave_number()?,
+            Err(error) if error.kind == ImageErrorKind::AlreadyExists => {
+                self.leave_number(error)?;
+            }
             other => other?,
         }
         self.has_failed = false;
         Ok(())
     }
 
-    /// Leaves the next number to what has it, if that is of this writer.
-    fn leave_number(&mut self) -> Result<(), ImageError> {
+    /// Leaves the next number to what has it, if that is of this writer. Fails if it is another's,
+    /// and while it is not known whose.
+    fn leave_number(&mut self, taken_error: ImageError) -> Result<(), ImageError> {
         let found = self.find()?;
-        let taken = found.iter().find(|found| found.number == self.next_number);
-        match taken.map(|found| &found.state) {
+        let taken = found.into_iter().find(|found| found.number == self.next_number);
+        match taken.map(|found| found.state) {
             Some(ManifestState::Unfinished) => self.next_number += 1,
             // Another writer would have claimed the store by a fence of that number.
             Some(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
@@ -157,8 +166,16 @@ impl ClaimedStore {
             Some(ManifestState::Whole(fence)) if fence.set_id == self.writer().to_le_bytes() => {
                 self.next_number += 1;
             }
-            // Of another writer, that fences this one.
-            _ => {}
+            Some(ManifestState::Whole(_)) => return Err(fenced(taken_error)),
+            Some(ManifestState::Unreadable(error)) => {
+                let attempt = format!("tell whose image {} is", self.next_number);
+                return Err(ImageError::new(error.kind, attempt).with_source(error));
+            }
+            None => {
+                let attempt = format!("tell whose image {} is", self.next_number);
+                let unknown = ImageError::new(ImageErrorKind::Unavailable, attempt);
+                return Err(unknown.with_source(taken_error));
+            }
         }
         Ok(())
     }
@@ -170,22 +187,26 @@ impl ClaimedStore {
     /// Deletes an image. Its packs go with the next collection.
     pub fn delete(&mut self, number: u32, in_use: &[ImageId]) -> Result<(), ImageError> {
         let attempt = || format!("delete image {number}");
+        self.settle_failed()?;
         let mut found = self.find()?;
         check_in_use(&found, in_use)?;
         let Some(at) = found.iter().position(|known| known.number == number) else {
             return Err(ImageError::new(ImageErrorKind::NotFound, attempt()));
         };
-        if in_use.contains(&ImageId::new(self.salt, number)) {
+        if in_use.iter().any(|id| id.number() == number) {
             return Err(ImageError::new(ImageErrorKind::InUse, attempt()));
         }
         found.remove(at);
         if at == found.len() {
             // It was the newest: its number is not to be given again.
-            self.put_fence()?;
+            self.put_fence().map_err(|error| match error.kind {
+                ImageErrorKind::AlreadyExists => fenced(error),
+                _ => error,
+            })?;
         }
         let rest = newest_image(&found).map(|manifest| manifest.id);
         self.confirm(rest.map(|id| id.number()).as_slice())?;
-        self.store.remove(ObjectName::Image(number))?;
+        self.remove(ObjectName::Image(number))?;
         if self.head.is_some_and(|head| head.number() == number) {
             self.head = rest;
         }
@@ -201,6 +222,7 @@ impl ClaimedStore {
         in_use: &[ImageId],
     ) -> Result<Removed, ImageError> {
         let newest_count = newest_count.max(1);
+        self.settle_failed()?;
         let found = self.find()?;
         check_in_use(&found, in_use)?;
         let stored = self.store.packs()?.into_iter().collect();
@@ -226,7 +248,7 @@ impl ClaimedStore {
             self.confirm(&replacing)?;
         }
         for number in &images {
-            self.store.remove(ObjectName::Image(*number))?;
+            self.remove(ObjectName::Image(*number))?;
         }
         Ok(Removed { images, ..self.collect()? })
     }
@@ -247,9 +269,10 @@ impl ClaimedStore {
     /// killed itself at any moment. Refuses while a manifest cannot be read: its packs would go.
     pub fn collect(&mut self) -> Result<Removed, ImageError> {
         self.settle_failed()?;
+        let packs = self.store.packs()?;
         for found in self.find()? {
             if let ManifestState::Unfinished = found.state {
-                self.store.remove(ObjectName::Image(found.number))?;
+                self.remove(ObjectName::Image(found.number))?;
             }
         }
         // Looked at again: the writer of one of those may have finished it before it went.
@@ -270,12 +293,12 @@ impl ClaimedStore {
             }
         }
         for number in fences.iter().rev().skip(FENCES_KEPT) {
-            self.store.remove(ObjectName::Image(*number))?;
+            self.remove(ObjectName::Image(*number))?;
         }
         let mut removed = Removed::default();
-        for (name, length_bytes) in self.store.packs()? {
+        for (name, length_bytes) in packs {
             if !used.contains(&name) {
-                self.store.remove(ObjectName::Pack(name))?;
+                self.remove(ObjectName::Pack(name))?;
                 removed.pack_count += 1;
                 removed.pack_bytes += length_bytes;
             }
@@ -287,21 +310,27 @@ impl ClaimedStore {
     fn prepare(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
         let found = find(&*store)?;
         let newest = found.iter().rev().find_map(whole);
-        let is_unsure = found.iter().any(|found| unreadable(found).is_some());
-        let mut unread = found.iter().filter_map(unreadable);
-        if let Some(error) = unread.find(|error| error.kind == ImageErrorKind::Newer) {
+        if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
+            // Where none can be read it is the store that fails, and says nothing of its numbers.
+            let is_of_store = newest.is_none() && error.kind != ImageErrorKind::Damaged;
+            error.kind == ImageErrorKind::Newer || is_of_store
+        }) {
             let attempt = "claim a store with a manifest that cannot be read";
             let source = error.attempt.clone();
-            return Err(ImageError::new(ImageErrorKind::Newer, attempt).with_source(source));
+            return Err(ImageError::new(error.kind, attempt).with_source(source));
         }
+        // One that is older than the newest that can be read has given no number after it.
+        let newest_number = newest.map_or(0, |manifest| manifest.id.number());
+        let is_newer = |found: &&Found| found.number > newest_number && unreadable(found).is_some();
+        let unsure_count = found.iter().filter(is_newer).count() as u64;
         let known = newest.map_or(1, |manifest| manifest.next_chunk);
-        let left_out = if is_unsure { CHUNK_NUMBERS_LEFT_OUT } else { 0 };
+        let left_out = CHUNK_NUMBERS_LEFT_OUT.saturating_mul(unsure_count);
         // Any salt but 0 does; the bits of the writer's name are random.
         let fresh_salt = u32::try_from(writer & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
         Ok(Self {
             salt: newest.map_or(fresh_salt, |manifest| manifest.id.salt()),
             next_number: found.last().map_or(0, |found| found.number) + 1,
-            next_chunk: (known + left_out).min(ChunkNumber::END),
+            next_chunk: known.saturating_add(left_out).min(ChunkNumber::END),
             next_pack: PackName { writer, index: 0 },
             head: newest_image(&found).map(|manifest| manifest.id),
             has_failed: false,
@@ -321,6 +350,23 @@ impl ClaimedStore {
 
     fn find(&self) -> Result<Vec<Found>, ImageError> {
         find(&*self.store)
+    }
+
+    /// Makes sure that the store keeps two writers apart, by the fence that it took last.
+    fn check_exclusive(&self) -> Result<(), ImageError> {
+        let number = self.next_number - 1;
+        let id = ImageId::new(self.salt, number);
+        let fence = Manifest::fence(id, self.next_chunk, self.writer());
+        self.store.check_exclusive(number, &fence.encode())
+    }
+
+    /// Removes an object, if the claim still holds.
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        let newest = self.store.images()?.last().map_or(0, |&(number, _)| number);
+        if newest >= self.next_number {
+            return Err(ImageError::new(ImageErrorKind::Fenced, format!("remove {object}")));
+        }
+        self.store.remove(object)
     }
 
     /// Removes what a save that failed left. What cannot be removed is collected later.
@@ -348,28 +394,27 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
     let bytes = prepared.manifest.encode();
     let number = prepared.manifest.id.number();
     match store.create_image(number, &bytes) {
-        Err(error) if error.kind == ImageErrorKind::AlreadyExists => {
-            Err(ImageError::new(ImageErrorKind::Fenced, error.attempt.clone()).with_source(error))
-        }
+        Err(error) if error.kind == ImageErrorKind::AlreadyExists => Err(fenced(error)),
         Err(error) => Err(error),
         Ok(()) => Ok((prepared.manifest.clone(), prepared.saved(bytes.len()))),
     }
+}
+
+/// Another has the number that this writer was to take.
+fn fenced(error: ImageError) -> ImageError {
+    ImageError::new(ImageErrorKind::Fenced, error.attempt.clone()).with_source(error)
 }
 
 /// All manifests and what became of them, ascending. Without their long tables: there may be many.
 fn find(store: &dyn ImageStore) -> Result<Vec<Found>, ImageError> {
     let mut found = Vec::new();
     for (number, size_bytes) in store.images()? {
-        match read_state(store, number, size_bytes) {
-            Ok(mut state) => {
-                if let ManifestState::Whole(manifest) = &mut state {
-                    (manifest.chunks, manifest.parts) = (Vec::new(), Vec::new());
-                }
-                found.push(Found { number, state });
+        // One that fails was removed since it was listed.
+        if let Ok(mut state) = read_state(store, number, size_bytes) {
+            if let ManifestState::Whole(manifest) = &mut state {
+                (manifest.chunks, manifest.parts) = (Vec::new(), Vec::new());
             }
-            // It was removed since it was listed.
-            Err(error) if error.kind == ImageErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            found.push(Found { number, state });
         }
     }
     Ok(found)

@@ -8,6 +8,7 @@ use volumes::{BlockView, StoredBytes, Volume};
 
 use crate::format::part::LEAF_BLOCKS;
 use crate::names::{ChunkNumber, ImageId};
+use crate::open_image::OpenImage;
 use crate::source::{LeafSource, SourceVolume};
 use crate::volume_record::{ImageVolume, ImageVolumeKind};
 
@@ -26,6 +27,7 @@ pub struct CopiedVolume {
 pub struct EngineSource {
     volumes: Vec<CopiedVolume>,
     fetched_from: Option<ImageId>,
+    fetched_image: Option<Arc<OpenImage>>,
     damaged_there: HashSet<ChunkNumber>,
 }
 
@@ -52,17 +54,21 @@ impl ImageVolume {
 }
 
 impl EngineSource {
-    /// `absent_image` is what [`volumes::Engine::absent_image`] says, and `damaged_there` which
-    /// chunks of it are damaged ([`OpenImage::damaged_chunks`]).
-    ///
-    /// [`OpenImage::damaged_chunks`]: crate::OpenImage::damaged_chunks
+    /// `absent_image` is what [`volumes::Engine::absent_image`] says, and `fetched_image` that
+    /// image, if it is open.
     pub fn new(
         volumes: Vec<CopiedVolume>,
         absent_image: Option<u64>,
-        damaged_there: HashSet<ChunkNumber>,
+        fetched_image: Option<Arc<OpenImage>>,
     ) -> Self {
         let fetched_from = absent_image.and_then(ImageId::from_word);
-        Self { volumes, fetched_from, damaged_there }
+        let damaged_there = fetched_image.as_ref().map(|image| image.damaged_chunks());
+        Self {
+            volumes,
+            fetched_from,
+            fetched_image,
+            damaged_there: damaged_there.unwrap_or_default(),
+        }
     }
 
     fn copy(&self, volume: usize) -> &Volume {
@@ -85,6 +91,10 @@ impl LeafSource for EngineSource {
 
     fn fetched_from(&self) -> Option<ImageId> {
         self.fetched_from
+    }
+
+    fn fetched_image(&self) -> Option<&OpenImage> {
+        self.fetched_image.as_deref()
     }
 
     fn is_damaged_there(&self, chunk: ChunkNumber) -> bool {

@@ -59,14 +59,15 @@ pub enum ListedImage {
 pub fn list_images(store: &Arc<dyn ImageStore>) -> Result<Vec<ListedImage>, ImageError> {
     let mut listed = Vec::new();
     for (number, size_bytes) in store.images()? {
-        match read_state(&**store, number, size_bytes)? {
-            ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Image => {
+        match read_state(&**store, number, size_bytes) {
+            Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
                 listed.push(ListedImage::Whole(ImageSummary::of(&manifest)));
             }
-            ManifestState::Unreadable(error) => {
+            Ok(ManifestState::Unreadable(error)) => {
                 listed.push(ListedImage::Unreadable { number, error });
             }
-            ManifestState::Whole(_) | ManifestState::Unfinished => {}
+            // The last is one that was removed since it was listed.
+            Ok(ManifestState::Whole(_) | ManifestState::Unfinished) | Err(_) => {}
         }
     }
     Ok(listed)

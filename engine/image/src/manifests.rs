@@ -12,11 +12,12 @@ pub(crate) enum ManifestState {
     Whole(Box<Manifest>),
     /// Its writer was killed, or is still at it.
     Unfinished,
-    /// Damaged, or of a later version.
+    /// Damaged, of a later version, or not given by the store.
     Unreadable(ImageError),
 }
 
-/// Reads a manifest, whatever its state. Fails when the store does.
+/// Reads a manifest, whatever its state. One object that the store does not give is no failure of
+/// the others; this fails only for one that is gone.
 pub(crate) fn read_state(
     store: &dyn ImageStore,
     number: u32,
@@ -29,7 +30,11 @@ pub(crate) fn read_state(
     }
     let length = usize::try_from(size_bytes).expect("it was compared with a limit");
     let mut bytes = AlignedBuffer::zeroed(length);
-    store.read(ObjectName::Image(number), 0, &mut bytes)?;
+    match store.read(ObjectName::Image(number), 0, &mut bytes) {
+        Err(error) if error.kind == ImageErrorKind::NotFound => return Err(error),
+        Err(error) => return Ok(ManifestState::Unreadable(error)),
+        Ok(()) => {}
+    }
     Ok(match Manifest::decode(&bytes) {
         Ok(manifest) if manifest.id.number() == number => ManifestState::Whole(Box::new(manifest)),
         Ok(_) => {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use codec::Block;
 
+use crate::catalog::is_stored;
 use crate::chunk_cache::ChunkCache;
 use crate::chunk_reader::read_chunk;
 use crate::elsewhere::Elsewhere;
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
 use crate::format::chunk::{ChunkKind, ChunkPlace, VerifiedChunk};
-use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PartRecord};
+use crate::format::manifest::{ChunkRecord, Manifest, ManifestKind, PackRecord, PartRecord};
 use crate::format::part::{BlockRef, LEAF_BLOCKS, LeafRefs, Part, part_of};
 use crate::listing::ImageSummary;
 use crate::manifests::{ManifestState, read_manifest, read_state};
@@ -53,19 +54,20 @@ impl OpenImage {
         Ok(Self::of(store, manifest))
     }
 
-    /// Opens the newest image that is whole, if there is one. Newer ones that cannot be read are
-    /// shown to `skipped`.
+    /// Opens the newest image that is whole, if there is one. Newer ones that cannot be read, for
+    /// whatever reason, are shown to `skipped`. Fails when the store cannot tell what it has.
     pub fn open_newest(
         store: Arc<dyn ImageStore>,
         skipped: &mut dyn FnMut(u32, &ImageError),
     ) -> Result<Option<Self>, ImageError> {
         for (number, size_bytes) in store.images()?.into_iter().rev() {
-            match read_state(&*store, number, size_bytes)? {
-                ManifestState::Whole(manifest) if manifest.kind == ManifestKind::Image => {
+            match read_state(&*store, number, size_bytes) {
+                Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Image => {
                     return Ok(Some(Self::of(store, *manifest)));
                 }
-                ManifestState::Unreadable(error) => skipped(number, &error),
-                ManifestState::Whole(_) | ManifestState::Unfinished => {}
+                Ok(ManifestState::Unreadable(error)) => skipped(number, &error),
+                // The last is one that was removed since it was listed.
+                Ok(ManifestState::Whole(_) | ManifestState::Unfinished) | Err(_) => {}
             }
         }
         Ok(None)
@@ -167,6 +169,21 @@ impl OpenImage {
         }
         runs.truncate(RUNS_NAMED_MAX);
         Ok(runs)
+    }
+
+    /// Makes sure that the store has all packs of the image whole, but for those named.
+    pub fn check_packs(&self, known_missing: &[PackName]) -> Result<(), ImageError> {
+        let stored = self.store.packs()?.into_iter().collect();
+        let is_missing =
+            |pack: &&PackRecord| !is_stored(&stored, pack) && !known_missing.contains(&pack.name);
+        let Some(pack) = self.manifest.packs.iter().find(is_missing) else { return Ok(()) };
+        let attempt = format!("find pack {} of {} whole", pack.name, self.id());
+        Err(ImageError::new(ImageErrorKind::Damaged, attempt)
+            .with_source("the store does not have all of it, though it was written"))
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     pub(crate) fn store(&self) -> &dyn ImageStore {

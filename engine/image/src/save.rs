@@ -11,7 +11,7 @@ use crate::bases::Bases;
 use crate::catalog::Catalog;
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::manifest::{
-    JournalPosition, LABEL_BYTES_MAX, Manifest, ManifestKind, PartRecord,
+    JournalPosition, LABEL_BYTES_MAX, Manifest, ManifestKind, PackRecord, PartRecord,
 };
 use crate::format::part::{BlockRef, LEAF_BLOCKS, Part, part_of, put_leaf};
 use crate::leaf_saver::{LeafPlace, LeafSaver};
@@ -72,7 +72,7 @@ impl Save<'_> {
         let volumes = self.source.volumes();
         self.check(&volumes)?;
         let mut catalog = Catalog::of(self.store.packs()?);
-        let bases = self.load_bases(&volumes, &mut catalog)?;
+        let bases = self.load_bases(&volumes, &mut catalog);
         let (parts, next_chunk, saved) = thread::scope(|scope| {
             let pace = Pace::new(self.options.bytes_a_second_max);
             let (store, watch) = (self.store, self.watch);
@@ -89,6 +89,11 @@ impl Save<'_> {
             Ok::<_, ImageError>((parts, leaves.next_chunk, leaves.saved))
         })?;
         let (packs, chunks) = catalog.tables();
+        let is_new = |name: PackName| {
+            name.writer == self.first_pack.writer && name.index >= self.first_pack.index
+        };
+        let is_missing = |pack: &&PackRecord| !catalog.has_pack(pack) && !is_new(pack.name);
+        let packs_missing = packs.iter().filter(is_missing).map(|pack| pack.name).collect();
         let manifest = Manifest {
             kind: ManifestKind::Image,
             id: self.id,
@@ -103,7 +108,7 @@ impl Save<'_> {
             chunks,
             parts,
         };
-        let saved = Saved { bases_missing: bases.missing, ..saved };
+        let saved = Saved { bases_missing: bases.missing, packs_missing, ..saved };
         Ok(Prepared { manifest, saved, begun })
     }
 
@@ -129,23 +134,30 @@ impl Save<'_> {
         }
     }
 
-    fn load_bases(
-        &self,
-        volumes: &[SourceVolume],
-        catalog: &mut Catalog,
-    ) -> Result<Bases, ImageError> {
+    fn load_bases(&self, volumes: &[SourceVolume], catalog: &mut Catalog) -> Bases {
         let mut bases = Bases::default();
         let named = volumes.iter().filter_map(|source| ImageId::from_word(source.base?.image));
         for id in named.chain(self.source.fetched_from()) {
-            bases.load(self.store, catalog, id, self.options.set_id)?;
+            bases.load(self.store, catalog, id, self.options.set_id);
         }
         if let Some(head) = self.head {
-            bases.load_chunks(self.store, catalog, head)?;
+            bases.load_chunks(self.store, catalog, head);
         }
-        match self.source.fetched_from() {
-            Some(id) if !bases.has(id) => Err(ImageError::new(ImageErrorKind::NotFound, ATTEMPT)
-                .with_source(format!("blocks were not fetched yet from {id}, which is not here"))),
-            _ => Ok(bases),
+        if let Some(id) = self.source.fetched_from().filter(|id| !bases.has(*id)) {
+            self.find_chunks_of(id, &bases, catalog);
+        }
+        bases
+    }
+
+    /// Where the chunks of an image are whose manifest the store has no more: as it was when it was
+    /// opened, or in images that refer to the same.
+    fn find_chunks_of(&self, id: ImageId, bases: &Bases, catalog: &mut Catalog) {
+        if let Some(image) = self.source.fetched_image().filter(|image| image.id() == id) {
+            catalog.add_image(image.manifest());
+            return;
+        }
+        for (number, _) in self.store.images().unwrap_or_default() {
+            bases.load_chunks(self.store, catalog, ImageId::new(id.salt(), number));
         }
     }
 
@@ -189,7 +201,7 @@ impl Walk<'_> {
         let mut next = next_leaf(0);
         while let Some(first) = next {
             let part = part_of(first);
-            let base = self.bases.part(self.save.store, leaves.catalog, source.base, part)?;
+            let base = self.bases.part(self.save.store, leaves.catalog, source.base, part);
             let mut bytes = Vec::new();
             while let Some(leaf) = next.filter(|leaf| part_of(*leaf) == part) {
                 check_cancelled(self.save.watch, ATTEMPT)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::names::ImageId;
+use crate::names::{ImageId, PackName};
 use crate::watch::bytes_a_second;
 
 /// What a save did.
@@ -22,6 +22,9 @@ pub struct Saved {
     pub took: Duration,
     /// Base images that were gone or damaged, so that volumes were saved whole.
     pub bases_missing: Vec<ImageId>,
+    /// Packs that the image refers to for blocks that are nowhere else, and that were not there
+    /// when the save began. They may come back.
+    pub packs_missing: Vec<PackName>,
 }
 
 impl Saved {
@@ -37,6 +40,7 @@ impl Saved {
             lost_blocks: 0,
             took: Duration::ZERO,
             bases_missing: Vec::new(),
+            packs_missing: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use volumes::{BlockView, ImageBase, StoredBytes};
 
 use crate::format::part::LEAF_BLOCKS;
 use crate::names::{ChunkNumber, ImageId};
+use crate::open_image::OpenImage;
 use crate::volume_record::ImageVolume;
 
 /// A volume to be saved.
@@ -33,6 +34,11 @@ pub trait LeafSource: Debug + Send + Sync {
 
     /// The image that absent blocks refer to, if there can be any.
     fn fetched_from(&self) -> Option<ImageId>;
+
+    /// That image, if it is open: its manifest may be gone from the store.
+    fn fetched_image(&self) -> Option<&OpenImage> {
+        None
+    }
 
     /// Whether the image that absent blocks are in was found to have this chunk damaged.
     fn is_damaged_there(&self, chunk: ChunkNumber) -> bool;

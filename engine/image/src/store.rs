@@ -35,9 +35,16 @@ pub trait ImageStore: Debug + Send + Sync {
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
 
     /// Makes the manifest of image `number`, if it is not there: else the kind is `AlreadyExists`.
-    /// This one call decides between two writers. After a kill there is all of it, or nothing, or
+    /// This one call decides between two writers, so the kind is another where the store did not
+    /// tell whose it is that is there. After a kill there is all of it, or nothing, or
     /// something whose first 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
+
+    /// Makes sure that [`ImageStore::create_image`] refuses a number that is taken: by `manifest`,
+    /// which the caller has just made. Stores where that is certain have nothing to do.
+    fn check_exclusive(&self, _number: u32, _manifest: &[u8]) -> Result<(), ImageError> {
+        Ok(())
+    }
 
     /// Makes sure that the manifest of an image is durable, whose making failed, or of which it is
     /// not known how it ended: others are removed because it is there. Stores whose objects are

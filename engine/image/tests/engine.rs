@@ -2,7 +2,6 @@
 
 mod made;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
@@ -75,7 +74,7 @@ fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
         record: ImageVolume::of(volume),
         copy: Arc::clone(volume),
     };
-    EngineSource::new(volumes.iter().map(copied).collect(), engine.absent_image(), HashSet::new())
+    EngineSource::new(volumes.iter().map(copied).collect(), engine.absent_image(), None)
 }
 
 /// What the owner does when an image is durable that has what the copy holds.
@@ -320,7 +319,7 @@ fn an_image_has_what_the_volumes_held_when_they_were_frozen() {
             copy: Arc::clone(copy),
         };
         let copies = volumes.iter().zip(frozen.volumes()).map(copied).collect();
-        let source = EngineSource::new(copies, engine.absent_image(), HashSet::new());
+        let source = EngineSource::new(copies, engine.absent_image(), None);
         meanwhile();
         let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
         let pairs = volumes.iter().zip(frozen.volumes());

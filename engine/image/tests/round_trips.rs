@@ -207,16 +207,26 @@ fn blocks_that_were_not_fetched_yet_keep_their_pages() {
 }
 
 #[test]
-fn blocks_to_be_fetched_from_an_image_that_is_gone_fail_the_save() {
+fn blocks_to_be_fetched_from_an_image_that_is_gone_are_found_in_others_or_fail_the_save() {
     let store = store_on(&disk());
     let mut claimed = claim(&store);
     let mut made = motley();
     let first = made.save(&mut claimed);
-    made.save(&mut claimed);
+    let mut restoring = Made { fetched_from: Some(first.id), ..motley() };
+    for (block, found) in all_refs(&open(&store, first.id), 0) {
+        if let BlockRef::Page(page) = found {
+            restoring.write(0, block, Contents::Absent(page));
+        }
+    }
+    let second = made.save(&mut claimed);
     claimed.delete(first.id.number(), &[]).expect("it is there");
-    made.fetched_from = Some(first.id);
-    let error = claimed.save(&made, &options(), &Unwatched).expect_err("it is gone");
-    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    let third = restoring.save(&mut claimed);
+    made.check(&open(&store, third.id));
+    for id in [second.id, third.id] {
+        claimed.delete(id.number(), &[]).expect("it is there");
+    }
+    let error = claimed.save(&restoring, &options(), &Unwatched).expect_err("nothing has them");
+    assert_eq!(error.kind, ImageErrorKind::InUse);
 }
 
 #[test]

@@ -56,12 +56,20 @@ impl ObjectImages {
         }
     }
 
-    /// Whether the object is there with these bytes: this call made it, and its answer was lost. No
-    /// two writers put the same.
-    fn is_there(&self, path: &Path, bytes: &[u8]) -> bool {
+    /// Puts an object if there is none.
+    fn put_new(&self, path: &Path, bytes: &[u8]) -> object_store::Result<()> {
+        let payload = PutPayload::from(bytes.to_vec());
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        self.client.wait(self.client.objects.put_opts(path, payload, options)).map(|_| ())
+    }
+
+    /// Whether the object that is said to be there has these bytes: then it was made by the call
+    /// that was refused, and an answer was lost. No two writers put the same. Fails while that is
+    /// not known.
+    fn has_bytes(&self, path: &Path, bytes: &[u8]) -> object_store::Result<bool> {
         let objects = &self.client.objects;
         let read = self.client.wait(async { objects.get(path).await?.bytes().await });
-        read.is_ok_and(|read| read[..] == *bytes)
+        read.map(|read| read[..] == *bytes)
     }
 
     /// Whether the object ends before `end`.
@@ -79,17 +87,32 @@ impl ImageStore for ObjectImages {
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
         let path = self.client.path(ObjectName::Image(number));
-        let payload = PutPayload::from(manifest.to_vec());
-        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        let put = self.client.wait(self.client.objects.put_opts(&path, payload, options));
-        match put.map_err(|it| image_error(it, format!("create the manifest of image {number}"))) {
-            Err(error)
-                if error.kind == ImageErrorKind::AlreadyExists
-                    && self.is_there(&path, manifest) =>
-            {
-                Ok(())
-            }
-            other => other.map(|_| ()),
+        let attempt = || format!("create the manifest of image {number}");
+        let put = self.put_new(&path, manifest).map_err(|error| image_error(error, attempt()));
+        let error = match put {
+            Err(error) if error.kind == ImageErrorKind::AlreadyExists => error,
+            other => return other,
+        };
+        match self.has_bytes(&path, manifest) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            // One that cannot be read may be this very one. Some servers also refuse what
+            // conflicts with another request, and have nothing then.
+            Err(unknown) => Err(ImageError::new(ImageErrorKind::Unavailable, attempt())
+                .with_source(image_error(unknown, "tell whose manifest is there"))),
+        }
+    }
+
+    fn check_exclusive(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        let path = self.client.path(ObjectName::Image(number));
+        let attempt = || format!("find that the store keeps two writers of image {number} apart");
+        match self.put_new(&path, manifest).map_err(|error| image_error(error, attempt())) {
+            Err(error) if error.kind == ImageErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => Err(ImageError::new(ImageErrorKind::Invalid, attempt()).with_source(
+                "it overwrites an object that was put with If-None-Match: *; use a server that \
+                 honours that header",
+            )),
         }
     }
 

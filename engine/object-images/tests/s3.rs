@@ -183,6 +183,42 @@ fn a_manifest_whose_answer_was_lost_is_known_as_ones_own() {
 }
 
 #[test]
+fn a_manifest_of_which_it_is_not_known_whose_it_is_keeps_its_packs() {
+    let (server, store) = served();
+    let mut claimed = claim(&store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    let base = newest(&store).expect("it was saved");
+    let packs = store.packs().expect("listed").len();
+    made.write(0, 3, Contents::Noise(1 << 40));
+    // It is there though the answer is an error of the server, and the same request is refused when
+    // it is repeated.
+    server.bucket().failing_manifests = 1;
+    server.bucket().are_reads_failing = true;
+    let error = claimed.save(&made, &options(), &Unwatched).expect_err("it is not known");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable, "{error:?}");
+    server.bucket().are_reads_failing = false;
+    assert_eq!(store.packs().expect("listed").len(), packs + 1);
+    let image = newest(&store).expect("two are there");
+    assert!(image.id() > base.id());
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+    made.save(&mut claimed);
+    made.check(&newest(&store).expect("three are there"));
+}
+
+#[test]
+fn a_store_that_overwrites_what_it_was_asked_not_to_is_not_claimed() {
+    let (server, store) = served();
+    server.bucket().ignores_conditions = true;
+    let error = ClaimedStore::claim(Arc::clone(&store), 1).expect_err("nothing fences there");
+    assert_eq!(error.kind, ImageErrorKind::Invalid);
+    let told = error.source.expect("the reason").to_string();
+    assert!(told.contains("If-None-Match"), "{told}");
+    server.bucket().ignores_conditions = false;
+    ClaimedStore::claim(store, 1).expect("it is claimed");
+}
+
+#[test]
 fn two_claims_at_once_do_not_take_each_others_fence_for_their_own() {
     let (server, store) = served();
     let mut first = ClaimedStore::claim(Arc::clone(&store), 1).expect("it is claimed");

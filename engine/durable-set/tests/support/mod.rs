@@ -41,6 +41,8 @@ pub(crate) struct House {
 struct Spoils {
     /// Manifests that are made are damaged.
     manifests: AtomicBool,
+    /// Packs are gone when a manifest is made.
+    packs: AtomicBool,
     /// Packs that cannot be found.
     hidden: Mutex<Vec<PackName>>,
     /// Reads of packs fail, whichever they are.
@@ -249,6 +251,11 @@ impl House {
         self.spoils.manifests.store(spoils, Ordering::Relaxed);
     }
 
+    /// Another removes all packs before a manifest is made.
+    pub(crate) fn spoil_packs(&self, spoils: bool) {
+        self.spoils.packs.store(spoils, Ordering::Relaxed);
+    }
+
     /// All packs that there are cannot be found from now on.
     pub(crate) fn hide_packs(&self) {
         self.hide(self.packs());
@@ -322,6 +329,11 @@ impl ImageStore for Spoilable {
             && let Some(byte) = manifest.get_mut(4100)
         {
             *byte ^= 4;
+        }
+        if self.spoils.packs.load(Ordering::Relaxed) {
+            for (name, _) in self.store.packs()? {
+                self.store.remove(ObjectName::Pack(name))?;
+            }
         }
         self.store.create_image(number, &manifest)
     }

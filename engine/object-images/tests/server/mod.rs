@@ -32,6 +32,12 @@ pub(crate) struct Bucket {
     pub(crate) failing: u32,
     /// So many objects are put whose writers get no answer that says so.
     pub(crate) answers_lost: u32,
+    /// So many manifests are put whose writers are told that the server has failed.
+    pub(crate) failing_manifests: u32,
+    /// Reads of single objects fail with an error of the server.
+    pub(crate) are_reads_failing: bool,
+    /// Objects are overwritten whatever the writer asked for.
+    pub(crate) ignores_conditions: bool,
     /// Reads of these objects get no answer, as long as they are named here.
     pub(crate) held: Vec<String>,
 }
@@ -129,10 +135,15 @@ fn remove_all(bucket: &mut Bucket, body: &[u8]) -> Answer {
 
 fn put(bucket: &mut Bucket, (key, body): (String, Bytes), headers: &HeaderMap) -> Answer {
     let is_conditional = headers.get("if-none-match").is_some_and(|value| value == "*");
-    if is_conditional && bucket.objects.contains_key(&key) {
+    if is_conditional && !bucket.ignores_conditions && bucket.objects.contains_key(&key) {
         return status(StatusCode::PRECONDITION_FAILED);
     }
+    let is_manifest = key.contains("/images/");
     bucket.objects.insert(key, body);
+    if is_manifest && bucket.failing_manifests > 0 {
+        bucket.failing_manifests -= 1;
+        return status(StatusCode::INTERNAL_SERVER_ERROR);
+    }
     if bucket.answers_lost > 0 {
         bucket.answers_lost -= 1;
         // To the writer it looks as if another writer had been there before.
@@ -142,6 +153,9 @@ fn put(bucket: &mut Bucket, (key, body): (String, Bytes), headers: &HeaderMap) -
 }
 
 fn get(bucket: &Bucket, key: &str, headers: &HeaderMap) -> Answer {
+    if bucket.are_reads_failing {
+        return status(StatusCode::INTERNAL_SERVER_ERROR);
+    }
     let Some(object) = bucket.objects.get(key) else { return status(StatusCode::NOT_FOUND) };
     let size = object.len();
     let Some(range) = headers.get("range").and_then(|range| range.to_str().ok()) else {
