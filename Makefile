@@ -32,7 +32,7 @@ check: toolchain
 bench: packages-test toolchain
 	@cargo xtask bench
 
-deb: packages-build toolchain
+deb: packages-deb toolchain
 	@cargo xtask deb
 
 soak: packages-test toolchain

@@ -12,9 +12,9 @@ until memlane volume show db; do sleep 1; done
 systemctl is-active memlaned memlane-console memlane-machines memlane-broker
 memlane vm list 2>&1 | grep libvirt
 grep loopback /etc/memlane/memlane-broker.toml
-ls /usr/share/man/man1/memlane-machines.1.gz /usr/share/man/man1/memlane-volume-create.1.gz
-ls /usr/share/bash-completion/completions/memlane-console /usr/share/zsh/vendor-completions/_memlane-console
+cd /usr/share && ls man/man1/memlane-machines.1.gz man/man1/memlane-volume-create.1.gz && ls bash-completion/completions/memlane-console zsh/vendor-completions/_memlane-console
+if dpkg --purge --force-depends memlane; then exit 1; fi
+systemctl stop memlane-broker; for name in $(memlane volume list -o NAME | sed 1d); do memlane volume delete --force "$name"; done
 dpkg --purge memlane-broker-dbgsym memlane-console-dbgsym memlane-machines-dbgsym memlane-dbgsym memlane-broker memlane-console memlane-machines memlane
-if getent passwd memlane-console memlane-broker; then exit 1; fi
-if ls -d /etc/memlane /run/memlane /usr/bin/memlaned /var/lib/memlane-console /var/lib/memlane-machines; then exit 1; fi
+if getent passwd memlane-console memlane-broker || ls -d /etc/memlane /run/memlane /usr/bin/memlaned /var/lib/memlane-console /var/lib/memlane-machines; then exit 1; fi
 echo finished

@@ -5,10 +5,10 @@
 //! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
 //! print.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 
@@ -47,7 +47,7 @@ const PACKAGES: &[Package] = &[
         programs: &["memlane-console"],
         libraries: &[],
         units: &["control/console-server/memlane-console.service"],
-        settings: &[],
+        settings: &["control/console-server/memlane-console.toml"],
     },
     Package {
         name: "memlane-machines",
@@ -57,7 +57,7 @@ const PACKAGES: &[Package] = &[
         programs: &["memlane-machines"],
         libraries: &[],
         units: &["control/machines/memlane-machines.service"],
-        settings: &[],
+        settings: &["control/machines/memlane-machines.toml"],
     },
     Package {
         name: "memlane-broker",
@@ -88,7 +88,15 @@ const COMPLETIONS: [(&str, &str); 3] = [
 const COMPLETED: [(&str, &str); 2] =
     [("memlane", "completions"), ("memlane-console", "--completions")];
 
-const MAINTAINER: &str = "Memlane <memlane@localhost>";
+/// Where the scripts, descriptions and documents of packages lie.
+const FOLDER: &str = "xtask/deb";
+
+/// By Debian's custom these variables say who makes packages, and is written to about them.
+const MAINTAINER_VARIABLES: [&str; 2] = ["DEBFULLNAME", "DEBEMAIL"];
+const MAINTAINER: [&str; 2] = ["Memlane", "memlane@example.org"];
+
+/// The program that has a page in it, which a build without Node.js lacks.
+const CONSOLE: &str = "memlane-console";
 
 /// Where debuggers look for what was stripped of the programs of packages.
 const DEBUG_FOLDER: &str = "usr/lib/debug/usr/bin";
@@ -134,13 +142,16 @@ fn build(
         strip(&path)?;
         keep_debug(&programs.join(name), &path, &debug.join(format!("{name}.debug")))?;
     }
+    if package.programs.contains(&CONSOLE) {
+        has_page(&tree.join("usr/bin").join(CONSOLE))?;
+    }
     for name in package.libraries {
-        let path = tree.join("usr/lib").join(name);
+        let path = tree.join("usr/lib/memlane").join(name);
         put(&programs.join(name), &path, 0o644)?;
         strip(&path)?;
     }
     for unit in package.units {
-        let text = fs::read_to_string(root.join(unit)).with_context(|| format!("no {unit}"))?;
+        let text = read(&root.join(unit))?;
         // Comments in front are for those who install by hand.
         let text: Vec<_> = text.lines().skip_while(|line| line.starts_with('#')).collect();
         let text = text.join("\n").trim_start().replace(PLACE_BY_HAND, PLACE);
@@ -160,13 +171,19 @@ fn build_debug(package: &Package, made: &Path, version: &str) -> Result<PathBuf>
     let name = debug_package(package);
     let tree = made.join(format!("{name}.tree"));
     let text = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nSection: \
-         debug\nPriority: optional\nDepends: {} (= {version})\nDescription: debug symbols of {}\n",
+        "Package: {name}\nSource: memlane\nVersion: {version}\nAuto-Built-Package: \
+         debug-symbols\nArchitecture: {}\nMaintainer: {}\nSection: debug\nPriority: \
+         optional\nDepends: {} (= {version})\nDescription: debug symbols for {}\n",
         architecture()?,
+        maintainer(),
         package.name,
         package.name
     );
     write(&tree.join("DEBIAN/control"), &text, 0o644)?;
+    // Its documents are those of the package that it depends on.
+    let documents = tree.join("usr/share/doc");
+    fs::create_dir_all(&documents)?;
+    symlink(package.name, documents.join(&name)).context("cannot link documents")?;
     pack(&tree, &name, made, version)
 }
 
@@ -174,7 +191,7 @@ fn build_debug(package: &Package, made: &Path, version: &str) -> Result<PathBuf>
 fn pack(tree: &Path, name: &str, made: &Path, version: &str) -> Result<PathBuf> {
     let deb = made.join(format!("{name}_{version}_{}.deb", architecture()?));
     let mut packing = Command::new("dpkg-deb");
-    printed(packing.args(["--root-owner-group", "-Zzstd", "--build"]).arg(tree).arg(&deb))?;
+    printed(packing.args(["--root-owner-group", "-Zxz", "--build"]).arg(tree).arg(&deb))?;
     fs::remove_dir_all(tree)?;
     Ok(deb)
 }
@@ -212,27 +229,45 @@ fn document(package: &Package, root: &Path, tree: &Path) -> Result<()> {
             write(&tree.join(path.replace("PROGRAM", name)), &script, 0o644)?;
         }
     }
-    let licence = tree.join("usr/share/doc").join(package.name).join("copyright");
-    put(&root.join("LICENSE"), &licence, 0o644)
+    let documents = tree.join("usr/share/doc").join(package.name);
+    put(&root.join(FOLDER).join("copyright"), &documents.join("copyright"), 0o644)?;
+    let changes = read(&root.join(FOLDER).join("changelog"))?.replace("MAINTAINER", &maintainer());
+    write(&documents.join("changelog"), &changes, 0o644)?;
+    printed(Command::new("gzip").args(["-9", "-n"]).arg(documents.join("changelog"))).map(drop)
+}
+
+/// Who is written to about the packages.
+fn maintainer() -> String {
+    let said = |at: usize| env::var(MAINTAINER_VARIABLES[at]).unwrap_or(MAINTAINER[at].to_owned());
+    format!("{} <{}>", said(0), said(1))
+}
+
+/// A console without a page is not packed: those who install it would not know how to get one.
+fn has_page(console: &Path) -> Result<()> {
+    printed(Command::new(console).arg("--has-page")).map(drop).context(
+        "the console has no page in it: install node and npm, then have it built by make deb",
+    )
 }
 
 fn control(package: &Package, root: &Path, tree: &Path, version: &str) -> Result<()> {
     let Package { name, summary, depends, recommends, .. } = package;
     let depends = depends.replace("VERSION", version);
+    let description = read(&root.join(FOLDER).join(format!("{name}.description")))?;
     let recommends = match recommends.is_empty() {
         true => String::new(),
         false => format!("Recommends: {recommends}\n"),
     };
     let text = format!(
-        "Package: {name}\nVersion: {version}\nArchitecture: {}\nMaintainer: \
-         {MAINTAINER}\nSection: admin\nPriority: optional\nDepends: {C_LIBRARY}, \
-         {depends}\n{recommends}Description: {summary}\n",
-        architecture()?
+        "Package: {name}\nSource: memlane\nVersion: {version}\nArchitecture: {}\nMaintainer: \
+         {}\nSection: admin\nPriority: optional\nDepends: {C_LIBRARY}, \
+         {depends}\n{recommends}Description: {summary}\n{description}",
+        architecture()?,
+        maintainer()
     );
     let folder = tree.join("DEBIAN");
     write(&folder.join("control"), &text, 0o644)?;
     for script in SCRIPTS {
-        let source = root.join("xtask/deb").join(format!("{name}.{script}"));
+        let source = root.join(FOLDER).join(format!("{name}.{script}"));
         put(&source, &folder.join(script), 0o755)?;
     }
     let settings: Result<Vec<_>> = package.settings.iter().map(|it| file_name(it)).collect();
@@ -264,6 +299,10 @@ fn file_name(path: &str) -> Result<&str> {
     path.rsplit('/').next().with_context(|| format!("{path} names no file"))
 }
 
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
     fs::copy(from, to).with_context(|| format!("cannot pack {}", from.display()))?;
@@ -284,4 +323,89 @@ pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?} failed: {complaint}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::house;
+
+    const LISTED: &str = "NAME  RAM     SNAPSHOTS  DURABILITY  DEVICE";
+
+    /// A host's folder of programs and the daemon's run directory.
+    struct Host {
+        folder: tempfile::TempDir,
+    }
+
+    impl Host {
+        /// With a pool, and a daemon that lists these volumes; `None`: no daemon.
+        fn new(volumes: Option<&str>) -> Self {
+            let host = Self { folder: tempfile::tempdir().expect("a folder") };
+            let list = volumes.map(|volumes| format!("printf '{LISTED}\n{volumes}'"));
+            let script = format!("#!/bin/sh\n{}\n", list.as_deref().unwrap_or("exit 5"));
+            write(&host.path("bin/memlane"), &script, 0o755).expect("a program");
+            write(&host.path("run/pool/region"), "", 0o600).expect("a pool");
+            host
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// The script before a removal, on this host in the place of the real one.
+        fn remove(&self) -> Result<String> {
+            let run = self.path("run").display().to_string();
+            let script = read(&house::root().join(FOLDER).join("memlane.prerm"))?;
+            let script = script.replace("/run/memlane", &run).replace("/run/systemd", "/nowhere");
+            let path = format!("{}:{}", self.path("bin").display(), env::var("PATH")?);
+            printed(Command::new("sh").env("PATH", path).args(["-c", &script, "prerm", "remove"]))
+        }
+    }
+
+    #[track_caller]
+    fn check_refused(host: &Host, expected: &[&str]) {
+        let refused = format!("{:#}", host.remove().expect_err("refused"));
+        assert!(expected.iter().all(|it| refused.contains(it)), "{refused}");
+    }
+
+    #[test]
+    fn the_daemons_package_is_not_removed_while_there_are_volumes() {
+        let volume = "db    1.0MiB  0          ram         -";
+        let host = Host::new(Some(volume));
+        check_refused(&host, &["these volumes would be lost", volume, "lose-volumes"]);
+        write(&host.path("run/lose-volumes"), "", 0o600).expect("a mark");
+        host.remove().expect("they were given up");
+        let attached = "db    1.0MiB  0          ram         /dev/loop0";
+        let host = Host::new(Some(attached));
+        write(&host.path("run/lose-volumes"), "", 0o600).expect("a mark");
+        check_refused(&host, &["detach", attached]);
+        Host::new(Some("")).remove().expect("no volume is there");
+    }
+
+    #[test]
+    fn the_daemons_package_is_not_removed_while_nobody_knows_what_its_pool_holds() {
+        let host = Host::new(None);
+        check_refused(&host, &["start memlaned", "lose-volumes"]);
+        fs::remove_file(host.path("run/pool/region")).expect("the pool goes");
+        host.remove().expect("no pool is there");
+    }
+
+    #[test]
+    fn a_console_without_a_page_is_not_packed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let console = folder.path().join(CONSOLE);
+        write(&console, "#!/bin/sh\nexit 1\n", 0o755).expect("a program");
+        let refused = format!("{:#}", has_page(&console).expect_err("refused"));
+        assert!(refused.contains("no page"), "{refused}");
+        write(&console, "#!/bin/sh\n[ \"$1\" = --has-page ]\n", 0o755).expect("a program");
+        has_page(&console).expect("there is one");
+    }
+
+    #[test]
+    fn the_changes_begin_with_this_version() {
+        let root = house::root();
+        let changes = read(&root.join(FOLDER).join("changelog")).expect("it is there");
+        let first = format!("memlane ({})", version(&root).expect("a version"));
+        assert!(changes.starts_with(&first), "{changes}");
+    }
 }

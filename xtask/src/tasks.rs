@@ -263,7 +263,11 @@ pub(crate) fn soak() -> Result<()> {
 
 /// Debian packages of the programs as they ship.
 pub(crate) fn deb() -> Result<()> {
-    let programs = builds::shipped(&house::root(), PACKAGED, Features::Default)?;
+    let root = house::root();
+    if let Page::Missing(reason) = page::build(&root)? {
+        bail!("the console would be packed without its page, as {reason}");
+    }
+    let programs = builds::shipped(&root, PACKAGED, Features::Default)?;
     let first = programs.first().context("no program was built")?;
     deb_of(first.path.parent().context("a program lies in a folder")?)
 }

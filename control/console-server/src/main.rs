@@ -30,16 +30,16 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use anyhow::{Context, ensure};
+use clap::CommandFactory;
 use tracing_subscriber::EnvFilter;
 
 use crate::options::Options;
 
 fn main() -> ExitCode {
     service_manager::die_of_panics();
-    let options = Options::parse();
-    match start(&options) {
+    let options = option_file::read_options().map_err(anyhow::Error::from);
+    match options.and_then(|options: Options| start(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-console: {error:#}");
@@ -58,6 +58,10 @@ fn start(options: &Options) -> anyhow::Result<()> {
         clap_complete::generate(shell, &mut Options::command(), "memlane-console", &mut script);
         let written = std::io::stdout().write_all(&script);
         return written.context("cannot print the completions");
+    }
+    if options.has_page {
+        ensure!(page::is_built_in(), "there is no page in this console");
+        return Ok(());
     }
     let filter = EnvFilter::try_new(&options.log)
         .with_context(|| format!("--log {:?} is no filter", options.log))?;

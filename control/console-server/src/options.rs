@@ -15,6 +15,11 @@ pub(crate) const THREAD_COUNT: usize = 2;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-console", version)]
 pub(crate) struct Options {
+    /// Read options from this file, in TOML: keys are the names of options. Options that are given
+    /// here win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// Where browsers and scripts connect to
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
     pub(crate) listen: SocketAddr,
@@ -76,7 +81,31 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SHELL", hide = true)]
     pub(crate) completions: Option<clap_complete::Shell>,
 
+    /// Fail where no page was built into the program, and do nothing else
+    #[arg(long, hide = true)]
+    pub(crate) has_page: bool,
+
     /// Write a manual page to this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
+        Options::command().debug_assert();
+        let sample = include_str!("../memlane-console.toml");
+        let lines = option_file::sample_lines(Options::command(), sample).expect("all keys");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, lines.join("\n")).expect("it is written");
+        let words = ["memlane-console".into(), "--config".into(), file.path().into()];
+        let words = option_file::with_file(Options::command(), words.into());
+        let options = Options::try_parse_from(words.expect("all keys are known"));
+        assert_eq!(options.expect("the sample, uncommented").log, "info");
+    }
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use rest_client::{Address, Client};
 use tracing_subscriber::EnvFilter;
 
@@ -41,7 +41,8 @@ const GROUPS_PATH: &str = "/etc/group";
 
 fn main() -> ExitCode {
     service_manager::die_of_panics();
-    match start(Options::parse()) {
+    let options = option_file::read_options().map_err(anyhow::Error::from);
+    match options.and_then(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-machines: {error:#}");

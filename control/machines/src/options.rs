@@ -8,6 +8,11 @@ use clap::Parser;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-machines", version)]
 pub(crate) struct Options {
+    /// Read options from this file, in TOML: keys are the names of options. Options that are given
+    /// here win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// The socket to serve at
     #[arg(long, value_name = "SOCKET", default_value = "/run/memlane-machines/api.sock")]
     pub(crate) socket: PathBuf,
@@ -43,4 +48,24 @@ pub(crate) struct Options {
     /// Write a manual page to this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
+        Options::command().debug_assert();
+        let sample = include_str!("../memlane-machines.toml");
+        let lines = option_file::sample_lines(Options::command(), sample).expect("all keys");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, lines.join("\n")).expect("it is written");
+        let words = ["memlane-machines".into(), "--config".into(), file.path().into()];
+        let words = option_file::with_file(Options::command(), words.into());
+        let options = Options::try_parse_from(words.expect("all keys are known"));
+        assert_eq!(options.expect("the sample, uncommented").log, "info");
+    }
 }

@@ -14,7 +14,6 @@
 mod broker;
 mod clock;
 mod commands;
-mod config_file;
 mod coordinator;
 mod definitions;
 mod deriving;
@@ -66,7 +65,8 @@ const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     service_manager::die_of_panics();
-    match config_file::read_options().and_then(|options| start(&options)) {
+    let options = option_file::read_options().map_err(anyhow::Error::from);
+    match options.and_then(|options| start(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("memlane-broker: {error:#}");

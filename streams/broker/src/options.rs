@@ -271,3 +271,25 @@ fn setting(text: &str) -> Result<(String, String), String> {
     setting.check(value)?;
     Ok((name.to_owned(), value.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
+        Options::command().debug_assert();
+        let sample = include_str!("../memlane-broker.toml");
+        let lines = option_file::sample_lines(Options::command(), sample).expect("all keys");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        // Topics are in one place.
+        let usable = lines.into_iter().filter(|it| !it.starts_with("daemon ="));
+        std::fs::write(&file, usable.collect::<Vec<_>>().join("\n")).expect("it is written");
+        let words = ["memlane-broker".into(), "--config".into(), file.path().into()];
+        let words = option_file::with_file(Options::command(), words.into());
+        let options = Options::try_parse_from(words.expect("all keys are known"));
+        assert_eq!(options.expect("the sample, uncommented").embedded, Some(4 << 30));
+    }
+}

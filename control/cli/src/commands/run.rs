@@ -87,7 +87,7 @@ fn library() -> Result<PathBuf, Failure> {
     let folder = own.parent().unwrap_or(Path::new("/"));
     let candidates = match named {
         Some(path) => vec![path],
-        None => vec![folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)],
+        None => ["", "../lib/memlane", "../lib"].map(|it| folder.join(it).join(LIBRARY)).into(),
     };
     let found = candidates.iter().find_map(|path| path.canonicalize().ok());
     let Some(path) = found else {
