@@ -36,7 +36,7 @@ pub use late_queue::{LateQueue, QueueEnd};
 pub use log_limit::{LINES_PER_WINDOW_MAX, LogLimit, WINDOW};
 pub use peer::Peer;
 pub use quota::Quota;
-pub use registry::{Registration, Registry, Status};
+pub use registry::{Inside, Registration, Registry, Status};
 pub use start_error::StartError;
 pub use traffic::{Counters, Traffic};
 pub use unix_socket::{SocketPlan, UnixSocket, end_socket};

@@ -1,13 +1,18 @@
 //! Which connections of an export are open, and what all of them did.
 //!
-//! The registry's lock is held for a few instructions when a connection comes, opens a volume or
-//! goes. While it is served, a connection touches its own [`Counters`] alone.
+//! The registry's lock is held for a moment when a connection comes, opens a volume or goes. While
+//! it is served, a connection touches its own [`Counters`] alone.
+//!
+//! A client whose connection has ended repeats on the next one what was not answered. So nothing is
+//! opened while a connection that has ended still has requests inside the same device: they could
+//! take effect after what repeats them. See [`Registration::open`] and [`Inside`].
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -15,6 +20,10 @@ use crate::peer::Peer;
 use crate::quota::Quota;
 use crate::traffic::{Counters, Traffic};
 use crate::unix_socket::end_socket;
+
+/// How long a connection whose client has gone may take to send it what it has, once another one
+/// waits for it.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The connections of one export. `K` names what a connection has opened, such as a volume's id;
 /// `U` is what others need to reach it there.
@@ -24,10 +33,15 @@ pub struct Registry<K, U = ()> {
     open_count: AtomicUsize,
     book: Mutex<Book<K, U>>,
     all_gone: Condvar,
+    /// A connection has no request inside a device any more.
+    one_left: Condvar,
 }
 
 struct Book<K, U> {
     open: BTreeMap<u64, Entry<K, U>>,
+    /// What connections have opened that may have requests inside its device, also those that are
+    /// not open any more.
+    inside: BTreeMap<u64, K>,
     /// Numbers them, too.
     accepted: u64,
     refused: u64,
@@ -75,12 +89,18 @@ pub struct Registration<K: Ord + Clone, U = ()> {
     counters: Arc<Counters>,
 }
 
+/// Held by each thread that may change data for a connection, for as long as it may.
+pub struct Inside<K: Ord, U = ()> {
+    registry: Arc<Registry<K, U>>,
+    id: u64,
+}
+
 impl<K: Ord + Clone, U> Registry<K, U> {
     pub fn new(quota: Quota) -> Self {
-        let (open, past) = (BTreeMap::new(), Traffic::default());
-        let book = Book { open, accepted: 0, refused: 0, past };
+        let (open, inside, past) = (BTreeMap::new(), BTreeMap::new(), Traffic::default());
+        let book = Book { open, inside, accepted: 0, refused: 0, past };
         let (open_count, book) = (AtomicUsize::new(0), Mutex::new(book));
-        Self { quota, open_count, book, all_gone: Condvar::new() }
+        Self { quota, open_count, book, all_gone: Condvar::new(), one_left: Condvar::new() }
     }
 
     /// Enters a connection, or counts it as refused when too many are open. Those of other hosts,
@@ -168,13 +188,36 @@ impl<K: Ord + Clone, U> Registry<K, U> {
         book.open.values().map(|entry| entry.end(Shutdown::Both)).count()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book<K, U>> {
-        self.book.lock().expect(NOT_POISONED)
-    }
-
     fn note_open_count(&self, book: &Book<K, U>) {
         // Relaxed: the count carries no data.
         self.open_count.store(book.open.len(), Ordering::Relaxed);
+    }
+}
+
+impl<K: Ord, U> Registry<K, U> {
+    fn book(&self) -> MutexGuard<'_, Book<K, U>> {
+        self.book.lock().expect(NOT_POISONED)
+    }
+}
+
+impl<K: Ord, U> Book<K, U> {
+    /// Connections that have ended and may have requests inside the device of `key`.
+    fn leaving(&self, key: &K) -> Vec<u64> {
+        let inside = self.inside.iter().filter(|(_, opened)| *opened == key).map(|(id, _)| *id);
+        let (open, mut leaving): (Vec<u64>, Vec<u64>) = inside.partition(|id| {
+            self.open.get(id).is_some_and(|it| !it.is_ending.load(Ordering::Relaxed))
+        });
+        let sockets = open.iter().map(|id| &*self.open[id].socket);
+        let mut events: Vec<_> =
+            sockets.map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
+        // Without an answer, none of them is known to have gone.
+        if let Err(error) = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            tracing::warn!(%error, "cannot look which clients have gone");
+            return leaving;
+        }
+        let has_gone = events.iter().map(|event| !event.revents().is_empty());
+        leaving.extend(open.iter().zip(has_gone).filter(|(_, gone)| *gone).map(|(id, _)| *id));
+        leaving
     }
 }
 
@@ -189,11 +232,30 @@ impl<K, U> Entry<K, U> {
 }
 
 impl<K: Ord + Clone, U> Registration<K, U> {
-    /// The connection has opened `key`, where others reach it by `used`.
-    pub fn opened(&self, key: K, used: U) {
+    /// Opens `key`, where others reach the connection by `used`. Waits until connections to it that
+    /// have ended have left its device; returns nothing if they have not within `time_max`.
+    pub fn open(&self, key: K, used: U, time_max: Duration) -> Option<Inside<K, U>> {
+        let begun = Instant::now();
         let mut book = self.registry.book();
+        loop {
+            let leaving = book.leaving(&key);
+            if leaving.is_empty() {
+                break;
+            }
+            let mut left = time_max.checked_sub(begun.elapsed())?;
+            match FAREWELL_TIME_MAX.checked_sub(begun.elapsed()) {
+                Some(farewell) => left = left.min(farewell),
+                None => {
+                    let open = leaving.iter().filter_map(|id| book.open.get(id));
+                    open.for_each(|entry| entry.end(Shutdown::Both));
+                }
+            }
+            (book, _) = self.registry.one_left.wait_timeout(book, left).expect(NOT_POISONED);
+        }
         let entry = book.open.get_mut(&self.id).expect("the entry goes with the registration");
-        entry.opened = Some((key, used));
+        entry.opened = Some((key.clone(), used));
+        book.inside.insert(self.id, key);
+        Some(Inside { registry: Arc::clone(&self.registry), id: self.id })
     }
 
     /// Whether the connection was told to end at once.
@@ -227,6 +289,13 @@ impl<K: Ord + Clone, U> Drop for Registration<K, U> {
     }
 }
 
+impl<K: Ord, U> Drop for Inside<K, U> {
+    fn drop(&mut self) {
+        self.registry.book().inside.remove(&self.id);
+        self.registry.one_left.notify_all();
+    }
+}
+
 impl<K: Ord> Default for Status<K> {
     fn default() -> Self {
         let (clients, traffic) = (BTreeMap::new(), Traffic::default());
@@ -250,7 +319,7 @@ mod tests {
         let socket = Arc::new(OwnedFd::from(here));
         let [first, second] = [(); 2].map(|()| registry.admit(None, &socket).expect("a place"));
         assert!(registry.admit(None, &socket).is_none());
-        first.opened(7, ());
+        let _inside = first.open(7, (), Duration::ZERO).expect("nobody was there before");
         first.counters().writes.add(3);
         let status = registry.status();
         assert_eq!((status.clients, status.handshakes), (BTreeMap::from([(7, 1)]), 1));
@@ -262,5 +331,49 @@ mod tests {
         assert_eq!(registry.drain(Shutdown::Both, Instant::now()), 1);
         drop(second);
         assert_eq!(registry.drain(Shutdown::Both, Instant::now()), 0);
+    }
+
+    /// A connection that has opened 7, its two ends, and its place in the device.
+    struct Opened {
+        registration: Option<Registration<u64>>,
+        inside: Option<Inside<u64>>,
+        client: Option<UnixStream>,
+    }
+
+    fn open(registry: &Arc<Registry<u64>>, time_max: Duration) -> Option<Opened> {
+        let (here, client) = UnixStream::pair().expect("a pair");
+        let registration = registry.admit(None, &Arc::new(here.into())).expect("a place");
+        let inside = registration.open(7, (), time_max)?;
+        let (registration, inside, client) = (Some(registration), Some(inside), Some(client));
+        Some(Opened { registration, inside, client })
+    }
+
+    /// Ends a connection and looks whether another one has to wait until it has left its device.
+    #[track_caller]
+    fn check_waiting(end: impl FnOnce(&Registry<u64>, &mut Opened), must_wait: bool) {
+        let registry = Arc::new(Registry::new(Quota { total: 9, per_user: 9, reserved: 0 }));
+        let mut first = open(&registry, Duration::ZERO).expect("nobody was there before");
+        let beside = open(&registry, Duration::ZERO);
+        assert!(beside.is_some(), "a connection that goes on is not waited for");
+        end(&registry, &mut first);
+        assert_eq!(open(&registry, Duration::ZERO).is_none(), must_wait);
+        drop(beside);
+        let leave = std::thread::spawn(move || drop(first.inside.take()));
+        assert!(open(&registry, Duration::from_secs(600)).is_some(), "it has left");
+        leave.join().expect("no panic");
+    }
+
+    #[test]
+    fn nothing_is_opened_while_a_connection_that_has_ended_is_inside_its_device() {
+        check_waiting(|_, _| (), false);
+        check_waiting(|_, first| drop(first.inside.take()), false);
+        check_waiting(|registry, _| assert_eq!(registry.disconnect(&7), 2), true);
+        check_waiting(|_, first| drop(first.client.take()), true);
+        check_waiting(|_, first| drop(first.registration.take()), true);
+        let close_half = |_: &Registry<u64>, first: &mut Opened| {
+            let client = first.client.as_ref().expect("it is there");
+            client.shutdown(std::net::Shutdown::Write).expect("it is open");
+        };
+        check_waiting(close_half, true);
     }
 }

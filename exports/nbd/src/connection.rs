@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adaptive_polling::Waiter;
-use export_kit::{QueueEnd, Registration, end_socket};
+use export_kit::{Inside, QueueEnd, Registration, end_socket};
 use rustix::net::Shutdown;
 use rustls::ServerConfig;
 
@@ -49,12 +49,16 @@ impl Connection {
             input: Input::new(),
             output: Output::new(),
             registration: Arc::new(self.registration),
+            inside: None,
+            leaving_time_max: self.handshake_time_max,
             begun_before: 0,
             flush_queue: queue,
             flush_thread_start: self.thread_start,
             has_flush_thread: false,
         };
         let ran = line.run(self.tls);
+        // Nothing changes data any more. What is left may wait for the client, or for a flush.
+        line.inside = None;
         match &ran {
             Ok(()) => tracing::debug!("an NBD client has gone"),
             Err(error) => tracing::debug!(%error, "an NBD connection was lost"),
@@ -74,6 +78,9 @@ struct Line {
     input: Input,
     output: Output,
     registration: Arc<Registration<String>>,
+    /// Once an export was chosen.
+    inside: Option<Inside<String>>,
+    leaving_time_max: Duration,
     /// Requests that were begun before the last batch.
     begun_before: u64,
     /// Flushes that this thread leaves to another one, which it starts for the first of them.
@@ -158,12 +165,19 @@ impl Line {
         u32::try_from(count).expect("the input holds no more than some thousand requests")
     }
 
-    /// Before a reply is sent: its client finds the connection counted.
+    /// Before a reply is sent, and before the first request: the client finds the connection
+    /// counted, and nothing that an earlier connection began still to be done.
     fn note_export(&mut self) -> io::Result<()> {
-        if self.transport.has_deadline()
+        if self.inside.is_none()
             && let Some(export_name) = self.session.export_name()
         {
-            self.registration.opened(export_name.to_owned(), ());
+            let inside = self.registration.open(export_name.to_owned(), (), self.leaving_time_max);
+            let still_leaving = || {
+                let message = "requests of a connection that has ended are still being done";
+                tracing::warn!(export_name, "an NBD client was turned away: {message}");
+                io::Error::new(io::ErrorKind::TimedOut, message)
+            };
+            self.inside = Some(inside.ok_or_else(still_leaving)?);
             self.transport.lift_deadline()?;
         }
         Ok(())

@@ -34,7 +34,8 @@ pub struct Config {
     /// that strangers cannot lock out local clients; shares of users are those of the Unix socket.
     /// Each costs a thread and about 1.5 MiB.
     pub quota: Quota,
-    /// A client that has not chosen an export after so long is closed.
+    /// A client that has not chosen an export after so long is closed. One that has waits as long
+    /// at most until connections to it that have ended have left its device.
     pub handshake_time_max: Duration,
     /// Bounds the threads of this process that look for requests instead of sleeping.
     pub spin_permits: Arc<SpinPermits>,

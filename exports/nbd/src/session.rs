@@ -104,7 +104,11 @@ impl Session {
             match handshake.step(input, output) {
                 Next::Go => {}
                 Next::Wait(progress) => return progress,
-                Next::Enter(export, agreement) => self.enter(export, agreement),
+                Next::Enter(export, agreement) => {
+                    self.enter(export, agreement);
+                    // The owner learns which export it is before anything is done with it.
+                    return Progress::SendOutput;
+                }
             }
         }
     }

@@ -71,10 +71,6 @@ impl Transport {
         self.wire.socket.set_time_max(None)
     }
 
-    pub(crate) fn has_deadline(&self) -> bool {
-        self.wire.deadline.is_some()
-    }
-
     /// Shakes hands and goes on over TLS. Returns the client's certificate, if it has shown one.
     pub(crate) fn start_tls(
         &mut self,

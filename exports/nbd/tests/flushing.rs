@@ -37,7 +37,7 @@ impl House {
 
     /// A client with one flush under way that does not end.
     fn client_that_flushes(&self) -> Client<UnixStream> {
-        self.first.hold_flushes();
+        self.first.hold(Action::Flush);
         let mut client = self.running.connect_to("first");
         let begun = self.first.flush_count();
         client.send(&flush(FIRST_FLUSH).bytes());
@@ -48,7 +48,7 @@ impl House {
 
 impl Drop for House {
     fn drop(&mut self) {
-        self.first.release_flushes();
+        self.first.release();
     }
 }
 
@@ -86,7 +86,7 @@ fn reads_and_writes_overtake_a_flush_on_their_own_connection() {
     client.send(&read(2, 0, 4).bytes());
     assert_eq!(reply(&mut client), (2, 0));
     assert_eq!(client.receive(4), b"abcd");
-    house.first.release_flushes();
+    house.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
 }
 
@@ -102,7 +102,7 @@ fn flushes_that_come_during_another_one_share_the_next() {
     client.send(&read(6, 0, 0).bytes());
     assert_eq!(reply(&mut client), (6, 0));
     assert_eq!(house.first.flush_count(), 1);
-    house.first.release_flushes();
+    house.first.release();
     let cookies = [FIRST_FLUSH, 1, 2, 3, 4, 5];
     assert_eq!(cookies.map(|_| reply(&mut client)), cookies.map(|cookie| (cookie, 0)));
     assert_eq!(house.first.flush_count(), 2);
@@ -111,12 +111,12 @@ fn flushes_that_come_during_another_one_share_the_next() {
 #[test]
 fn a_fua_write_is_stored_before_it_is_flushed() {
     let house = House::new();
-    house.first.hold_flushes();
+    house.first.hold(Action::Flush);
     let mut client = house.running.connect_to("first");
     client.send(&[&fua(write(1, 0, 4)).bytes()[..], b"abcd"].concat());
     wait_until("a flush", || house.first.flush_count() == 1);
     assert_eq!(house.first.writes().len(), 1);
-    house.first.release_flushes();
+    house.first.release();
     assert_eq!(reply(&mut client), (1, 0));
 }
 
@@ -129,7 +129,7 @@ fn a_flush_that_fails_fails_everything_that_waited_for_it() {
     assert_eq!(reply(&mut client), (3, 0));
     let kind = DeviceErrorKind::NotDurable;
     house.first.set_fault(Fault { action: Action::Flush, at: 0, kind });
-    house.first.release_flushes();
+    house.first.release();
     for cookie in [FIRST_FLUSH, 1, 2] {
         assert_eq!(reply(&mut client), (cookie, errno::EIO));
     }
@@ -155,7 +155,7 @@ fn more_flushes_than_may_wait_are_refused() {
     let requests: Vec<u8> = (0..1025).flat_map(|cookie| flush(cookie).bytes()).collect();
     client.send(&requests);
     assert_eq!(reply(&mut client), (1024, errno::ENOMEM));
-    house.first.release_flushes();
+    house.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
     for cookie in 0..1024 {
         assert_eq!(reply(&mut client), (cookie, 0));
@@ -174,7 +174,7 @@ fn a_long_reply_is_not_interrupted() {
     let mut client = house.client_that_flushes();
     client.send(&read(1, 0, 32 << 20).bytes());
     wait_until("the read", || house.running.server.status().traffic.reads == 1);
-    house.first.release_flushes();
+    house.first.release();
     let mut third = house.running.connect_to("first");
     assert_eq!(third.request(flush(2), &[]), 0);
     // Replies may come in any order, but whole.
@@ -196,7 +196,7 @@ fn a_client_that_disconnects_is_told_the_end_of_its_flush_first() {
     let house = House::new();
     let mut client = house.client_that_flushes();
     client.send(&Request { command: command::DISCONNECT, ..Request::default() }.bytes());
-    house.first.release_flushes();
+    house.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
     assert!(client.is_closed());
 }
@@ -206,7 +206,7 @@ fn a_flush_outlives_its_client() {
     let house = House::new();
     drop(house.client_that_flushes());
     assert_eq!(house.running.server.status().clients["first"], 1);
-    house.first.release_flushes();
+    house.first.release();
     wait_until("the end", || house.running.server.status().clients.is_empty());
 }
 
@@ -215,13 +215,13 @@ fn a_server_stops_although_a_flush_does_not_end() {
     let device = Arc::new(FaultyDevice::new(SIZE));
     let export = Arc::clone(&device);
     let running = Running::new(Arc::new(ExportTable::new().with("first", export)));
-    device.hold_flushes();
+    device.hold(Action::Flush);
     let mut client = running.connect_to("first");
     client.send(&flush(1).bytes());
     wait_until("a flush", || device.flush_count() == 1);
     assert_eq!(running.server.stop(Duration::from_millis(50)), 1);
     assert!(client.is_closed());
-    device.release_flushes();
+    device.release();
     wait_until("the end of the thread", || Arc::strong_count(&device) == 1);
 }
 
@@ -230,12 +230,12 @@ fn a_server_that_stops_answers_the_flushes_that_end_in_time() {
     let device = Arc::new(FaultyDevice::new(SIZE));
     let export = Arc::clone(&device);
     let running = Running::new(Arc::new(ExportTable::new().with("first", export)));
-    device.hold_flushes();
+    device.hold(Action::Flush);
     let mut client = running.connect_to("first");
     client.send(&flush(1).bytes());
     wait_until("a flush", || device.flush_count() == 1);
     let stopping = std::thread::spawn(|| running.server.stop(PATIENCE));
-    device.release_flushes();
+    device.release();
     assert_eq!(reply(&mut client), (1, 0));
     assert_eq!(stopping.join().expect("it stops"), 0);
 }

@@ -7,8 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use adaptive_polling::Waiter;
-use block_device::BlockDevice;
-use export_kit::{LogLimit, Peer, Registration};
+use export_kit::{Inside, LogLimit, Peer, Registration};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, recv};
@@ -17,7 +16,7 @@ use shared_ring::{
     send_answer, send_refusal,
 };
 
-use crate::executor::{Executor, Parts, Request};
+use crate::executor::{Executor, Parts, Request, Use};
 use crate::late::LateWork;
 use crate::status;
 use crate::volumes::{OpenVolume, Refusal, Volumes};
@@ -28,12 +27,6 @@ const ENTRIES_PER_TURN: usize = 8;
 
 /// Looks for entries in one go, with pauses in between, before the waiter has its say.
 const LOOKS_PER_POLL: u32 = 16;
-
-/// By which others reach a client that has opened a volume, to tell it of another size.
-pub(crate) struct Use {
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) ring: Arc<ServerRing>,
-}
 
 /// What a client's thread is made of.
 pub(crate) struct Client {
@@ -57,10 +50,10 @@ enum End {
 impl Client {
     /// Serves the client until it goes, breaks the protocol, or is ended through its registration.
     pub(crate) fn serve(mut self) {
-        let Some((volume, ring)) = self.shake_hands() else { return };
+        let Some((volume, ring, inside)) = self.shake_hands() else { return };
         let (device, counters) = (volume.device, Arc::clone(self.registration.counters()));
         let parts = Parts { device, ring: Arc::clone(&ring), counters };
-        let late = LateWork::new(parts.clone());
+        let late = LateWork::new(parts.clone(), inside);
         let (executor, taker) = (Executor::new(parts), Taker::new(ring));
         let Self { socket, waiter, registration, .. } = &mut self;
         let mut session = Session { socket, waiter, registration, executor, taker, late };
@@ -78,10 +71,10 @@ impl Client {
     }
 
     /// What the client has opened, if it may.
-    fn shake_hands(&self) -> Option<(OpenVolume, Arc<ServerRing>)> {
+    fn shake_hands(&self) -> Option<Opening> {
         match self.open() {
             Ok(opened) => Some(opened),
-            Err(Opening::Refused(refusal)) => {
+            Err(NotOpened::Refused(refusal)) => {
                 tracing::debug!(reason = refusal.message, "a client of the ring was refused");
                 let sent = send_refusal(self.socket.as_fd(), refusal.errno, &refusal.message);
                 if let Err(error) = sent {
@@ -89,17 +82,17 @@ impl Client {
                 }
                 None
             }
-            Err(Opening::Lost(error)) => {
+            Err(NotOpened::Lost(error)) => {
                 tracing::debug!(%error, "a client of the ring was lost in its handshake");
                 None
             }
         }
     }
 
-    fn open(&self) -> Result<(OpenVolume, Arc<ServerRing>), Opening> {
+    fn open(&self) -> Result<Opening, NotOpened> {
         let time_max = Some(self.handshake_time_max);
         for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&*self.socket, direction, time_max).map_err(Opening::socket)?;
+            set_socket_timeout(&*self.socket, direction, time_max).map_err(NotOpened::socket)?;
         }
         let (target, lane_count_max) = receive_request(self.socket.as_fd())?;
         let volume = self.volumes.open(&target, &self.peer)?;
@@ -120,21 +113,35 @@ impl Client {
         };
         // Before the client knows: it is counted when its call returns.
         let (device, ring_seen) = (Arc::clone(&volume.device), Arc::clone(&ring));
-        self.registration.opened(volume.id, Use { device, ring: ring_seen });
-        send_answer(self.socket.as_fd(), &opened, &file).map_err(Opening::lost)?;
+        let used = Use { device, ring: ring_seen };
+        let inside = self.registration.open(volume.id, used, self.handshake_time_max);
+        let inside = inside.ok_or_else(|| still_leaving(&volume.name))?;
+        send_answer(self.socket.as_fd(), &opened, &file).map_err(NotOpened::lost)?;
         // From now on it may take all the time it likes.
-        set_socket_timeout(&*self.socket, Timeout::Recv, None).map_err(Opening::socket)?;
-        Ok((volume, ring))
+        set_socket_timeout(&*self.socket, Timeout::Recv, None).map_err(NotOpened::socket)?;
+        Ok((volume, ring, Arc::new(inside)))
     }
 }
 
+/// A volume, the memory of the connection, and its place in the device.
+type Opening = (OpenVolume, Arc<ServerRing>, Arc<Inside<u64, Use>>);
+
+/// The client may try again, as when there is no room for it.
+fn still_leaving(name: &str) -> Refusal {
+    let message = format!(
+        "requests of a connection to volume {name:?} that has ended are still being done; what \
+         comes after them has to wait for that"
+    );
+    Refusal { errno: Errno::USERS.raw_os_error(), message }
+}
+
 /// Why nothing was opened.
-enum Opening {
+enum NotOpened {
     Refused(Refusal),
     Lost(std::io::Error),
 }
 
-impl Opening {
+impl NotOpened {
     fn socket(errno: Errno) -> Self {
         Self::Lost(errno.into())
     }
@@ -144,13 +151,13 @@ impl Opening {
     }
 }
 
-impl From<Refusal> for Opening {
+impl From<Refusal> for NotOpened {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<HandshakeError> for Opening {
+impl From<HandshakeError> for NotOpened {
     fn from(error: HandshakeError) -> Self {
         let errno = match error {
             HandshakeError::Socket(error) => return Self::Lost(error),

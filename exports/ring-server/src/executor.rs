@@ -51,6 +51,12 @@ impl Request {
     }
 }
 
+/// By which others reach a client that has opened a volume, to tell it of another size.
+pub(crate) struct Use {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) ring: Arc<ServerRing>,
+}
+
 /// What the threads of one client work with.
 #[derive(Clone)]
 pub(crate) struct Parts {

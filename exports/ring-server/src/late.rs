@@ -9,16 +9,18 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use export_kit::{LateQueue, QueueEnd};
+use export_kit::{Inside, LateQueue, QueueEnd};
 use shared_ring::Ticket;
 
-use crate::executor::{Executor, Parts, Request};
+use crate::executor::{Executor, Parts, Request, Use};
 use crate::status;
 
 /// The end of the thread that takes entries. Dropping it tells the other threads that the client
 /// has gone.
 pub(crate) struct LateWork {
     parts: Parts,
+    /// For the thread that moves data, and until the client has gone.
+    inside: Arc<Inside<u64, Use>>,
     flushes: Arc<LateQueue<Ticket>>,
     data: Arc<LateQueue<(Request, Ticket)>>,
     has_flusher: bool,
@@ -26,9 +28,9 @@ pub(crate) struct LateWork {
 }
 
 impl LateWork {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts, inside: Arc<Inside<u64, Use>>) -> Self {
         let (flushes, data) = (Arc::default(), Arc::default());
-        Self { parts, flushes, data, has_flusher: false, has_mover: false }
+        Self { parts, inside, flushes, data, has_flusher: false, has_mover: false }
     }
 
     /// Has a ticket completed after a flush that begins from now on.
@@ -70,7 +72,11 @@ impl LateWork {
             self.start_flusher()?;
             let (flushes, data) = (Arc::clone(&self.flushes), Arc::clone(&self.data));
             let executor = Executor::new(self.parts.clone());
-            start("ring-data", move || move_data(executor, &data, &flushes))?;
+            let inside = Arc::clone(&self.inside);
+            start("ring-data", move || {
+                move_data(executor, &data, &flushes);
+                drop(inside);
+            })?;
             self.has_mover = true;
         }
         Ok(())

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketType, recv};
 use shared_ring::{MESSAGE_BYTES_MAX, send_refusal};
 
-use crate::client::{Client, Use};
+use crate::client::Client;
+use crate::executor::Use;
 use crate::volumes::{Refusal, Volumes};
 
 /// Every process may connect: what it may open is asked for each volume.
@@ -30,7 +31,8 @@ pub struct Config {
     /// Clients beyond so many are turned away. Each costs a thread, and the memory that it touches
     /// of `shared_ring::memory_bytes`.
     pub quota: Quota,
-    /// A client that has not asked for a volume after so long is closed.
+    /// A client that has not asked for a volume after so long is closed. One that has waits as long
+    /// at most until connections that have ended have left the device.
     pub handshake_time_max: Duration,
     /// Bounds the threads of this process that look for requests instead of sleeping.
     pub spin_permits: Arc<SpinPermits>,

@@ -23,8 +23,8 @@ pub(crate) struct FaultyDevice {
     inner: SparseDevice,
     fault: Mutex<Option<Fault>>,
     flush_count: AtomicUsize,
-    /// Whether flushes wait.
-    is_held: Mutex<bool>,
+    /// What waits.
+    held: Mutex<Option<Action>>,
     released: Condvar,
     reads: Mutex<Vec<ByteRange>>,
     writes: Mutex<Vec<ByteRange>>,
@@ -36,7 +36,7 @@ impl FaultyDevice {
             inner: SparseDevice::new(size_bytes),
             fault: Mutex::default(),
             flush_count: AtomicUsize::new(0),
-            is_held: Mutex::new(false),
+            held: Mutex::default(),
             released: Condvar::new(),
             reads: Mutex::default(),
             writes: Mutex::default(),
@@ -51,14 +51,20 @@ impl FaultyDevice {
         *self.fault.lock().expect("nothing panics") = None;
     }
 
-    /// Lets no flush end until [`FaultyDevice::release_flushes`].
-    pub(crate) fn hold_flushes(&self) {
-        *self.is_held.lock().expect("nothing panics") = true;
+    /// Lets no flush or no write end until [`FaultyDevice::release`].
+    pub(crate) fn hold(&self, action: Action) {
+        *self.held.lock().expect("nothing panics") = Some(action);
     }
 
-    pub(crate) fn release_flushes(&self) {
-        *self.is_held.lock().expect("nothing panics") = false;
+    pub(crate) fn release(&self) {
+        *self.held.lock().expect("nothing panics") = None;
         self.released.notify_all();
+    }
+
+    fn wait_while_held(&self, action: Action) {
+        let held = self.held.lock().expect("nothing panics");
+        let is_held = |held: &mut Option<Action>| *held == Some(action);
+        drop(self.released.wait_while(held, is_held).expect("nothing panics"));
     }
 
     /// Flushes that have begun.
@@ -121,6 +127,7 @@ impl BlockDevice for FaultyDevice {
         let range = ByteRange::new(offset_bytes, from.len() as u64);
         self.check(Action::Write, range)?;
         self.writes.lock().expect("nothing panics").push(range);
+        self.wait_while_held(Action::Write);
         self.inner.write(offset_bytes, from)
     }
 
@@ -136,8 +143,7 @@ impl BlockDevice for FaultyDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.flush_count.fetch_add(1, Ordering::Relaxed);
-        let held = self.is_held.lock().expect("nothing panics");
-        drop(self.released.wait_while(held, |held| *held).expect("nothing panics"));
+        self.wait_while_held(Action::Flush);
         self.check(Action::Flush, ByteRange::new(0, 1))?;
         self.inner.flush()
     }

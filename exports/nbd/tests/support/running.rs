@@ -109,6 +109,11 @@ impl<S: Read + Write> Client<S> {
     /// Sends an option and returns the kind of its last reply.
     pub(crate) fn ask(&mut self, option: u32, payload: &[u8]) -> u32 {
         self.send(&option_bytes(option, payload));
+        self.last_reply()
+    }
+
+    /// The kind of the last reply to an option.
+    pub(crate) fn last_reply(&mut self) -> u32 {
         loop {
             let header = self.receive(20);
             let number =

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,9 +79,32 @@ impl Volumes for TwoVolumes {
 
 /// A volume with a write cache, so that flushes go to the thread for them; while its data count as
 /// being away, so do reads and writes.
-struct Flushing {
-    volume: ModelVolume,
-    is_away: AtomicBool,
+pub(crate) struct Flushing {
+    pub(crate) volume: ModelVolume,
+    pub(crate) is_away: AtomicBool,
+    /// Writes that have begun.
+    pub(crate) write_count: AtomicUsize,
+    /// Whether writes wait.
+    is_held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Flushing {
+    fn new() -> Self {
+        Self {
+            volume: ModelVolume::new(SIZE, SectorSize::Bytes512),
+            is_away: AtomicBool::new(false),
+            write_count: AtomicUsize::new(0),
+            is_held: Mutex::new(false),
+            released: Condvar::new(),
+        }
+    }
+
+    /// Lets no write end until it is called with `false`.
+    pub(crate) fn hold_writes(&self, is_held: bool) {
+        *self.is_held.lock().expect("nothing panics") = is_held;
+        self.released.notify_all();
+    }
 }
 
 impl BlockDevice for Flushing {
@@ -103,6 +126,9 @@ impl BlockDevice for Flushing {
     }
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.write_count.fetch_add(1, Ordering::Relaxed);
+        let held = self.is_held.lock().expect("nothing panics");
+        drop(self.released.wait_while(held, |held| *held).expect("nothing panics"));
         self.volume.write(offset_bytes, from)
     }
 
@@ -134,7 +160,7 @@ impl BlockDevice for Flushing {
 /// A server of both volumes.
 pub(crate) struct Ground {
     pub(crate) server: Server,
-    hostile: Arc<Flushing>,
+    pub(crate) hostile: Arc<Flushing>,
     folder: tempfile::TempDir,
 }
 
@@ -148,10 +174,7 @@ impl Ground {
             spin_permits: Arc::new(SpinPermits::for_this_machine()),
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let hostile = Arc::new(Flushing {
-            volume: ModelVolume::new(SIZE, SectorSize::Bytes512),
-            is_away: AtomicBool::new(false),
-        });
+        let hostile = Arc::new(Flushing::new());
         let volumes = TwoVolumes {
             good: Arc::new(ModelVolume::new(SIZE, SectorSize::Bytes4096)),
             hostile: Arc::clone(&hostile),
