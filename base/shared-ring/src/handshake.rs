@@ -39,9 +39,26 @@ pub enum Target {
     DeviceNumber { major: u32, minor: u32 },
     /// The volume whose file in the daemon's file system is this one.
     File { device: u64, inode: u64 },
-    /// The volume with this number, which it keeps for good: to come back to one that was open.
+    /// The volume with this number, which it keeps for good.
     VolumeId(u64),
+    /// The same, by a program that has had it open, or that was forked from one which had: it comes
+    /// back to what it had.
+    Again { volume_id: u64, access: Access },
 }
+
+/// What a client may do with a volume that it has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
+/// Beside the number of a volume. Clients that say nothing are of a time when all opened volumes by
+/// number that they had open before.
+const SAYS_NOTHING: u64 = 0;
+const OPENS_ANEW: u64 = 1;
+const COMES_BACK_TO_WRITE: u64 = 2;
+const COMES_BACK_TO_READ: u64 = 3;
 
 /// What a client is told of the volume that it has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +125,13 @@ pub fn send_request(
         Target::Name(name) => (1, 0, 0, name.as_str()),
         Target::DeviceNumber { major, minor } => (2, u64::from(*major), u64::from(*minor), ""),
         Target::File { device, inode } => (3, *device, *inode, ""),
-        Target::VolumeId(id) => (4, *id, 0, ""),
+        Target::VolumeId(id) => (4, *id, OPENS_ANEW, ""),
+        Target::Again { volume_id, access: Access::ReadWrite } => {
+            (4, *volume_id, COMES_BACK_TO_WRITE, "")
+        }
+        Target::Again { volume_id, access: Access::ReadOnly } => {
+            (4, *volume_id, COMES_BACK_TO_READ, "")
+        }
     };
     let lanes = u32::try_from(lane_count_max).unwrap_or(u32::MAX);
     let mut message = Message::new(name);
@@ -128,10 +151,21 @@ pub fn receive_request(socket: BorrowedFd<'_>) -> Result<(Target, usize), Handsh
         1 => Target::Name(message.text()?),
         2 => Target::DeviceNumber { major: small(first)?, minor: small(second)? },
         3 => Target::File { device: first, inode: second },
-        4 => Target::VolumeId(first),
+        4 => by_number(first, second)?,
         _ => return Err(HandshakeError::Malformed),
     };
     Ok((target, usize::try_from(message.u32(32)).unwrap_or(usize::MAX)))
+}
+
+fn by_number(volume_id: u64, why: u64) -> Result<Target, HandshakeError> {
+    Ok(match why {
+        OPENS_ANEW => Target::VolumeId(volume_id),
+        SAYS_NOTHING | COMES_BACK_TO_WRITE => {
+            Target::Again { volume_id, access: Access::ReadWrite }
+        }
+        COMES_BACK_TO_READ => Target::Again { volume_id, access: Access::ReadOnly },
+        _ => return Err(HandshakeError::Malformed),
+    })
 }
 
 /// Answers a client. The memory goes with the message.
@@ -295,6 +329,8 @@ mod tests {
         check_request(Target::DeviceNumber { major: 7, minor: 3 });
         check_request(Target::File { device: 1 << 40, inode: 9 });
         check_request(Target::VolumeId(42));
+        check_request(Target::Again { volume_id: 42, access: Access::ReadWrite });
+        check_request(Target::Again { volume_id: 42, access: Access::ReadOnly });
     }
 
     #[test]
@@ -326,6 +362,21 @@ mod tests {
             }
             Answer::Opened(..) => panic!("it was refused"),
         }
+    }
+
+    #[test]
+    fn a_client_that_does_not_say_why_it_opens_a_number_comes_back() {
+        let (client, server) = pair();
+        let mut message = Message::new("");
+        message.put_u32(12, 4);
+        message.put_u64(16, 42);
+        send(client.as_fd(), &message.bytes, None).expect("it is sent");
+        let (target, _) = receive_request(server.as_fd()).expect("it is understood");
+        assert_eq!(target, Target::Again { volume_id: 42, access: Access::ReadWrite });
+        message.put_u64(24, 4);
+        send(client.as_fd(), &message.bytes, None).expect("it is sent");
+        let error = receive_request(server.as_fd()).expect_err("there is no such reason");
+        assert!(matches!(error, HandshakeError::Malformed), "{error}");
     }
 
     #[track_caller]

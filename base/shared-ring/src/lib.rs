@@ -35,7 +35,7 @@ mod sys;
 pub use client::{ClientLane, ClientRing, Slot};
 #[cfg(not(loom))]
 pub use handshake::{
-    Answer, HandshakeError, MESSAGE_BYTES_MAX, Opened, Target, VERSION, receive_answer,
+    Access, Answer, HandshakeError, MESSAGE_BYTES_MAX, Opened, Target, VERSION, receive_answer,
     receive_request, send_answer, send_refusal, send_request,
 };
 pub use layout::{LANES_MAX, SLOT_BYTES, SLOTS, memory_bytes};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use block_device::{ByteRange, Geometry, SectorSize, Zeroes};
-use shared_ring::{LANES_MAX, Target};
+use shared_ring::{Access, LANES_MAX, Target};
 
 use crate::buffers::Buffers;
 use crate::error::ClientError;
@@ -53,12 +53,12 @@ impl Client {
             path: self.path.clone(),
             volume_id: opened.volume_id,
             name: opened.name.clone(),
+            access: if opened.is_read_only { Access::ReadOnly } else { Access::ReadWrite },
             options: self.options,
         };
-        let is_read_only = opened.is_read_only;
         let process = Box::new(Process::new(origin.clone(), Some(link)));
         let process = AtomicPtr::new(Box::into_raw(process));
-        Ok(Device { shared: Arc::new(Shared { origin, sector, is_read_only, process }) })
+        Ok(Device { shared: Arc::new(Shared { origin, sector, process }) })
     }
 }
 
@@ -74,7 +74,6 @@ pub struct Device {
 struct Shared {
     origin: Origin,
     sector: SectorSize,
-    is_read_only: bool,
     /// What this process, or the one that it was forked from, has of the device.
     process: AtomicPtr<Process>,
 }
@@ -140,9 +139,10 @@ impl Device {
         Ok(Geometry { size_bytes, sector: self.shared.sector })
     }
 
-    /// Whether the device refuses every change, as a snapshot does.
+    /// Whether the device refuses every change, as a snapshot does, and a volume that was opened
+    /// while another program, or a device, had it for itself. It does so for as long as it is open.
     pub fn is_read_only(&self) -> bool {
-        self.shared.is_read_only
+        self.shared.origin.access == Access::ReadOnly
     }
 
     /// The number of the volume, which no other volume of the pool ever has.

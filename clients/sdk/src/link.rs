@@ -14,7 +14,7 @@ use rustix::net::{
     send, socket_with,
 };
 use shared_ring::{
-    Answer, ClientRing, HandshakeError, Opened, Target, receive_answer, send_request,
+    Access, Answer, ClientRing, HandshakeError, Opened, Target, receive_answer, send_request,
 };
 
 use crate::error::ClientError;
@@ -102,6 +102,7 @@ impl Link {
                 return Err(LinkError::Refused { errno, message });
             }
         };
+        check_access(target, &opened)?;
         let ring = ClientRing::map(memory.as_fd(), opened.lane_count).map_err(LinkError::Host)?;
         fork::remember(socket.as_fd());
         Ok(Arc::new(Self { socket: ManuallyDrop::new(socket), ring, opened, forks }))
@@ -167,6 +168,19 @@ impl Drop for Link {
         // - one caller: the field is private, and nothing else takes the socket out.
         unsafe { ManuallyDrop::drop(&mut self.socket) };
     }
+}
+
+/// A daemon older than this client gives more than is asked for.
+fn check_access(target: &Target, opened: &Opened) -> Result<(), LinkError> {
+    if matches!(target, Target::Again { access: Access::ReadOnly, .. }) && !opened.is_read_only {
+        let name = &opened.name;
+        let message = format!(
+            "volume {name:?} was opened to be read, and the daemon would now let it be changed; \
+             open it again, or use a daemon of the same release as this program"
+        );
+        return Err(LinkError::Refused { errno: libc::EROFS, message });
+    }
+    Ok(())
 }
 
 fn connect_to(path: &Path) -> Result<OwnedFd, LinkError> {

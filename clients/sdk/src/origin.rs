@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shared_ring::Target;
+use shared_ring::{Access, Target};
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +35,14 @@ pub(crate) struct Origin {
     pub(crate) path: PathBuf,
     pub(crate) volume_id: u64,
     pub(crate) name: String,
+    /// What the first connection was given, which later ones do not exceed.
+    pub(crate) access: Access,
     pub(crate) options: ClientOptions,
 }
 
 impl Origin {
     /// The volume, whatever its name is now.
     pub(crate) fn target(&self) -> Target {
-        Target::VolumeId(self.volume_id)
+        Target::Again { volume_id: self.volume_id, access: self.access }
     }
 }

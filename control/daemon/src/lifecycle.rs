@@ -28,7 +28,7 @@ use crate::maintenance::{self, PoolWatch};
 use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
-use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
+use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache, note_holders};
 use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
@@ -136,10 +136,12 @@ impl Daemon {
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
         };
-        let nbd = start_nbd(config, parts.clone())?;
-        let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let (fuse, devices) = start_fuse(config, &catalog, &permits);
         let ublk = start_ublk(config, &catalog, &permits);
+        // Before anybody can open a volume.
+        note_holders(&catalog, &attachments, &exports, found(&devices, &ublk));
+        let nbd = start_nbd(config, parts.clone())?;
+        let vhost_user = start_vhost_user(config, &permits, rule, &users)?;
         let ring = start_ring(config, parts, &devices, &ublk)?;
         let maintenance = start_maintenance(&engine, &watch, &filling, fuse.clone())?;
         let service = Arc::new(Service {
@@ -313,6 +315,13 @@ fn start_maintenance(
 ) -> anyhow::Result<Maintenance> {
     let look_after = move || fuse.iter().for_each(|fuse| fuse.look_after_devices());
     maintenance::start(engine, Arc::clone(watch), Arc::clone(filling), look_after)
+}
+
+/// Devices that the last daemon left.
+fn found(devices: &Devices, ublk: &Option<Arc<UblkDevices>>) -> Vec<(u64, String)> {
+    let on_loop = attached(devices).map_or_else(Vec::new, |(devices, _)| devices.devices());
+    let on_ublk = ublk.as_ref().map_or_else(Vec::new, |ublk| ublk.devices());
+    [on_loop, on_ublk].concat()
 }
 
 /// Attached devices, and where their file system is.

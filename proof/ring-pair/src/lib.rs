@@ -33,7 +33,7 @@ impl Volumes for OneVolume {
     fn open(&self, target: &Target, peer: &Peer) -> Result<OpenVolume, ring_server::Refusal> {
         let is_meant = match target {
             Target::Name(name) => name == VOLUME_NAME,
-            Target::VolumeId(id) => *id == VOLUME_ID,
+            Target::VolumeId(id) | Target::Again { volume_id: id, .. } => *id == VOLUME_ID,
             Target::DeviceNumber { .. } | Target::File { .. } => false,
         };
         if !is_meant || peer.pid == 0 {

@@ -1,16 +1,19 @@
 //! Clients that go, come back, fork, wait and are many.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{
-    BlockDevice, ByteRange, DeviceError, Extent, Geometry, SectorSize, WriteCache, Zeroes,
+    BlockDevice, ByteRange, DeviceError, Extent, Geometry, ReadOnly, SectorSize, WriteCache, Zeroes,
 };
 use model::ModelVolume;
 use ring_pair::{PATIENCE, Running, VOLUME_NAME, wait_until};
+use ring_server::{Access, Config, OpenVolume, Peer, Quota, Server, Volumes};
 use sdk::{Client, ClientOptions, Completion, Submission, Target};
 
 const SIZE: u64 = 16 << 20;
@@ -301,4 +304,78 @@ fn a_flush_that_takes_long_holds_up_no_other_request_of_the_client() {
         others.join().expect("they are inside");
         assert!(have_passed, "requests waited for the flush");
     });
+}
+
+/// Lets the one volume be read alone by those who open it by its name, beside what has it for
+/// itself. A forgetful one gives all of it to those who come back.
+struct Beside {
+    device: Arc<dyn BlockDevice>,
+    is_forgetful: bool,
+}
+
+impl Volumes for Beside {
+    fn admits(&self, _: &Peer) -> bool {
+        true
+    }
+
+    fn open(&self, target: &Target, _: &Peer) -> Result<OpenVolume, ring_server::Refusal> {
+        let is_whole = match target {
+            Target::Again { access: Access::ReadOnly, .. } => self.is_forgetful,
+            Target::Again { access: Access::ReadWrite, .. } => true,
+            Target::DeviceNumber { .. } | Target::File { .. } => true,
+            Target::Name(_) | Target::VolumeId(_) => false,
+        };
+        let device = Arc::clone(&self.device);
+        let device = if is_whole { device } else { Arc::new(ReadOnly(device)) };
+        Ok(OpenVolume { id: 7, name: VOLUME_NAME.to_owned(), device })
+    }
+}
+
+fn serve(path: &Path, volumes: Beside) -> Server {
+    let config = Config {
+        path: path.to_owned(),
+        quota: Quota { total: 16, per_user: 16, reserved: 0 },
+        handshake_time_max: PATIENCE,
+        spin_permits: Arc::new(SpinPermits::for_this_machine()),
+        spin_max: SPIN_MAX_DEFAULT,
+    };
+    Server::start(config, Arc::new(volumes)).expect("the server starts")
+}
+
+/// The number that a write through a lane of its own ends with.
+fn write_by_lane(device: &sdk::Device) -> i32 {
+    let mut lane = match device.lane() {
+        Ok(lane) => lane,
+        Err(error) => return error.errno(),
+    };
+    lane.submit(Submission::Write { offset: 0, from: vec![7; 4096] }).expect("there is room");
+    let mut ended = Vec::new();
+    while lane.wait(&mut ended, PATIENCE) == 0 {}
+    ended[0].errno
+}
+
+#[test]
+fn who_may_only_read_a_volume_does_so_by_every_lane_and_after_every_return() {
+    let model = Arc::new(ModelVolume::new(SIZE, SectorSize::Bytes4096));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ring.sock");
+    let volumes = |is_forgetful| Beside { device: Arc::<ModelVolume>::clone(&model), is_forgetful };
+    let server = serve(&path, volumes(false));
+    let client = Client::connect(&path).expect("it listens");
+    let beside = client.open(&Target::Name(VOLUME_NAME.to_owned())).expect("it is there");
+    let holder = client.open(&Target::File { device: 1, inode: 1 }).expect("it is there");
+    assert_eq!((beside.is_read_only(), holder.is_read_only()), (true, false));
+    let write = |device: &sdk::Device| device.write(0, &[7; 4096]).map_err(|error| error.errno());
+    let refused = rustix::io::Errno::ROFS.raw_os_error();
+    let check = || {
+        assert_eq!((write(&beside), write_by_lane(&beside)), (Err(refused), refused));
+        assert_eq!((write(&holder), write_by_lane(&holder)), (Ok(()), 0));
+    };
+    check();
+    server.stop(PATIENCE);
+    let server = serve(&path, volumes(false));
+    check();
+    server.stop(PATIENCE);
+    let _forgetful = serve(&path, volumes(true));
+    check();
 }

@@ -79,7 +79,7 @@ impl Catalog {
     }
 
     /// The volume as a device for a client that opens it beside what has it for itself.
-    pub(super) fn device_beside(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
+    pub(crate) fn device_beside(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         match self.holders.read().expect(NO_PANIC).get(&volume.id()) {
             Some(holder) => {
                 tracing::debug!(volume = volume.name(), holder, "a volume is opened to be read");

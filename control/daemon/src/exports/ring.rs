@@ -8,9 +8,9 @@ use std::time::Duration;
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use anyhow::Context;
 use api::RingStatus;
-use block_device::BlockDevice;
+use block_device::{BlockDevice, ReadOnly};
 use fuse::FileId;
-use ring_server::{Config, OpenVolume, Peer, Quota, Refusal, Server, Target, Volumes};
+use ring_server::{Access, Config, OpenVolume, Peer, Quota, Refusal, Server, Target, Volumes};
 use rustix::io::Errno;
 use volumes::Volume;
 
@@ -121,11 +121,14 @@ impl Volumes for Door {
             }
         };
         let device: Arc<dyn BlockDevice> = match target {
-            Target::Name(_) => self.catalog.device_beside(&volume),
-            // The process that has the device or the file open has the volume for itself,
-            // and comes back to it by its id.
-            Target::DeviceNumber { .. } | Target::File { .. } | Target::VolumeId(_) => {
-                self.catalog.device(&volume)
+            Target::Name(_) | Target::VolumeId(_) => self.catalog.device_beside(&volume),
+            // The process that has the device or the file open has the volume for itself.
+            Target::DeviceNumber { .. } | Target::File { .. } => self.catalog.device(&volume),
+            // Others keep what they had: a later holder does not take it from them, and that the
+            // one of then has gone gives them no more.
+            Target::Again { access: Access::ReadWrite, .. } => self.catalog.device(&volume),
+            Target::Again { access: Access::ReadOnly, .. } => {
+                Arc::new(ReadOnly(self.catalog.device(&volume)))
             }
         };
         Ok(OpenVolume { id: volume.id(), name: volume.name(), device })
@@ -136,7 +139,7 @@ impl Door {
     fn find(&self, target: &Target) -> Option<Arc<Volume>> {
         match target {
             Target::Name(name) => self.catalog.by_name(name),
-            Target::VolumeId(id) => self.catalog.by_id(*id),
+            Target::VolumeId(id) | Target::Again { volume_id: id, .. } => self.catalog.by_id(*id),
             Target::DeviceNumber { major, minor } => self.by_device(*major, *minor),
             Target::File { device, inode } => self.by_file(*device, *inode),
         }
@@ -173,7 +176,7 @@ fn not_for(uid: u32, target: &Target) -> Refusal {
             );
             (Errno::ACCESS, message)
         }
-        Target::VolumeId(id) => {
+        Target::VolumeId(id) | Target::Again { volume_id: id, .. } => {
             (Errno::NOENT, format!("user {uid} may use no volume with id {id}"))
         }
         Target::DeviceNumber { major, minor } => {
@@ -188,7 +191,9 @@ fn not_for(uid: u32, target: &Target) -> Refusal {
 fn not_found(target: &Target) -> Refusal {
     let message = match target {
         Target::Name(name) => format!("there is no volume {name:?}; memlane volume list shows all"),
-        Target::VolumeId(id) => format!("the volume with id {id} is gone: it was deleted"),
+        Target::VolumeId(id) | Target::Again { volume_id: id, .. } => {
+            format!("the volume with id {id} is gone: it was deleted")
+        }
         Target::DeviceNumber { major, minor } => {
             format!("no volume is attached as the device {major}:{minor}")
         }
@@ -243,22 +248,28 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_for_themselves_is_only_read_by_those_who_open_it_by_name() {
+    fn what_others_have_for_themselves_is_only_read_by_those_who_open_it_afterwards() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let door = door(dir.path());
         let open = |target: Target| door.open(&target, &peer(0)).expect("root may");
-        let free = open(by_name("a"));
-        free.device.write(0, &[7; 4096]).expect("nobody else has it");
-        door.catalog.note_holder(free.id, Some("a device".to_owned()));
-        let beside = open(by_name("a")).device;
-        let refused = beside.write(0, &[8; 4096]).expect_err("it is only read");
-        assert_eq!(refused.kind, DeviceErrorKind::ReadOnly);
+        let write = |target: Target, byte: u8| {
+            let written = open(target).device.write(0, &[byte; 4096]);
+            written.map_err(|error| error.kind)
+        };
+        let id = open(by_name("a")).id;
+        let again = |access| Target::Again { volume_id: id, access };
+        assert_eq!(write(by_name("a"), 7), Ok(()), "nobody else has it");
+        door.catalog.note_holder(id, Some("a device".to_owned()));
+        for beside in [by_name("a"), Target::VolumeId(id), again(Access::ReadOnly)] {
+            assert!(open(beside.clone()).device.is_read_only(), "{beside:?}");
+            assert_eq!(write(beside, 8), Err(DeviceErrorKind::ReadOnly));
+        }
         let mut found = [0; 4096];
-        beside.read(0, &mut found).expect("it may be read");
+        open(by_name("a")).device.read(0, &mut found).expect("it may be read");
         assert_eq!(found, [7; 4096]);
-        let holder = open(Target::VolumeId(free.id)).device;
-        holder.write(0, &[9; 4096]).expect("the holder comes back by the id");
-        door.catalog.note_holder(free.id, None);
-        open(by_name("a")).device.write(0, &[7; 4096]).expect("nobody else has it any more");
+        assert_eq!(write(again(Access::ReadWrite), 9), Ok(()), "it was there before");
+        door.catalog.note_holder(id, None);
+        assert_eq!(write(by_name("a"), 7), Ok(()), "nobody else has it any more");
+        assert_eq!(write(again(Access::ReadOnly), 8), Err(DeviceErrorKind::ReadOnly));
     }
 }

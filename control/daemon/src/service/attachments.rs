@@ -35,24 +35,40 @@ impl Service {
         if !request.share && !volume.is_read_only() {
             self.check_unshared(&volume)?;
         }
-        let (way, device) = self.attach_by_best(request.attach_as, &volume)?;
+        if !request.share {
+            // The kernel may look at the device, and mount it, before this returns.
+            self.catalog.note_holder(volume.id(), Some("about to be attached".to_owned()));
+        }
+        let attached = self.attach_and_list(request, &volume);
+        self.note_holder(volume.id());
+        let entry = attached?;
+        let (device, way) = (&entry.device, entry.attach_as);
+        tracing::info!(volume = name, device, ?way, "volume attached");
+        Ok(describe(entry))
+    }
+
+    fn attach_and_list(
+        &self,
+        request: &AttachmentCreate,
+        volume: &Arc<Volume>,
+    ) -> Result<Attached, Problem> {
+        let name = &request.volume;
+        let (way, device) = self.attach_by_best(request.attach_as, volume)?;
         let entry = Attached {
             volume_id: volume.id(),
             name: name.clone(),
             attach_as: way,
             is_shared: request.share,
-            device: Some(device.clone()),
+            device: Some(device),
         };
         let stored = self.attachments.insert(entry.clone());
         stored.map_err(|error| {
-            if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(&volume)) {
+            if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(volume)) {
                 tracing::error!(volume = name, %failure, "cannot take back a half-made attachment");
             }
             not_stored(name, &error)
         })?;
-        self.note_holder(volume.id());
-        tracing::info!(volume = name, device, ?way, "volume attached");
-        Ok(describe(entry))
+        Ok(entry)
     }
 
     /// Refuses a volume that others may change.
@@ -127,14 +143,6 @@ impl Service {
         self.attachments.get(volume.id()).map(|entry| entry.attach_as)
     }
 
-    fn driver(&self, way: AttachAs) -> Option<&dyn KernelDevices> {
-        match (way, &self.devices) {
-            (AttachAs::Ublk, _) => self.ublk.as_deref(),
-            (AttachAs::Loop | AttachAs::Auto, Devices::On { devices, .. }) => Some(&**devices),
-            (AttachAs::Loop | AttachAs::Auto, Devices::Off { .. }) => None,
-        }
-    }
-
     /// Brings back what was attached when the last daemon ended: devices that outlived it are
     /// taken over, others are made again. What the host refuses stays in the list, and the status
     /// tells of it; a volume that is gone with its pool is dropped from the list.
@@ -195,6 +203,7 @@ impl Service {
         if let Err(error) = self.attachments.remove(volume_id) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
+        self.note_holder(volume_id);
     }
 }
 

@@ -1,9 +1,12 @@
 //! Clients of volumes: what they are, and how they are sent away.
 
-use api::{Disconnected, Problem};
+use api::{AttachAs, Disconnected, Problem};
 use volumes::Volume;
 
-use crate::service::Service;
+use crate::attachments::{Attached, AttachmentList};
+use crate::export_list::{ExportEntry, ExportList};
+use crate::exports::{Catalog, KernelDevices};
+use crate::service::{Devices, Service};
 
 /// What becomes of clients that use something that is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +64,28 @@ impl Service {
 
     /// Lets others only read a volume that a device or a machine has for itself.
     pub(super) fn note_holder(&self, volume_id: u64) {
-        let attached = self.attachments.get(volume_id).filter(|entry| !entry.is_shared);
-        let device = attached.and_then(|entry| entry.device);
-        let is_exported = self.exports.get(volume_id).is_some_and(|entry| !entry.share);
-        let exported = is_exported.then(|| "exported to virtual machines".to_owned());
-        let holder = device.map(|device| format!("attached as {device}")).or(exported);
+        let attached = self.attachments.get(volume_id);
+        let exported = self.exports.get(volume_id);
+        let is_listed = attached.is_some();
+        let holder = holder_of(attached, exported);
+        let holder = holder.or_else(|| self.left_device_of(volume_id).filter(|_| !is_listed));
         self.catalog.note_holder(volume_id, holder);
+    }
+
+    pub(super) fn driver(&self, way: AttachAs) -> Option<&dyn KernelDevices> {
+        match (way, &self.devices) {
+            (AttachAs::Ublk, _) => self.ublk.as_deref(),
+            (AttachAs::Loop | AttachAs::Auto, Devices::On { devices, .. }) => Some(&**devices),
+            (AttachAs::Loop | AttachAs::Auto, Devices::Off { .. }) => None,
+        }
+    }
+
+    /// A device that is in no list: it could neither be noted nor taken back.
+    fn left_device_of(&self, volume_id: u64) -> Option<String> {
+        let drivers = [AttachAs::Loop, AttachAs::Ublk].map(|way| self.driver(way));
+        let devices = drivers.into_iter().flatten().flat_map(|driver| driver.devices());
+        let (_, device) = devices.into_iter().find(|(id, _)| *id == volume_id)?;
+        Some(format!("left as {device}"))
     }
 
     fn ring_user_of(&self, volume: &Volume) -> Option<String> {
@@ -86,4 +105,38 @@ impl Service {
     pub(super) fn nbd_connection_count_of(&self, volume: &Volume) -> usize {
         self.nbd.as_ref().map_or(0, |nbd| nbd.connection_count_of(volume))
     }
+}
+
+/// Notes what had volumes for itself when the last daemon ended. `devices` were found, by the ids
+/// of their volumes; those that are in no list were about to be attached or detached.
+pub(crate) fn note_holders(
+    catalog: &Catalog,
+    attachments: &AttachmentList,
+    exports: &ExportList,
+    devices: Vec<(u64, String)>,
+) {
+    for (volume_id, device) in devices {
+        if attachments.get(volume_id).is_none() {
+            catalog.note_holder(volume_id, Some(format!("found as {device}")));
+        }
+    }
+    let attached = attachments.all().into_iter().map(|entry| entry.volume_id);
+    let exported = exports.all().into_iter().map(|entry| entry.volume_id);
+    for volume_id in attached.chain(exported) {
+        let holder = holder_of(attachments.get(volume_id), exports.get(volume_id));
+        if let Some(holder) = holder {
+            catalog.note_holder(volume_id, Some(holder));
+        }
+    }
+}
+
+/// What the lists say of who has a volume for itself. A device that failed may still be there, with
+/// a file system on it.
+fn holder_of(attached: Option<Attached>, exported: Option<ExportEntry>) -> Option<String> {
+    let attached = attached.filter(|entry| !entry.is_shared).map(|entry| {
+        let device = entry.device.as_deref().unwrap_or("a device that is not there yet");
+        format!("attached as {device}")
+    });
+    let exported = exported.filter(|entry| !entry.share);
+    attached.or_else(|| exported.map(|_| "exported to virtual machines".to_owned()))
 }

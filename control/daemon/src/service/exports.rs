@@ -1,5 +1,7 @@
 //! Exports: volumes made disks of virtual machines, and brought back after a restart.
 
+use std::sync::Arc;
+
 use api::{Export, ExportCreate, Problem, ProblemKind};
 use block_device::BlockDevice;
 use volumes::Volume;
@@ -48,12 +50,6 @@ impl Service {
             let user = format!("attached as {device}");
             return Err(refusals::of_sharing(&volume, &user, "detach it"));
         }
-        self.vhost_user.begin(&volume, self.catalog.device(&volume), queues, rights).map_err(
-            |error| {
-                let detail = format!("cannot export the volume {name:?}: {error:#}");
-                Problem::new(ProblemKind::HostFailed, detail)
-            },
-        )?;
         let entry = ExportEntry {
             volume_id: volume.id(),
             volume: volume.name(),
@@ -62,14 +58,27 @@ impl Service {
             share: request.share,
             rights,
         };
-        let stored = self.exports.insert(entry.clone());
-        stored.map_err(|error| {
-            self.vhost_user.end(volume.id());
-            not_stored(name, &error)
-        })?;
+        if !request.share {
+            // A machine may use its disk before this returns.
+            self.catalog.note_holder(volume.id(), Some("about to be exported".to_owned()));
+        }
+        let exported = self.begin_and_list(&entry, &volume);
         self.note_holder(volume.id());
+        exported?;
         tracing::info!(volume = name, queues, "volume exported");
         Ok(self.describe_export(entry))
+    }
+
+    fn begin_and_list(&self, entry: &ExportEntry, volume: &Arc<Volume>) -> Result<(), Problem> {
+        let (name, device) = (&entry.volume, self.catalog.device(volume));
+        self.vhost_user.begin(volume, device, entry.queues, entry.rights).map_err(|error| {
+            let detail = format!("cannot export the volume {name:?}: {error:#}");
+            Problem::new(ProblemKind::HostFailed, detail)
+        })?;
+        self.exports.insert(entry.clone()).map_err(|error| {
+            self.vhost_user.end(volume.id());
+            not_stored(name, &error)
+        })
     }
 
     pub(crate) fn unexport_volume(&self, name: &str, clients: Clients) -> Result<(), Problem> {
@@ -112,6 +121,7 @@ impl Service {
                 if let Err(error) = self.exports.remove(entry.volume_id) {
                     tracing::error!(%error, "cannot store the list of exports");
                 }
+                self.note_holder(entry.volume_id);
                 continue;
             };
             self.note_holder(volume.id());

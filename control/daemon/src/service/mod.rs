@@ -39,7 +39,7 @@ use crate::pool_medium::Medium;
 use crate::tasks::Tasks;
 use crate::volume_users::VolumeUsers;
 
-pub(crate) use clients::Clients;
+pub(crate) use clients::{Clients, note_holders};
 pub(crate) use status::Metrics;
 pub(crate) use tags::{Precondition, entity_tag};
 pub(crate) use usages::UsageCache;

@@ -2,12 +2,16 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::House;
-use crate::exports::DeviceFailure;
+use crate::attachments::AttachmentList;
+use crate::export_list::ExportList;
+use crate::exports::{Catalog, DeviceFailure};
+use crate::service::note_holders;
 
 const ATTACH_A: &str = r#"{"volume": "a"}"#;
 
@@ -52,12 +56,9 @@ async fn what_cannot_be_attached_is_refused_by_field() {
     again.refused("already_exists", Some("volume"));
 }
 
-/// Whether a volume is offered over NBD without changes.
-async fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
-    const READ_ONLY: u8 = 2;
-    let status = house.get("/v1/status").await.json(200);
-    let socket = status["exports"]["nbd"]["socket"].as_str().expect("a path").to_owned();
-    let mut stream = UnixStream::connect(socket).expect("it listens");
+/// A client of NBD that has opened a volume, and whether it may change that.
+fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
+    let mut stream = UnixStream::connect(house.dir.path().join("nbd.sock")).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
     let length = u32::try_from(name.len()).expect("short").to_be_bytes();
@@ -66,7 +67,14 @@ async fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
     stream.write_all(&choice).expect("it is sent");
     let mut answer = [0; 10];
     stream.read_exact(&mut answer).expect("the volume is offered");
-    answer[9] & READ_ONLY != 0
+    (stream, answer[9] & READ_ONLY == 0)
+}
+
+const READ_ONLY: u8 = 2;
+
+/// Whether a volume is offered over NBD without changes.
+fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
+    !open_over_nbd(house, name).1
 }
 
 #[tokio::test]
@@ -74,17 +82,84 @@ async fn what_is_attached_or_exported_is_only_read_by_others_unless_it_is_shared
     const EXPORT_A: &str = r#"{"volume": "a", "protocol": "vhost-user"}"#;
     let house = House::new();
     house.create("a").await;
-    assert!(!is_only_read_over_nbd(&house, "a").await);
+    assert!(!is_only_read_over_nbd(&house, "a"));
     house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    assert!(is_only_read_over_nbd(&house, "a").await);
+    assert!(is_only_read_over_nbd(&house, "a"));
     house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    assert!(!is_only_read_over_nbd(&house, "a").await);
+    assert!(!is_only_read_over_nbd(&house, "a"));
     house.ask("POST", "/v1/exports", EXPORT_A).await.json(201);
-    assert!(is_only_read_over_nbd(&house, "a").await);
+    assert!(is_only_read_over_nbd(&house, "a"));
     house.ask("DELETE", "/v1/exports/a", "").await.nothing();
     let shared = r#"{"volume": "a", "share": true}"#;
     house.ask("POST", "/v1/attachments", shared).await.json(201);
-    assert!(!is_only_read_over_nbd(&house, "a").await);
+    assert!(!is_only_read_over_nbd(&house, "a"));
+}
+
+#[tokio::test]
+async fn an_nbd_client_of_before_goes_on_and_comes_back_to_read() {
+    let house = House::new();
+    house.create("a").await;
+    let (mut stream, _) = open_over_nbd(&house, "a");
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let mut write = [0; 28];
+    write[..4].copy_from_slice(&[0x25, 0x60, 0x95, 0x13]);
+    write[7] = 1;
+    write[26] = 4096_u16.to_be_bytes()[0];
+    stream.write_all(&[&write[..], &[7; 4096]].concat()).expect("it is sent");
+    let mut reply = [0; 16];
+    stream.read_exact(&mut reply).expect("a reply");
+    assert_eq!(reply[4..8], [0; 4], "it goes on as before");
+    house.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
+    assert!(is_only_read_over_nbd(&house, "a"), "it opens the volume anew, as others do");
+}
+
+#[tokio::test]
+async fn others_only_read_a_volume_from_before_its_device_is_there_until_it_is_detached() {
+    let house = Arc::new(House::new());
+    house.create("a").await;
+    let (seen, is_seen) = mpsc::channel();
+    let looking = Arc::clone(&house);
+    let look = move || seen.send(is_only_read_over_nbd(&looking, "a")).expect("it is looked at");
+    *house.devices.making.lock().expect("no panics") = Some(Box::new(look));
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    *house.devices.making.lock().expect("no panics") = None;
+    assert_eq!(is_seen.recv(), Ok(true), "the kernel may have mounted it by then");
+    house.devices.fail_with(Some(host_failed));
+    house.service.restore_attachments();
+    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    assert!(is_only_read_over_nbd(&house, "a"), "a device that failed may be there all the same");
+    house.devices.fail_with(None);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert!(!is_only_read_over_nbd(&house, "a"));
+}
+
+#[tokio::test]
+async fn an_attachment_that_fails_takes_nothing_from_others() {
+    let house = House::new();
+    house.create("a").await;
+    house.devices.fail_with(Some(host_failed));
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
+    assert!(!is_only_read_over_nbd(&house, "a"));
+}
+
+#[tokio::test]
+async fn a_daemon_that_starts_knows_what_is_attached_or_exported_before_it_brings_it_back() {
+    let house = House::new();
+    for name in ["a", "b", "c", "d"] {
+        house.create(name).await;
+    }
+    let shared = r#"{"volume": "c", "share": true}"#;
+    let exported = r#"{"volume": "b", "protocol": "vhost-user"}"#;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.ask("POST", "/v1/exports", exported).await.json(201);
+    house.ask("POST", "/v1/attachments", shared).await.json(201);
+    let attachments = AttachmentList::read(house.dir.path()).expect("the list");
+    let exports = ExportList::read(house.dir.path()).expect("the list");
+    let catalog = Catalog::new(Arc::clone(&house.service.engine));
+    let unlisted = vec![(house.volume("d").id(), "/dev/pretended".to_owned())];
+    note_holders(&catalog, &attachments, &exports, unlisted);
+    let is_only_read = |name: &str| catalog.device_beside(&house.volume(name)).is_read_only();
+    assert_eq!(["a", "b", "c", "d"].map(is_only_read), [true, true, false, true]);
 }
 
 #[tokio::test]

@@ -246,6 +246,8 @@ pub(super) struct PretendedDevices {
     pub(super) bound: Mutex<BTreeMap<u64, String>>,
     /// What is wrong with the host.
     pub(super) failure: Mutex<Option<fn() -> DeviceFailure>>,
+    /// Called while a device is made.
+    pub(super) making: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// The sizes that the kernel was told.
     pub(super) resized: Mutex<Vec<u64>>,
 }
@@ -267,6 +269,7 @@ impl KernelDevices for PretendedDevices {
 
     fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
         self.check()?;
+        self.making.lock().expect("no panics").iter().for_each(|see| see());
         let mut bound = self.bound.lock().expect("no panics");
         let fresh = format!("/dev/pretended{}", volume.id());
         Ok(bound.entry(volume.id()).or_insert(fresh).clone())
