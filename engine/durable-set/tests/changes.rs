@@ -148,12 +148,17 @@ fn the_same_when_the_journal_fails_in_between() {
 
 #[test]
 fn while_the_journal_fails_nothing_is_made_deleted_or_cut() {
-    for class in [Durability::Image, Durability::Journal] {
+    for (class, effect) in [
+        (Durability::Image, Effect::Io),
+        (Durability::Image, Effect::NoSpace),
+        (Durability::Journal, Effect::Io),
+        (Durability::Journal, Effect::NoSpace),
+    ] {
         let house = House::new();
         with_a_tail(&house);
         house.set.set_durability("one", class).expect("the disk works");
         house.set.create_snapshots(&["one"], &name("snap"), 1).expect("there is room");
-        house.refuse_writes(Effect::Io);
+        house.refuse_writes(effect);
         let set = &house.set;
         let refused = [
             set.create_volume(spec("two", class)).map(drop),

@@ -127,7 +127,8 @@ fn a_journal_of_a_later_version_is_refused_by_name() {
     file.write(0, &[IoSlice::new(&header)]).expect("the disk works");
     let error = read(&disk, Position::START).expect_err("version 2 is not known");
     assert_eq!(error.kind, JournalErrorKind::Newer);
-    assert!(error.to_string().contains(&name), "{error}");
+    let told = error.to_string();
+    assert!(told.contains(&name) && told.contains("a later program wrote it"), "{told}");
 }
 
 /// The golden journal of a version, on a disk.

@@ -372,4 +372,18 @@ fn patterns_and_compressed_blocks_count_for_what_overwrites_could_lack() {
     drop(made.expect("it takes no memory"));
     let with_snapshot = engine.usage().overwrite_need_bytes;
     assert!(with_snapshot >= 250 * BLOCK, "no overwrite frees anything: {with_snapshot}");
+    // As long as there is as much, all overwrites find it.
+    let other = create(&engine, "other", 64 * MIB);
+    let has_more = |_: &u64| {
+        let usage = engine.usage();
+        usage.overwrite_room_bytes > usage.overwrite_need_bytes + BLOCK
+    };
+    for at in (0..).take_while(has_more) {
+        other.write(at * BLOCK, &noise(5_000_000 + at)).expect("there is room");
+    }
+    assert_eq!(engine.usage().overwrite_lack_bytes(), 0);
+    for at in 0..250 {
+        let written = volume.write(at * BLOCK, &noise(10_000 + at));
+        written.unwrap_or_else(|error| panic!("overwrite {at}: {error}"));
+    }
 }

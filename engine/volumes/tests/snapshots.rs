@@ -133,6 +133,11 @@ fn a_clone_takes_no_memory_until_it_changes_and_outlives_what_it_was_made_of() {
     assert_eq!(before.map_bytes, after.map_bytes);
     assert_eq!(before.used_bytes, after.used_bytes);
     assert_eq!(after.written_bytes, 2 * before.written_bytes);
+    snapshot(&engine, "db", "s");
+    let usage = engine.usage();
+    assert_eq!((usage.map_bytes, usage.used_bytes), (before.map_bytes, before.used_bytes));
+    engine.delete_snapshot("db", "s").expect("it is there");
+    settle(&engine);
     write(&clone, 0, 5000);
     let after = engine.usage();
     assert!(after.map_bytes - before.map_bytes <= 4 * 4096, "one path is copied");

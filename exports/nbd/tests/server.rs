@@ -245,8 +245,8 @@ impl Exports for ByName {
 
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// A client that has started TLS and shows a certificate.
-fn tls_client(running: &Running, authority: &Path, own: &TlsFiles) -> TlsClient {
+/// A client that has started TLS and shows a certificate, if it has one.
+fn tls_client(running: &Running, authority: &Path, own: Option<&TlsFiles>) -> TlsClient {
     let mut plain = tcp_client(running);
     plain.greet();
     assert_eq!(plain.ask(option::STARTTLS, &[]), rep::ACK);
@@ -256,13 +256,18 @@ fn tls_client(running: &Running, authority: &Path, own: &TlsFiles) -> TlsClient 
     };
     let mut trusted = RootCertStore::empty();
     trusted.add_parsable_certificates(certificates(authority));
-    let key = PrivateKeyDer::from_pem_file(&own.key).expect("a key");
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has them")
-        .with_root_certificates(trusted)
-        .with_client_auth_cert(certificates(&own.certificate), key)
-        .expect("they belong together");
+        .with_root_certificates(trusted);
+    let config = match own {
+        Some(own) => {
+            let key = PrivateKeyDer::from_pem_file(&own.key).expect("a key");
+            let shown = config.with_client_auth_cert(certificates(&own.certificate), key);
+            shown.expect("they belong together")
+        }
+        None => config.with_no_client_auth(),
+    };
     let name = "localhost".try_into().expect("a name");
     let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
     Client { stream: StreamOwned::new(connection, plain.stream) }
@@ -283,7 +288,7 @@ fn the_name_in_a_certificate_decides_what_a_client_may_use() {
     });
     let check = |dns_name: &str, expected: [u32; 2]| {
         let own = authority.issue_for(dns_name, directory.path(), dns_name);
-        let mut client = tls_client(&running, &published, &own);
+        let mut client = tls_client(&running, &published, Some(&own));
         let go = |name: &str| export_query(name, &[]);
         let answers = ["first", "second"].map(|name| client.ask(option::INFO, &go(name)));
         assert_eq!(answers, expected, "{dns_name}");
@@ -309,9 +314,12 @@ fn a_certificate_of_another_authority_is_none() {
         ..config
     });
     let own = other.issue_for("web.example", directory.path(), "web");
-    let mut client = tls_client(&running, &published, &own);
-    let sent = client.stream.write_all(&option_bytes(option::LIST, &[]));
-    assert!(sent.is_err() || client.stream.read_exact(&mut [0]).is_err(), "it is answered");
+    // Nor is none at all.
+    for own in [Some(&own), None] {
+        let mut client = tls_client(&running, &published, own);
+        let sent = client.stream.write_all(&option_bytes(option::LIST, &[]));
+        assert!(sent.is_err() || client.stream.read_exact(&mut [0]).is_err(), "it is answered");
+    }
 }
 
 #[test]

@@ -176,6 +176,9 @@ fn flushes_that_wait_for_a_disk_hold_nobody_up_and_are_done_together() {
     for _ in 0..10 {
         check_done(driver, Ask::Write { offset: 0, data: pattern(3, 4096) });
         check_done(driver, Ask::Read { offset: 0, length: 4096 });
+        check_done(driver, Ask::WriteZeroes { offset: 0, length: 4096, may_unmap: true });
+        check_done(driver, Ask::Discard { offset: 0, length: 4096 });
+        check_done(driver, Ask::Identify);
     }
     assert_eq!(driver.in_flight(), 4);
     exported.device.flushes.open();

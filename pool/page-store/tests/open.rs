@@ -114,6 +114,8 @@ fn a_pool_of_a_later_release_is_refused_as_newer() {
     let file = PoolFile::with_pool();
     file.change_word(VERSION, |version| version + 1);
     file.check_refused(OpenErrorKind::Newer);
+    let Err(error) = file.open() else { panic!("it was refused before") };
+    assert!(error.to_string().contains("a newer release wrote it"), "{error}");
 }
 
 #[test]

@@ -166,6 +166,26 @@ fn check_contents(pool: &PageStore, contents: &[codec::Block]) {
     }
 }
 
+/// Stores pages that nothing else has, in leaves of their own, until there is no room for another.
+fn fill_up(pool: &PageStore) {
+    const ENTRIES: usize = 512;
+    let (mut leaf, mut contents) = (None, noise(1000));
+    for index in 0..SIZE_BYTES / codec::BLOCK_BYTES as u64 {
+        let at = usize::try_from(index).expect("small");
+        let mut lane = pool.lane();
+        if at.is_multiple_of(ENTRIES) {
+            leaf = lane.link(Parent::Root(1 + at / ENTRIES), Purpose::NewData).ok();
+        }
+        let Some(leaf) = leaf else { return };
+        contents[..8].copy_from_slice(&index.to_le_bytes());
+        let pinned = pool.pin();
+        let page = lane.store_page(&pinned, &contents, POLICIES[1], || Purpose::NewData);
+        let Ok(page) = page else { return };
+        lane.replace(leaf, at % ENTRIES, page, page_store::DirtyBits::NONE);
+    }
+    panic!("a pool takes as many pages as it has room for");
+}
+
 /// Goal: no flip of one bit of the slab table gives memory away that is in use.
 /// Method: flip bits of each word, one at a time, open the pool, and fill all that is free.
 #[test]
@@ -186,15 +206,7 @@ fn a_flipped_bit_in_the_slab_table_frees_nothing_that_is_live() {
             file.write_all_at(&whole, 0).expect("tmpfs has room");
             file.write_all_at(&(word ^ 1 << bit).to_le_bytes(), at as u64).expect("it has room");
             let pool = folder.open();
-            let other = pool.lane().link(Parent::Root(1), Purpose::NewData).expect("there is room");
-            for index in 0..512 {
-                let mut lane = pool.lane();
-                let pinned = pool.pin();
-                let seed = 1000 + index as u64;
-                let page = lane.store_page(&pinned, &noise(seed), POLICIES[1], || Purpose::NewData);
-                let Ok(page) = page else { break };
-                lane.replace(other, index, page, page_store::DirtyBits::NONE);
-            }
+            fill_up(&pool);
             check_contents(&pool, &contents);
         }
     }

@@ -288,8 +288,11 @@ fn a_flush_that_takes_long_holds_up_no_other_request_of_the_client() {
         wait_until("the flush has come", || running.status().traffic.flushes == 1);
         let others = scope.spawn(|| {
             for round in 0..100 {
+                let range = ByteRange::new(round * 4096, 4096);
                 device.write(round * 4096, &[7; 4096]).expect("it is inside");
                 device.read(round * 4096, &mut [0; 4096]).expect("it is inside");
+                device.write_zeroes(range, Zeroes::Unmap).expect("it is inside");
+                device.discard(range).expect("it is inside");
             }
         });
         let start = Instant::now();
