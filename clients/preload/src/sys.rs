@@ -13,6 +13,10 @@ const WRITES_MAX: usize = 16;
 /// The magic of the file system that daemons serve (FUSE_SUPER_MAGIC).
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
+/// The flag of descriptors whose writes are durable; `O_SYNC` contains it. What `rustix` calls so is
+/// all of `O_SYNC` on Linux.
+const DURABLE: u32 = libc::O_DSYNC.cast_unsigned();
+
 /// What a descriptor leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
@@ -73,7 +77,7 @@ pub(crate) fn opened_for(fd: RawFd) -> Option<OpenedFor> {
         may_read: access == OFlags::RDONLY || access == OFlags::RDWR,
         may_write: access == OFlags::WRONLY || access == OFlags::RDWR,
         is_direct: flags.contains(OFlags::DIRECT),
-        is_synchronous: flags.contains(OFlags::DSYNC),
+        is_synchronous: flags.bits() & DURABLE != 0,
         is_peculiar: flags.intersects(OFlags::APPEND | OFlags::PATH),
     })
 }

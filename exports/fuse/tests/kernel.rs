@@ -18,6 +18,10 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
 const MIB: u64 = 1 << 20;
 
+/// As the kernel's `asm-generic/fcntl.h` has them, and no library.
+const O_DSYNC: i32 = 0o10_000;
+const O_SYNC: i32 = 0o4_000_000 | O_DSYNC;
+
 /// Flushes of some volumes do not end while this is there. To be made inside of a scope whose
 /// threads wait for them, so that a test that fails ends, too.
 struct Gates(Vec<PathBuf>);
@@ -182,9 +186,9 @@ fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
 fn a_durable_write_waits_for_a_flush() {
     let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
     let file = open(&house.file("db"));
-    for (flags, flush_count) in [(OFlags::DSYNC, 1), (OFlags::SYNC, 2)] {
+    for (flags, flush_count) in [(O_DSYNC, 1), (O_SYNC, 2)] {
         let mut options = OpenOptions::new();
-        options.write(true).custom_flags(flags.bits().cast_signed());
+        options.write(true).custom_flags(flags);
         let durable = options.open(house.file("db")).expect("a served file opens");
         thread::scope(|scope| {
             let gates = Gates::close(&house, &["db"]);
@@ -209,7 +213,7 @@ fn contents_that_are_away_hold_up_nobody_else() {
     };
     let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
     let mut options = OpenOptions::new();
-    options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+    options.write(true).custom_flags(O_DSYNC);
     let durable = options.open(house.file("db")).expect("a served file opens");
     thread::scope(|scope| {
         let gates = Gates::make(vec![house.away("db")]);
@@ -243,7 +247,7 @@ fn a_device_sends_flushes_while_its_volume_has_a_write_cache() {
     let device = house.attach("db");
     let file = open(&device);
     let mut options = OpenOptions::new();
-    let durable = options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+    let durable = options.write(true).custom_flags(O_DSYNC);
     let durable = durable.open(&device).expect("the device opens");
     let cache = house::attribute(&device, "queue/write_cache");
     let sync = || file.sync_all().expect("the device flushes");
@@ -287,7 +291,7 @@ fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
     let device = house.attach("db");
     let durable = |path: &Path| {
         let mut options = OpenOptions::new();
-        options.write(true).custom_flags(OFlags::DSYNC.bits().cast_signed());
+        options.write(true).custom_flags(O_DSYNC);
         options.open(path).expect("it opens")
     };
     let (file, other) = (open(&house.file("db")), open(&house.file("logs")));

@@ -63,6 +63,7 @@ const RULES: &[Rule] = &[
     words::names_say_something,
     words::nothing_is_left_to_do,
     words::no_path_of_one_machine,
+    words::flags_are_what_they_are_called,
     words::atomics_come_from_the_facade,
     unsafety::crates_forbid_unsafe_code,
     unsafety::unsafe_code_is_in_listed_crates,

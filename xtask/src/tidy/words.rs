@@ -19,6 +19,10 @@ const REMINDERS: &[&str] = &[
 const MACHINE_FOLDERS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
+/// Flags of `rustix` that have the value of another one on Linux: of `O_SYNC`.
+const FALSE_FLAGS: &[&str] =
+    &[concat!("OFlags::", "DSYNC"), concat!("OFlags::", "RSYNC"), concat!("OFlags::", "FSYNC")];
+
 /// The layers that take atomics from `base/sync`, and the one crate that offers them. Tests
 /// from outside may use others: no protocol lives there.
 const LAYERS_ON_THE_FACADE: &[&str] = &["base/", "pool/", "engine/"];
@@ -55,6 +59,13 @@ pub(crate) fn no_path_of_one_machine(house: &House) -> Vec<Complaint> {
     lines_with(house, |line| {
         let folder = MACHINE_FOLDERS.iter().find(|folder| names_folder(line, folder))?;
         Some(format!("{folder} is a folder of one machine"))
+    })
+}
+
+pub(crate) fn flags_are_what_they_are_called(house: &House) -> Vec<Complaint> {
+    lines_with(house, |line| {
+        let flag = FALSE_FLAGS.iter().find(|flag| line.contains(**flag))?;
+        Some(format!("{flag} is all of O_SYNC; take the number of the kernel's headers"))
     })
 }
 
@@ -233,6 +244,14 @@ mod tests {
             check(no_path_of_one_machine, "a.md", &format!("see `{folder}x`"), 1);
             check(no_path_of_one_machine, "a.md", &format!("https://host{folder}x"), 0);
         }
+    }
+
+    #[test]
+    fn flags_that_mean_another_are_refused() {
+        for flag in FALSE_FLAGS {
+            check(flags_are_what_they_are_called, "a.rs", &format!("let it = {flag};"), 1);
+        }
+        check(flags_are_what_they_are_called, "a.rs", "let it = libc::O_DSYNC;", 0);
     }
 
     #[track_caller]

@@ -18,12 +18,18 @@ pub(crate) struct Site {
 impl Site {
     /// `None`, said on standard error, where tests cannot have what they need.
     pub(crate) fn new(needed: &[Ability]) -> Result<Option<Self>> {
+        Self::with_class("ram", needed)
+    }
+
+    /// The same with a volume of another class.
+    pub(crate) fn with_class(class: &str, needed: &[Ability]) -> Result<Option<Self>> {
         if let Some(reason) = missing(&[&[Ability::BlockDevices], needed].concat()) {
             eprintln!("skipped: {reason}");
             return Ok(None);
         }
         let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "" })?;
-        daemon.memlane(&format!("volume create {VOLUME} --size {SIZE_MIB}MiB"))?;
+        let create = format!("volume create {VOLUME} --size {SIZE_MIB}MiB --durability {class}");
+        daemon.memlane(&create)?;
         let device = attach(&daemon, VOLUME)?;
         let file = daemon.run_dir().join("volumes").join(VOLUME);
         Ok(Some(Self { daemon, file, device }))
@@ -50,17 +56,26 @@ impl Site {
 
     /// How many reads and writes went through rings since the daemon was started.
     pub(crate) fn requests(&self) -> Result<u64> {
+        self.count(&["read", "write"])
+    }
+
+    /// How many flushes went through rings since the daemon was started.
+    pub(crate) fn flushes(&self) -> Result<u64> {
+        self.count(&["flush"])
+    }
+
+    fn count(&self, kinds: &[&str]) -> Result<u64> {
         let page = Tool::new("curl --silent --show-error --max-time 30 --unix-socket")
             .arg(self.daemon.api_socket())
             .arg("http://localhost/metrics")
             .check()?;
-        let count = |kind: &str| {
+        let count = |kind: &&str| {
             let name = format!("memlane_ring_requests_total{{kind=\"{kind}\"}} ");
             let line = page.lines().find_map(|line| line.strip_prefix(&name));
             let value = line.with_context(|| format!("no {name} among the metrics"))?;
             value.trim().parse::<u64>().context("a counter is a number")
         };
-        Ok(count("read")? + count("write")?)
+        kinds.iter().map(count).sum()
     }
 
     /// Does something that must go through the ring `least` times.

@@ -6,8 +6,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rustix::fs::OFlags;
 use system::{BLOCK_BYTES, Step, Steps, StepsSpec};
+
+/// As the kernel's headers have them (`asm-generic/fcntl.h`), and no library.
+const O_DSYNC: i32 = 0o10_000;
+#[cfg(target_arch = "x86_64")]
+const O_DIRECT: i32 = 0o40_000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECT: i32 = 0o200_000;
 
 /// How a step becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +36,13 @@ fn mode_of(spec: StepsSpec) -> Mode {
 pub(crate) fn write(path: &Path, spec: StepsSpec) -> Result<()> {
     let mode = mode_of(spec);
     let flags = match mode {
-        Mode::Cached => OFlags::empty(),
-        Mode::Direct => OFlags::DIRECT,
-        Mode::Durable => OFlags::DSYNC,
+        Mode::Cached => 0,
+        Mode::Direct => O_DIRECT,
+        Mode::Durable => O_DSYNC,
     };
     let file = File::options()
         .write(true)
-        .custom_flags(i32::try_from(flags.bits()).context("flags of open are small")?)
+        .custom_flags(flags)
         .open(path)
         .with_context(|| format!("cannot open {}", path.display()))?;
     let mut steps = Steps::new(spec);

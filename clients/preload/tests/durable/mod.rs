@@ -1,0 +1,104 @@
+//! Programs that ask for durable writes, and a loss of power.
+
+use anyhow::{Context, Result, ensure};
+use system::Ability;
+
+use crate::site::{SIZE_MIB, Site};
+
+/// What each way to write durably writes, at a place of its own.
+const BYTES: usize = 64 << 10;
+
+/// The numbers of flags are those of Python, which has them from the C library's headers.
+const WRITE: &str = "
+import mmap, os, sys
+path, start, letter, flags, wish = sys.argv[1:]
+fd = os.open(path, os.O_RDWR | sum(getattr(os, flag) for flag in flags.split(',') if flag))
+room = mmap.mmap(-1, 65536)
+room[:] = letter.encode() * 65536
+wish = getattr(os, wish) if wish else 0
+assert os.pwritev(fd, [room], int(start), wish) == 65536
+";
+
+/// How a program asks.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// By flags of `open`, or of the write.
+    Flags(&'static str, &'static str),
+    /// By what dd is told.
+    Dd(&'static str),
+    /// By what fio is told.
+    Fio(&'static str),
+}
+
+/// Each on the file and on the device.
+const WAYS: [Way; 10] = [
+    Way::Flags("O_DIRECT,O_DSYNC", ""),
+    Way::Flags("O_DIRECT,O_SYNC", ""),
+    Way::Flags("O_DIRECT", "RWF_DSYNC"),
+    Way::Flags("O_DIRECT", "RWF_SYNC"),
+    Way::Dd("direct,dsync"),
+    Way::Dd("direct,sync"),
+    Way::Fio("--ioengine=psync --sync=dsync"),
+    Way::Fio("--ioengine=libaio --iodepth=4 --sync=dsync"),
+    Way::Fio("--ioengine=libaio --iodepth=4 --sync=sync"),
+    Way::Fio("--ioengine=pvsync2 --sync=dsync"),
+];
+
+impl Way {
+    fn write(self, site: &Site, path: &str, at: usize, letter: u8) -> Result<()> {
+        let letter = char::from(letter).to_string();
+        let start = at * BYTES;
+        match self {
+            Self::Flags(flags, wish) => {
+                let start = start.to_string();
+                let words = ["python3", "-c", WRITE, path, &start, &letter, flags, wish];
+                site.run().args(words).check()?;
+            }
+            Self::Dd(flags) => {
+                let script = format!(
+                    "yes {letter} | tr -d '\\n' | head -c {BYTES} | dd of={path} bs=64k \
+                     iflag=fullblock oflag={flags} seek={at} conv=notrunc status=none"
+                );
+                let output = site.shell(&script)?;
+                ensure!(output.exit_code == Some(0), "{output:?}");
+            }
+            Self::Fio(words) => {
+                let job = format!(
+                    "fio --name=w --rw=write --bs=4k --direct=1 --size=64k --offset={start} \
+                     --filename={path} --buffer_pattern=\"{letter}\" {words}"
+                );
+                site.check(&job)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Goal: a write that a program asked to be durable is there after a loss of power.
+/// Method: nothing is flushed but what the ways to ask have flushed; then memory is lost.
+#[test]
+fn writes_that_are_asked_to_be_durable_outlast_a_loss_of_power() -> Result<()> {
+    let needed = [Ability::Program("fio"), Ability::Program("python3")];
+    let Some(mut site) = Site::with_class("journal", &needed)? else { return Ok(()) };
+    let paths = [site.file.clone(), site.device.clone()];
+    let mut expected = Vec::new();
+    for path in &paths {
+        for way in WAYS {
+            let (at, letter) = (expected.len(), b'a' + u8::try_from(expected.len())?);
+            let (count, flushes) = (site.requests()?, site.flushes()?);
+            way.write(&site, &path.to_string_lossy(), at, letter)?;
+            ensure!(site.requests()? > count, "{way:?} on {path:?} did not use the ring");
+            ensure!(site.flushes()? > flushes, "{way:?} on {path:?} flushed nothing");
+            expected.push((way, letter));
+        }
+    }
+    ensure!(expected.len() * BYTES <= usize::try_from(SIZE_MIB)? << 20, "they have no room");
+    site.daemon.lose_memory()?;
+    site.daemon.start_again()?;
+    let found = std::fs::read(&site.file).context("the volume is served again")?;
+    for ((way, letter), found) in expected.into_iter().zip(found.chunks(BYTES)) {
+        let is_there = found.iter().all(|&byte| byte == letter);
+        ensure!(is_there, "{way:?} is lost: {:?} where {letter} was written", &found[..4]);
+    }
+    site.daemon.finish()
+}
