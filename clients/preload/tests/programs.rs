@@ -6,10 +6,12 @@ mod durable;
 mod site;
 
 use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use site::{SIZE_MIB, Site, VOLUME, program};
 use system::{Ability, Background, Mounted, Tool, ToolOutput, seed, wait_for};
 
@@ -286,7 +288,10 @@ fn a_static_program_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
 fn exit_codes_signals_and_refusals_are_clear() -> Result<()> {
     let Some(site) = Site::new(&[])? else { return Ok(()) };
     ensure!(site.shell("exit 42")?.exit_code == Some(42));
-    ensure!(site.shell("kill -TERM $$")?.exit_code.is_none());
+    let mut killed = Background::start(site.run().args(["sh", "-c", "kill -USR1 $$"]))?;
+    wait_for("the program to end", TIME_LIMIT, || Ok(killed.has_ended()?.is_some()))?;
+    let ended = killed.has_ended()?.and_then(|status| status.signal());
+    ensure!(ended == Some(Signal::USR1.as_raw()), "it ended by the signal {ended:?}");
     let run = |words: &str| site.daemon.try_memlane(&format!("run {words}"));
     ensure!(run("--volume nosuch -- true")?.exit_code == Some(3));
     ensure!(run("-- /nosuch/program")?.exit_code == Some(127));

@@ -353,6 +353,8 @@ fn flushes_wait_while_the_disk_is_full_and_go_on_when_it_is_not() -> Result<()> 
     let warning = status.warnings.iter().find(|it| it.kind == "journal_failing");
     let message = &warning.with_context(|| format!("{status:?}"))?.message;
     ensure!(message.contains("disk is full") && message.contains("make room"), "{message}");
+    let place = format!("the journal in {}/journal", dir.display());
+    ensure!(message.contains(&place), "where to make it: {message}");
     // Reads and writes go on meanwhile.
     let mut other = client(&daemon, "db")?;
     check_block(&mut other, 3, 7003);

@@ -319,7 +319,10 @@ fn that_a_daemon_died_is_an_event_of_the_next_and_ids_grow() -> Result<()> {
     let kinds: Vec<&str> = new.iter().map(|event| &*event.kind).collect();
     ensure!(kinds == ["daemon_died", "daemon_started"], "{new:?}");
     let ids: Vec<u64> = events(&daemon)?.iter().map(|event| event.id).collect();
-    ensure!(ids.is_sorted() && ids.len() == before.len() + new.len(), "{ids:?}");
+    let do_grow = ids.is_sorted_by(|earlier, later| earlier < later);
+    ensure!(do_grow && ids.len() == before.len() + new.len(), "{ids:?}");
+    let old: Vec<u64> = before.iter().map(|event| event.id).collect();
+    ensure!(ids.starts_with(&old), "{old:?} and then {ids:?}");
     daemon.finish()
 }
 

@@ -313,16 +313,22 @@ fn what_changed_since_a_snapshot_is_told_over_nbd() -> Result<()> {
     write(&daemon, "v", 1, 1)?;
     daemon.memlane("snapshot create v before")?;
     write(&daemon, "v", 3, 3)?;
-    let map = Tool::new("nbdinfo --json --map=memlane:changed:before")
-        .arg(daemon.nbd_uri("v"))
-        .check()?;
-    let extents: Vec<serde_json::Value> = serde_json::from_str(&map)?;
-    let changed: Vec<_> = extents
-        .iter()
-        .filter(|extent| extent["type"] != 0)
-        .map(|extent| (extent["offset"].as_u64(), extent["length"].as_u64()))
-        .collect();
-    ensure!(changed == [(Some(3 * BLOCK), Some(BLOCK))], "{map}");
+    daemon.memlane("snapshot create v after")?;
+    write(&daemon, "v", 5, 5)?;
+    for (name, blocks) in [("v", &[3, 5][..]), ("v@after", &[3])] {
+        let map = Tool::new("nbdinfo --json --map=memlane:changed:before")
+            .arg(daemon.nbd_uri(name))
+            .check()?;
+        let extents: Vec<serde_json::Value> = serde_json::from_str(&map)?;
+        let changed: Vec<_> = extents
+            .iter()
+            .filter(|extent| extent["type"] != 0)
+            .map(|extent| (extent["offset"].as_u64(), extent["length"].as_u64()))
+            .collect();
+        let expected: Vec<_> =
+            blocks.iter().map(|block| (Some(block * BLOCK), Some(BLOCK))).collect();
+        ensure!(changed == expected, "{name}: {map}");
+    }
     daemon.finish()
 }
 

@@ -63,16 +63,21 @@ fn start_machines(folder: &Path, socket: &Path) -> Result<Background> {
     Ok(machines)
 }
 
+/// An operator who is limited to a project.
+fn limited_operator(site: &Site, administrator: &Client) -> Result<Client> {
+    let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": null});
+    assert_eq!(site.post(administrator, "/console/v1/projects", &project)?.status, 201);
+    let limited = json!({"name": "lin", "role": "operator", "projects": ["shop"]});
+    site.user(administrator, &limited)
+}
+
 #[test]
 fn each_operation_of_machines_takes_a_login_and_its_role() -> Result<()> {
     let together = Together::start()?;
     let (site, administrator) = (&together.site, &together.administrator);
     let viewer = site.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
     let operator = site.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
-    let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": null});
-    assert_eq!(site.post(administrator, "/console/v1/projects", &project)?.status, 201);
-    let limited = json!({"name": "lin", "role": "operator", "projects": ["shop"]});
-    let limited = site.user(administrator, &limited)?;
+    let limited = limited_operator(site, administrator)?;
     let mut asked = 0;
     for endpoint in MACHINE_ENDPOINTS.iter().filter(|it| it.path.starts_with(MACHINES_PATH)) {
         let name = endpoint.operation;
@@ -105,6 +110,8 @@ fn a_console_opens_for_operators_on_the_consoles_own_page() -> Result<()> {
     let together = Together::start()?;
     let (site, administrator) = (&together.site, &together.administrator);
     let viewer = site.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let operator = site.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let limited = limited_operator(site, administrator)?;
     let open = |client: &Client, what: &str, more: &[&str]| -> Result<Answer> {
         let headers = WEB_SOCKET.iter().chain(more);
         let client = headers.fold(client.clone(), |client, header| client.with(header));
@@ -112,9 +119,14 @@ fn a_console_opens_for_operators_on_the_consoles_own_page() -> Result<()> {
     };
     for what in ["serial", "screen"] {
         check(&open(&Client::nobody(), what, &[])?, 401, "unauthorized");
-        check(&open(&viewer, what, &[])?, 403, "forbidden");
-        let foreign = open(administrator, what, &["Origin: https://evil.example"])?;
+        for client in [&viewer, &limited] {
+            check(&open(client, what, &[])?, 403, "forbidden");
+        }
+        let foreign = open(&operator, what, &["Origin: https://evil.example"])?;
         check(&foreign, 403, "forged");
+        // memlane-machines opens it, and says in it that it finds no libvirt.
+        let opened = open(&operator, what, &[])?;
+        assert!(opened.status == 101 && opened.body.contains("libvirt"), "{opened:?}");
         let plain = site.get(administrator, &format!("/console/v1/machines/web/{what}"))?;
         check(&plain, 400, "invalid_request");
     }
