@@ -4,7 +4,7 @@ use std::error::Error;
 
 use image::{ImageError, ImageErrorKind};
 use journal::JournalError;
-use volumes::VolumeError;
+use volumes::{SetId, VolumeError};
 
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +72,14 @@ impl DurableError {
         Self { kind, attempt: attempt.into(), source: None }
     }
 
+    /// A pool of one set, and what is stored of another.
+    pub(crate) fn other_set(pool: SetId, stored: SetId) -> Self {
+        let (pool, stored) = (name_of(pool), name_of(stored));
+        let attempt =
+            format!("join a pool of the set {pool} and what is stored of the set {stored}");
+        Self::new(DurableErrorKind::OtherSet, attempt)
+    }
+
     pub(crate) fn journal(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {
         Self::of(DurableErrorKind::Journal, attempt)
     }
@@ -112,4 +120,9 @@ impl DurableError {
     {
         move |cause| Self { source: Some(cause.into()), ..Self::new(kind, attempt) }
     }
+}
+
+/// A set's id for people.
+pub(crate) fn name_of(id: SetId) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
 }

@@ -21,6 +21,7 @@ mod error;
 
 mod healer;
 mod newest;
+mod reliance;
 mod replay;
 mod restore;
 mod unfetched;
@@ -35,7 +36,8 @@ mod stream;
 
 pub use error::{DurableError, DurableErrorKind};
 pub use newest::AcceptedImage;
-pub use open::{DurableSpec, Opened, Opening};
+pub use open::{DurableSpec, Looked, Opened, Opening};
+pub use reliance::Missing;
 pub use save::{Extent as SaveExtent, SaveRequest};
 pub use set::DurableSet;
 pub use status::{ClassLoss, HoldUp};

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use image::{ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
+use image::{ImageError, ImageErrorKind, ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
 use journal::{Change, Position, RecordKind, Refusal, Replay, VolumeRecord};
 use storage::Folder;
 use volumes::{Durability, Engine, SetId};
 
 use crate::error::{DurableError, DurableErrorKind};
+
+const FIND: &str = "find the newest image";
 
 /// The part of the journal that an image has.
 pub(crate) fn covered_by(image: &OpenImage) -> Position {
@@ -25,6 +27,8 @@ pub(crate) struct NewestImage {
     pub(crate) image: Option<Arc<OpenImage>>,
     /// Numbers, the highest first, and why.
     pub(crate) skipped: Vec<(u32, String)>,
+    /// The store did not tell, of newer images or at all, and may do so later.
+    pub(crate) failure: Option<DurableError>,
 }
 
 /// The number of an image to begin from, whatever is lost by that: it must be the newest that can
@@ -34,12 +38,43 @@ pub struct AcceptedImage(pub u32);
 
 impl NewestImage {
     pub(crate) fn find(store: &Arc<dyn ImageStore>) -> Result<Self, DurableError> {
-        let mut skipped = Vec::new();
+        let (mut skipped, mut failure) = (Vec::new(), None);
         let newest = OpenImage::open_newest(Arc::clone(store), &mut |number, error| {
             skipped.push((number, error.to_string()));
+            if !matches!(error.kind, ImageErrorKind::Damaged | ImageErrorKind::Newer) {
+                let again = ImageError::new(error.kind, error.attempt.clone());
+                failure.get_or_insert(DurableError::images(FIND)(again));
+            }
         });
-        let newest = newest.map_err(DurableError::images("find the newest image"))?;
-        Ok(Self { image: newest.map(Arc::new), skipped })
+        let newest = newest.map_err(DurableError::images(FIND))?;
+        Ok(Self { image: newest.map(Arc::new), skipped, failure })
+    }
+
+    /// The same, where it will do that the store does not answer.
+    pub(crate) fn find_if_told(store: &Arc<dyn ImageStore>) -> Self {
+        Self::find(store).unwrap_or_else(Self::unknown)
+    }
+
+    /// The store is known not to answer.
+    pub(crate) fn unasked() -> Self {
+        let silence = ImageError::new(ImageErrorKind::Unavailable, "hear from the store in time");
+        Self::unknown(DurableError::images(FIND)(silence))
+    }
+
+    fn unknown(failure: DurableError) -> Self {
+        Self { image: None, skipped: Vec::new(), failure: Some(failure) }
+    }
+
+    /// Fails if the images are of another set.
+    pub(crate) fn check_set(&self, id: SetId) -> Result<(), DurableError> {
+        match self.set_id().filter(|other| *other != id) {
+            Some(other) => Err(DurableError::other_set(id, other)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_id(&self) -> Option<SetId> {
+        self.image.as_ref().map(|image| image.summary().set_id)
     }
 
     /// The part of the journal that the image has.

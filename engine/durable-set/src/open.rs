@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex};
 
 use image::{ImageStore, ImageSummary};
-use journal::{Clock, Journal, JournalOptions, JournalSpec, Position};
+use journal::{Clock, Journal, JournalOptions, JournalSpec};
 use storage::Folder;
-use sync::atomic::AtomicU64;
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicBool, AtomicU64};
 use volumes::{Engine, SetId, VolumeError};
 
-use crate::error::{DurableError, DurableErrorKind};
+use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
 use crate::newest::{AcceptedImage, NewestImage};
+use crate::reliance::{Missing, compare};
 use crate::replay::delete_with_snapshots;
-use crate::restore::{Gaps, Restored, Stored, lose_anchors, restore};
+use crate::restore::{Gaps, Restored, Stored, restore};
 use crate::set::{Claim, DurableSet};
 
 /// What a set is made of.
@@ -37,9 +39,12 @@ pub struct Opening {
     pub newest: Option<ImageSummary>,
     /// Images newer than the one that counts that cannot be read.
     pub skipped: Vec<(u32, String)>,
-    /// Memory has volumes of class `journal`, and the journal is gone: their flushes wait for an
-    /// image.
-    pub journal_was_gone: bool,
+    /// What memory relies on and stable storage lacks: it is to be saved, and flushes of class
+    /// `journal` wait for that.
+    pub missing: Missing,
+    /// The store of images did not tell what it has: memory is right, and
+    /// [`DurableSet::look_at_images`] is to be called until it does.
+    pub store_failure: Option<DurableError>,
     /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
     pub source_failure: Option<DurableError>,
     /// What would have kept the set from being opened, had the owner not accepted the loss.
@@ -47,6 +52,23 @@ pub struct Opening {
     /// The newest image has the volumes and snapshots that there are, under their names, and no
     /// others: none was deleted just before a kill.
     pub newest_is_current: bool,
+}
+
+/// What a look at the store of images found that did not tell all at the start.
+#[derive(Debug)]
+pub struct Looked {
+    /// As [`Opening::newest`].
+    pub newest: Option<ImageSummary>,
+    /// As [`Opening::newest_is_current`].
+    pub newest_is_current: bool,
+    pub missing: Missing,
+}
+
+/// When the store of images is asked, if memory is intact.
+#[derive(Clone, Copy, Debug)]
+enum FirstLook {
+    AtOnce,
+    Later,
 }
 
 /// Which of memory and stable storage is right.
@@ -77,7 +99,16 @@ impl DurableSet {
     /// When images cannot be read, an older one will do only if nothing is lost by that which was
     /// promised; otherwise this fails and changes nothing.
     pub fn open(engine: &Arc<Engine>, spec: DurableSpec) -> Result<(Self, Opening), DurableError> {
-        Self::open_from(engine, spec, None)
+        Self::open_from(engine, spec, None, FirstLook::AtOnce)
+    }
+
+    /// The same while the store of images is known not to answer: where memory is intact, it is
+    /// not asked ([`Opening::store_failure`]).
+    pub fn open_without_images(
+        engine: &Arc<Engine>,
+        spec: DurableSpec,
+    ) -> Result<(Self, Opening), DurableError> {
+        Self::open_from(engine, spec, None, FirstLook::Later)
     }
 
     /// The same for a pool whose memory is gone, from the image that is named: what came after it
@@ -88,23 +119,29 @@ impl DurableSet {
         spec: DurableSpec,
         accepted: AcceptedImage,
     ) -> Result<(Self, Opening), DurableError> {
-        Self::open_from(engine, spec, Some(accepted))
+        Self::open_from(engine, spec, Some(accepted), FirstLook::AtOnce)
     }
 
     fn open_from(
         engine: &Arc<Engine>,
         spec: DurableSpec,
         accepted: Option<AcceptedImage>,
+        first_look: FirstLook,
     ) -> Result<(Self, Opening), DurableError> {
         if engine.is_restoring() {
             // A kill came in between: what is there was only a part of what is to be.
             clear(engine)?;
         }
-        let newest = NewestImage::find(&spec.images)?;
+        let kept_set = engine.set_id().filter(|_| !engine.is_restoring());
+        // Intact memory has all that is in the store.
+        let mut newest = match (kept_set, first_look) {
+            (Some(_), FirstLook::Later) => NewestImage::unasked(),
+            (Some(_), FirstLook::AtOnce) => NewestImage::find_if_told(&spec.images),
+            (None, _) => NewestImage::find(&spec.images)?,
+        };
         let journal_set = journal::set_in(&*spec.journal);
         let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
         let found_set = set_of(journal_set, &newest)?;
-        let kept_set = engine.set_id().filter(|_| !engine.is_restoring());
         if kept_set.is_none() && found_set.is_some() && !engine.volumes().is_empty() {
             return Err(DurableError::new(DurableErrorKind::NotEmpty, "open the durable set"));
         }
@@ -113,9 +150,10 @@ impl DurableSet {
             None => check_loss(&newest, &*spec.journal, found_set, accepted)?,
         };
         let (id, how) = match (kept_set, found_set) {
-            (Some(id), Some(other)) if id != other => return Err(other_set(id, other)),
-            (Some(id), None) => (id, Opened::New),
-            (Some(id), Some(_)) => (id, Opened::Continued),
+            (Some(id), Some(other)) if id != other => {
+                return Err(DurableError::other_set(id, other));
+            }
+            (Some(id), _) => (id, Opened::Continued),
             (None, None) => {
                 engine.join_set(spec.fresh_id);
                 engine.end_restoring();
@@ -132,12 +170,17 @@ impl DurableSet {
                 (set_id, opened_as(restored, image.map(|image| image.id().number())))
             }
         };
-        let set = Self::serve(engine, spec, id, newest.covered())?;
-        let is_gone = journal_set.is_none() && matches!(how, Opened::Continued);
+        let set = Self::serve(engine, spec, id, &newest)?;
+        let (missing, store_failure) = set.compare_at_open(kept_set, &mut newest);
         let opening = Opening {
             how,
-            journal_was_gone: is_gone && lose_anchors(engine),
-            source_failure: set.connect_source().err(),
+            missing,
+            store_failure,
+            source_failure: match set.is_compared() {
+                true => set.connect_source().err(),
+                // Fetching connects it when the store answers.
+                false => None,
+            },
             loss,
             newest_is_current: newest.lists_all_of(engine),
             newest: newest.image.map(|image| image.summary()),
@@ -146,17 +189,67 @@ impl DurableSet {
         Ok((set, opening))
     }
 
+    /// Looks at the store of images again that did not tell all at the start: what memory relies on
+    /// is compared with what is there.
+    pub fn look_at_images(&self) -> Result<Looked, DurableError> {
+        let mut newest = NewestImage::find(&self.images)?;
+        newest.check_set(self.id)?;
+        if let Some(failure) = newest.failure.take() {
+            return Err(failure);
+        }
+        let missing = self.compare(&newest)?;
+        self.is_compared.store(true, Relaxed);
+        Ok(Looked {
+            missing,
+            newest_is_current: newest.lists_all_of(&self.engine),
+            newest: newest.image.map(|image| image.summary()),
+        })
+    }
+
+    fn compare(&self, newest: &NewestImage) -> Result<Missing, DurableError> {
+        compare(&self.engine, &self.images, newest, self.journal_begins)
+    }
+
+    /// Compares at a start, as far as the store tells.
+    fn compare_at_open(
+        &self,
+        kept_set: Option<SetId>,
+        newest: &mut NewestImage,
+    ) -> (Missing, Option<DurableError>) {
+        let compared = match (kept_set, newest.failure.take()) {
+            (None, _) => Ok(Missing::default()),
+            (Some(_), Some(failure)) => Err(failure),
+            (Some(_), None) => self.compare(newest),
+        };
+        self.is_compared.store(compared.is_ok(), Relaxed);
+        match compared {
+            Ok(missing) => (missing, None),
+            Err(failure) => (self.without_journal(), Some(failure)),
+        }
+    }
+
+    /// What is missing whatever images there are.
+    fn without_journal(&self) -> Missing {
+        match self.journal_begins {
+            Some(_) => Missing::default(),
+            None => Missing::of_journal(&self.engine),
+        }
+    }
+
     /// Opens the journal, and has the engine use it.
     fn serve(
         engine: &Arc<Engine>,
         spec: DurableSpec,
         id: SetId,
-        covered: Position,
+        newest: &NewestImage,
     ) -> Result<Self, DurableError> {
+        let begins = journal::begins_at(&*spec.journal);
+        let begins = begins.map_err(DurableError::journal("look where the journal begins"))?;
+        let is_known = newest.failure.is_none() && newest.skipped.is_empty();
         let journal = Journal::open(JournalSpec {
             folder: spec.journal,
             set_id: id,
-            covered,
+            covered: is_known.then(|| newest.covered()),
             options: spec.journal_options,
             clock: Arc::clone(&spec.clock),
         });
@@ -172,6 +265,8 @@ impl DurableSet {
             clock: spec.clock,
             patience: spec.journal_options.patience,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
+            journal_begins: begins,
+            is_compared: AtomicBool::new(false),
             source: Mutex::default(),
             unfetched: Mutex::default(),
             save_speed: AtomicU64::new(0),
@@ -182,8 +277,7 @@ impl DurableSet {
 
 /// The set that stable storage belongs to; `None` when it is empty.
 fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<SetId>, DurableError> {
-    let of_images = newest.image.as_ref().map(|image| image.summary().set_id);
-    match (journal_set, of_images) {
+    match (journal_set, newest.set_id()) {
         (Some(one), Some(other)) if one != other => {
             let (one, other) = (name_of(one), name_of(other));
             let attempt = format!("join a journal of the set {one} and images of the set {other}");
@@ -215,17 +309,6 @@ fn opened_as(restored: Restored, image: Option<u32>) -> Opened {
         damaged_segments: restored.journal.damaged_segments,
         guarantees_lost: restored.guarantees_lost,
     }
-}
-
-fn other_set(pool: SetId, stored: SetId) -> DurableError {
-    let (pool, stored) = (name_of(pool), name_of(stored));
-    let attempt = format!("join a pool of the set {pool} and what is stored of the set {stored}");
-    DurableError::new(DurableErrorKind::OtherSet, attempt)
-}
-
-/// A set's id for people.
-fn name_of(id: SetId) -> String {
-    format!("{:032x}", u128::from_be_bytes(id))
 }
 
 /// Deletes all volumes of a pool that was being restored.

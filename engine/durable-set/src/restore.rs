@@ -15,6 +15,7 @@ use volumes::{
 
 use crate::error::DurableError;
 use crate::newest::covered_by;
+use crate::reliance::lose_anchors;
 use crate::replay::{EngineReplay, delete_with_snapshots};
 
 /// What was read.
@@ -79,15 +80,6 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     let guarantees_lost = still_thin(engine, guarantees_lost);
     engine.end_restoring();
     Ok(Restored { journal, guarantees_lost, journal_failure })
-}
-
-/// Without their journal volumes of class `journal` wait for an image. Returns whether there is
-/// one.
-pub(crate) fn lose_anchors(engine: &Engine) -> bool {
-    let mut volumes = engine.volumes();
-    volumes.retain(|volume| volume.durability() == Durability::Journal);
-    volumes.iter().for_each(|volume| volume.map().set_anchored(false));
-    !volumes.is_empty()
 }
 
 /// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.

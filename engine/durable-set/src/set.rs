@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
-use journal::{Clock, Journal};
-use sync::atomic::AtomicU64;
+use journal::{Clock, Journal, Position};
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicBool, AtomicU64};
 use volumes::{Durability, Engine, PageSource, SetId, Volume};
 
 use crate::error::DurableError;
+use crate::newest::NewestImage;
 use crate::unfetched::Unfetched;
 
 /// A pool, its journal and its images. Shared between threads; every method may be called from any
@@ -25,6 +27,10 @@ pub struct DurableSet {
     /// How long a change waits for a checkpoint to make room, before it and after it.
     pub(crate) patience: Duration,
     pub(crate) claimed: Mutex<Claim>,
+    /// Where the journal began when it was opened, if there was one.
+    pub(crate) journal_begins: Option<Position>,
+    /// What memory relies on was compared with what the store of images has.
+    pub(crate) is_compared: AtomicBool,
     /// The image that absent blocks are in.
     pub(crate) source: Mutex<Option<Arc<OpenImage>>>,
     pub(crate) unfetched: Mutex<Unfetched>,
@@ -50,6 +56,19 @@ impl DurableSet {
 
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    /// Whether the store of images has told since the start what it has.
+    pub fn is_compared(&self) -> bool {
+        self.is_compared.load(Relaxed)
+    }
+
+    /// Fails if the images that the store has turn out to be of another set.
+    fn check_images_are_own(&self) -> Result<(), DurableError> {
+        match self.is_compared() {
+            true => Ok(()),
+            false => NewestImage::find(&self.images)?.check_set(self.id),
+        }
     }
 
     /// Where images are.
@@ -136,6 +155,7 @@ impl DurableSet {
 impl Claim {
     pub(crate) fn store(&mut self, set: &DurableSet) -> Result<&mut ClaimedStore, DurableError> {
         if self.store.is_none() {
+            set.check_images_are_own()?;
             let claimed = ClaimedStore::claim(Arc::clone(&set.images), self.writer);
             self.store = Some(claimed.map_err(DurableError::images("claim the store of images"))?);
         }

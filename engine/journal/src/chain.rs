@@ -77,6 +77,20 @@ impl Chain {
         Ok(chain)
     }
 
+    /// The first sequence from which on the journal can be read to its end, as far as headers and
+    /// lengths tell; `None` when there is no journal.
+    pub(crate) fn first_sequence(folder: &dyn Folder) -> Result<Option<u64>, JournalError> {
+        let found = segment_file::find_all(folder)?;
+        let mut chain = Self::default();
+        let Some(newest) = find_newest(folder, &found)? else { return Ok(None) };
+        chain.links.push(newest);
+        // It says what keeps it from going back any further, which is where the journal begins.
+        let _beginning = chain.follow_back(&found, 0);
+        let is_whole = |link: &&Link| link.file_bytes >= u64::from(link.end.offset);
+        let first = chain.links.iter().rev().take_while(is_whole).last();
+        Ok(first.map(|link| link.header.first_sequence))
+    }
+
     /// Adds the segments before the first one, until one begins at `from` or before.
     fn follow_back(&mut self, found: &[Found], from: u64) -> Result<(), JournalError> {
         loop {

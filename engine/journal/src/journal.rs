@@ -31,8 +31,10 @@ pub struct JournalSpec {
     pub set_id: SetId,
     /// The newest image has everything before this position, [`Position::START`] when there is
     /// none: transactions begin there at the earliest. To be said also when the pool's memory is as
-    /// it was, since a checkpoint can lie past the last transaction that reached the disk.
-    pub covered: Position,
+    /// it was, since a checkpoint can lie past the last transaction that reached the disk. `None`:
+    /// it is not known what the newest image has; then so many sequences are left out that it has
+    /// none of those that come.
+    pub covered: Option<Position>,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,
 }

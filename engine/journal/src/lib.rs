@@ -46,5 +46,5 @@ pub use options::{
     Clock, FailurePolicy, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_COUNT_MIN,
     SystemClock,
 };
-pub use replay::{Change, Position, Recovered, Refusal, Replay, recover};
+pub use replay::{Change, Position, Recovered, Refusal, Replay, begins_at, recover};
 pub use segment_file::set_aside;

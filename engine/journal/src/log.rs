@@ -23,6 +23,10 @@ use crate::replay::Position;
 use crate::segment_file::name_of;
 use crate::shelf::{Segment, Shelf};
 
+/// Sequences that are left out when it is not known where the newest checkpoint lies: it is past
+/// the last transaction by as many as could not be written then.
+const UNKNOWN_LEFT_OUT: u64 = 1 << 24;
+
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
 /// What one run of a journal appends to.
@@ -62,11 +66,16 @@ impl Log {
         shelf: Arc<Shelf>,
         set_id: SetId,
         chain: &Chain,
-        covered: Position,
+        covered: Option<Position>,
         options: &JournalOptions,
     ) -> Self {
         let epoch = chain.epoch + 1;
-        let abandoned = chain.next_sequence() - chain.end_sequence();
+        let known = chain.next_sequence();
+        let (next_sequence, given) = match covered {
+            Some(covered) => (known.max(covered.0), known),
+            None => (known + UNKNOWN_LEFT_OUT, known + UNKNOWN_LEFT_OUT),
+        };
+        let abandoned = given - chain.end_sequence();
         Self {
             shelf,
             set_id,
@@ -75,7 +84,7 @@ impl Log {
             segment_bytes: options.segment_bytes,
             current: None,
             end: chain.end(),
-            next_sequence: chain.next_sequence().max(covered.0),
+            next_sequence,
             // A run that began that many more has failed as often.
             abandoned: u32::try_from(abandoned).unwrap_or(u32::MAX),
             wants_segment: true,

@@ -113,6 +113,12 @@ pub fn recover(
     Ok(recovery.report)
 }
 
+/// From where on the journal in a folder can be read to its end, as far as headers and lengths
+/// tell; `None` when there is no journal.
+pub fn begins_at(folder: &dyn Folder) -> Result<Option<Position>, JournalError> {
+    Ok(Chain::first_sequence(folder)?.map(Position))
+}
+
 struct Recovery<'it> {
     replay: &'it mut dyn Replay,
     pages: PageFetcher<'it>,

@@ -194,7 +194,7 @@ impl Storm {
         }
         // What is left can be continued.
         let covered = restored.image.map_or(Position::START, |image| image.position);
-        let spec = JournalSpec { covered, ..spec(&aftermath.disk, roomy()) };
+        let spec = JournalSpec { covered: Some(covered), ..spec(&aftermath.disk, roomy()) };
         Journal::open(spec).expect("its end is whole");
     }
 

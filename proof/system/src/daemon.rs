@@ -130,7 +130,7 @@ impl Daemon {
         let child = Command::new(product_path("memlaned"))
             .args(pool_path.iter().flat_map(|path| [OsStr::new("--pool-path"), path.as_ref()]))
             .arg("--state-dir")
-            .arg(self.folder.path().join("state"))
+            .arg(self.state_dir())
             .arg("--run-dir")
             .arg(self.run_dir())
             .args(["--pool-size", &self.pool_size])
@@ -269,6 +269,10 @@ impl Daemon {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
     }
 
     pub fn run_dir(&self) -> PathBuf {

@@ -187,6 +187,72 @@ fn what_was_done_with_volumes_of_images_stays_done_when_memory_is_gone() -> Resu
 }
 
 #[test]
+fn what_was_removed_while_the_daemon_was_down_is_told_of_and_saved_anew() -> Result<()> {
+    let mut daemon = daemon("")?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    daemon.memlane("volume create cache --size 64MiB --durability image")?;
+    for name in ["db", "cache"] {
+        let mut client = client(&daemon, name)?;
+        (0..20).try_for_each(|block| write(&mut client, block, block))?;
+        client.ask(&Request::Flush)?;
+    }
+    daemon.memlane("image save")?;
+    for lost in [&["journal", "images"][..], &["images"], &["journal"]] {
+        daemon.stop()?;
+        for name in lost {
+            std::fs::remove_dir_all(daemon.state_dir().join(name))?;
+        }
+        daemon.start_again()?;
+        let told = daemon.memlane("events")?;
+        let kind = if lost.contains(&"images") { "image_gone" } else { "journal_gone" };
+        ensure!(told.contains(kind), "{told}");
+        let mut db = client(&daemon, "db")?;
+        db.ask(&Request::Flush)?;
+        wait_for("an image that has all", TIME_LIMIT, || {
+            let risk = daemon.status()?.durability.at_risk;
+            Ok(risk.image_bytes == 0 && risk.journal_bytes == 0)
+        })?;
+    }
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    for name in ["db", "cache"] {
+        let mut client = client(&daemon, name)?;
+        (0..20).for_each(|block| check_block(&mut client, block, block));
+    }
+    daemon.finish()
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_no_memory_from_being_served() -> Result<()> {
+    let server = server::Server::start();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let flags = "--no-fuse --images-store s3://bucket/images".to_owned();
+    let mut daemon = Daemon::prepare("96MiB".to_owned(), flags)?;
+    daemon.set_object_store(server.address);
+    daemon.start_again()?;
+    daemon.memlane("volume create db --size 64MiB --durability journal")?;
+    write(&mut client(&daemon, "db")?, 1, 1)?;
+    daemon.save_image()?;
+    daemon.kill()?;
+    daemon.set_object_store(silent.local_addr()?);
+    daemon.start_again()?;
+    let warnings = daemon.status()?.warnings;
+    ensure!(warnings.iter().any(|it| it.kind == "image_unreachable"), "{warnings:?}");
+    let mut db = client(&daemon, "db")?;
+    check_block(&mut db, 1, 1);
+    write(&mut db, 2, 2)?;
+    db.ask(&Request::Flush)?;
+    drop(db);
+    daemon.lose_memory()?;
+    daemon.set_object_store(server.address);
+    daemon.start_again()?;
+    let mut db = client(&daemon, "db")?;
+    [1, 2].into_iter().for_each(|block| check_block(&mut db, block, block));
+    drop(db);
+    daemon.finish()
+}
+
+#[test]
 fn an_image_is_saved_before_the_daemon_ends() -> Result<()> {
     let mut daemon = daemon("")?;
     daemon.memlane("volume create db --size 64MiB --durability image")?;

@@ -3,6 +3,7 @@
 //! that fail.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -43,6 +44,8 @@ impl Keeper {
             tasks,
             tended: Instant::now(),
             save_tried: None,
+            look_tried: Some(Instant::now()),
+            looking: None,
             fetch_tried: None,
             fetch_wait: FETCH_WAIT_MIN,
             failure: None,
@@ -58,6 +61,8 @@ struct Turns {
     tasks: Arc<Tasks>,
     tended: Instant,
     save_tried: Option<Instant>,
+    look_tried: Option<Instant>,
+    looking: Option<JoinHandle<()>>,
     fetch_tried: Option<Instant>,
     fetch_wait: Duration,
     /// Why the journal failed when it was last looked at.
@@ -76,6 +81,7 @@ impl Turns {
     fn take(&mut self) -> Duration {
         self.tend_journal();
         self.tell_of_journal();
+        self.look_if_due();
         let has_failed = self.durable.known().failure.is_some();
         if self.wants_image() && (!has_failed || is_over(self.save_tried)) {
             self.save_tried = Some(Instant::now());
@@ -84,6 +90,20 @@ impl Turns {
         }
         self.fetch_if_due();
         self.interval()
+    }
+
+    /// Asks a store again that has not told yet what it has, on a thread of its own: it may take
+    /// long.
+    fn look_if_due(&mut self) {
+        let is_running = self.looking.as_ref().is_some_and(|thread| !thread.is_finished());
+        if self.durable.set.is_compared() || is_running || !is_over(self.look_tried) {
+            return;
+        }
+        self.look_tried = Some(Instant::now());
+        let durable = Arc::clone(&self.durable);
+        let look = move || durable.look_at_images();
+        // If there can be no thread now, there may be one the next time.
+        self.looking = std::thread::Builder::new().name("image-store".to_owned()).spawn(look).ok();
     }
 
     fn fetch_if_due(&mut self) {

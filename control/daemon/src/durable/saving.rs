@@ -8,7 +8,7 @@ use durable_set::{SaveExtent, SaveRequest, Unfetched};
 use image::{BlockRun, ListedImage, OpenImage, Watch, list_images};
 use volumes::{Durability, GivenUp, Volume};
 
-use crate::durable::state::{Durable, Newest, causes, place_of, random_id};
+use crate::durable::state::{Durable, Newest, causes, place_of, random_id, tell_missing};
 use crate::durable::status::tell_unfetched;
 use crate::error_text;
 use crate::events::unix_seconds;
@@ -154,6 +154,25 @@ impl Durable {
             self.events.error("loss_accepted", Some(name), message);
         }
         Ok(given_up)
+    }
+
+    /// Asks the store again that did not tell at the start what it has. What turns out to be
+    /// missing is saved.
+    pub(crate) fn look_at_images(&self) {
+        let looked = self.set.look_at_images();
+        let mut known = self.known();
+        known.look_failure = looked.as_ref().err().map(|error| causes(error));
+        let Ok(looked) = looked else { return };
+        known.is_wanted |= !looked.missing.is_empty();
+        if known.newest.is_none() {
+            known.newest = looked.newest.as_ref().map(Newest::of);
+            known.table_version = looked.newest_is_current.then(|| self.engine.table_version());
+        }
+        drop(known);
+        let place = place_of(&self.images_config.store);
+        tell_missing(&self.events, &looked.missing, &self.journal_config.dir, &place);
+        let message = format!("the store of images in {place} answers again");
+        self.events.info("image_store_back", None, message);
     }
 
     /// All images in the store, the oldest first.

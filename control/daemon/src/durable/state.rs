@@ -1,11 +1,11 @@
 //! The durable set, opened or restored at the start.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use anyhow::Context;
-use durable_set::{AcceptedImage, DurableSet, DurableSpec, Opened, Opening};
+use durable_set::{AcceptedImage, DurableSet, DurableSpec, Missing, Opened, Opening};
 use image::{FolderStore, ImageStore, ImageSummary, PackName};
 use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
@@ -20,6 +20,9 @@ use crate::events::EventLog;
 
 /// How long the service manager is told that reading a journal may take.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// How long a start with intact memory waits for the store of images to tell what it has.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A journal consists of about so many files.
 const SEGMENT_COUNT: u64 = 16;
@@ -62,6 +65,8 @@ pub(super) struct Known {
     pub(super) failure: Option<String>,
     /// Why nothing could be fetched when that was last tried.
     pub(super) fetch_failure: Option<String>,
+    /// Why the store does not tell what it has, since the start.
+    pub(super) look_failure: Option<String>,
     /// Packs that could not be had then.
     pub(super) missing_packs: Vec<PackName>,
     /// An image is wanted soon: what was restored is in none of this pool's yet.
@@ -96,13 +101,16 @@ impl Durable {
             journal: Arc::new(folder),
             journal_options: journal_options(parts.journal),
             clock: Arc::new(SystemClock::new()),
-            images: store,
+            images: Arc::clone(&store),
             writer: u128::from_le_bytes(random_id()?),
             fresh_id: random_id()?,
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
         let opened = match parts.accept_loss {
             Some(image) => DurableSet::open_accepting(&parts.engine, spec, AcceptedImage(image)),
+            None if is_memory_intact(&parts.engine) && !answers_in_time(store)? => {
+                DurableSet::open_without_images(&parts.engine, spec)
+            }
             None => DurableSet::open(&parts.engine, spec),
         };
         let (set, opening) = opened.with_context(|| {
@@ -119,7 +127,10 @@ impl Durable {
         tell_opening(&parts, &opening);
         let known = Known {
             // What cannot be read is not relied on any longer than need be.
-            is_wanted: !opening.skipped.is_empty() || opening.loss.is_some(),
+            is_wanted: !opening.skipped.is_empty()
+                || opening.loss.is_some()
+                || !opening.missing.is_empty(),
+            look_failure: opening.store_failure.as_ref().map(|error| causes(error)),
             newest: opening.newest.as_ref().map(Newest::of),
             table_version: opening.newest_is_current.then(|| parts.engine.table_version()),
             ..Known::default()
@@ -180,6 +191,23 @@ impl Durable {
     }
 }
 
+fn is_memory_intact(engine: &Engine) -> bool {
+    engine.set_id().is_some() && !engine.is_restoring()
+}
+
+/// Whether the store tells soon what it has, be it that it fails. Devices wait for the start.
+fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
+    let (answer, answered) = mpsc::channel();
+    let ask = move || {
+        let told = store.images().and_then(|_| store.packs()).is_ok();
+        // Nobody may wait for it any more.
+        let _late = answer.send(told);
+    };
+    let thread = std::thread::Builder::new().name("image-store".to_owned()).spawn(ask);
+    thread.context("cannot start a thread that asks the store of images")?;
+    Ok(answered.recv_timeout(STORE_WAIT_MAX).unwrap_or(false))
+}
+
 /// What there is to say of a start.
 fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     let events = &parts.events;
@@ -191,13 +219,15 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         let message = format!("as it was accepted, something may be lost: {}", causes(error));
         events.error("loss_accepted", None, message);
     }
-    if opening.journal_was_gone {
+    let place = place_of(&parts.images.store);
+    tell_missing(events, &opening.missing, &parts.journal.dir, &place);
+    if let Some(error) = &opening.store_failure {
         let message = format!(
-            "the journal in {} is gone; flushes wait until an image has all volumes of class \
-             journal",
-            parts.journal.dir.display()
+            "what images there are in {place} is not known: {}; memory has all volumes, and the \
+             store is asked again",
+            causes(error)
         );
-        events.warning("journal_gone", None, message);
+        events.warning("image_unreachable", None, message);
     }
     if let Some(error) = &opening.source_failure {
         let message = format!("blocks that were not fetched yet fail: {error}");
@@ -236,6 +266,22 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         parts.engine.volumes().len()
     );
     events.warning("restored", None, message);
+}
+
+/// What there is to say of what memory relies on and stable storage lacks.
+pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, place: &str) {
+    let rest =
+        "memory has all of it: an image is saved now, and flushes of class journal wait for it";
+    if let Some(lack) = &missing.journal {
+        let message = format!("the journal in {} is gone: {lack}; {rest}", dir.display());
+        events.warning("journal_gone", None, message);
+    }
+    for (number, lack) in &missing.images {
+        let message = format!(
+            "image {number}, which volumes were saved in, is not in {place}: {lack}; {rest}"
+        );
+        events.warning("image_gone", None, message);
+    }
 }
 
 /// An error and what it came from, in one line.

@@ -70,6 +70,13 @@ impl Durable {
             );
             warnings.push(warning("image_unreachable", message));
         }
+        if let Some(failure) = self.known().look_failure.clone() {
+            let place = place_of(&self.images_config.store);
+            let message = format!(
+                "what images there are in {place} is not known, and it is asked again: {failure}"
+            );
+            warnings.push(warning("image_unreachable", message));
+        }
         let unfetched = self.set.unfetched();
         warnings.extend(unfetched.objects.iter().map(|object| {
             let message = tell_unfetched(object, &place_of(&self.images_config.store));

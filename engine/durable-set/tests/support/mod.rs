@@ -47,6 +47,8 @@ struct Spoils {
     hidden: Mutex<Vec<PackName>>,
     /// Reads of packs fail, whichever they are.
     is_down: AtomicBool,
+    /// The store answers nothing.
+    is_silent: AtomicBool,
 }
 
 impl House {
@@ -280,6 +282,33 @@ impl House {
         self.spoils.is_down.store(is_down, Ordering::Relaxed);
     }
 
+    /// The store of images answers nothing.
+    pub(crate) fn silence_store(&self, is_silent: bool) {
+        self.spoils.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// Removes the files whose names begin so, as an owner might by mistake.
+    pub(crate) fn remove_files(&self, prefix: &str) {
+        let names = self.file_names().into_iter().filter(|name| name.starts_with(prefix));
+        names.for_each(|name| self.remove_file(&name));
+    }
+
+    /// The same for the first of them.
+    pub(crate) fn remove_first_file(&self, prefix: &str) {
+        let name = self.file_names().into_iter().find(|name| name.starts_with(prefix));
+        self.remove_file(&name.expect("there is one"));
+    }
+
+    fn remove_file(&self, path: &str) {
+        let mut folder = self.disk.folder();
+        let (folders, name) = path.rsplit_once('/').expect("it is in a folder");
+        for part in folders.split('/') {
+            folder = folder.folder(part).expect("the disk works");
+        }
+        folder.remove(name).expect("the disk works");
+        folder.sync_names().expect("the disk works");
+    }
+
     fn reopen(&mut self) -> Opened {
         self.try_to_reopen(None).expect("it opens").how
     }
@@ -313,6 +342,13 @@ struct Spoilable {
 }
 
 impl Spoilable {
+    fn check_answers(&self) -> Result<(), ImageError> {
+        match self.spoils.is_silent.load(Ordering::Relaxed) {
+            true => Err(ImageError::new(ImageErrorKind::Unavailable, "ask the store")),
+            false => Ok(()),
+        }
+    }
+
     fn is_hidden(&self, name: PackName) -> bool {
         self.spoils.hidden.lock().expect("no thread panics").contains(&name)
     }
@@ -339,6 +375,7 @@ impl ImageStore for Spoilable {
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.check_answers()?;
         if let ObjectName::Pack(name) = object {
             let kind = match self.spoils.is_down.load(Ordering::Relaxed) {
                 true => Some(ImageErrorKind::Unavailable),
@@ -356,10 +393,12 @@ impl ImageStore for Spoilable {
     }
 
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.check_answers()?;
         self.store.images()
     }
 
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.check_answers()?;
         let mut packs = self.store.packs()?;
         packs.retain(|(name, _)| !self.is_hidden(*name));
         Ok(packs)

@@ -65,7 +65,7 @@ impl Bed {
 
     /// A fresh pool, and the journal on this disk, which an image covers up to a position.
     pub(crate) fn on(disk: Disk, covered: Position, options: JournalOptions) -> Self {
-        let spec = JournalSpec { covered, ..spec(&disk, options) };
+        let spec = JournalSpec { covered: Some(covered), ..spec(&disk, options) };
         Self::with(disk, spec)
     }
 
@@ -92,7 +92,7 @@ impl Bed {
 
     /// The same with an image that has everything before a position.
     pub(crate) fn restart_after(&mut self, covered: Position, options: JournalOptions) {
-        let spec = JournalSpec { covered, ..spec(&self.disk, options) };
+        let spec = JournalSpec { covered: Some(covered), ..spec(&self.disk, options) };
         let journal = Journal::open(spec).expect("the journal is whole");
         self.journal = Arc::new(journal);
         // The old engine holds the region's lock until it is gone.
@@ -129,7 +129,7 @@ pub(crate) fn spec(disk: &Disk, options: JournalOptions) -> JournalSpec {
     JournalSpec {
         folder: disk.folder(),
         set_id: SET,
-        covered: Position::START,
+        covered: Some(Position::START),
         options,
         clock: Arc::new(SystemClock::new()),
     }
