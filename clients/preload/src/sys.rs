@@ -13,8 +13,8 @@ const WRITES_MAX: usize = 16;
 /// The magic of the file system that daemons serve (FUSE_SUPER_MAGIC).
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
-/// The flag of descriptors whose writes are durable; `O_SYNC` contains it. What `rustix` calls so is
-/// all of `O_SYNC` on Linux.
+/// The flag of descriptors whose writes are durable; `O_SYNC` contains it. What `rustix` calls so
+/// is all of `O_SYNC` on Linux.
 const DURABLE: u32 = libc::O_DSYNC.cast_unsigned();
 
 /// What a descriptor leads to.
