@@ -164,9 +164,8 @@ impl Turns {
             return true;
         }
         let Some(every) = durable.images_config.every else { return false };
-        let newest = durable.known().newest.map_or(0, |newest| newest.saved_unix_seconds);
-        let age = crate::events::unix_seconds().saturating_sub(newest);
-        age >= every.as_secs() && durable.has_unsaved()
+        let age = durable.known().newest.map_or(Duration::MAX, |newest| newest.age());
+        age >= every && durable.has_unsaved()
     }
 }
 

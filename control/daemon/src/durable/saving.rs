@@ -56,10 +56,8 @@ impl Durable {
         {
             let mut known = self.known();
             known.failure = None;
-            known.newest = Some(Newest {
-                number: saved.id.number(),
-                saved_unix_seconds: request.created_seconds,
-            });
+            let saved_at = request.created_seconds;
+            known.newest = Some(Newest::as_of(saved.id.number(), saved_at, saved_at));
             known.table_version = Some(table_version);
             known.measured_unix_seconds = request.created_seconds;
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use durable_set::{AcceptedImage, DurableSet, DurableSpec, Missing, Opened, Opening};
@@ -16,7 +16,7 @@ use storage::{FolderLock, LinuxFolder};
 use volumes::Engine;
 
 use crate::config::{ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
-use crate::events::EventLog;
+use crate::events::{EventLog, unix_seconds};
 
 /// How long the service manager is told that reading a journal may take.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -81,11 +81,27 @@ pub(super) struct Known {
 pub(super) struct Newest {
     pub(super) number: u32,
     pub(super) saved_unix_seconds: u64,
+    noted: Instant,
+    /// `None`: it was saved when the clock said what it says no more.
+    age_when_noted: Option<Duration>,
 }
 
 impl Newest {
     pub(super) fn of(image: &ImageSummary) -> Self {
-        Self { number: image.id.number(), saved_unix_seconds: image.created_seconds }
+        Self::as_of(image.id.number(), image.created_seconds, unix_seconds())
+    }
+
+    /// An image that was saved at one time, as it is known at another.
+    pub(super) fn as_of(number: u32, saved_unix_seconds: u64, now_unix_seconds: u64) -> Self {
+        let age = now_unix_seconds.checked_sub(saved_unix_seconds).map(Duration::from_secs);
+        Self { number, saved_unix_seconds, noted: Instant::now(), age_when_noted: age }
+    }
+
+    /// How old it is; very old if the clock has been set back behind it. From when it was noted on
+    /// the clock may be set as anybody likes.
+    pub(super) fn age(&self) -> Duration {
+        let age = self.age_when_noted.unwrap_or(Duration::MAX);
+        age.saturating_add(self.noted.elapsed())
     }
 }
 
@@ -325,5 +341,20 @@ pub(super) fn place_of(place: &StorePlace) -> String {
     match place {
         StorePlace::Directory(path) => path.display().to_string(),
         StorePlace::Url(url) => url.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_no_image_young() {
+        let hour = Duration::from_secs(3600);
+        assert!(Newest::as_of(1, 10_000, 13_600).age() >= hour);
+        assert!(Newest::as_of(1, 10_000, 10_000).age() < hour);
+        for now in [9_999, 0] {
+            assert_eq!(Newest::as_of(1, 10_000, now).age(), Duration::MAX, "{now}");
+        }
     }
 }
