@@ -100,26 +100,58 @@ impl Codec {
 
     /// The records, of which there must not be more than `bytes_max` bytes.
     pub fn decompress(self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
+        let mut decoded = Vec::new();
+        self.decompress_into(bytes, bytes_max, &mut decoded)?;
+        Ok(decoded)
+    }
+
+    /// As [`Codec::decompress`], in place of what `decoded` holds.
+    pub fn decompress_into(
+        self,
+        bytes: &[u8],
+        bytes_max: usize,
+        decoded: &mut Vec<u8>,
+    ) -> Result<(), Undecodable> {
+        decoded.clear();
         match self {
             Self::None if bytes.len() > bytes_max => Err(Undecodable::TooLong(bytes_max)),
-            Self::None => Ok(bytes.to_vec()),
-            Self::Gzip => read_all(MultiGzDecoder::new(bytes), bytes_max),
-            Self::Snappy => decompress_snappy(bytes, bytes_max),
-            Self::Lz4 => read_all(FrameDecoder::new(bytes), bytes_max),
-            // The decoder refuses windows of more than 128 MiB.
-            Self::Zstd => {
-                let decoder = StreamingDecoder::new(bytes).map_err(|_| Undecodable::Broken)?;
-                read_all(decoder, bytes_max)
+            Self::None => {
+                decoded.extend_from_slice(bytes);
+                Ok(())
             }
+            Self::Gzip => read_all(MultiGzDecoder::new(bytes), bytes_max, decoded),
+            Self::Snappy => decompress_snappy(bytes, bytes_max, decoded),
+            Self::Lz4 => read_all(FrameDecoder::new(bytes), bytes_max, decoded),
+            Self::Zstd => decompress_zstd(bytes, bytes_max, decoded),
         }
     }
 }
 
-fn read_all(decoder: impl Read, bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
-    let mut decoded = Vec::new();
-    let limit = (bytes_max as u64).saturating_add(1);
-    decoder.take(limit).read_to_end(&mut decoded).map_err(|_| Undecodable::Broken)?;
-    if decoded.len() > bytes_max { Err(Undecodable::TooLong(bytes_max)) } else { Ok(decoded) }
+/// Appends what the decoder gives, so that there are `bytes_max` bytes at most.
+fn read_all(
+    decoder: impl Read,
+    bytes_max: usize,
+    decoded: &mut Vec<u8>,
+) -> Result<(), Undecodable> {
+    let limit = (bytes_max as u64).saturating_add(1).saturating_sub(decoded.len() as u64);
+    decoder.take(limit).read_to_end(decoded).map_err(|_| Undecodable::Broken)?;
+    if decoded.len() > bytes_max { Err(Undecodable::TooLong(bytes_max)) } else { Ok(()) }
+}
+
+/// One frame after the other, as encoders that flush write them.
+fn decompress_zstd(
+    mut bytes: &[u8],
+    bytes_max: usize,
+    decoded: &mut Vec<u8>,
+) -> Result<(), Undecodable> {
+    loop {
+        // The decoder refuses windows of more than 128 MiB.
+        let decoder = StreamingDecoder::new(&mut bytes).map_err(|_| Undecodable::Broken)?;
+        read_all(decoder, bytes_max, decoded)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
@@ -133,21 +165,23 @@ fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// With xerial's header or, as some clients write it, one block alone.
-fn decompress_snappy(bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
-    let mut decoded = Vec::new();
+fn decompress_snappy(
+    bytes: &[u8],
+    bytes_max: usize,
+    decoded: &mut Vec<u8>,
+) -> Result<(), Undecodable> {
     if !bytes.starts_with(&SNAPPY_MAGIC) {
-        decompress_snappy_block(bytes, bytes_max, &mut decoded)?;
-        return Ok(decoded);
+        return decompress_snappy_block(bytes, bytes_max, decoded);
     }
     let mut rest = bytes.get(SNAPPY_HEADER.len()..).ok_or(Undecodable::Broken)?;
     while !rest.is_empty() {
         let (length, after) = rest.split_first_chunk().ok_or(Undecodable::Broken)?;
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         let (block, after) = after.split_at_checked(length).ok_or(Undecodable::Broken)?;
-        decompress_snappy_block(block, bytes_max, &mut decoded)?;
+        decompress_snappy_block(block, bytes_max, decoded)?;
         rest = after;
     }
-    Ok(decoded)
+    Ok(())
 }
 
 /// Appends what a block holds, so that there are `bytes_max` bytes at most. Takes no memory for a
@@ -225,6 +259,15 @@ mod tests {
         let refused = decompress_snappy_block(&lie, 1 << 27, &mut decoded);
         assert_eq!(refused, Err(Undecodable::Broken));
         assert_eq!(decoded.capacity(), 0);
+    }
+
+    #[test]
+    fn frames_of_zstd_after_each_other_are_read_as_one() {
+        let frames = [Codec::Zstd.compress(b"abc"), Codec::Zstd.compress(b"defg")].concat();
+        assert_eq!(Codec::Zstd.decompress(&frames, 7), Ok(b"abcdefg".to_vec()));
+        assert_eq!(Codec::Zstd.decompress(&frames, 6), Err(Undecodable::TooLong(6)));
+        let cut = &frames[..frames.len() - 1];
+        assert_eq!(Codec::Zstd.decompress(cut, 7), Err(Undecodable::Broken));
     }
 
     #[test]

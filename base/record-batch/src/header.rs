@@ -106,7 +106,12 @@ impl BatchHeader {
     /// When its tombstones, or the marker that it holds, may go: Unix milliseconds. `None` where no
     /// compaction has met them. Source: KIP-534.
     pub fn delete_horizon_ms(&self) -> Option<i64> {
-        (self.attributes & HAS_DELETE_HORIZON != 0).then_some(self.base_timestamp)
+        self.has_delete_horizon().then_some(self.base_timestamp)
+    }
+
+    /// Whether compaction has noted when its tombstones may go; a producer does not.
+    pub fn has_delete_horizon(&self) -> bool {
+        self.attributes & HAS_DELETE_HORIZON != 0
     }
 
     /// The horizon takes the place of the first timestamp: those of the records are counted from
@@ -190,6 +195,12 @@ pub fn set_place(batch: &mut [u8], base_offset: i64, epoch: i32) {
 pub fn set_append_time(batch: &mut [u8], unix_ms: i64) {
     let attributes = i16::from_be_bytes(field(batch, ATTRIBUTES)) | TIMESTAMP_IS_OF_APPEND;
     batch[ATTRIBUTES].copy_from_slice(&attributes.to_be_bytes());
+    batch[MAX_TIMESTAMP].copy_from_slice(&unix_ms.to_be_bytes());
+    seal(batch);
+}
+
+/// Says which of a batch's records is the newest, Unix milliseconds.
+pub fn set_max_timestamp(batch: &mut [u8], unix_ms: i64) {
     batch[MAX_TIMESTAMP].copy_from_slice(&unix_ms.to_be_bytes());
     seal(batch);
 }

@@ -19,6 +19,7 @@ mod compression;
 mod encode;
 mod header;
 mod marker;
+mod produced;
 mod records;
 mod varint;
 
@@ -26,7 +27,8 @@ pub use compression::{Codec, Undecodable};
 pub use encode::{BatchOptions, BatchProducer, Header, NewRecord, Unencodable, encode_batch};
 pub use header::{
     BatchHeader, HEADER_BYTES, crc32c, has_valid_checksum, headers, seal, sequence_after,
-    set_append_time, set_place,
+    set_append_time, set_max_timestamp, set_place,
 };
 pub use marker::{Marker, TransactionEnd};
+pub use produced::{ProducedRecord, each_produced};
 pub use records::{HeaderIter, Headers, Record, Records};

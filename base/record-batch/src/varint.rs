@@ -1,7 +1,17 @@
 //! Numbers of variable length as Protocol Buffers write them, zigzag.
 
 /// Takes a number off the front; `None` where it is cut or has more than ten bytes.
+#[inline]
 pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<i64> {
+    // Most numbers of a record take one byte.
+    if let Some((&byte @ ..0x80, after)) = rest.split_first() {
+        *rest = after;
+        return Some(i64::from(byte >> 1) ^ -i64::from(byte & 1));
+    }
+    take_long_varint(rest)
+}
+
+fn take_long_varint(rest: &mut &[u8]) -> Option<i64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
         let (byte, after) = rest.split_first()?;

@@ -27,8 +27,8 @@ impl<'a> ProduceStart<'a> {
 }
 
 /// What became of the records for one partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Produced<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Produced {
     /// 0, or an error's code.
     pub error_code: i16,
     /// -1 after an error.
@@ -37,10 +37,20 @@ pub struct Produced<'a> {
     pub log_append_time_ms: i64,
     /// -1 after an error.
     pub log_start_offset: i64,
-    pub message: Option<&'a str>,
+    pub message: Option<String>,
+    /// The records for which the batch was refused.
+    pub record_errors: Vec<RecordError>,
 }
 
-impl Produced<'_> {
+/// Why a record is refused (KIP-467).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordError {
+    /// Its place in the batch.
+    pub index: i32,
+    pub message: String,
+}
+
+impl Produced {
     pub fn error(code: i16) -> Self {
         Self {
             error_code: code,
@@ -48,6 +58,7 @@ impl Produced<'_> {
             log_append_time_ms: -1,
             log_start_offset: -1,
             message: None,
+            record_errors: Vec::new(),
         }
     }
 }
@@ -63,7 +74,7 @@ pub trait Appender {
         partition: i32,
         records: Option<&mut [u8]>,
         error_at: usize,
-    ) -> Produced<'static>;
+    ) -> Produced;
 
     /// How long the client is to wait before its next request, in milliseconds (KIP-219). Asked
     /// once, when the last partition was appended.
@@ -117,7 +128,7 @@ pub fn serve(
     Ok(())
 }
 
-fn write_partition(writer: &mut Writer<'_>, version: i16, produced: &Produced<'_>) {
+fn write_partition(writer: &mut Writer<'_>, version: i16, produced: &Produced) {
     writer.i16(produced.error_code);
     writer.i64(produced.base_offset);
     writer.i64(produced.log_append_time_ms);
@@ -125,8 +136,13 @@ fn write_partition(writer: &mut Writer<'_>, version: i16, produced: &Produced<'_
         writer.i64(produced.log_start_offset);
     }
     if version >= 8 {
-        writer.count(0); // errors of single records
-        writer.string(produced.message);
+        writer.count(produced.record_errors.len());
+        for error in &produced.record_errors {
+            writer.i32(error.index);
+            writer.string(Some(&error.message));
+            writer.no_tags();
+        }
+        writer.string(produced.message.as_deref());
     }
     writer.no_tags();
 }

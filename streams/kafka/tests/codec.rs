@@ -44,7 +44,7 @@ impl Appender for Recorder {
         partition: i32,
         records: Option<&mut [u8]>,
         error_at: usize,
-    ) -> Produced<'static> {
+    ) -> Produced {
         self.seen.push((topic.to_owned(), partition, records.as_deref().map(<[u8]>::to_vec)));
         self.error_places.push(error_at);
         if let Some(records) = records {

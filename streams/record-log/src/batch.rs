@@ -1,6 +1,8 @@
 //! Batches as clients send them: verified, and given their place in a log.
 
-use record_batch::{BatchHeader, has_valid_checksum, set_append_time, set_place};
+use record_batch::{
+    BatchHeader, has_valid_checksum, set_append_time, set_max_timestamp, set_place,
+};
 
 use crate::error::{LogError, LogErrorKind};
 
@@ -17,6 +19,9 @@ impl<'a> Batch<'a> {
         let invalid = |what: &str| {
             LogError::new(LogErrorKind::InvalidBatch, format!("cannot take the batch: {what}"))
         };
+        let impossible = |what: &str| {
+            LogError::new(LogErrorKind::InvalidRecord, format!("cannot take the batch: {what}"))
+        };
         if let Some(base_offset) = bytes.first_chunk_mut::<8>() {
             // Clients count from 0; what they put here means nothing to a log.
             *base_offset = [0; 8];
@@ -27,20 +32,20 @@ impl<'a> Batch<'a> {
             return Err(invalid("it is shorter than its length says"));
         }
         let (bytes, rest) = bytes.split_at_mut(header.size_bytes);
-        if header.record_count < 1 || header.last_offset_delta != header.record_count - 1 {
-            return Err(invalid("its count of records does not fit its offsets"));
-        }
-        if header.has_producer() && (header.base_sequence < 0 && !header.is_control()) {
-            return Err(invalid("its producer counts from a negative number"));
-        }
-        if header.has_producer() && header.producer_epoch < 0 {
-            return Err(invalid("its producer has no epoch"));
-        }
-        if header.is_transactional() && !header.has_producer() {
-            return Err(invalid("it belongs to a transaction, and to no producer"));
-        }
         if !has_valid_checksum(bytes) {
             return Err(invalid("its CRC-32C does not fit its bytes"));
+        }
+        if header.record_count < 1 || header.last_offset_delta != header.record_count - 1 {
+            return Err(impossible("its count of records does not fit its offsets"));
+        }
+        if header.has_producer() && (header.base_sequence < 0 && !header.is_control()) {
+            return Err(impossible("its producer counts from a negative number"));
+        }
+        if header.has_producer() && header.producer_epoch < 0 {
+            return Err(impossible("its producer has no epoch"));
+        }
+        if header.is_transactional() && !header.has_producer() {
+            return Err(impossible("it belongs to a transaction, and to no producer"));
         }
         Ok((Self { header, bytes }, rest))
     }
@@ -59,6 +64,14 @@ impl<'a> Batch<'a> {
         self.header.base_offset = base_offset;
         self.header.epoch = epoch;
         set_place(self.bytes, base_offset, epoch);
+    }
+
+    /// Says which of its records is the newest, where the producer did not or said it wrongly.
+    pub fn set_max_timestamp(&mut self, unix_ms: i64) {
+        if self.header.max_timestamp != unix_ms {
+            set_max_timestamp(self.bytes, unix_ms);
+            self.header.max_timestamp = unix_ms;
+        }
     }
 
     /// Says when it was appended, instead of when its records were made.
@@ -100,7 +113,7 @@ mod tests {
         ] {
             let mut bytes = Marker::Commit.to_batch(end);
             let error = Batch::split_first(&mut bytes).expect_err("it is neither");
-            assert_eq!(error.kind, LogErrorKind::InvalidBatch);
+            assert_eq!(error.kind, LogErrorKind::InvalidRecord);
         }
     }
 

@@ -16,6 +16,8 @@ pub enum LogErrorKind {
     Damaged,
     /// The batch is not one: its sizes, counts or checksum do not fit.
     InvalidBatch,
+    /// The batch is whole, and what its header says of its records or producer cannot be.
+    InvalidRecord,
     /// The batch is longer than a segment may be.
     TooLarge,
     /// The offset is before the start of the partition, or past its end.

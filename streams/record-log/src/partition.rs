@@ -30,15 +30,6 @@ pub struct Appended {
     pub was_there: bool,
 }
 
-/// What a partition keeps; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Retention {
-    /// Whole segments are deleted while the others hold as many bytes as this.
-    pub bytes_max: Option<u64>,
-    /// Segments whose newest record is older than this are deleted.
-    pub oldest_unix_ms: Option<i64>,
-}
-
 /// The record that a search for a time found, and its batch. Times are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePlace {
@@ -348,33 +339,6 @@ impl Partition {
         Ok(offset)
     }
 
-    /// Deletes the oldest segments that the policy does not keep; the one that is appended to
-    /// stays. Returns the first offset that is left.
-    pub fn retain(&self, policy: Retention) -> Result<i64, LogError> {
-        let boundary = {
-            let view = self.view();
-            let mut left_bytes: u64 =
-                view.segments.iter().map(|segment| segment.extent().position).sum();
-            let mut boundary = view.start_offset;
-            for pair in view.segments.windows(2) {
-                let extent = pair[0].extent();
-                let is_too_much =
-                    policy.bytes_max.is_some_and(|most| left_bytes - extent.position >= most);
-                let is_too_old = policy
-                    .oldest_unix_ms
-                    .is_some_and(|oldest| extent.index.max_timestamp() < oldest);
-                let next_base = pair[1].header.base_offset;
-                if !(is_too_much || is_too_old) || next_base > view.stable_offset {
-                    break;
-                }
-                left_bytes -= extent.position;
-                boundary = next_base;
-            }
-            boundary
-        };
-        self.delete_before(boundary)
-    }
-
     /// The producers that are remembered.
     pub fn producers(&self) -> Vec<ProducerState> {
         self.lock_writer().producers.states().collect()
@@ -571,7 +535,7 @@ impl Partition {
         self.writer.lock().expect("nothing panics with the writer locked")
     }
 
-    fn view(&self) -> RwLockReadGuard<'_, View> {
+    pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
         self.view.read().expect("nothing panics with the view locked")
     }
 

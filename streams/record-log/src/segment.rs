@@ -34,6 +34,9 @@ pub(crate) struct Extent {
     pub(crate) next_offset: i64,
     pub(crate) index: Index,
     pub(crate) aborted: Vec<Aborted>,
+    /// When the last batch whose producer gave no times was appended: `i64::MIN` where there is
+    /// none, `TIME_UNKNOWN` where an opening found it.
+    undated_unix_ms: i64,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,7 @@ impl Segment {
             next_offset: header.base_offset,
             index: Index::default(),
             aborted: Vec::new(),
+            undated_unix_ms: i64::MIN,
         };
         Self { slot, header, extent: RwLock::new(extent) }
     }
@@ -89,6 +93,17 @@ impl Segment {
         extent.next_offset = checkpoint.next_offset;
         extent.index = checkpoint.index;
         extent.aborted = checkpoint.aborted;
+        if extent.position > 0 && extent.index.max_timestamp() < 0 {
+            extent.undated_unix_ms = TIME_UNKNOWN;
+        }
+    }
+
+    /// What an opening found without a time counts as of `unix_ms`, if nothing was said before.
+    pub(crate) fn date(&self, unix_ms: i64) {
+        let is_unknown = self.extent().undated_unix_ms == TIME_UNKNOWN;
+        if is_unknown {
+            self.extent_to_change().undated_unix_ms = unix_ms;
+        }
     }
 
     /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned
@@ -324,6 +339,12 @@ impl Segment {
 }
 
 impl Extent {
+    /// When the newest record was made or, where its producer gave no time, appended; `i64::MIN`
+    /// where there is none, and far away where that is not known.
+    pub(crate) fn newest_unix_ms(&self) -> i64 {
+        self.undated_unix_ms.max(self.index.max_timestamp())
+    }
+
     /// Takes a batch in that lies at the end.
     pub(crate) fn note(
         &mut self,
@@ -336,6 +357,9 @@ impl Extent {
         let marker = if batch.is_control() { Marker::read(bytes) } else { None };
         self.aborted.extend(producers.note(batch, marker, unix_ms));
         self.index.note(batch, position);
+        if batch.max_timestamp < 0 {
+            self.undated_unix_ms = self.undated_unix_ms.max(unix_ms);
+        }
         self.position = position + batch.size_bytes as u64;
         self.next_offset = batch.next_offset();
     }

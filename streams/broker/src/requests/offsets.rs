@@ -84,7 +84,7 @@ fn find(
         EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset(), -1)),
         // Nothing is elsewhere.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(at(-1, -1)),
-        NEWEST => match log.max_timestamp() {
+        NEWEST => match log.max_timestamp().filter(|it| *it >= 0) {
             None => Ok(at(-1, -1)),
             Some(newest) => by_time(log, newest, end, &at),
         },

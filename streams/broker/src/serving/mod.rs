@@ -12,6 +12,7 @@ mod produce;
 mod recompression;
 mod session;
 mod transactional;
+mod validation;
 
 pub(crate) use asked::Asked;
 pub(crate) use buffers::Buffers;

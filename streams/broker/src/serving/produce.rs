@@ -13,6 +13,7 @@ use super::answer::{Answer, ProducedAnswer, Wait};
 use super::asked::Asked;
 use super::client::Client;
 use super::transactional::Admission;
+use super::validation::{Refusal, validate};
 use crate::broker::Broker;
 use crate::clock;
 use crate::operation::Flow;
@@ -85,12 +86,12 @@ impl Appender for Turn<'_> {
         partition: i32,
         records: Option<&mut [u8]>,
         error_at: usize,
-    ) -> Produced<'static> {
+    ) -> Produced {
         match self.try_append(topic, partition, records, error_at) {
             Ok(produced) => produced,
-            Err(error) => {
-                self.broker.counters.error(ApiKey::Produce, error.code());
-                Produced::error(error.code())
+            Err(refusal) => {
+                self.broker.counters.error(ApiKey::Produce, refusal.error.code());
+                refusal.into_produced()
             }
         }
     }
@@ -107,15 +108,16 @@ impl Turn<'_> {
         number: i32,
         records: Option<&mut [u8]>,
         error_at: usize,
-    ) -> Result<Produced<'static>, ResponseError> {
+    ) -> Result<Produced, Refusal> {
         if let Some(error) = self.refusal {
-            return Err(error);
+            return Err(error.into());
         }
         let topic = self.find(name)?;
         let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
         let settings = topic.settings();
         let mut recompressed;
         let mut batch = self.check(records, settings.batch_bytes_max)?;
+        validate(&mut batch, &settings, &self.broker.recompression, self.now_ms)?;
         let is_other = |codec: &Codec| Codec::of(batch.header().attributes) != Some(*codec);
         if let Some(codec) = settings.compression.filter(is_other) {
             let running = &self.broker.recompression;

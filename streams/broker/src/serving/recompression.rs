@@ -1,5 +1,5 @@
-//! Batches for topics whose `compression.type` is not the producer's: compressed anew before they
-//! are appended. A batch that has the topic's codec already does not come here.
+//! Turns of threads that decompress long batches, and batches for topics whose `compression.type`
+//! is not the producer's: compressed anew before they are appended.
 
 use std::sync::{Condvar, Mutex};
 
@@ -9,10 +9,10 @@ use record_log::{Batch, RECORDS_BYTES_MAX};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// Batches that are compressed at a time: each may take as much memory as its records do.
+/// Batches that are decompressed at a time: each may take as much memory as its records do.
 const AT_ONCE_MAX: usize = 4;
 
-/// The threads that compress.
+/// The threads that decompress and compress.
 #[derive(Debug, Default)]
 pub(crate) struct Recompression {
     running_count: Mutex<usize>,
@@ -28,9 +28,14 @@ impl Recompression {
         codec: Codec,
         bytes_max: usize,
     ) -> Result<Vec<u8>, ResponseError> {
+        self.take(|| recompress(batch, codec, bytes_max))
+    }
+
+    /// Runs work that takes as much memory as the records of a batch, when a few others are done.
+    pub(super) fn take<T>(&self, work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(|| {
             let _turn = self.turn();
-            recompress(batch, codec, bytes_max)
+            work()
         })
     }
 

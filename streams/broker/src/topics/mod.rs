@@ -414,6 +414,7 @@ pub(crate) fn error_of(kind: LogErrorKind) -> ResponseError {
             ResponseError::KafkaStorageError
         }
         LogErrorKind::InvalidBatch => ResponseError::CorruptMessage,
+        LogErrorKind::InvalidRecord => ResponseError::InvalidRecord,
         LogErrorKind::TooLarge => ResponseError::MessageTooLarge,
         LogErrorKind::OffsetOutOfRange => ResponseError::OffsetOutOfRange,
         LogErrorKind::OutOfOrderSequence => ResponseError::OutOfOrderSequenceNumber,

@@ -1,6 +1,7 @@
 //! The configuration of topics, by Kafka's names and a few of Memlane's own.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use record_batch::Codec;
 use volumes::{Durability, Reduction};
@@ -118,8 +119,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Kind::Choice(&["CreateTime", "LogAppendTime"]),
         "whether a record has the producer's time, or that of the append",
     ),
-    setting("message.timestamp.after.max.ms", "3600000", POSITIVE, ""),
-    setting("message.timestamp.before.max.ms", "9223372036854775807", POSITIVE, ""),
+    setting(
+        "message.timestamp.after.max.ms",
+        "3600000",
+        POSITIVE,
+        "how far a record's time may be after the broker's clock",
+    ),
+    setting(
+        "message.timestamp.before.max.ms",
+        "9223372036854775807",
+        POSITIVE,
+        "how far a record's time may be before the broker's clock",
+    ),
     setting(
         "min.cleanable.dirty.ratio",
         "0.5",
@@ -207,6 +218,9 @@ pub(crate) struct TopicSettings {
     /// `None` for the producer's.
     pub(crate) compression: Option<Codec>,
     pub(crate) has_append_time: bool,
+    /// How far a record's time may be before and after the clock of the broker.
+    pub(crate) timestamp_before_max_ms: i64,
+    pub(crate) timestamp_after_max_ms: i64,
     pub(crate) delete_retention_ms: i64,
     pub(crate) min_compaction_lag_ms: i64,
     pub(crate) min_dirty_ratio: f64,
@@ -247,6 +261,8 @@ impl TopicSettings {
                 .expect("it was checked"),
             compression: codec(values.text("compression.type")),
             has_append_time: values.text("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms: values.number("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms: values.number("message.timestamp.after.max.ms"),
             delete_retention_ms: values.number("delete.retention.ms"),
             min_compaction_lag_ms: values.number("min.compaction.lag.ms"),
             min_dirty_ratio: values
@@ -258,6 +274,18 @@ impl TopicSettings {
             values_ttl_ms: values.limit("memlane.values.ttl.ms"),
             own,
         })
+    }
+
+    /// The times that records may have, Unix milliseconds, by the broker's clock.
+    pub(crate) fn timestamps(&self, now_ms: i64) -> RangeInclusive<i64> {
+        match self.has_append_time {
+            // They do not count.
+            true => i64::MIN..=i64::MAX,
+            false => {
+                let oldest = now_ms.saturating_sub(self.timestamp_before_max_ms);
+                oldest..=now_ms.saturating_add(self.timestamp_after_max_ms)
+            }
+        }
     }
 
     /// A setting's value, and whether the topic's owner set it.

@@ -71,7 +71,7 @@ fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
     for partition in &partitions {
         let is_expired = settings.deletes
             && oldest_unix_ms
-                .zip(partition.log.max_timestamp())
+                .zip(partition.log.newest_unix_ms(now_ms))
                 .is_some_and(|(oldest, newest)| newest < oldest);
         let quiet_ms = partition.quiet_ms(now_ms);
         let is_left = settings.retention_ms.is_some_and(|it| quiet_ms >= it.min(OLD_RECORDS_MS));

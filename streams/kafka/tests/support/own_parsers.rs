@@ -21,7 +21,7 @@ impl Appender for Recorder {
         partition: i32,
         records: Option<&mut [u8]>,
         _error_at: usize,
-    ) -> Produced<'static> {
+    ) -> Produced {
         self.appended.push((topic.to_owned(), partition, records.as_deref().map(<[u8]>::to_vec)));
         // Whatever is done to them changes nothing of what follows.
         records.into_iter().for_each(|it| it.fill(0xFF));

@@ -1,0 +1,179 @@
+//! Records of a produce request, checked before they are kept: what is acknowledged can be read by
+//! every consumer, keeps its time in the index and survives compaction.
+//!
+//! The rules and their error codes are those of Kafka's `LogValidator`.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+
+use kafka::produce::{Produced, RecordError};
+use kafka_protocol::error::ResponseError;
+use record_batch::{BatchHeader, Codec, HEADER_BYTES, ProducedRecord, Undecodable, each_produced};
+use record_log::{Batch, RECORDS_BYTES_MAX};
+
+use super::recompression::Recompression;
+use crate::topics::TopicSettings;
+
+/// Records of a batch that are named in a refusal.
+const RECORD_ERRORS_MAX: usize = 100;
+
+/// Compressed batches above this many bytes are decompressed one after the other, a few at a time.
+const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// Decompressed bytes up to which a small batch needs no turn.
+const SCRATCH_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// Holds the records of one batch, which has been read when the next one comes.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Why a batch is not appended.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: ResponseError,
+    message: Option<String>,
+    records: Vec<RecordError>,
+}
+
+impl Refusal {
+    fn new(error: ResponseError, message: impl Into<String>) -> Self {
+        Self { error, message: Some(message.into()), records: Vec::new() }
+    }
+
+    pub(super) fn into_produced(self) -> Produced {
+        let (message, record_errors) = (self.message, self.records);
+        Produced { message, record_errors, ..Produced::error(self.error.code()) }
+    }
+}
+
+impl From<ResponseError> for Refusal {
+    fn from(error: ResponseError) -> Self {
+        Self { error, message: None, records: Vec::new() }
+    }
+}
+
+/// Checks every record of a batch against the topic's settings, and has the batch's header name the
+/// time of its newest record.
+pub(super) fn validate(
+    batch: &mut Batch<'_>,
+    settings: &TopicSettings,
+    turns: &Recompression,
+    now_ms: i64,
+) -> Result<(), Refusal> {
+    let header = *batch.header();
+    let mut rules = Rules::new(&header, settings, now_ms)?;
+    let codec = Codec::of(header.attributes).ok_or_else(|| {
+        let number = header.attributes & 7;
+        Refusal::new(ResponseError::InvalidRecord, format!("there is no codec {number}"))
+    })?;
+    let records = &batch.bytes()[HEADER_BYTES..];
+    let mut visit = |record| rules.visit(record);
+    let seen = match codec {
+        Codec::None => each_produced(&header, records, &mut visit),
+        _ if records.len() > AT_ONCE_BYTES_MAX => turns.take(|| {
+            let decoded = codec.decompress(records, RECORDS_BYTES_MAX)?;
+            each_produced(&header, &decoded, &mut visit)
+        }),
+        _ => match in_scratch(codec, &header, records, &mut visit) {
+            // A small batch of many records that are equal, or a bomb.
+            Err(Undecodable::TooLong(_)) => turns.take(|| {
+                let decoded = codec.decompress(records, RECORDS_BYTES_MAX)?;
+                each_produced(&header, &decoded, &mut visit)
+            }),
+            seen => seen,
+        },
+    };
+    seen.map_err(unreadable)?;
+    let newest_ms = rules.finish()?;
+    if !settings.has_append_time {
+        batch.set_max_timestamp(newest_ms);
+    }
+    Ok(())
+}
+
+fn in_scratch(
+    codec: Codec,
+    header: &BatchHeader,
+    records: &[u8],
+    visit: impl FnMut(ProducedRecord),
+) -> Result<(), Undecodable> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        codec.decompress_into(records, SCRATCH_BYTES, scratch)?;
+        each_produced(header, scratch, visit)
+    })
+}
+
+fn unreadable(error: Undecodable) -> Refusal {
+    let code = match error {
+        Undecodable::TooLong(_) => ResponseError::MessageTooLarge,
+        _ => ResponseError::InvalidRecord,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+/// What a topic asks of each record.
+struct Rules {
+    needs_keys: bool,
+    timestamps: RangeInclusive<i64>,
+    newest_ms: i64,
+    error: ResponseError,
+    refused: Vec<RecordError>,
+}
+
+impl Rules {
+    fn new(header: &BatchHeader, settings: &TopicSettings, now_ms: i64) -> Result<Self, Refusal> {
+        if header.has_delete_horizon() {
+            let what = "a producer sets no delete horizon";
+            return Err(Refusal::new(ResponseError::InvalidRecord, what));
+        }
+        if header.has_append_time() && !settings.has_append_time {
+            let what = "the topic has message.timestamp.type=CreateTime, the batch LogAppendTime";
+            return Err(Refusal::new(ResponseError::InvalidTimestamp, what));
+        }
+        Ok(Self {
+            needs_keys: settings.compacts,
+            timestamps: settings.timestamps(now_ms),
+            newest_ms: -1,
+            error: ResponseError::InvalidRecord,
+            refused: Vec::new(),
+        })
+    }
+
+    fn visit(&mut self, record: ProducedRecord) {
+        let time = record.timestamp_ms;
+        self.newest_ms = self.newest_ms.max(time);
+        let has_good_time = time == -1 || self.timestamps.contains(&time);
+        if has_good_time && (record.has_key || !self.needs_keys) {
+            return;
+        }
+        self.refuse(record, has_good_time);
+    }
+
+    #[cold]
+    fn refuse(&mut self, record: ProducedRecord, has_good_time: bool) {
+        let message = if has_good_time {
+            "a compacted topic takes no record without a key".to_owned()
+        } else {
+            self.error = ResponseError::InvalidTimestamp;
+            format!(
+                "timestamp {} is not within {} and {} as message.timestamp.before.max.ms and \
+                 message.timestamp.after.max.ms ask",
+                record.timestamp_ms,
+                self.timestamps.start(),
+                self.timestamps.end()
+            )
+        };
+        if self.refused.len() < RECORD_ERRORS_MAX {
+            self.refused.push(RecordError { index: record.index, message });
+        }
+    }
+
+    fn finish(self) -> Result<i64, Refusal> {
+        if self.refused.is_empty() {
+            return Ok(self.newest_ms);
+        }
+        let message = "records of the batch break the topic's rules".to_owned();
+        Err(Refusal { error: self.error, message: Some(message), records: self.refused })
+    }
+}
