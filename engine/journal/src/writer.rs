@@ -306,7 +306,7 @@ mod tests {
         let folder = disk.folder();
         let chain = Chain::find(&*folder, SET, u64::MAX).expect("the disk works");
         let shelf = Arc::new(Shelf::new(folder, &chain, &options));
-        let log = Log::new(shelf, SET, &chain, Position::START, &options);
+        let log = Log::new(shelf, SET, &chain, Some(Position::START), &options);
         let engine = Arc::new(OnceLock::from(Arc::downgrade(engine)));
         Writer::new(log, engine, Arc::default(), Arc::new(SystemClock::new()))
     }
