@@ -69,19 +69,16 @@ pub(super) fn validate(
     })?;
     let records = &batch.bytes()[HEADER_BYTES..];
     let mut visit = |record| rules.visit(record);
+    let is_small = records.len() <= AT_ONCE_BYTES_MAX;
     let seen = match codec {
         Codec::None => each_produced(&header, records, &mut visit),
-        _ if records.len() > AT_ONCE_BYTES_MAX => turns.take(|| {
-            let decoded = codec.decompress(records, RECORDS_BYTES_MAX)?;
-            each_produced(&header, &decoded, &mut visit)
-        }),
-        _ => match in_scratch(codec, &header, records, &mut visit) {
-            // A small batch of many records that are equal, or a bomb.
-            Err(Undecodable::TooLong(_)) => turns.take(|| {
+        _ => match is_small.then(|| in_scratch(codec, &header, records, &mut visit)) {
+            // A long batch, or a small one of many records that are equal, or a bomb.
+            None | Some(Err(Undecodable::TooLong(_))) => turns.take(|| {
                 let decoded = codec.decompress(records, RECORDS_BYTES_MAX)?;
                 each_produced(&header, &decoded, &mut visit)
             }),
-            seen => seen,
+            Some(seen) => seen,
         },
     };
     seen.map_err(unreadable)?;
