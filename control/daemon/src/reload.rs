@@ -13,27 +13,29 @@ use crate::log::{Filter, Log};
 use crate::service::Service;
 use crate::volume_users::UserList;
 
-/// What can be changed, and what it was last read from.
+/// What can be changed.
 pub(crate) struct Reload {
     pub(crate) flags: Flags,
+    /// The settings that count. What was read and takes a restart is not among them.
     pub(crate) config: Config,
     pub(crate) log: Log,
     pub(crate) service: Arc<Service>,
 }
 
 /// What was read, and can be used.
-struct Fresh {
+struct Fresh<'service> {
     config: Config,
     filter: Filter,
-    users: UserList,
     tls: Option<TlsSettings>,
+    users: UserList<'service>,
 }
 
 impl Reload {
     /// Reads everything again, and uses it if nothing is wrong with it. Events tell of both.
     pub(crate) fn run(&mut self) {
         service_manager::reloading();
-        match self.read().and_then(|fresh| self.apply(fresh)) {
+        let service = Arc::clone(&self.service);
+        match self.read(&service).and_then(|fresh| self.apply(fresh)) {
             Ok(()) => {
                 let message = "the configuration was read again".to_owned();
                 self.service.events.info("configuration_read", None, message);
@@ -46,12 +48,13 @@ impl Reload {
         service_manager::ready();
     }
 
-    fn read(&self) -> anyhow::Result<Fresh> {
+    fn read<'service>(&self, service: &'service Service) -> anyhow::Result<Fresh<'service>> {
         let config = Config::read(self.flags.clone())?;
         Ok(Fresh {
             filter: Filter::of(&config.log)?,
-            users: self.service.users.read_again()?,
             tls: self.read_tls(&config)?,
+            // Last, as others wait for the list from now on.
+            users: service.users.read_again()?,
             config,
         })
     }
@@ -67,33 +70,30 @@ impl Reload {
         Ok(Some(loaded))
     }
 
-    fn apply(&mut self, fresh: Fresh) -> anyhow::Result<()> {
+    fn apply(&mut self, fresh: Fresh<'_>) -> anyhow::Result<()> {
         // The only step that may fail comes first.
         self.log.set_filter(fresh.filter)?;
+        fresh.users.use_it();
         self.service.watch.set_thresholds(fresh.config.thresholds_percent.clone());
-        self.service.users.replace(fresh.users);
         if let (Some(nbd), Some(tls)) = (&self.service.nbd, fresh.tls) {
             nbd.set_tls(tls);
         }
-        if needs_restart(&self.config, &fresh.config) {
+        adopt(&mut self.config, &fresh.config);
+        if self.config != fresh.config {
             tracing::warn!("other settings have changed, too; they count from the next start on");
         }
-        self.config = fresh.config;
         Ok(())
     }
 }
 
-/// Whether something differs that is not read again.
-fn needs_restart(before: &Config, after: &Config) -> bool {
-    let mut same = after.clone();
-    same.log.filter.clone_from(&before.log.filter);
-    same.thresholds_percent.clone_from(&before.thresholds_percent);
-    if has_like_tls(before, after)
-        && let (Some(same), Some(before)) = (&mut same.nbd, &before.nbd)
-    {
-        same.tls.clone_from(&before.tls);
+/// Notes the settings that are read again. All others count as they were at the start.
+fn adopt(counting: &mut Config, fresh: &Config) {
+    let has_like_tls = has_like_tls(counting, fresh);
+    counting.log.filter.clone_from(&fresh.log.filter);
+    counting.thresholds_percent.clone_from(&fresh.thresholds_percent);
+    if has_like_tls && let (Some(counting), Some(fresh)) = (&mut counting.nbd, &fresh.nbd) {
+        counting.tls.clone_from(&fresh.tls);
     }
-    same != *before
 }
 
 /// Whether clients have to show certificates after as they had before: that is decided at the
@@ -104,4 +104,49 @@ fn has_like_tls(before: &Config, after: &Config) -> bool {
         tls.map(|files| files.client_ca.is_some())
     };
     asks(before) == asks(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::config::{NbdConfig, TlsFiles};
+
+    fn config(tls: Option<TlsFiles>, thresholds: &[u64]) -> Config {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let arguments = ["memlaned".as_ref(), "--config".as_ref(), file.path().as_os_str()];
+        let flags = Flags::try_parse_from(arguments).expect("good flags");
+        let mut config = Config::read(flags).expect("nothing is said but defaults");
+        let nbd = config.nbd.take().expect("it is on");
+        config.nbd = Some(NbdConfig { tls, ..nbd });
+        config.thresholds_percent = thresholds.to_vec();
+        config
+    }
+
+    fn files(folder: &str, client_ca: Option<&str>) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            certificate_chain: format!("{folder}/cert").into(),
+            private_key: format!("{folder}/key").into(),
+            client_ca: client_ca.map(Into::into),
+        })
+    }
+
+    #[test]
+    fn what_takes_a_restart_does_not_count_however_often_it_is_read() {
+        let mut counting = config(files("/a", Some("/a/ca")), &[80]);
+        let renewed = config(files("/b", Some("/b/ca")), &[50]);
+        adopt(&mut counting, &renewed);
+        assert_eq!(counting, renewed);
+        for not_asking in [files("/c", None), None] {
+            let mut fresh = config(not_asking, &[60]);
+            fresh.images.keep_count += 1;
+            for _ in 0..3 {
+                adopt(&mut counting, &fresh);
+                assert!(!has_like_tls(&counting, &fresh), "clients are still asked");
+                assert_ne!(counting, fresh, "it is said again that this takes a restart");
+            }
+            assert_eq!(counting, config(files("/b", Some("/b/ca")), &[60]));
+        }
+    }
 }

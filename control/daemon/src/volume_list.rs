@@ -68,14 +68,13 @@ impl<E: Listed> VolumeList<E> {
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Reads the list again, as its file may have been edited, and changes nothing yet.
-    pub(crate) fn read_again(&self) -> anyhow::Result<Entries<E>> {
-        self.lock().read_again().with_context(|| unreadable::<E>(Path::new(E::FILE_NAME)))
-    }
-
-    /// What was read counts from now on.
-    pub(crate) fn replace(&self, entries: Entries<E>) {
-        self.lock().replace(entries);
+    /// Reads the list again, as its file may have been edited, and changes nothing yet. Nor does
+    /// anybody else until what was read is used or dropped.
+    pub(crate) fn read_again(&self) -> anyhow::Result<ReadAgain<'_, E>> {
+        let file = self.lock();
+        let entries =
+            file.read_again().with_context(|| unreadable::<E>(Path::new(E::FILE_NAME)))?;
+        Ok(ReadAgain { file, entries })
     }
 
     pub(crate) fn get(&self, volume_id: u64) -> Option<E> {
@@ -107,6 +106,21 @@ impl<E: Listed> VolumeList<E> {
 
     fn lock(&self) -> MutexGuard<'_, StateFile<Entries<E>>> {
         self.file.lock().expect("no thread panics with this lock")
+    }
+}
+
+/// A list that was read again. Holds the list's lock: what is read before it is taken would undo
+/// what was changed in between.
+#[derive(Debug)]
+pub(crate) struct ReadAgain<'list, E: Listed> {
+    file: MutexGuard<'list, StateFile<Entries<E>>>,
+    entries: Entries<E>,
+}
+
+impl<E: Listed> ReadAgain<'_, E> {
+    /// What was read counts from now on.
+    pub(crate) fn use_it(mut self) {
+        self.file.replace(self.entries);
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts;
-use crate::volume_list::{Entries, Listed, VolumeList};
+use crate::volume_list::{Listed, ReadAgain, VolumeList};
 
 /// Users of one volume, at most.
 const USERS_MAX: usize = 64;
@@ -16,8 +16,8 @@ const USERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct VolumeUsers(VolumeList<Users>);
 
-/// The list as it was read.
-pub(crate) type UserList = Entries<Users>;
+/// The list as it was read again.
+pub(crate) type UserList<'users> = ReadAgain<'users, Users>;
 
 /// The users of one volume: names or numbers, as they were given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +43,10 @@ impl VolumeUsers {
         VolumeList::read(state_dir).map(Self)
     }
 
-    /// Reads the list again, as its file may have been edited, and changes nothing yet.
-    pub(crate) fn read_again(&self) -> anyhow::Result<UserList> {
+    /// Reads the list again, as its file may have been edited, and changes nothing yet. Nor does
+    /// anybody else until what was read is used or dropped.
+    pub(crate) fn read_again(&self) -> anyhow::Result<UserList<'_>> {
         self.0.read_again()
-    }
-
-    /// What was read counts from now on.
-    pub(crate) fn replace(&self, list: UserList) {
-        self.0.replace(list);
     }
 
     /// Names or numbers, as they were given.
@@ -136,6 +132,32 @@ mod tests {
         drop(dir);
         users.set(7, names(&["1000"])).expect_err("the directory is gone");
         assert!(!users.admits(7, 1000));
+    }
+
+    #[test]
+    fn what_is_changed_while_the_list_is_read_again_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let users = VolumeUsers::read(dir.path()).expect("an empty list");
+        users.set(7, names(&["1000"])).expect("it is stored");
+        let (begin, begun) = std::sync::mpsc::channel();
+        let users = &users;
+        std::thread::scope(|scope| {
+            let read = users.read_again().expect("the list");
+            let change = scope.spawn(move || {
+                begin.send(()).expect("it is waited for");
+                users.set(7, Vec::new()).expect("it is stored");
+            });
+            begun.recv().expect("it begins");
+            for _ in 0..100 {
+                // Where the change does not wait it is done by now, most often.
+                std::thread::yield_now();
+            }
+            read.use_it();
+            change.join().expect("no panic");
+        });
+        assert!(!users.admits(7, 1000), "who was taken off is off");
+        let stored = VolumeUsers::read(dir.path()).expect("the list");
+        assert_eq!(users.of(7), stored.of(7));
     }
 
     #[track_caller]

@@ -251,7 +251,7 @@ fn make_certificate(folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Begins NBD, asks for TLS and prints the certificate of the server.
+/// Begins NBD, asks for TLS, prints the certificate of the server, and asks for its exports.
 const SHOW_CERTIFICATE: &str = "
 import socket, ssl, struct, sys
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
@@ -264,12 +264,49 @@ context.check_hostname = False
 context.verify_mode = ssl.CERT_NONE
 tls = context.wrap_socket(s)
 print(ssl.DER_cert_to_PEM_cert(tls.getpeercert(binary_form=True)))
+try:
+    tls.sendall(b'IHAVEOPT' + struct.pack('>II', 3, 0))
+    assert tls.recv(1)
+except (OSError, AssertionError):
+    print('refused')
 ";
 
 fn shown_certificate(address: &str) -> Result<String> {
     let (host, port) = address.rsplit_once(':').context("an address has a port")?;
     let shown = Tool::new("python3 -c").args([SHOW_CERTIFICATE, host, port]).check()?;
     Ok(shown.trim().to_owned())
+}
+
+#[test]
+fn clients_are_asked_for_certificates_until_a_restart_although_that_is_read_twice() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("openssl"), Ability::Program("python3")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display();
+    make_certificate(folder.path(), "one")?;
+    let open = format!(
+        "nbd-tcp = \"127.0.0.1:0\"\nnbd-tls-cert = \"{place}/cert.pem\"\n\
+         nbd-tls-key = \"{place}/key.pem\"\n"
+    );
+    let asking = format!("{open}nbd-tls-client-ca = \"{place}/cert.pem\"\n");
+    let config = ConfigFile::new(&asking)?;
+    let mut daemon = daemon(&config.flags())?;
+    daemon.start_again()?;
+    let nbd = daemon.status()?.exports.nbd.context("NBD is served")?;
+    let address = nbd.tcp.context("also over TCP")?;
+    let is_refused = || Ok::<_, anyhow::Error>(shown_certificate(&address)?.ends_with("refused"));
+    ensure!(is_refused()?, "a client without a certificate was let in");
+    config.set(&format!("{open}nbd-insecure = true\n"))?;
+    for round in 0..3 {
+        reload(&daemon, "configuration_read")?;
+        ensure!(is_refused()?, "a client without a certificate was let in, round {round}");
+        let told = daemon.log_end().matches("they count from the next start on").count();
+        ensure!(told == round + 1, "the log does not say that a restart is needed: {told}");
+    }
+    config.set("")?;
+    daemon.finish()
 }
 
 #[test]
