@@ -28,7 +28,10 @@ use crate::wire::{
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 
 /// Options of one handshake, at most. A client that asks for more is not going to finish.
-const OPTION_COUNT_MAX: u32 = 1024;
+const OPTION_COUNT_MAX: usize = 1024;
+
+/// Options more for each export of a list: clients ask for what each of them is, and can do.
+const OPTIONS_PER_EXPORT: usize = 8;
 
 const BLOCK_BYTES_MIN: u32 = 1;
 const BLOCK_BYTES_PREFERRED: u32 = 4096;
@@ -38,7 +41,8 @@ pub(crate) struct Handshake {
     client: Client,
     channel: Channel,
     state: State,
-    option_count: u32,
+    option_count: usize,
+    option_count_max: usize,
     no_zeroes: bool,
     replies: Replies,
     chosen: Option<ChosenContexts>,
@@ -95,6 +99,7 @@ impl Handshake {
             channel,
             state: State::Greeting,
             option_count: 0,
+            option_count_max: OPTION_COUNT_MAX,
             no_zeroes: false,
             replies: Replies::Simple,
             chosen: None,
@@ -165,7 +170,7 @@ impl Handshake {
             return Next::Wait(Progress::ReceiveInput);
         };
         self.option_count += 1;
-        let next = if self.option_count > OPTION_COUNT_MAX {
+        let next = if self.option_count > self.option_count_max {
             Next::Wait(Progress::Close)
         } else {
             self.answer(header.option, payload, output)
@@ -222,7 +227,9 @@ impl Handshake {
         if !payload.is_empty() {
             return refuse(option::LIST, reply::ERR_INVALID, "a list takes no data", output);
         }
-        self.state = State::List(self.exports.list(&self.client).into_iter());
+        let exports = self.exports.list(&self.client);
+        self.option_count_max = OPTION_COUNT_MAX + exports.len() * OPTIONS_PER_EXPORT;
+        self.state = State::List(exports.into_iter());
         Next::Go
     }
 

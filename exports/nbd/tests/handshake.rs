@@ -95,6 +95,20 @@ fn a_client_that_goes_on_asking_is_closed() {
 }
 
 #[test]
+fn a_client_may_ask_for_each_export_of_a_list() {
+    let device: Arc<SparseDevice> = Arc::new(SparseDevice::new(SIZE));
+    let names = (0..2000).map(|index| index.to_string());
+    let table =
+        names.fold(ExportTable::new(), |table, name| table.with(&name, Arc::clone(&device) as _));
+    let mut talk = Talk::in_options(Arc::new(table), TlsPolicy::Absent);
+    talk.send(&option_bytes(option::LIST, &[]));
+    assert_eq!(talk.received().option_replies().len(), 2001);
+    for name in (0..2000).flat_map(|index| [index; 8]).map(|index: u32| index.to_string()) {
+        ask(&mut talk, option::INFO, &export_query(&name, &[]), &[rep::INFO, rep::ACK]);
+    }
+}
+
+#[test]
 fn a_list_names_every_export() {
     let replies = ask(&mut plain(), option::LIST, &[], &[rep::SERVER, rep::SERVER, rep::ACK]);
     assert_eq!(replies[0].payload, b"\0\0\0\x05first");

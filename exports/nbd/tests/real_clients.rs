@@ -138,6 +138,18 @@ fn nbdinfo_lists_the_exports() {
 }
 
 #[test]
+fn nbdinfo_lists_many_exports() {
+    let device: Arc<SparseDevice> = Arc::new(SparseDevice::new(SIZE));
+    let names = (0..600).map(|index| format!("volume-{index}"));
+    let table =
+        names.fold(ExportTable::new(), |table, name| table.with(&name, Arc::clone(&device) as _));
+    let running = Running::new(Arc::new(table));
+    let uri = format!("nbd+unix:///?socket={}", running.socket().display());
+    let Some(list) = json("nbdinfo", &["--list", "--json", &uri]) else { return };
+    assert_eq!(list["exports"].as_array().map(Vec::len), Some(600));
+}
+
+#[test]
 fn nbdinfo_maps_data_and_holes() {
     let served = Served::new();
     served.device.write(1 << 20, &[1; 8192]).expect("there is space");
