@@ -92,9 +92,31 @@ impl Export {
     }
 }
 
+/// The name of a volume's socket, without `.sock`, where the volume's own is too long for a path of
+/// a socket, as names of snapshots can be. No volume's name begins like that.
+pub fn numbered_socket(volume_id: u64) -> String {
+    format!("@{volume_id:x}")
+}
+
+/// The volume whose socket [`numbered_socket`] named so.
+pub fn volume_of_socket(name: &str) -> Option<u64> {
+    let volume_id = u64::from_str_radix(name.strip_prefix('@')?, 16).ok()?;
+    (numbered_socket(volume_id) == name).then_some(volume_id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_in_a_sockets_name_is_found_again() {
+        for volume_id in [1, 0x2a, u64::MAX] {
+            assert_eq!(volume_of_socket(&numbered_socket(volume_id)), Some(volume_id));
+        }
+        for other in ["2a", "@", "@2A", "@02a", "@+2a", "@2a@2a", "@10000000000000000", "db@2a"] {
+            assert_eq!(volume_of_socket(other), None, "{other}");
+        }
+    }
 
     fn export(volume: &str, socket: &str) -> Export {
         Export {

@@ -49,7 +49,7 @@ pub use endpoints::{
     VOLUME_PATH, VOLUMES_PATH, path_of, with_query,
 };
 pub use event::{Event, EventLevel};
-pub use export::{Export, ExportCreate, ExportProtocol};
+pub use export::{Export, ExportCreate, ExportProtocol, numbered_socket, volume_of_socket};
 pub use health::{Health, Stage};
 pub use image::{AcceptedLoss, Image, ImageRestore, ImageSave, ImageVolume};
 pub use machine::{

@@ -84,6 +84,22 @@ impl Description {
     pub(crate) fn volumes(&self) -> Vec<String> {
         self.disks.iter().filter_map(|disk| disk.volume.clone()).collect()
     }
+
+    /// Gives the disks whose sockets tell a volume's number its name, where `name_of` knows it.
+    pub(crate) fn name_volumes<E>(
+        &mut self,
+        mut name_of: impl FnMut(u64) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        let is_vhost = |disk: &&mut MachineDisk| disk.kind == DiskKind::VhostUser;
+        for disk in self.disks.iter_mut().filter(is_vhost) {
+            if let Some(id) = disk.volume.as_deref().and_then(api::volume_of_socket)
+                && let Some(name) = name_of(id)?
+            {
+                disk.volume = Some(name);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A disk whose elements have not all come.
@@ -232,6 +248,21 @@ mod tests {
                 disk("vde", DiskKind::Other, None),
             ]
         );
+    }
+
+    #[test]
+    fn a_socket_that_tells_a_number_is_that_of_the_volume_with_it() {
+        let disks = ["vhost/@2a", "vhost/@2b", "vhost/db@2a", "elsewhere/@2a"].map(|path| {
+            format!("<disk type='vhostuser'><source path='/run/memlane/{path}.sock'/></disk>")
+        });
+        let nbd = "<disk type='network'><source protocol='nbd' name='@2a'>\
+                   <host socket='/run/memlane/nbd.sock'/></source></disk>";
+        let xml = format!("<domain><devices>{}{nbd}</devices></domain>", disks.concat());
+        let mut description = Description::read(&xml, &sockets()).expect("it is XML");
+        let names = |id| Ok::<_, ()>((id == 0x2a).then(|| "db@long".to_owned()));
+        assert_eq!(description.name_volumes(names), Ok(()));
+        assert_eq!(description.volumes(), ["db@long", "@2b", "db@2a", "@2a"]);
+        assert_eq!(description.name_volumes(|_| Err("no answer")), Err("no answer"));
     }
 
     #[test]

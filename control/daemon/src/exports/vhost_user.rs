@@ -29,6 +29,9 @@ const QUEUE_COUNT_DEFAULT_MAX: usize = 4;
 /// How long the last requests of a disk that is taken away may take.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The longest path that a socket can have: `sun_path` without its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 const NO_PANIC: &str = "no thread panics with this lock";
 
 /// The running exports, by the id of their volume.
@@ -87,7 +90,7 @@ impl VhostUserExports {
         let first_user = || accounts::uid_named(self.users.of(volume_id).first()?);
         let rights = SocketRights { owner_uid: rights.owner_uid.or_else(first_user), ..rights };
         let config = Config {
-            socket: self.folder.join(format!("{}.sock", volume.name())),
+            socket: socket_path(&self.folder, &volume.name(), volume_id),
             admits: self.admission(volume_id, rights),
             serial: serial_of(volume_id),
             queue_count,
@@ -194,6 +197,16 @@ impl SocketRights {
     }
 }
 
+/// Where a volume's socket lies: under its name, or where that is too long for the kernel, as names
+/// of snapshots can be, under its number.
+fn socket_path(folder: &Path, name: &str, volume_id: u64) -> PathBuf {
+    let path = folder.join(format!("{name}.sock"));
+    match path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        true => path,
+        false => folder.join(format!("{}.sock", api::numbered_socket(volume_id))),
+    }
+}
+
 /// What a machine is told as the serial number of its disk: `memlane-` and the volume's id.
 fn serial_of(volume_id: u64) -> [u8; 20] {
     let text = format!("memlane-{volume_id:x}");
@@ -205,6 +218,16 @@ fn serial_of(volume_id: u64) -> [u8; 20] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_has_the_name_of_its_volume_if_the_kernel_takes_that() {
+        let folder = Path::new("/run/memlane/vhost");
+        let name = |length: usize| "v".repeat(length);
+        let path = |length| socket_path(folder, &name(length), 0x2a);
+        assert_eq!(path(83), folder.join(format!("{}.sock", name(83))));
+        assert_eq!(path(83).as_os_str().len(), SOCKET_PATH_BYTES_MAX);
+        assert_eq!(path(84), Path::new("/run/memlane/vhost/@2a.sock"));
+    }
 
     #[test]
     fn a_serial_number_names_the_volume() {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use api::{Machine, Problem, ProblemKind};
+use api::{Machine, Problem, ProblemKind, Snapshot, Volume};
 
-use super::{Service, libvirt_problem};
+use super::{Service, daemon_problem, libvirt_problem};
 use crate::description::Description;
 use crate::libvirt::{Connection, Domain};
 
@@ -74,9 +74,22 @@ impl Service {
     }
 
     pub(super) fn parsed(&self, domain: &Domain, xml: &str) -> Result<Description, Problem> {
-        Description::read(xml, &self.sockets).map_err(|error| {
+        let mut description = Description::read(xml, &self.sockets).map_err(|error| {
             let detail = format!("the machine {:?}: {error}", domain.name);
             Problem::new(ProblemKind::HostFailed, detail)
-        })
+        })?;
+        description.name_volumes(|id| self.name_of_volume(id))?;
+        Ok(description)
+    }
+
+    /// The name of a volume or snapshot, if there is one.
+    fn name_of_volume(&self, id: u64) -> Result<Option<String>, Problem> {
+        let snapshots: Vec<Snapshot> =
+            self.daemon.get(api::SNAPSHOTS_PATH).map_err(daemon_problem)?;
+        if let Some(snapshot) = snapshots.into_iter().find(|it| it.id == id) {
+            return Ok(Some(snapshot.name));
+        }
+        let volumes: Vec<Volume> = self.daemon.get(api::VOLUMES_PATH).map_err(daemon_problem)?;
+        Ok(volumes.into_iter().find(|it| it.id == id).map(|it| it.name))
     }
 }

@@ -81,6 +81,24 @@ fn disks_come_and_go_and_are_snapshotted_together() -> Result<()> {
     // One that is off has the disk when it is started.
     let machine: Machine = site.ask(&["attach", "web", "data"])?;
     ensure!(machine.volumes == ["web", "data"], "{machine:?}");
+    a_snapshot_of_a_long_name_is_a_disk_like_others(&site)?;
     site.vm(&["delete", "web"]).check()?;
     site.finish()
+}
+
+/// Its socket does not have its name, as that is too long for a path of a socket.
+fn a_snapshot_of_a_long_name_is_a_disk_like_others(site: &Site) -> Result<()> {
+    let volume = "v".repeat(63);
+    let name = format!("{volume}@{}", "s".repeat(63));
+    site.volume_with_text(&volume, "long")?;
+    site.daemon.memlane(&format!("snapshot create {name}"))?;
+    let machine: Machine = site.ask(&["attach", "web", &name])?;
+    ensure!(machine.volumes == ["web", "data", &*name], "{machine:?}");
+    ensure!(site.refusal(&["attach", "web", &name])? == "in_use", "it is a disk already");
+    let machine: Machine = site.ask(&["detach", "web", &name])?;
+    ensure!(machine.volumes == ["web", "data"], "{machine:?}");
+    let exports = site.daemon.memlane("--json export list")?;
+    ensure!(!exports.contains(&name), "the export is left behind: {exports}");
+    site.ask::<Machine>(&["attach", "web", &name])?;
+    Ok(())
 }

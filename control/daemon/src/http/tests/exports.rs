@@ -94,3 +94,17 @@ async fn a_snapshot_is_exported_too() {
     let rename = r#"{"name": "other"}"#;
     house.ask("PATCH", "/v1/volumes/db", rename).await.refused("in_use", Some("name"));
 }
+
+#[tokio::test]
+async fn a_snapshot_with_the_longest_name_is_exported() {
+    let house = House::new();
+    let (volume, own) = ("v".repeat(63), "s".repeat(63));
+    house.create(&volume).await;
+    let snapshot = format!(r#"{{"volumes": ["{volume}"], "snapshot": "{own}"}}"#);
+    house.ask("POST", "/v1/snapshots", &snapshot).await.json(201);
+    let request = format!(r#"{{"volume": "{volume}@{own}", "protocol": "vhost-user"}}"#);
+    let export = house.ask("POST", "/v1/exports", &request).await.json(201);
+    assert_eq!(export["volume"], format!("{volume}@{own}"));
+    let socket = export["socket"].as_str().expect("a path");
+    std::os::unix::net::UnixStream::connect(socket).expect("it is served there");
+}
