@@ -1,6 +1,7 @@
 //! Whether pages in memory still are what was stored: by the fingerprints in their slots' words.
 
 use codec::{Block, DecodeError};
+use sync::atomic::Ordering;
 use sync::{Pinned, counted};
 
 use crate::core::PageBytes;
@@ -92,11 +93,17 @@ impl PageStore {
     /// Whether contents that were read through a reference, under a pin that still holds, are those
     /// that were stored.
     pub fn verify(&self, page: PageRef, contents: &Block) -> Result<(), DecodeError> {
-        match self.stored_fingerprint(page) {
-            Some(stored) if stored != self.core.fingerprinter.of(contents) => Err(DecodeError),
-            // Pages of earlier releases may have none.
-            _ => Ok(()),
-        }
+        let Some(at) = page.slot().filter(|_| page.kind() == PageRefKind::Page) else {
+            return Ok(());
+        };
+        let word = self.core.memory.slot_word(at, Ordering::Relaxed);
+        let is_intact = match Description::in_word(word).fingerprint() {
+            Some(stored) => stored == self.core.fingerprinter.of(contents),
+            // Pages of earlier releases may have none. Free slots that never held a page have
+            // none either: only a damaged entry names one.
+            None => counted::count_of(word) > 0,
+        };
+        if is_intact { Ok(()) } else { Err(DecodeError) }
     }
 
     /// What a reference names, where it is stored, verified; what is encoded is decoded into
