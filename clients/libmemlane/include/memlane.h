@@ -3,7 +3,8 @@
  * Functions return 0, or a negative error number such as -ENOSPC; memlane_last_error() tells what
  * the calling thread's last error was in words. A device may be used by any number of threads, a
  * lane by one at a time. When the daemon goes, calls wait for it to come back and repeat what was
- * not answered. A forked child may go on using devices, not lanes. */
+ * not answered. A forked child, however it was made, may go on using devices and lanes; requests of
+ * lanes that were under way are its parent's, and end with -ECANCELED in the child. */
 #ifndef MEMLANE_H
 #define MEMLANE_H
 

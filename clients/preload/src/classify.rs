@@ -24,7 +24,7 @@ static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 /// How `fd` is bypassed; `None` for the kernel's way. What is found out is remembered.
 #[cold]
 pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
-    if devices::is_off() {
+    if devices::is_off() || sdk::is_guest() {
         return None;
     }
     let _inside = Inside::enter()?;

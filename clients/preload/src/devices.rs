@@ -51,7 +51,7 @@ static LOCK: TryLock = TryLock::new();
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_off() -> bool {
-    IS_OFF.load(Ordering::Relaxed)
+    IS_OFF.load(Ordering::Relaxed) || sdk::is_untold_child()
 }
 
 /// What came of a descriptor that may be a volume.

@@ -1,13 +1,15 @@
 //! What happens when a process forks: the child forgets all that it shares with its parent.
 //!
-//! Rings belong to one process. A child connects anew when it first uses a volume. One that still
-//! shares memory with its parent (`vfork`, `posix_spawn`) uses what the parent has, which waits.
+//! Rings belong to one process. A child connects anew when it first uses a volume. One that was
+//! made without the handlers of `fork` (`_Fork`, `clone`, a system call) is found out by a page
+//! that the kernel empties in children: for it the kernel does everything, as locks of threads that
+//! are not there may be held. One that still shares memory with its parent (`vfork`, `posix_spawn`)
+//! uses what the parent has, which waits, and finds out nothing that the parent could mistake.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::devices;
-use crate::sys;
-use crate::table::{self, Entry};
+use crate::table;
 
 const NOT_YET: u8 = 0;
 const WATCHED: u8 = 1;
@@ -18,35 +20,39 @@ static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
 /// How many forks lie between this process and the one that was started.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// Called when the library is loaded: a child of `vfork` may be the first to touch a volume, and
+/// would else be taken for the process.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, expect(dead_code, reason = "tests load no library"))]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    is_watched();
+}
+
 /// Sees to it that children forget. Returns whether they will.
 pub(crate) fn is_watched() -> bool {
     let state = STATE.load(Ordering::Relaxed);
     if state != NOT_YET {
         return state == WATCHED;
     }
+    let are_told_apart = sdk::tell_children_apart().is_ok();
     // SAFETY:
     // - alive: the function below is there for as long as this library, which is never unloaded.
     let result = unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
+    let is_watched = are_told_apart && result == 0;
     // Two threads may both come here: forgetting twice does no harm.
-    STATE.store(if result == 0 { WATCHED } else { REFUSED }, Ordering::Relaxed);
-    result == 0
+    STATE.store(if is_watched { WATCHED } else { REFUSED }, Ordering::Relaxed);
+    is_watched
 }
 
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// The sockets were closed before, by the handler of the client.
 extern "C" fn forget_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    for fd in 0..table::count() {
-        match table::get(fd) {
-            Entry::Own => {
-                table::renew(fd);
-                sys::close_own(fd);
-            }
-            Entry::Bypassed(_) => table::renew(fd),
-            Entry::Unknown | Entry::Foreign => {}
-        }
-    }
+    table::forget_all();
     devices::forget_all();
 }

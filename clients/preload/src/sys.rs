@@ -144,14 +144,6 @@ pub(crate) fn kernel_call(number: i64, words: [usize; 6]) -> Result<usize, c_int
     usize::try_from(result).map_err(|_| crate::errno::get())
 }
 
-/// Closes a descriptor of this library's own.
-pub(crate) fn close_own(fd: RawFd) {
-    // SAFETY:
-    // - exclusive: the table says that this library made it, and it is taken out of the table by
-    //   the callers; programs are kept from closing it.
-    unsafe { rustix::io::close(fd) };
-}
-
 /// Writes to a descriptor of the program's, without passing through a hook.
 pub(crate) fn write_now(fd: RawFd, bytes: &[u8]) {
     if let Some(fd) = borrow(fd) {

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Words are only ever derived from what the kernel says of the descriptor, so any of them may be
-//! forgotten at any time, also by a child that still shares memory with its parent. Nothing is
-//! copied from one descriptor to another. Numbers beyond the table are foreign.
+//! forgotten at any time, also by a child that still shares memory with its parent (`vfork`), for
+//! whom nothing is found out: its numbers are its own. Nothing is copied from one descriptor to
+//! another. Numbers beyond the table are foreign.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -87,8 +88,11 @@ impl Entry {
     }
 }
 
-/// What is known of `fd`.
+/// What is known of `fd`. A child that was not told that it is one leaves all to the kernel.
 pub(crate) fn get(fd: RawFd) -> Entry {
+    if sdk::is_untold_child() {
+        return Entry::Foreign;
+    }
     let word = usize::try_from(fd).ok().and_then(|index| WORDS.get(index));
     // Relaxed: whatever the word leads to is looked up by its users.
     word.map_or(Entry::Foreign, |word| Entry::of_word(word.load(Ordering::Relaxed)))
@@ -119,6 +123,15 @@ pub(crate) fn renew(fd: RawFd) {
     let Some(word) = word else { return };
     if word.load(Ordering::Relaxed) != UNKNOWN {
         word.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// Forgets in a forked child all that leads to what its parent has.
+pub(crate) fn forget_all() {
+    for word in &WORDS[..COUNT.load(Ordering::Relaxed)] {
+        if word.load(Ordering::Relaxed) & STATE_MASK > FOREIGN {
+            word.store(UNKNOWN, Ordering::Relaxed);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did.
 
+mod children;
 mod durable;
 mod site;
 

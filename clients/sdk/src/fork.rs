@@ -1,68 +1,245 @@
 //! Telling a forked child from its parent, without a system call for each request.
 //!
 //! A child has its parent's memory and sockets, and must use neither: both would speak on the same
-//! lanes. A handler runs in each child, before `fork` returns: it closes the sockets, so that they
-//! end with the parent, and raises a count by which everything else knows.
+//! lanes. A count of forks lies in a page that the kernel empties in every child, however it was
+//! made: `fork`, `_Fork`, `clone`, a system call. Who finds it empty counts up, and closes the
+//! sockets, so that they end with the parent. Children of `fork` do that before it returns, by a
+//! handler. Children that share their parent's memory (`vfork`) share the page, and what the
+//! parent has; they open nothing, as it would be gone with them.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::process::getpid;
 
 /// Sockets that children close at once. Those beyond end with the child at the latest.
 const SOCKETS_MAX: usize = 1024;
 
-const NO_SOCKET: RawFd = -1;
+/// As much as a page has where pages are largest.
+const PAGE_BYTES: usize = 64 << 10;
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
-static SOCKETS: [AtomicI32; SOCKETS_MAX] = [const { AtomicI32::new(NO_SOCKET) }; SOCKETS_MAX];
-static WATCH: Once = Once::new();
+/// The count of the first process.
+const FIRST: u64 = 1;
 
-/// Forks that lie between the first process that used the library and this one.
-#[inline]
-pub(crate) fn count() -> u64 {
-    // Relaxed: a child has one thread when the count changes.
-    FORKS.load(Ordering::Relaxed)
+/// What the kernel empties in children.
+struct Marks {
+    /// The count of forks; zero in a child that has not noticed yet.
+    count: AtomicU64,
+    /// The process that counted.
+    process: AtomicI32,
 }
 
-/// From now on children are told. Costs nothing when called again.
-pub(crate) fn watch() {
-    WATCH.call_once(|| {
+/// Those of all processes before they are watched.
+static BEFORE_WATCH: Marks = Marks { count: AtomicU64::new(FIRST), process: AtomicI32::new(0) };
+
+static MARKS: AtomicPtr<Marks> = AtomicPtr::new((&raw const BEFORE_WATCH).cast_mut());
+
+/// The count in memory that children inherit; never less than that of the process.
+static INHERITED: AtomicU64 = AtomicU64::new(FIRST);
+
+static SOCKETS: [Place; SOCKETS_MAX] = [const { Place::new() }; SOCKETS_MAX];
+
+/// Room for a socket.
+struct Place {
+    /// Its number, and above that the lower half of the count of its process; zero for none.
+    socket: AtomicU64,
+    /// No other socket of the host has it: programs may have closed the number and used it anew.
+    inode: AtomicU64,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self { socket: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+}
+
+/// Forks that lie between the first process that used the library and this one, and one.
+#[inline]
+pub(crate) fn count() -> u64 {
+    match marks().count.load(Ordering::Relaxed) {
+        0 => notice(),
+        count => count,
+    }
+}
+
+/// Whether this process is a child that was made without the handlers of `fork`, and has not used
+/// the library. Its memory may hold locks, of any library, of threads that are not here.
+#[inline]
+pub fn is_untold_child() -> bool {
+    marks().count.load(Ordering::Relaxed) == 0
+}
+
+/// Whether this process runs in the memory of another one, as a child of `vfork` does. Known where
+/// children are told apart, by a system call.
+pub fn is_guest() -> bool {
+    let process = marks().process.load(Ordering::Relaxed);
+    process != 0 && process != getpid().as_raw_pid()
+}
+
+#[inline]
+fn marks() -> &'static Marks {
+    // PAIRS-WITH: tell_children_apart, "the marks are in their page"
+    let marks = MARKS.load(Ordering::Acquire);
+    // SAFETY:
+    // - alive, aligned, initialised: a static, or the start of a page that is never unmapped.
+    // - exclusive: it is only used as atomics.
+    unsafe { &*marks }
+}
+
+/// From now on children are told apart. Costs nothing when called again. Fails when the host does
+/// not offer that: then no volume can be opened.
+pub fn tell_children_apart() -> io::Result<()> {
+    static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let watched = WATCHED.get_or_init(|| {
+        let page = emptied_page().map_err(Errno::raw_os_error)?;
+        let marks = Marks {
+            count: AtomicU64::new(INHERITED.load(Ordering::Relaxed)),
+            process: AtomicI32::new(getpid().as_raw_pid()),
+        };
+        // SAFETY:
+        // - alive, aligned, in bounds: the page was just mapped, and is this function's alone.
+        unsafe { page.write(marks) };
+        // PAIRS-WITH: marks, "the marks are in their page"
+        MARKS.store(page, Ordering::Release);
         // SAFETY:
         // - same type: the handler is a function of C without arguments, as pthread_atfork(3) asks.
         // - alive: it is part of this library, which the registration goes with.
-        let result = unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-        assert_eq!(result, 0, "there is memory for a fork handler");
+        match unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) } {
+            0 => Ok(()),
+            error => Err(error),
+        }
     });
+    watched.map_err(io::Error::from_raw_os_error)
+}
+
+/// A page that is empty in each child that gets a copy of it.
+fn emptied_page() -> Result<*mut Marks, Errno> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY:
+    // - in bounds: the kernel chooses where it lies.
+    let page =
+        unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, protection, MapFlags::PRIVATE) }?;
+    // SAFETY:
+    // - alive, exclusive: it was just mapped, and nothing is in it.
+    unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }?;
+    Ok(page.cast())
+}
+
+/// A socket that children close at once, unless they share its number with their parent.
+pub(crate) struct OwnSocket {
+    socket: Option<OwnedFd>,
+    /// The process that may use it, as a count of forks.
+    forks: u64,
+}
+
+impl OwnSocket {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        let forks = count();
+        remember(socket.as_fd(), forks);
+        Self { socket: Some(socket), forks }
+    }
+}
+
+impl AsFd for OwnSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("it is there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for OwnSocket {
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.take() else { return };
+        if self.forks == count() {
+            forget(socket.as_fd(), self.forks);
+        } else {
+            // Closed when the process began; the number may be another's by now.
+            std::mem::forget(socket);
+        }
+    }
 }
 
 /// Has children close a socket, until [`forget`].
-pub(crate) fn remember(socket: BorrowedFd<'_>) {
-    let number = socket.as_raw_fd();
-    // Relaxed, here and below: the table is for children alone, which have one thread.
-    let _found = SOCKETS.iter().find(|place| {
-        place.compare_exchange(NO_SOCKET, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+fn remember(socket: BorrowedFd<'_>, forks: u64) {
+    let Ok(status) = fstat(socket) else { return };
+    let word = packed(socket.as_raw_fd(), forks);
+    let place = SOCKETS.iter().find(|place| {
+        let taken = place.socket.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok()
     });
+    if let Some(place) = place {
+        place.inode.store(status.st_ino, Ordering::Relaxed);
+    }
 }
 
 /// To be called before the socket is closed.
-pub(crate) fn forget(socket: BorrowedFd<'_>) {
-    let number = socket.as_raw_fd();
-    let place = SOCKETS.iter().find(|place| place.load(Ordering::Relaxed) == number);
-    if let Some(place) = place {
-        place.store(NO_SOCKET, Ordering::Relaxed);
+fn forget(socket: BorrowedFd<'_>, forks: u64) {
+    let word = packed(socket.as_raw_fd(), forks);
+    if let Some(place) = SOCKETS.iter().find(|it| it.socket.load(Ordering::Relaxed) == word) {
+        place.inode.store(0, Ordering::Relaxed);
+        place.socket.store(0, Ordering::Relaxed);
     }
 }
 
-/// Calls nothing but what may be called between fork and exec.
-extern "C" fn after_fork_in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+fn packed(socket: RawFd, count: u64) -> u64 {
+    (count & u64::from(u32::MAX)) << 32 | u64::from(socket.cast_unsigned())
+}
+
+/// Counts up in a child. Several threads may come here at once, of a child that was not told.
+#[cold]
+fn notice() -> u64 {
+    // PAIRS-WITH: notice, "the count was found to be new"
+    let before = INHERITED.load(Ordering::Acquire);
+    let known = marks().count.load(Ordering::Acquire);
+    if known != 0 {
+        return known;
+    }
+    close_inherited(before);
+    let now = before + 1;
+    marks().process.store(getpid().as_raw_pid(), Ordering::Relaxed);
+    // PAIRS-WITH: notice, "the count was found to be new"
+    INHERITED.fetch_max(now, Ordering::AcqRel);
+    match marks().count.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => now,
+        Err(other) => other,
+    }
+}
+
+/// Calls nothing but what may be called between fork and exec. Sockets that another thread of this
+/// process has opened meanwhile have a higher count.
+fn close_inherited(before: u64) {
     for place in &SOCKETS {
-        let number = place.swap(NO_SOCKET, Ordering::Relaxed);
-        if number != NO_SOCKET {
-            // SAFETY:
-            // - alive: the descriptor was open in the parent when it forked, and values of
-            //   this process that have its number see by the count not to close it again.
-            unsafe { libc::close(number) };
+        let word = place.socket.load(Ordering::Relaxed);
+        if word == 0 || word >> 32 > before & u64::from(u32::MAX) {
+            continue;
+        }
+        let inode = place.inode.load(Ordering::Relaxed);
+        let taken = place.socket.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let number = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        if taken.is_ok() {
+            close_if_it_is(number.cast_signed(), inode);
         }
     }
+}
+
+fn close_if_it_is(number: RawFd, inode: u64) {
+    // SAFETY:
+    // - in bounds: only numbers of sockets are remembered, which are not negative.
+    // - alive: a number that is not open is refused by the kernel.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    if fstat(socket).is_ok_and(|status| status.st_ino == inode) {
+        // SAFETY:
+        // - alive, one caller: it is the parent's socket, taken out of the table above, and values
+        //   of this process that have its number see by the count not to close it again.
+        unsafe { rustix::io::close(number) };
+    }
+}
+
+extern "C" fn after_fork_in_child() {
+    count();
 }

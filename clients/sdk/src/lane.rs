@@ -3,7 +3,8 @@
 //! A lane of this kind has a connection of its own, which its thread polls. Requests longer than a
 //! slot's buffer go as several pieces. When the daemon goes, what was not answered is submitted
 //! again once it is back; until then polling finds nothing, and after the device's patience is over
-//! everything ends with `EIO`.
+//! everything ends with `EIO`. In a forked child what the parent has under way ends with
+//! `ECANCELED`.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -15,6 +16,7 @@ use shared_ring::{ClientLane, SLOTS, Slot, operation};
 use block_device::{ByteRange, Zeroes};
 
 use crate::error::ClientError;
+use crate::fork;
 use crate::link::{Link, LinkError};
 use crate::origin::Origin;
 use crate::pieces;
@@ -82,6 +84,10 @@ pub struct Lane {
     connection: Option<(Arc<Link>, ClientLane)>,
     /// When the daemon was found to have gone, and when it was last looked for.
     lost: Option<(Instant, Instant)>,
+    /// When it was last looked whether the daemon is still there.
+    looked: Instant,
+    /// The process that it belongs to, as a count of forks.
+    forks: u64,
     requests: Vec<Option<Pending>>,
     free: Vec<usize>,
     /// Pieces to be submitted, oldest first.
@@ -128,6 +134,8 @@ impl Lane {
             origin,
             connection: Some((link, lane)),
             lost: None,
+            looked: Instant::now(),
+            forks: fork::count(),
             requests: Vec::new(),
             free: Vec::new(),
             todo: VecDeque::new(),
@@ -178,6 +186,9 @@ impl Lane {
     /// else one. Never waits. Returns how many were added.
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.advance();
+        if self.ended.is_empty() && self.pending() > 0 {
+            self.look_now_and_then();
+        }
         let room = (completions.capacity() - completions.len()).max(1);
         let count = self.ended.len().min(room);
         completions.extend(self.ended.drain(..count));
@@ -211,6 +222,7 @@ impl Lane {
     }
 
     fn begin(&mut self, request: Request, memory: Memory, token: u64) -> Result<(), ClientError> {
+        self.belong_to_this_process();
         if self.pending() >= REQUESTS_MAX {
             let message = format!("{REQUESTS_MAX} requests of the lane are under way; poll first");
             return Err(ClientError::new(libc::EAGAIN, message));
@@ -249,6 +261,7 @@ impl Lane {
 
     /// Looks for answers, and submits what waits for slots.
     fn advance(&mut self) {
+        self.belong_to_this_process();
         self.reap();
         if self.connection.is_none() {
             self.look_after_connection();
@@ -311,11 +324,35 @@ impl Lane {
         self.ended.push_back(Completion { token, errno: pending.errno, data });
     }
 
+    /// In a child, leaves to the parent what is the parent's: the connection, what is under way.
+    #[inline]
+    fn belong_to_this_process(&mut self) {
+        if self.forks != fork::count() {
+            self.begin_anew();
+        }
+    }
+
+    #[cold]
+    fn begin_anew(&mut self) {
+        self.forks = fork::count();
+        self.connection = None;
+        self.under_way = [None; SLOTS];
+        self.give_up(libc::ECANCELED);
+    }
+
+    /// One who only polls is to notice, too, that the daemon has gone.
+    fn look_now_and_then(&mut self) {
+        if self.connection.is_some() && self.looked.elapsed() >= PULSE {
+            self.look_after_connection();
+        }
+    }
+
     /// Notices that the daemon has gone, and looks for it now and then.
     fn look_after_connection(&mut self) {
         let now = Instant::now();
+        self.looked = now;
         if let Some((link, _)) = &self.connection {
-            if link.is_alive() && link.is_ours() {
+            if link.is_alive() {
                 return;
             }
             // It may have answered before it went.

@@ -10,7 +10,8 @@
 //!   device's lanes while a request lasts.
 //! - When the daemon goes, calls wait for it to come back, for a bounded time, connect again and
 //!   repeat what was not answered. Requests in flight together have no order, before as after.
-//! - A forked child connects for itself with its first request; it shares nothing with its parent.
+//! - A child connects for itself with its first request, however it was made; it shares nothing
+//!   with its parent, unless it shares all memory with it. Requests of a lane stay the parent's.
 //! - Errors carry an error number as a system call would have, see [`ClientError::errno`].
 //!
 //! The same for C is the crate `memlane`. The library never touches signals, and starts no
@@ -33,6 +34,7 @@ mod device;
 pub use block_device::{BLOCK_BYTES, ByteRange, Geometry, SectorSize, Zeroes};
 pub use device::{Client, Device};
 pub use error::ClientError;
+pub use fork::{is_guest, is_untold_child, tell_children_apart};
 pub use lane::{Completion, Lane, REQUESTS_MAX, RawKind, RawRequest, Submission, Token};
 pub use origin::ClientOptions;
 pub use shared_ring::Target;

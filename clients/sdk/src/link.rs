@@ -1,7 +1,6 @@
 //! One connection: the socket, the shared memory, and what the daemon said about the volume.
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use shared_ring::{
 };
 
 use crate::error::ClientError;
-use crate::fork;
+use crate::fork::{self, OwnSocket};
 use crate::origin::{ClientOptions, Origin};
 use crate::patience::Patience;
 
@@ -27,11 +26,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A connection to the daemon with one open volume.
 pub(crate) struct Link {
-    socket: ManuallyDrop<OwnedFd>,
+    socket: OwnSocket,
     pub(crate) ring: Arc<ClientRing>,
     pub(crate) opened: Opened,
-    /// The process that may use it, as a count of forks.
-    forks: u64,
 }
 
 /// Why there is no connection.
@@ -80,9 +77,12 @@ impl Link {
         lane_count: usize,
         place_socket: fn(OwnedFd) -> OwnedFd,
     ) -> Result<Arc<Self>, LinkError> {
-        fork::watch();
-        let forks = fork::count();
-        let socket = place_socket(connect_to(path)?);
+        fork::tell_children_apart().map_err(LinkError::Host)?;
+        if fork::is_guest() {
+            let message = "a process that runs in another one's memory (vfork) can open no volume";
+            return Err(LinkError::Refused { errno: libc::EBUSY, message: message.to_owned() });
+        }
+        let socket = OwnSocket::new(place_socket(connect_to(path)?));
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(ANSWER_TIME_MAX)).map_err(host)?;
         }
@@ -104,8 +104,7 @@ impl Link {
         };
         check_access(target, &opened)?;
         let ring = ClientRing::map(memory.as_fd(), opened.lane_count).map_err(LinkError::Host)?;
-        fork::remember(socket.as_fd());
-        Ok(Arc::new(Self { socket: ManuallyDrop::new(socket), ring, opened, forks }))
+        Ok(Arc::new(Self { socket, ring, opened }))
     }
 
     /// Connects to a volume that was open before.
@@ -141,32 +140,14 @@ impl Link {
     /// Wakes the daemon's thread. A connection that has ended shows when it is waited for.
     pub(crate) fn ring_doorbell(&self) {
         // When the queue is full, the daemon has enough to wake up for.
-        let _sent = send(&*self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-    }
-
-    /// Whether this process opened it, and not one that it was forked from.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.forks == fork::count()
+        let _sent = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// Whether the daemon still holds its end.
     pub(crate) fn is_alive(&self) -> bool {
         let mut nothing = [0; 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        matches!(recv(&*self.socket, &mut nothing, flags), Err(Errno::AGAIN | Errno::INTR))
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if self.forks != fork::count() {
-            // Closed when the process began; the number may be another's by now.
-            return;
-        }
-        fork::forget(self.socket.as_fd());
-        // SAFETY:
-        // - one caller: the field is private, and nothing else takes the socket out.
-        unsafe { ManuallyDrop::drop(&mut self.socket) };
+        matches!(recv(&self.socket, &mut nothing, flags), Err(Errno::AGAIN | Errno::INTR))
     }
 }
 
@@ -201,7 +182,7 @@ fn connect_to(path: &Path) -> Result<OwnedFd, LinkError> {
 }
 
 /// What the daemon says. A broken connection may still hold it.
-fn answer(socket: &OwnedFd) -> Result<Answer, LinkError> {
+fn answer(socket: &OwnSocket) -> Result<Answer, LinkError> {
     let mut received = receive_answer(socket.as_fd());
     if let Err(HandshakeError::Socket(error)) = &received
         && error.raw_os_error() == Some(libc::ECONNRESET)

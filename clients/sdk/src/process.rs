@@ -181,6 +181,10 @@ impl Process {
             let waited = self.changed.wait_timeout(current, left);
             (current, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
+        if fork::is_guest() {
+            // What it opened, or closed, would be gone, or open, in the process that goes on.
+            return Err(self.not_back());
+        }
         current.is_connecting = true;
         current.link = None;
         drop(current);

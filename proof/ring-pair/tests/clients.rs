@@ -222,6 +222,36 @@ fn many_requests_of_one_thread_are_in_flight_at_once() {
     assert!(expected.is_empty());
 }
 
+#[test]
+fn a_lane_that_is_only_polled_notices_that_the_server_has_gone() {
+    let running = running();
+    let device = running.open();
+    let mut lane = device.lane().expect("a lane");
+    assert_eq!(running.stop(), 0);
+    lane.submit(Submission::Write { offset: 0, from: vec![7; 4096] }).expect("there is room");
+    running.start();
+    assert_eq!(polled(&mut lane), 0, "it was sent again");
+    assert_eq!(running.stop(), 0);
+    let options = ClientOptions { patience: Duration::ZERO, ..ClientOptions::default() };
+    running.start();
+    let client = Client::connect_with(&running.socket(), options).expect("the server listens");
+    let device = client.open(&Target::Name(VOLUME_NAME.to_owned())).expect("it is there");
+    let mut lane = device.lane().expect("a lane");
+    assert_eq!(running.stop(), 0);
+    lane.submit(Submission::Flush).expect("there is room");
+    assert_eq!(polled(&mut lane), rustix::io::Errno::IO.raw_os_error(), "it was given up");
+}
+
+/// The number that the one request under way ends with.
+fn polled(lane: &mut sdk::Lane) -> i32 {
+    let mut ended = Vec::new();
+    let start = Instant::now();
+    while lane.poll(&mut ended) == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing has come");
+    }
+    ended[0].errno
+}
+
 /// A device whose flushes end when the test says so.
 struct SlowFlush {
     volume: ModelVolume,

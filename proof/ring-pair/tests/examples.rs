@@ -69,16 +69,20 @@ fn the_example_in_python_runs() {
 
 #[test]
 fn a_forked_child_goes_on_with_what_its_parent_opened() {
-    let running = running();
-    let output = run(Command::new("python3")
-        .arg("-B")
-        .arg(clients_folder().join("examples/forked.py"))
-        .arg(library())
-        .arg(running.socket())
-        .arg(VOLUME_NAME));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "both went on\n");
-    assert_eq!(running.status().accepted, 3, "a probe, the parent and its child");
-    wait_until("both have gone", || running.client_count() == 0);
+    // The C library tells children of `fork` alone.
+    for way in ["fork", "_Fork", "clone"] {
+        let running = running();
+        let output = run(Command::new("python3")
+            .arg("-B")
+            .arg(clients_folder().join("examples/forked.py"))
+            .arg(library())
+            .arg(running.socket())
+            .args([VOLUME_NAME, way]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "both went on\n", "{way}");
+        let accepted = running.status().accepted;
+        assert_eq!(accepted, 5, "{way}: a probe, and two each of the parent and its child");
+        wait_until("both have gone", || running.client_count() == 0);
+    }
 }
 
 #[test]

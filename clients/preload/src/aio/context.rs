@@ -87,6 +87,9 @@ impl Context {
 
 /// Makes a context for `count` requests and returns what the program is to hold.
 pub(crate) fn set_up(count: u32) -> Result<usize, c_int> {
+    if sdk::is_untold_child() {
+        return calls::set_up(count);
+    }
     // One more for the request that wakes a thread that waits.
     let kernel = calls::set_up(count.saturating_add(1).min(c_int::MAX as u32))?;
     let Some((context, mut over)) = CONTEXTS.iter().find_map(room) else { return Ok(kernel) };
@@ -128,7 +131,8 @@ pub(crate) fn find(handle: usize) -> Found {
     let size = size_of::<Context>();
     let Some(distance) = handle.checked_sub(start) else { return Found::Kernels };
     let Some(context) = CONTEXTS.get(distance / size) else { return Found::Kernels };
-    let is_own = context.generation.load(Ordering::Relaxed) == fork::generation();
+    let is_own =
+        context.generation.load(Ordering::Relaxed) == fork::generation() && !sdk::is_untold_child();
     match distance % size == 0 && is_own && context.kernel() != 0 {
         true => Found::Ours(context),
         false => Found::Gone,

@@ -1,0 +1,45 @@
+//! Children, by every way that Linux has, of a program that uses a volume.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use system::{Ability, Tool};
+
+use crate::site::{Site, program};
+
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// How a child is made, and how many requests go through the ring at least.
+const WAYS: [(&str, u64); 7] = [
+    ("fork", 3000),
+    // These children are told by nobody: only their parent's requests go through the ring.
+    ("_Fork", 1200),
+    ("clone", 1200),
+    ("clone3", 1200),
+    // In the memory of their parent.
+    ("vfork", 600),
+    ("clone-vfork", 600),
+    ("first-vfork", 600),
+];
+
+/// Goal: a child uses what its parent has open, and neither meets the other's blocks.
+/// Method: both write and read back at once; in shared memory, the child lets numbers of
+/// descriptors mean something else, as its parent must not notice.
+#[test]
+fn children_made_in_any_way_use_volumes_beside_their_parent() -> Result<()> {
+    let Some(site) = Site::new(&[Ability::Program("cc")])? else { return Ok(()) };
+    let children = site.daemon.folder().join("children");
+    Tool::new("cc -O1 -Wall -Werror -o").arg(&children).arg(program("children.c")).check()?;
+    let other = site.daemon.folder().join("other");
+    for path in [&site.file, &site.device] {
+        for (way, least) in WAYS {
+            std::fs::write(&other, vec![0; 1 << 20])?;
+            Tool::new("blkdiscard").arg(&site.device).check()?;
+            let tool = site.run().arg(&children).arg(path).arg(&other).arg(way);
+            let tool = tool.time_limit(TIME_LIMIT);
+            let output = site.through_the_ring(least, || tool.run())?;
+            ensure!(output.exit_code == Some(0), "{way} on {path:?}: {output:?}");
+        }
+    }
+    site.daemon.finish()
+}
