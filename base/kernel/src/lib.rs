@@ -10,7 +10,7 @@ mod process;
 mod sys;
 mod ublk;
 
-pub use loop_device::{Backing, LoopBinding, LoopControl, LoopDevice};
+pub use loop_device::{Backing, LoopBinding, LoopControl, LoopDevice, Partitions};
 pub use peer::groups_of_peer;
 pub use process::{lock_memory, return_freed_memory, serve_block_io};
 pub use ublk::{

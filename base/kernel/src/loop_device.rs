@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::sys::{
-    LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LO_NAME_SIZE, LoopConfig, LoopInfo64, loop_clear,
-    loop_configure, loop_control_get_free, loop_get_status, loop_set_capacity, loop_set_status,
+    LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LO_FLAGS_PARTSCAN, LO_FLAGS_READ_ONLY, LO_NAME_SIZE,
+    LoopConfig, LoopInfo64, loop_clear, loop_configure, loop_control_get_free, loop_get_status,
+    loop_set_capacity, loop_set_status,
 };
 
 const CONTROL_PATH: &str = "/dev/loop-control";
@@ -40,18 +41,34 @@ impl LoopControl {
 pub struct Backing<'file> {
     /// Opened for direct I/O. May be closed as soon as the device is bound.
     pub file: &'file File,
-    /// Shown by tools, cut to 63 bytes.
+    /// Kept with the device, cut to 63 bytes; says who bound it.
     pub name: &'file str,
     pub sector_bytes: u32,
+    pub partitions: Partitions,
+}
+
+/// Whether the kernel looks for partitions on a device when it is bound. Those of the file that it
+/// was bound to before go then, which else they may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partitions {
+    /// Reads the device before the call returns.
+    LookedFor,
+    /// [`LoopDevice::look_for_partitions`] has to be called.
+    LookedForLater,
 }
 
 /// What a bound device says about its backing file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBinding {
     /// The device number of the file system that holds the file, as `stat` tells it.
     pub file_system: u64,
     pub inode: u64,
     pub direct_io: bool,
+    pub is_read_only: bool,
+    /// From the file's first byte to its end, which not every device shows.
+    pub is_whole: bool,
+    /// [`Backing::name`], as far as it is text.
+    pub name: String,
 }
 
 /// An opened loop device, bound or not.
@@ -94,7 +111,11 @@ impl LoopDevice {
     /// whether it was granted.
     pub fn bind(&self, backing: &Backing<'_>) -> io::Result<()> {
         let fd = u32::try_from(backing.file.as_raw_fd()).expect("descriptors are not negative");
-        let mut info = LoopInfo64 { flags: LO_FLAGS_DIRECT_IO, ..LoopInfo64::EMPTY };
+        let partitions = match backing.partitions {
+            Partitions::LookedFor => LO_FLAGS_PARTSCAN,
+            Partitions::LookedForLater => 0,
+        };
+        let mut info = LoopInfo64 { flags: LO_FLAGS_DIRECT_IO | partitions, ..LoopInfo64::EMPTY };
         let name_bytes = backing.name.len().min(LO_NAME_SIZE - 1);
         info.file_name[..name_bytes].copy_from_slice(&backing.name.as_bytes()[..name_bytes]);
         let config = LoopConfig { fd, block_size: backing.sector_bytes, info, reserved: [0; 8] };
@@ -107,7 +128,22 @@ impl LoopDevice {
             file_system: info.device,
             inode: info.inode,
             direct_io: info.flags & LO_FLAGS_DIRECT_IO != 0,
+            is_read_only: info.flags & LO_FLAGS_READ_ONLY != 0,
+            is_whole: info.offset == 0 && info.size_limit == 0,
+            name: name_in(&info),
         }))
+    }
+
+    /// Has the kernel look for partitions, unless it has done so, and drop those of the device when
+    /// it is unbound. Reads the device.
+    pub fn look_for_partitions(&self) -> io::Result<()> {
+        match self.status()? {
+            Some(mut info) if info.flags & LO_FLAGS_PARTSCAN == 0 => {
+                info.flags |= LO_FLAGS_PARTSCAN;
+                loop_set_status(self.file.as_fd(), &info)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes on the present size of the backing file.
@@ -138,6 +174,11 @@ impl LoopDevice {
             status => status.map(Some),
         }
     }
+}
+
+fn name_in(info: &LoopInfo64) -> String {
+    let end = info.file_name.iter().position(|&byte| byte == 0).unwrap_or(LO_NAME_SIZE);
+    String::from_utf8_lossy(&info.file_name[..end]).into_owned()
 }
 
 fn make_node(number: u32, path: &Path) -> io::Result<()> {
@@ -194,11 +235,13 @@ mod tests {
     #[test]
     fn a_device_is_bound_and_unbound() {
         let file = backing_file();
-        let backing = Backing { file: &file, name: "test", sector_bytes: 512 };
+        let partitions = Partitions::LookedForLater;
+        let backing = Backing { file: &file, name: "test", sector_bytes: 512, partitions };
         let Some((number, device)) = bind_any(&backing) else { return };
         let binding = device.binding().expect("a bound device answers").expect("it is bound");
         let metadata = file.metadata().expect("the file is open");
         assert_eq!((binding.file_system, binding.inode), (metadata.dev(), metadata.ino()));
+        assert_eq!((binding.is_whole, binding.is_read_only, &*binding.name), (true, false, "test"));
 
         file.set_len(SIZE_BYTES * 2).expect("the file can grow");
         device.update_size().expect("a bound device has a size");

@@ -12,7 +12,9 @@ const LOOP_SET_CAPACITY: libc::Ioctl = 0x4C07;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 
+pub(crate) const LO_FLAGS_READ_ONLY: u32 = 1;
 pub(crate) const LO_FLAGS_AUTOCLEAR: u32 = 4;
+pub(crate) const LO_FLAGS_PARTSCAN: u32 = 8;
 pub(crate) const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 pub(crate) const LO_NAME_SIZE: usize = 64;

@@ -14,11 +14,13 @@ use serde::{Deserialize, Serialize};
 /// Of every state file so far.
 const FORMAT_VERSION: u32 = 1;
 
-/// State in memory that is the same on disk.
+/// State in memory that is the same on disk, but for what was [noted](StateFile::note).
 #[derive(Debug)]
 pub struct StateFile<T> {
     path: PathBuf,
     state: T,
+    /// Something was noted that the file lacks.
+    is_behind: bool,
 }
 
 /// The state's own fields stand beside the version.
@@ -32,7 +34,7 @@ struct Versioned<T> {
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
     /// Reads the file; `None` when there is none.
     pub fn open(path: PathBuf) -> io::Result<Option<Self>> {
-        Ok(read(&path)?.map(|state| Self { path, state }))
+        Ok(read(&path)?.map(|state| Self { path, state, is_behind: false }))
     }
 
     /// Reads the file, or begins with the default, which is stored with the first change.
@@ -41,13 +43,13 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         T: Default,
     {
         let state = read(&path)?.unwrap_or_default();
-        Ok(Self { path, state })
+        Ok(Self { path, state, is_behind: false })
     }
 
     /// Stores a first state.
     pub fn create(path: PathBuf, state: T) -> io::Result<Self> {
         store(&path, &state)?;
-        Ok(Self { path, state })
+        Ok(Self { path, state, is_behind: false })
     }
 
     pub fn state(&self) -> &T {
@@ -58,9 +60,23 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
     pub fn change(&mut self, change: impl FnOnce(&mut T)) -> io::Result<()> {
         let mut state = self.state.clone();
         change(&mut state);
-        if state != self.state {
+        if self.is_behind || state != self.state {
             store(&self.path, &state)?;
             self.state = state;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+
+    /// Changes the state in memory to what is so already, and on disk if that can be; else the next
+    /// change brings it there.
+    pub fn note(&mut self, change: impl FnOnce(&mut T)) -> io::Result<()> {
+        let before = self.state.clone();
+        change(&mut self.state);
+        if self.is_behind || self.state != before {
+            self.is_behind = true;
+            store(&self.path, &self.state)?;
+            self.is_behind = false;
         }
         Ok(())
     }
@@ -75,6 +91,7 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
 
     /// What was read again is the state from now on.
     pub fn replace(&mut self, state: T) {
+        self.is_behind = false;
         self.state = state;
     }
 }

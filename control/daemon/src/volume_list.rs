@@ -104,6 +104,21 @@ impl<E: Listed> VolumeList<E> {
         })
     }
 
+    /// Adds or replaces an entry that says what is so already: in memory always. On an error the
+    /// file lacks it until the next change.
+    pub(crate) fn note(&self, entry: E) -> io::Result<()> {
+        self.lock().note(|Entries(entries)| {
+            entries.insert(entry.volume_id(), entry);
+        })
+    }
+
+    /// Takes out an entry of what is no more, in the same way.
+    pub(crate) fn note_gone(&self, volume_id: u64) -> io::Result<()> {
+        self.lock().note(|Entries(entries)| {
+            entries.remove(&volume_id);
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, StateFile<Entries<E>>> {
         self.file.lock().expect("no thread panics with this lock")
     }
@@ -195,6 +210,24 @@ mod tests {
         drop(dir);
         list.insert(attached(1, None)).expect_err("the directory is gone");
         assert_eq!(list.len(), 0);
+    }
+
+    #[test]
+    fn what_is_so_is_noted_although_it_cannot_be_stored_and_is_stored_later() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, away) = (dir.path().join("state"), dir.path().join("away"));
+        std::fs::create_dir(&path).expect("a directory");
+        let list = VolumeList::read(&path).expect("an empty list");
+        list.insert(attached(1, None)).expect("it is stored");
+        std::fs::rename(&path, &away).expect("both are ours");
+        list.note(attached(2, Some("/dev/loop0"))).expect_err("the directory is away");
+        list.note_gone(1).expect_err("the directory is away");
+        assert_eq!(list.get(2), Some(attached(2, Some("/dev/loop0"))));
+        assert_eq!(list.get(1), None);
+        std::fs::rename(&away, &path).expect("both are ours");
+        list.insert(attached(2, Some("/dev/loop0"))).expect("it is stored");
+        let again = VolumeList::<Attached>::read(&path).expect("the list");
+        assert_eq!(again.all(), [attached(2, None)]);
     }
 
     #[track_caller]

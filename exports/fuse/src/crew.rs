@@ -19,6 +19,7 @@ use adaptive_polling::{Machine, SpinPermits, ThisMachine, Waiter};
 use export_kit::Traffic;
 
 use crate::connection::{Connection, Look};
+use crate::file_users::OpenFiles;
 use crate::files::Files;
 use crate::reply::Failure;
 use crate::request::{self, Header, Malformed, Operation};
@@ -60,8 +61,9 @@ impl Crew {
         plan: &CrewPlan,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
+        open: Arc<OpenFiles>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(plan.worker_count, connection, files)?);
+        let shared = Arc::new(Shared::new(plan.worker_count, connection, files, open)?);
         let stop_patience = plan.stop_patience;
         let mut crew = Self { shared, threads: Vec::new(), stop_patience };
         for index in 0..plan.worker_count {
@@ -282,6 +284,7 @@ impl<'shared> Worker<'shared> {
         let turn = shared.schedule.turn(self.index, role);
         let server = Server {
             files: shared.files.as_ref(),
+            open: &shared.open,
             counters: shared.schedule.counters(self.index),
             sink: shared.connection.as_ref(),
             before_wait: &|| turn.will_wait(),

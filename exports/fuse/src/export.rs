@@ -1,10 +1,12 @@
 //! The export as the daemon sees it: started once, asked to attach and detach, stopped.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use adaptive_polling::{SPIN_MAX_DEFAULT, SpinPermits};
 use block_device::{BlockDevice, WriteCache};
@@ -14,8 +16,11 @@ use kernel::LoopDevice;
 use crate::connection::Connection;
 use crate::crew::{Crew, CrewPlan};
 use crate::fd_store::{FdStore, Kept};
+use crate::file_users::{FileUser, OpenFiles};
 use crate::files::{FileId, Files, is_file_name};
-use crate::helper_command::{DeviceShape, HelperCommand, Listed, Outcome, sequence_of};
+use crate::helper_command::{
+    Bound, DeviceShape, HelperCommand, Listed, Outcome, Whose, sequence_of,
+};
 use crate::helper_runner::HelperRunner;
 use crate::mount;
 use crate::schedule::WORKER_COUNT_MAX;
@@ -29,6 +34,12 @@ const WORKER_COUNT_DEFAULT: usize = 9;
 
 /// Longer than a disk takes for a flush, unless something is wrong with it.
 const STOP_PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How long the kernel may take to tell of a file that was closed.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked meanwhile.
+const CLOSING_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Where and how to export.
 #[derive(Clone)]
@@ -73,6 +84,8 @@ impl Config {
 pub enum Keep {
     /// The connection, with the fd store: devices wait for the next process, and fail nothing.
     Connection,
+    /// The connection, if anybody has a file open, or stays in the directory; else nothing.
+    WhatIsUsed,
     /// Nothing: devices that are still attached fail from then on.
     Nothing,
 }
@@ -115,6 +128,9 @@ pub struct Export {
     crew: Crew,
     fd_store: FdStore,
     origin: Origin,
+    open: Arc<OpenFiles>,
+    /// The devices that were attached or found. They may have gone since.
+    known: Mutex<HashMap<FileId, Bound>>,
     dead: Vec<DeadDevice>,
     /// Held while devices are attached or detached, so that they do not vanish in between.
     devices: Mutex<()>,
@@ -146,13 +162,17 @@ impl Export {
             stop_patience: config.stop_patience,
             thread_start: Arc::clone(&config.thread_start),
         };
-        let crew = Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files))
+        let open = Arc::new(OpenFiles::new());
+        let crew =
+            Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files), Arc::clone(&open));
+        let crew = crew
             .map_err(|error| AttachError::of_call("start threads for volumes as files", error))?;
+        let mut known = HashMap::new();
         if origin == Origin::TakenOver {
-            dead = remove_lost_devices(&config, &*files)?;
+            (known, dead) = look_at_devices(&config, &*files)?;
         }
-        let devices = Mutex::new(());
-        Ok(Self { config, files, connection, crew, fd_store, origin, dead, devices })
+        let (devices, known) = (Mutex::default(), Mutex::new(known));
+        Ok(Self { config, files, connection, crew, fd_store, origin, open, known, dead, devices })
     }
 
     pub fn origin(&self) -> Origin {
@@ -193,23 +213,82 @@ impl Export {
                 sector_bytes: device.geometry().sector.bytes(),
                 write_cache: loop_cache(device.as_ref()),
                 is_read_only: device.is_read_only(),
+                is_at_hand: !device.data_may_be_away(),
             },
         };
-        match self.config.helpers.send(&command)? {
-            Outcome::Attached { number } => Ok(Attachment::new(file, number)),
-            outcome => unreachable!("attaching came to {outcome:?}"),
+        let sent = self.open.letting_in(file.node(), || self.config.helpers.send(&command));
+        let Outcome::Attached(bound) = sent? else { unreachable!("it was asked to attach") };
+        {
+            let mut known = self.lock_known();
+            let before = known.get(&file).filter(|it| it.sequence == bound.sequence);
+            let is_new = bound.is_new || before.is_some_and(|it| it.is_new);
+            known.insert(file, Bound { is_new, ..bound });
+        }
+        if bound.is_new && device.data_may_be_away() {
+            self.look_for_partitions_later(bound);
+        }
+        Ok(Attachment::new(file, bound.number))
+    }
+
+    /// The volume's block device, if it has one that is still there. Never waits.
+    pub fn device_of(&self, file: FileId) -> Option<PathBuf> {
+        Some(LoopDevice::path(self.bound(file)?.number))
+    }
+
+    /// Who has the volume's file open, besides its own device: one that may write, if there is one.
+    /// Waits for a moment if somebody has just closed it.
+    pub fn file_user(&self, file: FileId) -> Result<Option<FileUser>, AttachError> {
+        let bound = self.bound(file);
+        let own_count = u64::from(bound.is_some_and(|it| it.is_new));
+        let has_more = || self.open.count(file.node()) > own_count;
+        // Everything that was ever opened was counted.
+        if self.origin == Origin::Mounted && !has_more() {
+            return Ok(None);
+        }
+        let command = HelperCommand::Users {
+            mount_point: self.config.mount_point.clone(),
+            node: file.node(),
+            besides: bound.map(|it| it.number),
+        };
+        let Outcome::Users(users) = self.config.helpers.send(&command)? else {
+            unreachable!("it was asked for users")
+        };
+        let named = users.iter().find(|user| user.writes).or_else(|| users.first());
+        if named.is_some() {
+            return Ok(named.cloned());
+        }
+        let deadline = Instant::now() + CLOSING_PATIENCE;
+        while has_more() && Instant::now() < deadline {
+            thread::sleep(CLOSING_POLL_INTERVAL);
+        }
+        let words =
+            "the kernel, or a process that this one cannot see, has its file open; end that";
+        Ok(has_more().then(|| FileUser { words: words.to_owned(), writes: true }))
+    }
+
+    /// Contents that have to be fetched first hold up nobody who attaches.
+    fn look_for_partitions_later(&self, bound: Bound) {
+        let helpers = self.config.helpers.clone();
+        let look = move || {
+            let Bound { number, sequence, .. } = bound;
+            if let Err(error) = helpers.send(&HelperCommand::Scan { number, sequence }) {
+                tracing::warn!(error = error.chain(), "partitions are not shown");
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("fuse-partitions".into()).spawn(look) {
+            tracing::warn!(%error, "partitions are not looked for");
         }
     }
 
     /// Takes the block device away. `Busy` while anybody uses it; `NotFound` when there is none.
     pub fn detach(&self, file: FileId) -> Result<(), AttachError> {
         let _alone = self.lock_devices();
-        let Some(attachment) = self.attachment_of(file)? else {
+        let Some(Bound { number, sequence, .. }) = self.bound(file) else {
             return Err(AttachError::new(AttachErrorKind::NotFound, "detach the volume")
                 .with_hint("it is not attached as a loop device"));
         };
-        let command = HelperCommand::Detach { number: attachment.number, sequence: None };
-        self.config.helpers.send(&command)?;
+        self.config.helpers.send(&HelperCommand::Detach { number, sequence })?;
+        self.lock_known().remove(&file);
         Ok(())
     }
 
@@ -217,13 +296,13 @@ impl Export {
     pub fn resized(&self, name: &str) -> Result<(), AttachError> {
         let (file, _) = self.find(name)?;
         let _alone = self.lock_devices();
-        let Some(attachment) = self.attachment_of(file)? else {
+        let Some(Bound { number, .. }) = self.bound(file) else {
             return Ok(());
         };
         self.config.helpers.send(&HelperCommand::Resize {
             mount_point: self.config.mount_point.clone(),
             name: name.to_owned(),
-            number: attachment.number,
+            number,
         })?;
         Ok(())
     }
@@ -236,24 +315,25 @@ impl Export {
             return Ok(());
         };
         let _alone = self.lock_devices();
-        let Some(attachment) = self.attachment_of(file)? else {
+        let Some(Bound { number, .. }) = self.bound(file) else {
             return Ok(());
         };
-        let (number, write_cache) = (attachment.number, loop_cache(device.as_ref()));
+        let write_cache = loop_cache(device.as_ref());
         self.config.helpers.send(&HelperCommand::SetCache { number, write_cache })?;
         Ok(())
     }
 
-    /// All block devices on this export, whichever process attached them.
+    /// All block devices of this export, whichever process attached them. Those that others made on
+    /// its files are none.
     pub fn attachments(&self) -> Result<Vec<Attachment>, AttachError> {
         let listed = list_devices(&self.config)?;
         Ok(listed
             .into_iter()
             .filter_map(|device| match device {
-                Listed::Alive { number, node } => {
+                Listed::Alive { number, node, whose: Whose::Ours, .. } => {
                     Some(Attachment::new(FileId::of_node(node)?, number))
                 }
-                Listed::Dead { .. } => None,
+                Listed::Alive { .. } | Listed::Dead { .. } => None,
             })
             .collect())
     }
@@ -278,10 +358,10 @@ impl Export {
         self.crew.traffic()
     }
 
-    /// Answers the requests that were read and stops. With [`Keep::Connection`], what is asked
-    /// meanwhile waits for the next process.
+    /// Answers the requests that were read and stops. While the connection is kept, what is asked
+    /// waits for the next process.
     pub fn stop(self, keep: Keep) -> Result<(), AttachError> {
-        if keep == Keep::Connection {
+        if keep == Keep::Connection || (keep == Keep::WhatIsUsed && self.is_used()?) {
             return Ok(());
         }
         let mount_point = &self.config.mount_point;
@@ -300,9 +380,32 @@ impl Export {
         })
     }
 
-    fn attachment_of(&self, file: FileId) -> Result<Option<Attachment>, AttachError> {
-        let mut attachments = self.attachments()?.into_iter();
-        Ok(attachments.find(|attachment| attachment.file == file))
+    /// Unmounts what nobody uses; the kernel knows. Where it is mounted in other places too, as in
+    /// a container's, it is used there.
+    fn is_used(&self) -> Result<bool, AttachError> {
+        let mount_point = &self.config.mount_point;
+        let failed = |error| AttachError::at_path("unmount", mount_point, error);
+        if !mount::is_mounted(mount_point).map_err(failed)? {
+            return Ok(false);
+        }
+        if !mount::remove_unused(mount_point).map_err(failed)? {
+            return Ok(true);
+        }
+        let is_alive = self.connection.is_alive().map_err(failed)?;
+        if is_alive {
+            mount::mount(self.connection.as_fd(), mount_point).map_err(failed)?;
+        }
+        Ok(is_alive)
+    }
+
+    fn bound(&self, file: FileId) -> Option<Bound> {
+        let bound = *self.lock_known().get(&file)?;
+        (sequence_of(bound.number) == bound.sequence).then_some(bound)
+    }
+
+    fn lock_known(&self) -> MutexGuard<'_, HashMap<FileId, Bound>> {
+        // Each change is whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_devices(&self) -> MutexGuard<'_, ()> {
@@ -375,24 +478,41 @@ fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, AttachError> 
     Ok(all.filter_map(|device| remove_device(config, device)).collect())
 }
 
-/// Takes away the devices of volumes that are gone, as those of a pool that was lost: they fail
-/// every request. Asks the kernel about files, so it must be served.
-fn remove_lost_devices(config: &Config, files: &dyn Files) -> Result<Vec<DeadDevice>, AttachError> {
-    let is_served = |device: &Listed| match device {
-        Listed::Alive { node, .. } => {
-            FileId::of_node(*node).is_some_and(|id| files.by_id(id).is_some())
+/// The devices that a former process attached, and those that could not be removed although their
+/// volume is gone, as with a pool that was lost: they fail every request. Asks the kernel about
+/// files, so it must be served.
+fn look_at_devices(
+    config: &Config,
+    files: &dyn Files,
+) -> Result<(HashMap<FileId, Bound>, Vec<DeadDevice>), AttachError> {
+    let (mut known, mut dead) = (HashMap::new(), Vec::new());
+    for device in list_devices(config)? {
+        let (number, file) = match device {
+            Listed::Alive { number, node, whose: Whose::Ours, .. } => {
+                (number, FileId::of_node(node))
+            }
+            // Those of others fail, too, and are for those to remove who made them.
+            Listed::Alive { .. } => continue,
+            Listed::Dead { number, .. } => (number, None),
+        };
+        match file.filter(|&id| files.by_id(id).is_some()) {
+            Some(file) => {
+                let sequence = sequence_of(number);
+                known.insert(file, Bound { number, sequence, is_new: false });
+            }
+            None => dead.extend(remove_device(config, device)),
         }
-        Listed::Dead { .. } => false,
-    };
-    let lost = list_devices(config)?.into_iter().filter(|device| !is_served(device));
-    Ok(lost.filter_map(|device| remove_device(config, device)).collect())
+    }
+    Ok((known, dead))
 }
 
 /// Returns the device if it is in use and stays.
 fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     let (number, file) = match device {
         Listed::Dead { number, file } => (number, file),
-        Listed::Alive { number, node } => (number, config.mount_point.join(format!("node {node}"))),
+        Listed::Alive { number, node, .. } => {
+            (number, config.mount_point.join(format!("node {node}")))
+        }
     };
     let device = LoopDevice::path(number);
     let sequence = sequence_of(number);

@@ -43,6 +43,11 @@ pub trait Files: Send + Sync {
     /// Called for every request: may neither wait nor need memory.
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>>;
 
+    /// Whether something has the volume for itself, so that others may open its file only to read.
+    fn is_taken(&self, _id: FileId) -> bool {
+        false
+    }
+
     fn list(&self) -> Vec<FileEntry>;
 }
 

@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use block_device::WriteCache;
 use export_kit::{AttachError, AttachErrorKind};
-use kernel::{Backing, LoopControl, LoopDevice};
+use kernel::{Backing, LoopBinding, LoopControl, LoopDevice, Partitions};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+use crate::file_users::{self, FileUser};
 
 /// Free devices that are tried before giving up: each may be snatched by another process.
 const BIND_ATTEMPTS_MAX: u32 = 16;
@@ -30,6 +32,10 @@ const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often either is asked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What the name of each device begins with that is bound here: others bind devices to the same
+/// files.
+const OUR_MARK: &str = "memlane:";
 
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +64,15 @@ pub(crate) enum HelperCommand {
         #[serde(with = "any_path")]
         mount_point: PathBuf,
     },
+    /// Looks for partitions that could not be looked for when the device was bound.
+    Scan { number: u32, sequence: Option<u64> },
+    /// Looks who has a file open, besides the device of this number.
+    Users {
+        #[serde(with = "any_path")]
+        mount_point: PathBuf,
+        node: u64,
+        besides: Option<u32>,
+    },
 }
 
 /// What the kernel is told of a device, beside its size.
@@ -67,6 +82,8 @@ pub(crate) struct DeviceShape {
     #[serde(with = "CacheForm")]
     pub(crate) write_cache: WriteCache,
     pub(crate) is_read_only: bool,
+    /// Its first block can be read at once, which the kernel does to look for partitions.
+    pub(crate) is_at_hand: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,8 +121,18 @@ fn cache_name(cache: WriteCache) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done,
-    Attached { number: u32 },
+    Attached(Bound),
     Listed(Vec<Listed>),
+    Users(Vec<FileUser>),
+}
+
+/// One binding of a loop device to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    pub(crate) number: u32,
+    pub(crate) sequence: Option<u64>,
+    /// Bound by this command, not by one before it.
+    pub(crate) is_new: bool,
 }
 
 /// One loop device on a file below the mount point.
@@ -114,12 +141,23 @@ pub(crate) enum Listed {
     Alive {
         number: u32,
         node: u64,
+        whose: Whose,
+        is_read_only: bool,
     },
     Dead {
         number: u32,
         #[serde(with = "any_path")]
         file: PathBuf,
     },
+}
+
+/// Who bound a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Whose {
+    Ours,
+    /// An earlier version of this program, if it still has the file locked; else somebody else.
+    Unmarked,
+    Others,
 }
 
 /// Why a helper command failed, as it travels between processes.
@@ -163,6 +201,10 @@ impl HelperCommand {
                 set_write_cache(*number, *write_cache).map(|()| Outcome::Done)
             }
             Self::List { mount_point } => list(mount_point).map(Outcome::Listed),
+            Self::Scan { number, sequence } => scan(*number, *sequence),
+            Self::Users { mount_point, node, besides } => {
+                users(mount_point, *node, *besides).map(Outcome::Users)
+            }
         };
         done.map_err(|error| Refusal { kind: error.kind, message: error.chain() })
     }
@@ -181,6 +223,10 @@ impl fmt::Display for HelperCommand {
             }
             Self::List { mount_point } => {
                 write!(f, "list the devices on {}", mount_point.display())
+            }
+            Self::Scan { number, .. } => write!(f, "look for partitions on /dev/loop{number}"),
+            Self::Users { mount_point, node, .. } => {
+                write!(f, "look who has file {node} of {} open", mount_point.display())
             }
         }
     }
@@ -204,10 +250,13 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     let deadline = Instant::now() + ATTACH_PATIENCE;
     loop {
         let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if let Some(number) = device_on(mount_point, inode)? {
+        // Each of our devices has its file locked.
+        let earlier = (!is_locked).then_some(shape);
+        if let Some(number) = device_on(mount_point, inode, earlier)? {
             // A former process may have ended before it told the kernel.
             set_write_cache(number, shape.write_cache)?;
-            return Ok(Outcome::Attached { number });
+            let sequence = sequence_of(number);
+            return Ok(Outcome::Attached(Bound { number, sequence, is_new: false }));
         }
         if is_locked {
             return bind_with_direct_io(&path, backing_file, shape);
@@ -228,10 +277,11 @@ fn bind_with_direct_io(
     file: File,
     shape: DeviceShape,
 ) -> Result<Outcome, AttachError> {
-    let (number, device) = bind_free_device(path, &file, shape.sector_bytes)?;
+    let (number, device) = bind_free_device(path, &file, shape)?;
     // From here on the device keeps the file open, and this process must not.
     drop(file);
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
+    let sequence = sequence_of(number);
     let fit = match binding.is_some_and(|binding| binding.direct_io) {
         true => set_write_cache(number, shape.write_cache),
         false => {
@@ -242,10 +292,10 @@ fn bind_with_direct_io(
     };
     if fit.is_ok() {
         set_completion(number, Completion::OnTheCoreThatAsked);
-        return Ok(Outcome::Attached { number });
+        return Ok(Outcome::Attached(Bound { number, sequence, is_new: true }));
     }
     device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
-    fit.map(|()| Outcome::Attached { number })
+    fit.map(|()| Outcome::Attached(Bound { number, sequence, is_new: true }))
 }
 
 /// Where a block device completes requests: `rq_affinity` in the kernel's
@@ -295,25 +345,51 @@ fn queue_attribute(number: u32, attribute: &str) -> String {
     format!("/sys/block/loop{number}/queue/{attribute}")
 }
 
-fn device_on(mount_point: &Path, inode: u64) -> Result<Option<u32>, AttachError> {
-    Ok(list(mount_point)?.into_iter().find_map(|device| match device {
-        Listed::Alive { number, node } if node == inode => Some(number),
-        _ => None,
-    }))
+/// Our device on a file, if there is one; it has our mark, or is of the shape that an earlier
+/// version may have made.
+fn device_on(
+    mount_point: &Path,
+    inode: u64,
+    earlier: Option<DeviceShape>,
+) -> Result<Option<u32>, AttachError> {
+    let devices = list(mount_point)?;
+    let is_ours = |device: &&Listed| match device {
+        Listed::Alive { node, whose: Whose::Ours, .. } => *node == inode,
+        _ => false,
+    };
+    let is_earlier = |device: &&Listed| match (device, earlier) {
+        (Listed::Alive { node, whose: Whose::Unmarked, is_read_only, .. }, Some(shape)) => {
+            (*node, *is_read_only) == (inode, shape.is_read_only)
+        }
+        _ => false,
+    };
+    let found = devices.iter().find(is_ours).or_else(|| devices.iter().find(is_earlier));
+    Ok(found.map(Listed::number))
+}
+
+impl Listed {
+    pub(crate) fn number(&self) -> u32 {
+        let (Self::Alive { number, .. } | Self::Dead { number, .. }) = self;
+        *number
+    }
 }
 
 fn bind_free_device(
     path: &Path,
     file: &File,
-    sector_bytes: u32,
+    shape: DeviceShape,
 ) -> Result<(u32, LoopDevice), AttachError> {
     let control = LoopControl::open().map_err(|error| {
         AttachError::new(AttachErrorKind::Unavailable, "open /dev/loop-control")
             .with_hint("load the loop module (modprobe loop) and run as root")
             .with_source(error)
     })?;
-    let name = path.to_string_lossy();
-    let backing = Backing { file, name: &name, sector_bytes };
+    let name = format!("{OUR_MARK}{}", path.display());
+    let partitions = match shape.is_at_hand {
+        true => Partitions::LookedFor,
+        false => Partitions::LookedForLater,
+    };
+    let backing = Backing { file, name: &name, sector_bytes: shape.sector_bytes, partitions };
     for _ in 0..BIND_ATTEMPTS_MAX {
         let number = control
             .free_number()
@@ -346,6 +422,9 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
         return Ok(Outcome::Done);
     }
     let bound_to = backing_file(number);
+    // Partitions of a device that was not asked to look for them outlive it, and would be there
+    // still when it shows something else. A device that is dead says nothing, and has none to read.
+    let _refused = device.look_for_partitions();
     set_completion(number, Completion::NearTheCoreThatAsked);
     set_queue_attribute(number, "write_cache", cache_name(WriteCache::Volatile));
     match device.unbind_when_closed() {
@@ -408,10 +487,48 @@ fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
         // It was unbound just now.
         (Ok(None), _) => None,
         (Ok(Some(binding)), Ok(root)) if binding.file_system == root.dev() => {
-            Some(Listed::Alive { number, node: binding.inode })
+            let (node, is_read_only) = (binding.inode, binding.is_read_only);
+            Some(Listed::Alive { number, node, whose: whose(&binding), is_read_only })
         }
         _ => Some(Listed::Dead { number, file }),
     }
+}
+
+fn whose(binding: &LoopBinding) -> Whose {
+    match (binding.name.starts_with(OUR_MARK), binding.direct_io && binding.is_whole) {
+        (true, true) => Whose::Ours,
+        (false, true) => Whose::Unmarked,
+        (_, false) => Whose::Others,
+    }
+}
+
+fn scan(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
+    let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
+    if sequence_of(number) == sequence {
+        let looked = device.look_for_partitions();
+        looked.map_err(|error| device_error("look for partitions on", number, error))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn users(
+    mount_point: &Path,
+    node: u64,
+    besides: Option<u32>,
+) -> Result<Vec<FileUser>, AttachError> {
+    let failed = |error| AttachError::at_path("examine", mount_point, error);
+    let file_system = fs::metadata(mount_point).map_err(failed)?.dev();
+    let mut users = file_users::processes(file_system, node).map_err(failed)?;
+    for device in list(mount_point)? {
+        if let Listed::Alive { number, node: on, is_read_only, .. } = device
+            && on == node
+            && besides != Some(number)
+        {
+            let words = format!("/dev/loop{number} shows its file; detach that (losetup -d)");
+            users.push(FileUser { words, writes: !is_read_only });
+        }
+    }
+    Ok(users)
 }
 
 /// The path of the file that a device was bound to, as it was then; asks the driver alone.
@@ -459,8 +576,10 @@ impl Outcome {
     fn is_of(&self, command: &HelperCommand) -> bool {
         match command {
             HelperCommand::List { .. } => matches!(self, Self::Listed(_)),
-            HelperCommand::Attach { .. } => matches!(self, Self::Attached { .. }),
+            HelperCommand::Attach { .. } => matches!(self, Self::Attached(_)),
+            HelperCommand::Users { .. } => matches!(self, Self::Users(_)),
             HelperCommand::Detach { .. }
+            | HelperCommand::Scan { .. }
             | HelperCommand::Resize { .. }
             | HelperCommand::SetCache { .. } => *self == Self::Done,
         }
@@ -471,10 +590,18 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    const SHAPE: DeviceShape =
-        DeviceShape { sector_bytes: 512, write_cache: WriteCache::Absent, is_read_only: true };
+    const SHAPE: DeviceShape = DeviceShape {
+        sector_bytes: 512,
+        write_cache: WriteCache::Absent,
+        is_read_only: true,
+        is_at_hand: true,
+    };
 
-    fn commands() -> [HelperCommand; 6] {
+    fn bound(number: u32) -> Outcome {
+        Outcome::Attached(Bound { number, sequence: Some(4), is_new: true })
+    }
+
+    fn commands() -> [HelperCommand; 8] {
         let mount_point = PathBuf::from("/run/volumes");
         let name = "db".to_owned();
         [
@@ -487,6 +614,8 @@ mod tests {
             HelperCommand::Detach { number: 3, sequence: Some(17) },
             HelperCommand::Resize { mount_point: mount_point.clone(), name, number: 3 },
             HelperCommand::SetCache { number: 3, write_cache: WriteCache::Volatile },
+            HelperCommand::Scan { number: 3, sequence: Some(17) },
+            HelperCommand::Users { mount_point: mount_point.clone(), node: 9, besides: Some(3) },
             HelperCommand::List { mount_point },
         ]
     }
@@ -509,7 +638,7 @@ mod tests {
 
     #[test]
     fn what_is_no_helper_command_is_refused() {
-        let list = commands()[5].to_arg();
+        let list = commands()[7].to_arg();
         let cut = &list[..list.len() - 1];
         for args in [&[][..], &["List".into()], &[cut.into()], &[list.clone().into(), cut.into()]] {
             assert_eq!(HelperCommand::from_args(args), None);
@@ -518,12 +647,16 @@ mod tests {
 
     #[test]
     fn outcomes_survive_the_way() {
-        let [attach, detach, _, resize, set_cache, list] = commands();
-        check_way(Ok(Outcome::Attached { number: 7 }), &attach);
+        let [attach, detach, _, resize, set_cache, scan, users, list] = commands();
+        check_way(Ok(bound(7)), &attach);
+        check_way(Ok(Outcome::Done), &scan);
+        let user = FileUser { words: "a process".to_owned(), writes: true };
+        check_way(Ok(Outcome::Users(vec![user])), &users);
         check_way(Ok(Outcome::Done), &detach);
         check_way(Ok(Outcome::Done), &resize);
         check_way(Ok(Outcome::Done), &set_cache);
-        let alive = Listed::Alive { number: 1, node: 9 };
+        let whose = Whose::Unmarked;
+        let alive = Listed::Alive { number: 1, node: 9, whose, is_read_only: true };
         let dead =
             Listed::Dead { number: 2, file: OsString::from_vec(b"/run/a\t\xFF\n".into()).into() };
         check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);
@@ -549,7 +682,7 @@ mod tests {
     #[test]
     fn an_answer_without_an_end_or_to_another_command_is_an_error() {
         let [attach, .., list] = commands();
-        let answer = Outcome::format(&Ok(Outcome::Attached { number: 3 }));
+        let answer = Outcome::format(&Ok(bound(3)));
         for (answer, command) in
             [(&answer[..answer.len() - 1], &attach), (&answer, &list), ("", &list)]
         {

@@ -23,14 +23,16 @@
 //! - However many flushes wait for a disk, a worker is left for reads and writes.
 //!
 //! Locks: `Export::devices`, held while a helper command runs, because it is what keeps two of them
-//! apart; no request waits for it. The schedule's waiting flushes and the crew's count of workers,
-//! held for some instructions. No thread that holds one of them takes another.
+//! apart; no request waits for it. `Export::known`, the schedule's waiting flushes, the crew's
+//! count of workers and the files that are open, held for some instructions. No thread that holds
+//! one of them takes another.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod crew;
 mod export;
 mod fd_store;
+mod file_users;
 mod files;
 mod helper_command;
 mod helper_process;
@@ -43,6 +45,7 @@ mod server;
 
 pub use export::{Attachment, Config, DeadDevice, Export, Keep, Origin};
 pub use export_kit::{AttachError, AttachErrorKind, Traffic};
+pub use file_users::FileUser;
 pub use files::{FileEntry, FileId, Files};
 pub use helper_process::run_command;
 pub use helper_runner::HelperRunner;

@@ -42,6 +42,16 @@ pub(crate) fn abort(mount_point: &Path) -> io::Result<()> {
     }
 }
 
+/// Takes the directory away, unless somebody uses it: what is open in it, a device on a file of it,
+/// or a process that stays there. Returns whether it is gone.
+pub(crate) fn remove_unused(mount_point: &Path) -> io::Result<bool> {
+    match rustix::mount::unmount(mount_point, UnmountFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::BUSY) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Takes the directory away. Files in it that are open stay usable as long as they are served.
 pub(crate) fn detach(mount_point: &Path) -> io::Result<()> {
     rustix::mount::unmount(mount_point, UnmountFlags::DETACH)?;

@@ -119,8 +119,8 @@ impl Reply {
         Self::done(unique).u32(byte_count).u32(0)
     }
 
-    pub(crate) fn opened(unique: u64, flags: u32) -> Self {
-        Self::done(unique).u64(0).u32(flags).u32(0)
+    pub(crate) fn opened(unique: u64, handle: u64, flags: u32) -> Self {
+        Self::done(unique).u64(handle).u32(flags).u32(0)
     }
 
     pub(crate) fn sought(unique: u64, offset: u64) -> Self {
@@ -309,7 +309,7 @@ mod tests {
         check_length(&Reply::failed(1, Failure::Io), 0);
         check_length(&Reply::init(1, &terms()), INIT_BYTES);
         check_length(&Reply::written(1, 1), 8);
-        check_length(&Reply::opened(1, 1), 16);
+        check_length(&Reply::opened(1, 1, 1), 16);
         check_length(&Reply::sought(1, 1), 8);
         check_length(&Reply::attributes(1, &file), 16 + ATTRIBUTES_BYTES);
         check_length(&Reply::entry(1, &file), ENTRY_BYTES);

@@ -39,7 +39,7 @@ pub(crate) enum Operation<'message> {
     Allocate { offset: u64, length: u64, mode: u32 },
     Seek { offset: u64, whence: u32 },
     FileSystemStatus,
-    Release,
+    Release { handle: u64 },
     Interrupt,
     Destroy,
     Unknown { opcode: u32 },
@@ -128,7 +128,7 @@ fn parse_body<'message>(opcode: u32, fields: &mut Fields<'message>) -> Option<Op
         }
         opcode::WRITE => parse_write(fields)?,
         opcode::STATFS => Operation::FileSystemStatus,
-        opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
+        opcode::RELEASE | opcode::RELEASEDIR => Operation::Release { handle: fields.u64()? },
         opcode::FSYNC => Operation::Sync,
         opcode::FSYNCDIR => Operation::SyncDirectory,
         opcode::INTERRUPT => Operation::Interrupt,

@@ -13,6 +13,7 @@ use block_device::{
 };
 use export_kit::Counters;
 
+use crate::file_users::OpenFiles;
 use crate::files::{FileId, Files, is_file_name};
 use crate::reply::{
     DirectoryEntry, Failure, KIND_DIRECTORY, KIND_FILE, Node, Reply, Terms, push_directory_entry,
@@ -81,6 +82,7 @@ pub(crate) trait ReplySink {
 /// Serves requests for the files that show volumes.
 pub(crate) struct Server<'crew> {
     pub(crate) files: &'crew dyn Files,
+    pub(crate) open: &'crew OpenFiles,
     pub(crate) counters: &'crew Counters,
     pub(crate) sink: &'crew dyn ReplySink,
     /// Called before what may wait long for its data.
@@ -168,12 +170,18 @@ impl Server<'_> {
             }
             Operation::Open { to_write } => {
                 // The mode alone does not keep root from it.
-                if self.device(header)?.is_read_only() && to_write {
+                if to_write && self.is_only_read(header)? {
                     return Err(Failure::ReadOnly);
                 }
-                Ok(Reply::opened(unique, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES))
+                self.device(header)?;
+                let handle = self.open.opened(header.node);
+                Ok(Reply::opened(unique, handle, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES))
             }
-            Operation::OpenDirectory => Ok(Reply::opened(unique, 0)),
+            Operation::Release { handle } => {
+                self.open.closed(header.node, handle);
+                Ok(Reply::done(unique))
+            }
+            Operation::OpenDirectory => Ok(Reply::opened(unique, 0, 0)),
             Operation::FileSystemStatus => {
                 let file_count = u64::try_from(self.files.list().len()).unwrap_or(u64::MAX);
                 Ok(Reply::file_system_status(unique, file_count))
@@ -340,6 +348,12 @@ impl Server<'_> {
     fn device(&self, header: Header) -> Result<Arc<dyn BlockDevice>, Failure> {
         let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
         self.files.by_id(id).ok_or(Failure::NoDevice)
+    }
+
+    fn is_only_read(&self, header: Header) -> Result<bool, Failure> {
+        let is_taken = || FileId::of_node(header.node).is_some_and(|id| self.files.is_taken(id));
+        let is_let_in = self.open.is_let_in(header.node);
+        Ok(self.device(header)?.is_read_only() || (!is_let_in && is_taken()))
     }
 
     fn failed(&self, unique: u64, failure: Failure) -> Reply {

@@ -7,13 +7,15 @@
 mod house;
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use house::{House, eventually, read_number, run, tool};
+use house::{House, eventually, is_bound, read_number, run, tool};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
 const MIB: u64 = 1 << 20;
@@ -504,6 +506,222 @@ fn a_device_that_somebody_reads_is_busy_and_stays() {
     drop(user);
     assert_eq!(house.ask("detach db"), "ok ");
     assert_eq!(house.ask("attachments"), "ok ");
+}
+
+/// Binds a loop device to a file as an administrator does.
+fn bind_by_hand(file: &Path, options: &[&str]) -> PathBuf {
+    let mut losetup = tool("losetup");
+    let losetup = losetup.args(["--find", "--show"]).args(options).arg(file);
+    let found = losetup.stdout(Stdio::piped()).output();
+    let output = found.expect("the tool is installed");
+    assert!(output.status.success(), "{output:?}");
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+}
+
+fn unbind_by_hand(device: &Path) {
+    run(tool("losetup").arg("--detach").arg(device));
+    eventually("the device is free", || !is_bound(device));
+}
+
+#[test]
+fn a_device_that_somebody_else_made_is_neither_taken_for_the_volumes_nor_detached() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    for options in [&["--read-only"][..], &["--offset", "4096"], &["--direct-io=on"], &[]] {
+        let foreign = bind_by_hand(&house.file("db"), options);
+        let device = house.attach("db");
+        assert_ne!(device, foreign, "{options:?}");
+        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
+        house.kill();
+        house.start();
+        assert_eq!(house.attach("db"), device, "the next server finds its own");
+        assert_eq!(house.ask("detach db"), "ok ");
+        assert!(is_bound(&foreign) && !is_bound(&device), "{options:?}");
+        assert!(house.ask("detach db").starts_with("error NotFound"));
+        unbind_by_hand(&foreign);
+    }
+}
+
+#[test]
+fn a_device_that_somebody_else_detached_is_not_named_any_more() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+        return;
+    };
+    let device = house.attach("db");
+    assert_eq!(house.ask("device db"), format!("ok {}", device.display()));
+    run(tool("losetup").arg("--detach").arg(&device));
+    eventually("the device is no more", || house.ask("device db") == "ok none");
+    let foreign = bind_by_hand(&house.file("log"), &[]);
+    assert_eq!(house.ask("device db"), "ok none");
+    assert!(house.ask("detach db").starts_with("error NotFound"));
+    assert!(is_bound(&foreign), "it is somebody else's");
+    unbind_by_hand(&foreign);
+}
+
+fn partitions_of(device: &Path) -> usize {
+    let name = device.file_name().expect("a device path").to_string_lossy().into_owned();
+    let parts = fs::read_dir(Path::new("/sys/block").join(&name)).expect("the device is there");
+    let names = parts.map(|entry| entry.expect("an entry").file_name());
+    names.filter(|part| part.to_string_lossy().starts_with(&format!("{name}p"))).count()
+}
+
+fn looks_for_partitions(device: &Path) -> bool {
+    read_number(device, "loop/partscan") == 1
+}
+
+/// As BIOSes know it: one partition of 1000 sectors after the first 64.
+fn write_partition_table(file: &Path) {
+    let mut sector = [0; 512];
+    sector[450] = 0x83;
+    sector[454] = 64;
+    sector[458..462].copy_from_slice(&1000_u32.to_le_bytes());
+    sector[510..].copy_from_slice(&[0x55, 0xAA]);
+    open(file).write_all_at(&sector, 0).expect("the volume takes it");
+}
+
+#[test]
+fn partitions_come_and_go_with_their_device() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+        return;
+    };
+    write_partition_table(&house.file("db"));
+    let device = house.attach("db");
+    assert!(looks_for_partitions(&device));
+    // Not every kernel understands the table that it looks at; partx does.
+    run(tool("partx").arg("--update").arg(&device));
+    assert_eq!(partitions_of(&device), 1);
+    assert_eq!(house.ask("detach db"), "ok ");
+    assert_eq!(partitions_of(&device), 0);
+    let next = house.attach("log");
+    assert_eq!(partitions_of(&next), 0, "of {}", next.display());
+}
+
+#[test]
+fn contents_that_are_away_hold_up_no_attaching_and_show_their_partitions_later() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    write_partition_table(&house.file("db"));
+    fs::write(house.away("db"), []).expect("the directory is writable");
+    let device = house.attach("db");
+    assert!(!looks_for_partitions(&device));
+    fs::remove_file(house.away("db")).expect("it was just made");
+    eventually("they are looked for", || looks_for_partitions(&device));
+}
+
+/// Another process that has a file open. This one starts servers, and what it had open would be
+/// closed on the way, which waits for the server.
+struct Opener(Child);
+
+impl Opener {
+    fn new(redirection: &str, file: &Path) -> Self {
+        Self::running(&format!("exec {redirection}\"$1\"; echo; read go"), file)
+    }
+
+    /// Runs a script of a shell until it has said that it goes on.
+    fn running(script: &str, file: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(file);
+        let spawned = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut opener = Self(spawned.expect("every system has a shell"));
+        opener.wait_for_line();
+        opener
+    }
+
+    fn wait_for_line(&mut self) {
+        let said = self.0.stdout.as_mut().expect("it was asked for");
+        said.read_exact(&mut [0]).expect("it goes on");
+    }
+
+    fn go_on(&mut self) {
+        let told = self.0.stdin.as_mut().expect("it was asked for");
+        told.write_all(b"\n").expect("it listens");
+    }
+
+    fn end(mut self) {
+        self.go_on();
+        assert!(self.0.wait().expect("it is our child").success());
+    }
+}
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn who_has_a_file_open_is_told_whoever_it_is() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+        return;
+    };
+    let check = |house: &mut House, expected: &str| {
+        let user = house.ask("user db");
+        assert!(user.starts_with(expected), "{user}, not {expected}");
+    };
+    check(&mut house, "ok none");
+    let other = Opener::new("3<>", &house.file("log"));
+    let reading = Opener::new("3<", &house.file("db"));
+    check(&mut house, &format!("ok false process {} (sh)", reading.0.id()));
+    let writing = Opener::new("3<>", &house.file("db"));
+    check(&mut house, &format!("ok true process {} (sh)", writing.0.id()));
+    // Who opened it before the server was there counts all the same.
+    house.kill();
+    house.start();
+    check(&mut house, &format!("ok true process {} (sh)", writing.0.id()));
+    reading.end();
+    writing.end();
+    check(&mut house, "ok none");
+    let foreign = bind_by_hand(&house.file("db"), &["--read-only"]);
+    check(&mut house, &format!("ok false {} shows", foreign.display()));
+    unbind_by_hand(&foreign);
+    let _device = house.attach("db");
+    check(&mut house, "ok none");
+    house.kill();
+    house.start();
+    check(&mut house, "ok none");
+    assert_eq!(house.ask("detach db"), "ok ");
+    check(&mut house, "ok none");
+    other.end();
+}
+
+#[test]
+fn a_file_that_is_on_its_way_between_processes_is_open() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+    send_away(&ours, open(&house.file("db")));
+    let user = house.ask("user db");
+    assert!(user.starts_with("ok true the kernel, or a process"), "{user}");
+    drop((ours, theirs));
+    eventually("it is closed", || house.ask("user db") == "ok none");
+}
+
+fn send_away(socket: &std::os::unix::net::UnixStream, file: File) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [file.as_fd()];
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    let parts = [std::io::IoSlice::new(b"x")];
+    sendmsg(socket, &parts, &mut ancillary, SendFlags::empty()).expect("there is room");
+}
+
+#[test]
+fn an_open_file_waits_for_the_next_server_after_a_planned_stop() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let script = r#"exec 3<>"$1"; echo; read go; printf during >&3 && echo && read go"#;
+    let mut writer = Opener::running(script, &house.file("db"));
+    house.stop("used");
+    writer.go_on();
+    house.start();
+    assert_eq!(house.ask("origin"), "ok TakenOver");
+    writer.wait_for_line();
+    let mut found = [0; 6];
+    File::open(house.file("db")).and_then(|file| file.read_exact_at(&mut found, 0)).expect("data");
+    assert_eq!(&found, b"during");
+    writer.end();
+    house.stop("used");
+    house.start();
+    assert_eq!(house.ask("origin"), "ok Mounted", "nobody waited for it");
 }
 
 #[test]

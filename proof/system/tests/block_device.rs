@@ -132,6 +132,46 @@ fn disk_images_and_small_file_systems_of_512_byte_sectors_fit() -> Result<()> {
     daemon.finish()
 }
 
+#[test]
+fn who_opened_a_volumes_file_keeps_it_over_refusals_and_planned_restarts() -> Result<()> {
+    let Some(mut daemon) = daemon_for(&[])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 64MiB")?;
+    daemon.memlane("snapshot create v@s")?;
+    let file = daemon.run_dir().join("volumes/v");
+    let losetup = Tool::new("losetup --find --show").arg(&file).check()?;
+    let device = Path::new(losetup.trim());
+    Tool::new(EXT4.make).arg(device).check()?;
+    let mounted = Mounted::new(device, &daemon.folder().join("mnt"), "noatime")?;
+    check_refusals(&daemon, losetup.trim())?;
+    write_noise(&mounted.folder().join("noise"), MIB)?;
+    daemon.stop()?;
+    daemon.start_again()?;
+    check_refusals(&daemon, losetup.trim())?;
+    write_noise(&mounted.folder().join("noise"), 2 * MIB)?;
+    mounted.unmount()?;
+    Tool::new("e2fsck -fn").arg(device).check()?;
+    Tool::new("losetup --detach").arg(device).check()?;
+    wait_for("nobody to use the volume", TIME_LIMIT, || {
+        Ok(daemon.try_memlane("snapshot restore v@s")?.exit_code == Some(0))
+    })?;
+    let own = attach(&daemon, "v")?;
+    let written = std::fs::OpenOptions::new().write(true).open(&file);
+    let error = written.err().and_then(|error| error.raw_os_error());
+    ensure!(error == Some(30), "a file of an attached volume was opened to write: {error:?}");
+    ensure!(own.exists(), "{} is not there", own.display());
+    daemon.finish()
+}
+
+/// What would pull the volume away from under its user, and what would give it to another.
+fn check_refusals(daemon: &Daemon, user: &str) -> Result<()> {
+    for words in ["snapshot restore v@s", "volume delete v", "attach v", "export vhost-user v"] {
+        let output = daemon.try_memlane(words)?;
+        ensure!(output.exit_code == Some(1), "memlane {words}: {output:?}");
+        ensure!(output.stderr.contains(user), "memlane {words}: {output:?}");
+    }
+    Ok(())
+}
+
 /// As BIOSes know it: one partition of 1000 sectors after the first 63.
 fn partition_table() -> [u8; 512] {
     let mut sector = [0; 512];

@@ -78,6 +78,11 @@ impl Catalog {
         };
     }
 
+    /// Whether something has the volume for itself.
+    pub(super) fn has_holder(&self, volume_id: u64) -> bool {
+        self.holders.read().expect(NO_PANIC).contains_key(&volume_id)
+    }
+
     /// The volume as a device for a client that opens it beside what has it for itself.
     pub(crate) fn device_beside(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         match self.holders.read().expect(NO_PANIC).get(&volume.id()) {

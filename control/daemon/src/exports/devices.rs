@@ -23,6 +23,14 @@ impl fmt::Display for DeviceFailure {
     }
 }
 
+/// Somebody who uses a volume past its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherUser {
+    /// Who it is, and what to do about it.
+    pub(crate) words: String,
+    pub(crate) writes: bool,
+}
+
 /// Kernel block devices for volumes. Administrative calls only, one at a time; they may wait for
 /// the kernel.
 pub(crate) trait KernelDevices: Send + Sync {
@@ -34,6 +42,17 @@ pub(crate) trait KernelDevices: Send + Sync {
     /// Makes the volume a block device and returns its path. A volume that is one already keeps
     /// its device.
     fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure>;
+
+    /// Whether a device that was attached or found is there. A loop device may have been taken away
+    /// by hand. Never waits.
+    fn has_device(&self, _volume_id: u64) -> bool {
+        true
+    }
+
+    /// Who uses the volume besides its device in a way that only this driver knows.
+    fn other_user(&self, _volume: &Volume) -> Result<Option<OtherUser>, DeviceFailure> {
+        Ok(None)
+    }
 
     /// Takes the block device away. Not refused when there is none.
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure>;

@@ -12,7 +12,7 @@ use fuse::{Config, Export, FileEntry, FileId, Files, HelperRunner, Keep};
 use volumes::Volume;
 
 use crate::config::FuseConfig;
-use crate::exports::{Catalog, DeviceFailure, KernelDevices};
+use crate::exports::{Catalog, DeviceFailure, KernelDevices, OtherUser};
 
 /// The first argument of helper processes, which this program starts of itself for what a daemon
 /// must not do in its own process: keep the file system's connection over its death, and touch
@@ -51,16 +51,12 @@ impl FuseDevices {
         Ok(Self { export: RwLock::new(Some(export)) })
     }
 
-    /// Stops serving. While devices are there, the connection stays with the fd store and their
-    /// users wait for the next daemon.
+    /// Stops serving. While files are open, by programs or devices, the connection stays with the
+    /// fd store, and who uses them waits for the next daemon.
     pub(crate) fn stop(&self) {
         let taken = self.export.write().expect(NO_PANIC).take();
         let Some(export) = taken else { return };
-        let keep = match export.attachments() {
-            Ok(attachments) if attachments.is_empty() => Keep::Nothing,
-            Ok(_) | Err(_) => Keep::Connection,
-        };
-        if let Err(error) = export.stop(keep) {
+        if let Err(error) = export.stop(Keep::WhatIsUsed) {
             tracing::warn!(error = %error.chain(), "the file system was not stopped in order");
         }
     }
@@ -100,6 +96,16 @@ impl KernelDevices for FuseDevices {
     fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
         let attachment = self.on_export(|export| export.attach(&volume.name()))?;
         Ok(attachment.device.display().to_string())
+    }
+
+    fn has_device(&self, volume_id: u64) -> bool {
+        let export = self.export();
+        export.as_ref().is_some_and(|it| it.device_of(FileId(volume_id)).is_some())
+    }
+
+    fn other_user(&self, volume: &Volume) -> Result<Option<OtherUser>, DeviceFailure> {
+        let user = self.on_export(|export| export.file_user(FileId(volume.id())))?;
+        Ok(user.map(|it| OtherUser { words: it.words, writes: it.writes }))
     }
 
     fn detach(&self, volume: &Volume) -> Result<(), DeviceFailure> {
@@ -146,6 +152,10 @@ impl Files for Catalog {
 
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
         self.device_by_id(id.0)
+    }
+
+    fn is_taken(&self, id: FileId) -> bool {
+        self.has_holder(id.0)
     }
 
     fn list(&self) -> Vec<FileEntry> {

@@ -14,14 +14,16 @@ use crate::service::{Devices, Service, refusals};
 impl Service {
     /// All attachments, by name.
     pub(crate) fn list_attachments(&self) -> Vec<Attachment> {
-        let mut list: Vec<_> = self.attachments.all().into_iter().map(describe).collect();
+        let mut list: Vec<_> =
+            self.attachments.all().into_iter().map(|it| self.describe_attachment(it)).collect();
         list.sort_by(|left, right| left.volume.cmp(&right.volume));
         list
     }
 
     pub(crate) fn show_attachment(&self, name: &str) -> Result<Attachment, Problem> {
         let volume = self.volume(name)?;
-        self.attachments.get(volume.id()).map(describe).ok_or_else(|| not_attached(name))
+        let entry = self.attachments.get(volume.id()).ok_or_else(|| not_attached(name))?;
+        Ok(self.describe_attachment(entry))
     }
 
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
@@ -44,7 +46,7 @@ impl Service {
         let entry = attached?;
         let (device, way) = (&entry.device, entry.attach_as);
         tracing::info!(volume = name, device, ?way, "volume attached");
-        Ok(describe(entry))
+        Ok(self.describe_attachment(entry))
     }
 
     fn attach_and_list(
@@ -65,6 +67,8 @@ impl Service {
         stored.map_err(|error| {
             if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(volume)) {
                 tracing::error!(volume = name, %failure, "cannot take back a half-made attachment");
+                // It is there, and can be detached.
+                self.note_attachment(entry.clone());
             }
             not_stored(name, &error)
         })?;
@@ -77,7 +81,15 @@ impl Service {
             let user = "exported to virtual machines";
             return Err(refusals::of_sharing(volume, user, "delete the export"));
         }
-        Ok(())
+        self.check_unwritten(volume)
+    }
+
+    /// Refuses a volume whose file somebody has open to write.
+    pub(super) fn check_unwritten(&self, volume: &Volume) -> Result<(), Problem> {
+        match self.file_user_of(volume).filter(|user| user.writes) {
+            Some(user) => Err(refusals::of_sharing(volume, "in use", &user.words)),
+            None => Ok(()),
+        }
     }
 
     /// Attaches by the driver that is asked for, or else by the best that this host offers.
@@ -126,8 +138,10 @@ impl Service {
                 .detach(&volume)
                 .map_err(|failure| refusals::of_device("detach", name, &failure))?;
         }
-        let stored = self.attachments.remove(volume.id());
-        stored.map_err(|error| not_stored(name, &error))?;
+        // The device is gone whether that can be stored or not.
+        if let Err(error) = self.attachments.note_gone(volume.id()) {
+            self.tell_not_stored(name, &error);
+        }
         self.note_holder(volume.id());
         tracing::info!(volume = name, "volume detached");
         Ok(())
@@ -179,28 +193,64 @@ impl Service {
 
     fn restore(&self, driver: &dyn KernelDevices, way: AttachAs, volume: &Arc<Volume>) {
         let name = volume.name();
-        let device = match driver.attach(volume) {
+        let is_shared = self.attachments.get(volume.id()).is_some_and(|entry| entry.is_shared);
+        let device = match self.attach_again(driver, volume, is_shared) {
             Ok(device) => {
                 tracing::info!(volume = name, device, "attachment restored");
                 Some(device)
             }
             Err(failure) => {
-                tracing::error!(volume = name, %failure, "cannot restore the attachment");
+                tracing::error!(volume = name, failure, "cannot restore the attachment");
                 None
             }
         };
-        let is_shared = self.attachments.get(volume.id()).is_some_and(|entry| entry.is_shared);
         let entry = Attached { volume_id: volume.id(), name, attach_as: way, is_shared, device };
-        if let Err(error) = self.attachments.insert(entry) {
-            tracing::error!(%error, "cannot store the list of attachments");
-        }
+        self.note_attachment(entry);
         self.note_holder(volume.id());
+    }
+
+    /// Takes a device over, or makes it again, unless somebody uses the volume past it meanwhile.
+    fn attach_again(
+        &self,
+        driver: &dyn KernelDevices,
+        volume: &Arc<Volume>,
+        is_shared: bool,
+    ) -> Result<String, String> {
+        let was_there = driver.devices().iter().any(|(id, _)| *id == volume.id());
+        let device = driver.attach(volume).map_err(|failure| failure.to_string())?;
+        if was_there || is_shared || volume.is_read_only() {
+            return Ok(device);
+        }
+        if let Err(problem) = self.check_unwritten(volume) {
+            driver.detach(volume).map_err(|failure| failure.to_string())?;
+            return Err(problem.detail);
+        }
+        Ok(device)
+    }
+
+    /// Notes what is attached, although the list may not be stored just now.
+    fn note_attachment(&self, entry: Attached) {
+        let name = entry.name.clone();
+        if let Err(error) = self.attachments.note(entry) {
+            self.tell_not_stored(&name, &error);
+        }
+    }
+
+    fn tell_not_stored(&self, name: &str, error: &std::io::Error) {
+        let problem = not_stored(name, error);
+        let message = format!("{}; it is stored with the next change", problem.detail);
+        self.events.warning("attachment_not_stored", Some(name), message);
+    }
+
+    fn describe_attachment(&self, entry: Attached) -> Attachment {
+        let device = self.device_in(&entry);
+        Attachment { volume: entry.name, attach_as: entry.attach_as, device }
     }
 
     fn drop_lost(&self, volume_id: u64) {
         let name = self.attachments.get(volume_id).map(|entry| entry.name);
         tracing::warn!(volume = name, volume_id, "attached volume is gone; forgetting it");
-        if let Err(error) = self.attachments.remove(volume_id) {
+        if let Err(error) = self.attachments.note_gone(volume_id) {
             tracing::error!(%error, "cannot store the list of attachments");
         }
         self.note_holder(volume_id);
@@ -214,10 +264,6 @@ fn switched_off(reason: &str) -> Problem {
 
 fn not_attached(name: &str) -> Problem {
     Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not attached"))
-}
-
-fn describe(entry: Attached) -> Attachment {
-    Attachment { volume: entry.name, attach_as: entry.attach_as, device: entry.device }
 }
 
 fn not_stored(name: &str, error: &std::io::Error) -> Problem {

@@ -5,7 +5,7 @@ use volumes::Volume;
 
 use crate::attachments::{Attached, AttachmentList};
 use crate::export_list::{ExportEntry, ExportList};
-use crate::exports::{Catalog, KernelDevices};
+use crate::exports::{Catalog, KernelDevices, OtherUser};
 use crate::service::{Devices, Service};
 
 /// What becomes of clients that use something that is to go.
@@ -39,19 +39,36 @@ impl Service {
     pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
         let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| self.nbd_user_of(volume));
-        user.or_else(|| self.ring_user_of(volume))
+        let user = user.or_else(|| self.ring_user_of(volume));
+        user.or_else(|| self.file_user_of(volume).map(|user| format!("{} first", user.words)))
     }
 
     /// A device that is in use cannot be taken from the kernel.
     pub(super) fn device_user_of(&self, volume: &Volume) -> Option<String> {
-        let device = self.attachments.get(volume.id())?.device;
-        let device = device.as_deref().unwrap_or("a device that failed");
+        self.attachments.get(volume.id())?;
+        let device = self.device_of(volume);
+        let device = device.as_deref().unwrap_or("a device that is not there any more");
         Some(format!("it is attached as {device}; detach it first"))
     }
 
-    /// The device of an attached volume, if it could be made.
+    /// The device of an attached volume, if it could be made and was not taken away by hand.
     pub(super) fn device_of(&self, volume: &Volume) -> Option<String> {
-        self.attachments.get(volume.id())?.device
+        self.device_in(&self.attachments.get(volume.id())?)
+    }
+
+    /// The same of an entry of the list.
+    pub(super) fn device_in(&self, entry: &Attached) -> Option<String> {
+        let is_there = self.driver(entry.attach_as)?.has_device(entry.volume_id);
+        entry.device.clone().filter(|_| is_there)
+    }
+
+    /// Who has the volume's file open, whoever made them do so.
+    pub(super) fn file_user_of(&self, volume: &Volume) -> Option<OtherUser> {
+        let Devices::On { devices, .. } = &self.devices else { return None };
+        devices.other_user(volume).unwrap_or_else(|failure| {
+            let words = format!("it cannot be told who has its file open: {failure}");
+            Some(OtherUser { words, writes: true })
+        })
     }
 
     /// An export uses the volume from the time when it is made.

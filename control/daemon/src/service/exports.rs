@@ -50,6 +50,9 @@ impl Service {
             let user = format!("attached as {device}");
             return Err(refusals::of_sharing(&volume, &user, "detach it"));
         }
+        if !(request.share || volume.is_read_only()) {
+            self.check_unwritten(&volume)?;
+        }
         let entry = ExportEntry {
             volume_id: volume.id(),
             volume: volume.name(),
@@ -105,7 +108,7 @@ impl Service {
     /// A volume that is gone is not exported.
     pub(super) fn forget_export(&self, volume: &Volume) {
         self.vhost_user.end(volume.id());
-        if let Err(error) = self.exports.remove(volume.id()) {
+        if let Err(error) = self.exports.note_gone(volume.id()) {
             // The next start finds no such volume, and forgets it then.
             tracing::warn!(volume = volume.name(), %error, "cannot store the list of exports");
         }
@@ -118,7 +121,7 @@ impl Service {
         for entry in self.exports.all() {
             let Some(volume) = self.catalog.by_id(entry.volume_id) else {
                 tracing::warn!(volume = entry.volume, "exported volume is gone; forgetting it");
-                if let Err(error) = self.exports.remove(entry.volume_id) {
+                if let Err(error) = self.exports.note_gone(entry.volume_id) {
                     tracing::error!(%error, "cannot store the list of exports");
                 }
                 self.note_holder(entry.volume_id);

@@ -263,11 +263,11 @@ impl Service {
     /// Volumes that did not come back where they were.
     fn attachment_warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
-        let failed = self.attachments.all().into_iter().filter(|entry| entry.device.is_none());
+        let failed = self.attachments.all().into_iter().filter(|it| self.device_in(it).is_none());
         let failed = failed.map(|entry| {
             let message = format!(
-                "the volume {:?} could not be attached again; the log says why. Detach it, or \
-                 attach it once the cause is gone",
+                "the volume {:?} could not be attached again, which the log tells the cause of, or \
+                 its device was taken away by hand. Detach it, or attach it once the cause is gone",
                 entry.name
             );
             warning("attachment_failed", message)

@@ -190,7 +190,7 @@ impl Service {
             entry.name = volume.name();
             // The id is what counts at the next start; the old name in the file misleads
             // people alone.
-            if let Err(error) = self.attachments.insert(entry) {
+            if let Err(error) = self.attachments.note(entry) {
                 tracing::warn!(%error, "cannot store the new name in the list of attachments");
             }
         }

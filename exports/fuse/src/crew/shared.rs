@@ -8,12 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::Connection;
+use crate::file_users::OpenFiles;
 use crate::files::Files;
 use crate::schedule::Schedule;
 
 pub(super) struct Shared {
     pub(super) connection: Arc<Connection>,
     pub(super) files: Arc<dyn Files>,
+    pub(super) open: Arc<OpenFiles>,
     pub(super) schedule: Schedule,
     /// Threads that have not ended.
     pub(super) running: Mutex<usize>,
@@ -31,10 +33,12 @@ impl Shared {
         worker_count: usize,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
+        open: Arc<OpenFiles>,
     ) -> io::Result<Self> {
         Ok(Self {
             connection,
             files,
+            open,
             schedule: Schedule::new(worker_count),
             running: Mutex::new(0),
             one_ended: Condvar::new(),

@@ -163,6 +163,7 @@ struct Bench {
     volume: OneVolume,
     counters: Counters,
     sent: Sent,
+    open: OpenFiles,
 }
 
 impl Bench {
@@ -189,12 +190,14 @@ impl Bench {
             volume: OneVolume { device: Arc::new(device) },
             counters: Counters::default(),
             sent: Sent::default(),
+            open: OpenFiles::new(),
         }
     }
 
     fn server(&self) -> Server<'_> {
         Server {
             files: &self.volume,
+            open: &self.open,
             counters: &self.counters,
             sink: &self.sent,
             before_wait: &|| (),

@@ -58,6 +58,7 @@ fn serve(directory: &Path) -> ExitCode {
         let keep = match words[..] {
             ["stop", "connection"] => Keep::Connection,
             ["stop", "nothing"] => Keep::Nothing,
+            ["stop", "used"] => Keep::WhatIsUsed,
             _ => {
                 answer(&obey(&export, &volumes, &words));
                 continue;
@@ -72,13 +73,9 @@ fn serve(directory: &Path) -> ExitCode {
 fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
     in_words(match *words {
         ["attach", name] => export.attach(name).map(|found| found.device.display().to_string()),
-        ["detach", name] => {
-            let id = volumes.by_name(name).map_or(FileId(0), |(id, _)| id);
-            export.detach(id).map(|()| String::new())
-        }
+        ["detach", name] => export.detach(id_of(volumes, name)).map(|()| String::new()),
         ["write-cache", name] => {
-            let id = volumes.by_name(name).map_or(FileId(0), |(id, _)| id);
-            export.write_cache_changed(id).map(|()| String::new())
+            export.write_cache_changed(id_of(volumes, name)).map(|()| String::new())
         }
         ["resized", name] => export.resized(name).map(|()| String::new()),
         ["attachments"] => export.attachments().map(|found| {
@@ -88,6 +85,12 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
             };
             let found: Vec<String> = found.into_iter().map(describe).collect();
             found.join(" ")
+        }),
+        ["device", name] => Ok(export
+            .device_of(id_of(volumes, name))
+            .map_or_else(|| "none".to_owned(), |device| device.display().to_string())),
+        ["user", name] => export.file_user(id_of(volumes, name)).map(|user| {
+            user.map_or_else(|| "none".to_owned(), |user| format!("{} {}", user.writes, user.words))
         }),
         ["dead"] => Ok(export.dead_devices().len().to_string()),
         ["remove-dead"] => {
@@ -100,6 +103,10 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
         ["traffic"] => Ok(format!("{:?}", export.traffic())),
         _ => Ok("what?".into()),
     })
+}
+
+fn id_of(volumes: &Volumes, name: &str) -> FileId {
+    volumes.by_name(name).map_or(FileId(0), |(id, _)| id)
 }
 
 fn in_words(result: Result<String, AttachError>) -> String {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::House;
 use crate::attachments::AttachmentList;
 use crate::export_list::ExportList;
-use crate::exports::{Catalog, DeviceFailure};
+use crate::exports::{Catalog, DeviceFailure, OtherUser};
 use crate::service::note_holders;
 
 const ATTACH_A: &str = r#"{"volume": "a"}"#;
@@ -160,6 +160,87 @@ async fn a_daemon_that_starts_knows_what_is_attached_or_exported_before_it_bring
     note_holders(&catalog, &attachments, &exports, unlisted);
     let is_only_read = |name: &str| catalog.device_beside(&house.volume(name)).is_read_only();
     assert_eq!(["a", "b", "c", "d"].map(is_only_read), [true, true, false, true]);
+}
+
+/// Keeps the list of attachments from being stored.
+fn fill_disk(house: &House) {
+    std::fs::create_dir(house.dir.path().join("attachments.json.new")).expect("a directory");
+}
+
+#[tokio::test]
+async fn a_device_that_is_there_is_known_although_the_list_cannot_be_stored() {
+    let house = House::new();
+    let id = house.create("a").await["id"].as_u64().expect("an id");
+    house.devices.bound.lock().expect("no panics").insert(id, "/dev/survivor".to_owned());
+    fill_disk(&house);
+    house.service.restore_attachments();
+    let list = house.get("/v1/attachments").await.json(200);
+    assert_eq!(list, json!([{"volume": "a", "as": "loop", "device": "/dev/survivor"}]));
+    assert!(is_only_read_over_nbd(&house, "a"));
+    house.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
+    let events = house.get("/v1/events").await.json(200).to_string();
+    assert!(events.contains("attachment_not_stored"), "{events}");
+}
+
+#[tokio::test]
+async fn a_device_that_is_gone_is_not_listed_although_the_list_cannot_be_stored() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fill_disk(&house);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+    assert!(!is_only_read_over_nbd(&house, "a"));
+    // What cannot be stored is not promised to come back.
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
+    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+}
+
+#[tokio::test]
+async fn a_device_that_was_taken_away_by_hand_is_not_named_and_can_be_made_again() {
+    let house = House::new();
+    house.create("a").await;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.devices.bound.lock().expect("no panics").clear();
+    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], json!(null));
+    let status = house.get("/v1/status").await.json(200);
+    assert_eq!(status["warnings"][0]["kind"], "attachment_failed");
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(house.get("/v1/status").await.json(200)["warnings"], json!([]));
+}
+
+#[tokio::test]
+async fn who_has_a_volumes_file_open_keeps_it_from_being_taken_away() {
+    let house = House::new();
+    house.create("a").await;
+    let snapshot = r#"{"volumes": ["a"], "snapshot": "s"}"#;
+    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    let user =
+        |writes| OtherUser { words: "process 7 (dd) has it open; end that".to_owned(), writes };
+    *house.devices.other_user.lock().expect("no panics") = Some(user(false));
+    for (method, path) in [
+        ("DELETE", "/v1/volumes/a"),
+        ("DELETE", "/v1/snapshots/a@s"),
+        ("POST", "/v1/snapshots/a@s/restore"),
+    ] {
+        let answer = house.ask(method, path, "").await;
+        answer.refused("in_use", None);
+        assert!(answer.problem().detail.contains("process 7 (dd)"), "{answer:?}");
+    }
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    *house.devices.other_user.lock().expect("no panics") = Some(user(true));
+    let exported = r#"{"volume": "a", "protocol": "vhost-user"}"#;
+    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("in_use", Some("volume"));
+    house.ask("POST", "/v1/exports", exported).await.refused("in_use", Some("volume"));
+    let shared = r#"{"volume": "a", "share": true}"#;
+    house.ask("POST", "/v1/attachments", shared).await.json(201);
+    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    *house.devices.other_user.lock().expect("no panics") = None;
+    house.ask("DELETE", "/v1/snapshots/a@s", "").await.nothing();
+    *house.devices.other_user.lock().expect("no panics") = Some(user(true));
+    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
 }
 
 #[tokio::test]

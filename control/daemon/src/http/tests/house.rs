@@ -22,7 +22,7 @@ use crate::durable::{self, Durable, Keeper};
 use crate::events::EventLog;
 use crate::export_list::ExportList;
 use crate::exports::{
-    Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, RingExport, RingParts,
+    Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, OtherUser, RingExport, RingParts,
     VhostUserExports,
 };
 use crate::http::{AccessRule, Gate, gate};
@@ -250,6 +250,8 @@ pub(super) struct PretendedDevices {
     pub(super) making: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// The sizes that the kernel was told.
     pub(super) resized: Mutex<Vec<u64>>,
+    /// Who uses volumes past their devices.
+    pub(super) other_user: Mutex<Option<OtherUser>>,
 }
 
 impl PretendedDevices {
@@ -279,6 +281,14 @@ impl KernelDevices for PretendedDevices {
         self.check()?;
         self.bound.lock().expect("no panics").remove(&volume.id());
         Ok(())
+    }
+
+    fn has_device(&self, volume_id: u64) -> bool {
+        self.bound.lock().expect("no panics").contains_key(&volume_id)
+    }
+
+    fn other_user(&self, _: &Volume) -> Result<Option<OtherUser>, DeviceFailure> {
+        Ok(self.other_user.lock().expect("no panics").clone())
     }
 
     fn check_resizable(&self, _: &Volume) -> Result<(), DeviceFailure> {
