@@ -509,3 +509,21 @@ fn volumes_of_class_journal_take_no_changes_while_the_owner_says_so() {
     engine.take_journaled_changes(true);
     volume.write(0, &noise(2)).expect("it takes changes again");
 }
+
+#[test]
+fn snapshots_that_come_back_are_older_than_all_that_are_made_later() {
+    let mut pool = Pool::new(16 * MIB, 2);
+    for old in [1, 1 << 50, (1 << 53) - (1 << 40)] {
+        let engine = pool.open();
+        let filling = engine.begin_filling(spec("one", Durability::Image), Some(old));
+        engine.end_filling(&filling.expect("there is room")).expect("there is room");
+        let name = |name: &str| name.parse().expect("a good name");
+        engine.create_snapshot_again("one", &name("old"), 5, old + 1).expect("there is room");
+        engine.create_snapshots(&["one"], &name("new"), 5).expect("there is room");
+        let id = |name: &str| engine.volume(name).expect("it is there").id();
+        assert!(id("one@old") < id("one@new"), "{} {}", id("one@old"), id("one@new"));
+        assert!(id("one@new") < 1 << 53, "programs that keep numbers in 53 bits can name it");
+        drop(engine);
+        pool = Pool::new(16 * MIB, 2);
+    }
+}

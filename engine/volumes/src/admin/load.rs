@@ -31,7 +31,10 @@ pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> 
     let mut found = Vec::new();
     for record in table::all() {
         match record.load(&pool.store) {
-            Some(stored) => found.push((record, stored)),
+            Some(stored) => {
+                table::pass_id(&pool.store, stored.id);
+                found.push((record, stored));
+            }
             None => pool.leaks.note_damage(u64::from(record.is_live(&pool.store))),
         }
     }

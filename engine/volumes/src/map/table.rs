@@ -202,21 +202,43 @@ pub(crate) fn set_absent_image(store: &PageStore, image: Option<u64>) {
 /// Ids of volumes begin below this, so that programs that keep numbers in 53 bits can name them.
 const FIRST_ID_MAX: u64 = 1 << 51;
 
-/// Ids so far below the next one may be the pool's own.
-const OWN_IDS: u64 = 1 << 32;
+/// A pool gives fewer ids than this: so far above one that came from a lost pool there is none that
+/// it gave too.
+const IDS_OF_A_POOL: u64 = 1 << 32;
+
+/// Ids above this are damaged, and move nothing.
+const ID_MAX: u64 = 1 << 62;
 
 /// Ids are never given twice: the next one is stored before this one is used. Each pool begins at
 /// another number, so that what outlives a pool (a device, a client, a list on disk) never finds
-/// its volume's id in the next. A wish is for an id that the volume had before its pool was lost.
+/// its volume's id in the next. A wish is for an id that the volume had before its pool was lost;
+/// later ones are above it, as a newer snapshot has a larger id than an older one.
 pub(crate) fn take_id(store: &PageStore, wish: Option<u64>) -> u64 {
-    let next = match store.root_word(0) {
+    match wish {
+        Some(id) => {
+            pass_id(store, id);
+            id
+        }
+        None => {
+            let next = next_id(store);
+            store.set_root_word(0, next + 1);
+            next
+        }
+    }
+}
+
+fn next_id(store: &PageStore) -> u64 {
+    match store.root_word(0) {
         0 => (store.pool_number() % FIRST_ID_MAX).max(1),
         next => next,
-    };
-    let id = wish.unwrap_or(next);
-    let is_own = (next..next + OWN_IDS).contains(&id);
-    store.set_root_word(0, if is_own { id + 1 } else { next });
-    id
+    }
+}
+
+/// Ids that are given from now on are above one that a volume has, and that its pool gave.
+pub(crate) fn pass_id(store: &PageStore, id: u64) {
+    if (next_id(store)..ID_MAX).contains(&id) {
+        store.set_root_word(0, id + IDS_OF_A_POOL);
+    }
 }
 
 /// The group that the next copies are made with.
