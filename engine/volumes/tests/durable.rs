@@ -112,6 +112,50 @@ fn captured_contents_stay_while_the_block_is_overwritten_and_the_pool_is_full() 
     assert!(bytes[..] == noise(1)[..]);
 }
 
+/// Where the page of the first block is that the journal lacks.
+fn page_number(volume: &Volume) -> Option<u64> {
+    let capture = volume.walk_unjournaled()?.capture(1)?;
+    match capture.blocks().next()? {
+        (0, CapturedContents::Page(page)) => page.number,
+        _ => None,
+    }
+}
+
+/// Goal: a block whose page takes no more references is settled only while it holds the same.
+/// Method: as many blocks of one page as there can be; the page goes, and its place is another's.
+#[test]
+fn a_capture_that_could_hold_no_page_settles_nothing_else() {
+    let pool = Pool::new(16 * MIB, 1);
+    let engine = pool.open();
+    let size_bytes = 512 * MIB;
+    let volume =
+        engine.create_volume(VolumeSpec { size_bytes, ..spec("one", Durability::Journal) });
+    let volume = volume.expect("there is room");
+    let filler = engine.create_volume(spec("filler", Durability::Ram)).expect("there is room");
+    volume.write(0, &noise(1)).expect("there is room");
+    let place = page_number(&volume);
+    let many = noise(1).repeat(256);
+    for at in (0..320 * MIB).step_by(many.len()) {
+        volume.write(at, &many).expect("there is room");
+    }
+    let mut walking = volume.walk_unjournaled().expect("leaves are marked");
+    let capture = walking.capture(1).expect("a block");
+    volume.discard(ByteRange::new(0, size_bytes)).expect("it is there");
+    while engine.maintain() {}
+    let finds_the_place = (0..2000_u64).any(|block| {
+        let mut contents = noise(2);
+        contents[..8].copy_from_slice(&block.to_le_bytes());
+        volume.write(0, &contents).expect("there is room");
+        contents[8] ^= 1;
+        filler.write(block * BLOCK, &contents).expect("there is room");
+        page_number(&volume) == place
+    });
+    assert!(finds_the_place, "free memory is used again");
+    capture.settle(u64::MAX);
+    drop(walking);
+    assert!(blocks(&walk(&volume)).contains(&0), "what was written last is not in the journal");
+}
+
 #[test]
 fn a_page_that_went_into_the_journal_is_known_by_its_number() {
     let pool = Pool::new(16 * MIB, 2);

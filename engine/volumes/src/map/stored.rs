@@ -1,6 +1,7 @@
 //! What stable storage has of a map: leaves that are filled from an image, and dirty bits that go
 //! once stable storage has what the entries name.
 
+use codec::{BLOCK_BYTES, Block};
 use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, Writer};
 
 use crate::blocks::{LEAF_BLOCKS, leaf_of};
@@ -113,6 +114,23 @@ impl VolumeMap {
         }
         if has_empty {
             self.drop_leaf_if_empty(leaf);
+        }
+    }
+
+    /// Takes dirty bits off a block that still has these contents. The page that had them may be
+    /// another's by now, of the same name: nobody kept it.
+    pub(crate) fn clean_equal_block(&self, block: u64, contents: &Block, known: Known) {
+        let mut writer = self.pool.store.writer();
+        let updated = self.update_own(&mut writer, block, |writer, now| {
+            let mut held = [0; BLOCK_BYTES];
+            let is_equal = self.generation() == known.generation
+                && now.is_dirty(known.bits)
+                && self.pool.store.read_verified(&writer.pinned, now, &mut held).is_ok()
+                && held == *contents;
+            Ok(is_equal.then_some(Update::Clean(known.bits)))
+        });
+        if !updated.unwrap_or(false) {
+            self.dirty_leaves.set(leaf_of(block));
         }
     }
 

@@ -274,10 +274,15 @@ impl Capture {
             if of_leaf.iter().any(|captured| matches!(captured.held, Held::Damaged)) {
                 map.dirty_leaves.set(leaf);
             }
-            let settled = of_leaf.iter().filter(|captured| !matches!(captured.held, Held::Damaged));
-            let wanted = settled.map(|captured| (captured.block, captured.entry));
             let known = Known { bits: DirtyBits::JOURNAL, generation: self.generation };
+            let is_kept = |it: &&CapturedBlock| matches!(it.held, Held::Nothing | Held::Page(_));
+            let wanted = of_leaf.iter().filter(is_kept).map(|it| (it.block, it.entry));
             map.clean_blocks(leaf, wanted, known);
+            for captured in of_leaf {
+                if let Held::Copy(copy) = &captured.held {
+                    map.clean_equal_block(captured.block, copy, known);
+                }
+            }
             rest = others;
         }
     }
