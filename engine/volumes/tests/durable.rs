@@ -423,6 +423,26 @@ fn what_cannot_be_fetched_stays_absent_until_it_is_given_up() {
 }
 
 #[test]
+fn what_a_volume_gives_up_its_snapshots_and_clones_keep() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let (volume, _image) = filled(&engine);
+    engine.create_snapshots(&["one"], &"snap".parse().expect("a name"), 1).expect("there is room");
+    let clone = engine.clone_volume("one", "two".parse().expect("a name")).expect("there is room");
+    let snapshot = engine.volume("one@snap").expect("it is there");
+    let given_up = volume.give_up_absent(|kind| kind == SourceErrorKind::Gone);
+    assert_eq!(given_up.expect("there is room").lost, 1);
+    assert_eq!(volume.map().absent_number(4), None);
+    for copy in [&snapshot, &clone] {
+        assert_eq!((copy.map().absent_number(4), copy.map().lost_blocks()), (Some(20), 0));
+    }
+    // Nor does a loss that the journal tells of.
+    clone.declare_lost(2).expect("there is room");
+    assert_eq!(read(&clone, 2), Err(DeviceErrorKind::Corrupt));
+    assert!(read(&snapshot, 2) == Ok(noise(11)) && read(&volume, 2) == Ok(noise(11)));
+}
+
+#[test]
 fn absent_blocks_are_absent_after_a_kill() {
     let pool = Pool::new(16 * MIB, 2);
     let engine = pool.open();

@@ -14,6 +14,7 @@ use page_store::{PageRef, PageRefKind, Purpose};
 use crate::blocks::{LEAF_BLOCKS, block_range, leaf_of, pieces};
 use crate::device::hooks::{FetchedPages, Found, SourceErrorKind};
 use crate::device::volume::Volume;
+use crate::error::refusal;
 use crate::map::entries::Update;
 use crate::map::volume_map::VolumeMap;
 
@@ -92,13 +93,29 @@ impl Volume {
             for LeftBlock { block, number, kind } in brought.left {
                 let is_absent = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
                 match is_reason(kind) {
-                    true => done.lost += u64::from(self.map.lose_if(block, is_absent)),
+                    true => done.lost += self.lose_own(block, is_absent)?,
                     false => done.left += 1,
                 }
             }
             from = leaf + 1;
         }
         Ok(done)
+    }
+
+    /// Returns how many blocks are lost: none if it was no longer as expected.
+    fn lose_own(
+        &self,
+        block: u64,
+        is_expected: impl Fn(PageRef) -> bool,
+    ) -> Result<u64, DeviceError> {
+        let fail = |error| DeviceError::new(refusal(error), Action::Write, block_range(block));
+        let mut lost = 0;
+        let lose = || {
+            lost += u64::from(self.map.lose_own_if(block, &is_expected).map_err(fail)?);
+            Ok(())
+        };
+        self.space.find(&self.map, || true, lose)?;
+        Ok(lost)
     }
 
     /// Stores the contents of a block, if it is still absent under this number.

@@ -19,8 +19,11 @@ impl Volume {
     pub fn declare_lost(&self, block: u64) -> Result<(), DeviceError> {
         // A pattern first, so that the block has an entry of the volume's own.
         write_zeroes(self, block_range(block), Zeroes::KeepAllocated)?;
-        self.map.lose_if(block, |entry| entry.kind() == PageRefKind::Fill(0));
-        Ok(())
+        let range = block_range(block);
+        let is_filled = |entry: PageRef| entry.kind() == PageRefKind::Fill(0);
+        let lost = self.map.lose_own_if(block, is_filled);
+        let fail = |error| DeviceError::new(refusal(error), Action::WriteZeroes, range);
+        lost.map(drop).map_err(fail)
     }
 }
 

@@ -95,14 +95,24 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
-    /// Says that what a block holds is lost, if its entry still is what is expected. Returns
-    /// whether it was.
+    /// Says that what a block holds is lost, if its entry still is what is expected: for all that
+    /// share its leaf. Returns whether it was.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
         let store = &self.pool.store;
         let mut writer = store.writer();
         let lose = |_: &mut Writer<'_>, now| Ok(is_expected(now).then_some(Update::Lost));
         let lost = self.update_if(&mut writer, block, lose);
         lost.expect("that something is lost takes no memory")
+    }
+
+    /// The same for this volume alone, which may take memory for a copy of the leaf.
+    pub(crate) fn lose_own_if(
+        &self,
+        block: u64,
+        is_expected: impl FnOnce(PageRef) -> bool,
+    ) -> Result<bool, LinkError> {
+        let mut writer = self.pool.store.writer();
+        self.update_own(&mut writer, block, |_, now| Ok(is_expected(now).then_some(Update::Lost)))
     }
 
     fn update_held(

@@ -171,15 +171,26 @@ impl Integrity {
     fn replace_damaged(&self, pool: &Pool, maps: &[Arc<VolumeMap>], damaged: Vec<OwnedPageRef>) {
         let pages: HashMap<PageRef, OwnedPageRef> =
             damaged.into_iter().map(|page| (page.page_ref().name(), page)).collect();
-        for map in maps {
-            let mut from = 0;
-            while let Some(leaf) = map.next_leaf(from) {
-                for (block, page) in blocks_of(map, leaf, &pages) {
-                    self.mend(map, block, page);
+        let for_each = |deal_with: &dyn Fn(&VolumeMap, u64, &OwnedPageRef)| {
+            for map in maps {
+                let mut from = 0;
+                while let Some(leaf) = map.next_leaf(from) {
+                    for (block, page) in blocks_of(map, leaf, &pages) {
+                        deal_with(map, block, page);
+                    }
+                    from = leaf + 1;
                 }
-                from = leaf + 1;
             }
-        }
+        };
+        // Maps that share a leaf may have copies that others lack: what none can mend is lost.
+        for_each(&|map, block, page| {
+            self.heal(map, block, page);
+        });
+        for_each(&|map, block, page| {
+            if map.lose_if(block, |entry| entry.name() == page.page_ref().name()) {
+                self.report(DamageReport { volume: map.name(), block, healed_from: None });
+            }
+        });
         let mut lane = pool.store.lane();
         for page in pages.into_values() {
             if let Some(page) = self.withhold(page, true) {
@@ -188,15 +199,25 @@ impl Integrity {
         }
     }
 
-    /// Gives a block that names a damaged page the right contents, or says that they are lost.
+    /// Gives a block that names a damaged page the right contents, or says that they are lost to
+    /// this volume.
     fn mend(&self, map: &VolumeMap, block: u64, page: &OwnedPageRef) {
+        let names_page = |entry: PageRef| entry.name() == page.page_ref().name();
+        // Without memory to say so the page stays, and reads of it fail as well.
+        if !self.heal(map, block, page) && map.lose_own_if(block, names_page).unwrap_or(false) {
+            self.report(DamageReport { volume: map.name(), block, healed_from: None });
+        }
+    }
+
+    /// Gives a block that names a damaged page the right contents, and all that share its leaf.
+    fn heal(&self, map: &VolumeMap, block: u64, page: &OwnedPageRef) -> bool {
         let copy = self.right_copy(map, block, page);
         let healed = copy.filter(|(_, contents)| self.heal_block(map, (block, page), contents));
         let healed_from = healed.map(|(place, _)| place);
-        let names_page = |entry: PageRef| entry.name() == page.page_ref().name();
-        if healed_from.is_some() || map.lose_if(block, names_page) {
+        if healed_from.is_some() {
             self.report(DamageReport { volume: map.name(), block, healed_from });
         }
+        healed_from.is_some()
     }
 
     /// The first copy of a block on stable storage that is what memory should have.
