@@ -1,8 +1,6 @@
 //! Filling an empty pool with what stable storage has: the image's maps at once, its contents when
 //! they are touched, and the journal after it.
 
-use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
@@ -187,11 +185,7 @@ fn states_of(image: &OpenImage, index: usize) -> Vec<usize> {
 
 /// Gives a volume what the image has of a state of it.
 fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreError> {
-    let mut leaves = HashSet::new();
-    image.leaves(state, &mut |leaf, _| {
-        leaves.insert(leaf);
-        ControlFlow::Continue(())
-    })?;
+    let leaves = image.fill(state, volume)?;
     let mut from = 0;
     while let Some(leaf) = volume.map().next_leaf(from) {
         if !leaves.contains(&leaf) {
@@ -200,7 +194,7 @@ fn fill(volume: &Volume, image: &OpenImage, state: usize) -> Result<(), RestoreE
         }
         from = leaf + 1;
     }
-    Ok(image.fill(state, volume)?)
+    Ok(())
 }
 
 /// Makes a volume of the pool from one in an image, under another name. Its blocks are absent.
@@ -217,7 +211,7 @@ pub(crate) fn restore_as(
         engine.begin_filling(record.spec_as(name), None).map_err(DurableError::volume(&attempt))?;
     let filled = image.fill(index, &volume).map_err(DurableError::images(&attempt));
     let filled =
-        filled.and_then(|()| engine.end_filling(&volume).map_err(DurableError::volume(&attempt)));
+        filled.and_then(|_| engine.end_filling(&volume).map_err(DurableError::volume(&attempt)));
     match filled {
         Ok(()) => Ok(volume),
         Err(error) => {

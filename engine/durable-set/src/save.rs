@@ -10,7 +10,7 @@ use image::{
 };
 use journal::Position;
 use sync::atomic::Ordering::Relaxed;
-use volumes::{Durability, Frozen, ImageBase, Volume};
+use volumes::{Durability, Frozen, ImageBase, SavedVolume, Settles, Volume};
 
 use crate::error::{DurableError, DurableErrorKind};
 use crate::newest::covered_by;
@@ -225,19 +225,20 @@ impl DurableSet {
 
     /// Takes note that an image has what the copies hold.
     fn adopt(&self, frozen: &FrozenVolumes, id: ImageId, unanchored: &HashMap<u64, u64>) {
+        let mut saved = Vec::new();
         for (live, copy) in frozen.pairs() {
             let base = ImageBase { image: id.word(), volume_id: live.id() };
             // What such a volume holds need not go through the journal after all.
             let is_first = unanchored.get(&live.id()) == Some(&copy.map().generation());
+            let settles = if is_first { Settles::ImageAndJournal } else { Settles::Image };
             // First the base: what is not dirty is in the new image as it is in the old one.
             if self.engine.adopt_image(live, copy, base) {
-                match is_first {
-                    true => live.map().note_saved_and_journaled(copy.map()),
-                    false => live.map().note_saved(copy.map()),
-                }
-                self.engine.anchor(live, copy);
+                let (volume, copy) = (Arc::clone(live), Arc::clone(copy));
+                saved.push(SavedVolume { volume, copy, settles });
             }
         }
+        self.engine.note_saved(&saved);
+        saved.iter().for_each(|it| self.engine.anchor(&it.volume, &it.copy));
     }
 }
 

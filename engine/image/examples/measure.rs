@@ -14,7 +14,7 @@ use image::{
     JournalPosition, OpenImage, SaveOptions, Saved, Unwatched, rehearse,
 };
 use region::{Region, RegionSpec};
-use volumes::{Engine, EngineOptions, ImageBase, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, ImageBase, SavedVolume, Settles, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
@@ -93,7 +93,8 @@ fn save(engine: &Engine, volume: &Arc<Volume>, claimed: &mut ClaimedStore) -> Ou
     let saved = claimed.save(&source, &options, &Unwatched)?;
     let base = ImageBase { image: saved.id.word(), volume_id: volume.id() };
     volume.map().set_image_base(Some(base));
-    volume.map().note_saved(volume.map());
+    let (volume, copy) = (Arc::clone(volume), Arc::clone(volume));
+    engine.note_saved(&[SavedVolume { volume, copy, settles: Settles::Image }]);
     Ok(saved)
 }
 

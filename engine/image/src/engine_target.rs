@@ -1,6 +1,7 @@
 //! An engine's volumes coming back from an image: their maps at once, their pages when they are
 //! touched or when their turn comes.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -40,11 +41,13 @@ impl ImageVolume {
 
 impl OpenImage {
     /// Tells a volume that is being filled what its blocks hold in the image, where volume `index`
-    /// is what it was. Pages are absent then; the image becomes the volume's base.
-    pub fn fill(&self, index: usize, volume: &Volume) -> Result<(), ImageError> {
+    /// is what it was. Pages are absent then; the image becomes the volume's base. Returns the
+    /// leaves that the image has of it: what the volume holds in others stays.
+    pub fn fill(&self, index: usize, volume: &Volume) -> Result<HashSet<u64>, ImageError> {
         let record = &self.volumes()[index];
-        let mut result = Ok(());
+        let (mut result, mut leaves) = (Ok(()), HashSet::new());
         self.leaves(index, &mut |leaf, refs| {
+            leaves.insert(leaf);
             result = volume.map().fill_leaf(leaf, &filled(refs));
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -57,7 +60,7 @@ impl OpenImage {
         })?;
         let base = ImageBase { image: self.id().word(), volume_id: record.id };
         volume.map().set_image_base(Some(base));
-        Ok(())
+        Ok(leaves)
     }
 }
 

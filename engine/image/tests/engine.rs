@@ -11,7 +11,7 @@ use image::{
 };
 use made::{Contents, claim, disk, newest, open, options, store_on};
 use region::{Region, RegionSpec};
-use volumes::{Engine, EngineOptions, ImageBase, Volume, VolumeSpec};
+use volumes::{Engine, EngineOptions, ImageBase, SavedVolume, Settles, Volume, VolumeSpec};
 
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const MIB: u64 = 1 << 20;
@@ -78,9 +78,10 @@ fn source(engine: &Engine, volumes: &[Arc<Volume>]) -> EngineSource {
 }
 
 /// What the owner does when an image is durable that has what the copy holds.
-fn note_saved(live: &Volume, copy: &Volume, image: ImageId) {
+fn note_saved(engine: &Engine, live: &Arc<Volume>, copy: &Arc<Volume>, image: ImageId) {
     live.map().set_image_base(Some(ImageBase { image: image.word(), volume_id: live.id() }));
-    live.map().note_saved(copy.map());
+    let (volume, copy) = (Arc::clone(live), Arc::clone(copy));
+    engine.note_saved(&[SavedVolume { volume, copy, settles: Settles::Image }]);
 }
 
 /// Saves all volumes, and lets them know.
@@ -88,7 +89,7 @@ fn save(engine: &Engine, claimed: &mut ClaimedStore) -> Saved {
     let volumes = engine.volumes();
     let source = source(engine, &volumes);
     let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
-    volumes.iter().for_each(|volume| note_saved(volume, volume, saved.id));
+    volumes.iter().for_each(|volume| note_saved(engine, volume, volume, saved.id));
     saved
 }
 
@@ -197,7 +198,7 @@ fn what_changes_after_the_copy_is_saved_next_time() {
     write(&volumes[0], 0, Contents::Noise(1 << 21));
     // The copy of this test is the volume itself; its dirty bits are what it was told last.
     volumes[0].map().set_image_base(None);
-    note_saved(&volumes[1], &volumes[1], saved.id);
+    note_saved(&engine, &volumes[1], &volumes[1], saved.id);
     let second = save(&engine, &mut claimed);
     assert!(second.pages_written <= 600, "{second:?}");
     let other = Pool::new();
@@ -323,7 +324,7 @@ fn an_image_has_what_the_volumes_held_when_they_were_frozen() {
         meanwhile();
         let saved = claimed.save(&source, &options(), &Unwatched).expect("the store is sound");
         let pairs = volumes.iter().zip(frozen.volumes());
-        pairs.for_each(|(live, copy)| note_saved(live, copy, saved.id));
+        pairs.for_each(|(live, copy)| note_saved(&engine, live, copy, saved.id));
         saved
     };
     let first = save_frozen(&mut claimed, &|| {

@@ -35,6 +35,7 @@ pub use admin::engine::Engine;
 pub use admin::frozen::Frozen;
 pub use admin::maintenance::Work;
 pub use admin::pool_size::ResizeProgress;
+pub use admin::saved::{SavedVolume, Settles};
 pub use admin::usage::{PoolUsage, Recovery};
 pub use device::absent::{BroughtIn, GivenUp, LeftBlock};
 pub use device::hooks::{

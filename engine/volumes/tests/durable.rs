@@ -8,8 +8,8 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Extent, ExtentKind, 
 use support::Pool;
 use volumes::{
     BlockView, CapturedContents, Durability, Engine, FetchedPages, FilledBlock, FlushTarget, Found,
-    GivenUp, HookError, ImageBase, LeftBlock, PageSource, Recovery, SourceError, SourceErrorKind,
-    StoredBytes, Volume, VolumeMap, VolumeSpec,
+    GivenUp, HookError, ImageBase, LeftBlock, PageSource, Recovery, SavedVolume, Settles,
+    SourceError, SourceErrorKind, StoredBytes, Volume, VolumeMap, VolumeSpec,
 };
 
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
@@ -42,6 +42,12 @@ fn settle(volume: &Volume) {
         capture.settle(u64::MAX);
     }
     walk.end();
+}
+
+/// The image that the volume names as its base has the copy.
+fn note_saved(engine: &Engine, volume: &Arc<Volume>, copy: &Arc<Volume>) {
+    let (volume, copy) = (Arc::clone(volume), Arc::clone(copy));
+    engine.note_saved(&[SavedVolume { volume, copy, settles: Settles::Image }]);
 }
 
 fn describe(contents: CapturedContents<'_>) -> String {
@@ -236,7 +242,7 @@ fn what_an_image_has_of_a_volume_says_nothing_of_a_snapshot_that_it_was_restored
     assert!(engine.adopt_image(&volume, copy, base));
     // Its base is the snapshot's now, which has none.
     engine.restore_snapshot("one", "snap").expect("it is there");
-    volume.map().note_saved(copy.map());
+    note_saved(&engine, &volume, copy);
     assert_eq!((volume.map().image_base(), volume.map().unsaved_blocks()), (None, 1));
 }
 
@@ -493,7 +499,7 @@ fn what_an_image_has_is_not_unsaved_until_it_changes() {
     });
     assert!(shown == [(0, noise(1)), (1, noise(2))]);
     // What is saved here is the volume itself, which does not change between.
-    volume.map().note_saved(volume.map());
+    note_saved(&engine, &volume, &volume);
     assert_eq!(volume.map().unsaved_blocks(), 0);
     volume.write(BLOCK, &noise(4)).expect("there is room");
     volume.map().view_leaf(0, &mut views);
@@ -514,7 +520,7 @@ fn what_stable_storage_lacks_is_counted_after_a_clean_end_too() {
     let volume = engine.volume("one").expect("it is there");
     assert_eq!(volume.map().unsaved_blocks(), 2);
     // What lacks nothing ends so that nothing is counted.
-    volume.map().note_saved(volume.map());
+    note_saved(&engine, &volume, &volume);
     drop(volume);
     engine.close();
     let engine = pool.open();

@@ -10,5 +10,6 @@ pub(crate) mod load;
 pub(crate) mod maintenance;
 pub(crate) mod open;
 pub(crate) mod pool_size;
+pub(crate) mod saved;
 pub(crate) mod usage;
 pub(crate) mod volumes;

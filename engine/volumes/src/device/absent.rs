@@ -9,14 +9,13 @@
 
 use block_device::{Action, ByteRange, DeviceError, DeviceErrorKind};
 use codec::{BLOCK_BYTES, Block};
-use page_store::{PageRef, PageRefKind, Purpose};
+use page_store::{OwnedPageRef, PageRef, PageRefKind, Purpose, Writer};
 
 use crate::blocks::{LEAF_BLOCKS, block_range, leaf_of, pieces};
 use crate::device::hooks::{FetchedPages, Found, SourceErrorKind};
 use crate::device::volume::Volume;
 use crate::error::refusal;
 use crate::map::entries::Update;
-use crate::map::volume_map::VolumeMap;
 
 /// What became of the absent blocks of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl Volume {
                 map,
                 || false,
                 || {
-                    done.present += keep_fetched(map, leaf, &*fetched).map_err(fail)?;
+                    done.present += keep_fetched(self, leaf, &*fetched).map_err(fail)?;
                     Ok(())
                 },
             )?;
@@ -121,7 +120,7 @@ impl Volume {
     /// Stores the contents of a block, if it is still absent under this number.
     pub fn bring_in(&self, block: u64, number: u64, contents: &Block) -> Result<(), DeviceError> {
         let fail = |kind| DeviceError::new(kind, Action::Write, block_range(block));
-        let keep = || keep_page(&self.map, block, number, contents).map_err(fail);
+        let keep = || keep_page(self, block, number, contents).map_err(fail);
         self.space.find(&self.map, || false, keep)
     }
 }
@@ -177,7 +176,7 @@ fn read_or_fetch(
     let found = fetched.read(number, into).map_err(|error| fail(error.into()))?;
     debug_assert_eq!(found, Found::Here, "what was asked for is there");
     // Without memory for it the page is fetched again next time.
-    let _kept = keep_fetched(map, leaf_of(block), &*fetched);
+    let _kept = keep_fetched(volume, leaf_of(block), &*fetched);
     Ok(())
 }
 
@@ -192,7 +191,7 @@ pub(super) fn bring_in_block(
     let Some(number) = volume.map.absent_number(block) else { return Ok(()) };
     let fetched = volume.hooks.fetch(number);
     let fetched = fetched.map_err(|error| failed(action, range, error.into()))?;
-    let kept = keep_fetched(&volume.map, leaf_of(block), &*fetched);
+    let kept = keep_fetched(volume, leaf_of(block), &*fetched);
     kept.map(|_| ()).map_err(|kind| DeviceError::new(kind, action, range))
 }
 
@@ -215,16 +214,17 @@ pub(super) fn mend_before_change(
 
 /// Stores what was fetched for a leaf. Returns for how many of its blocks.
 fn keep_fetched(
-    map: &VolumeMap,
+    volume: &Volume,
     leaf: u64,
     fetched: &dyn FetchedPages,
 ) -> Result<u64, DeviceErrorKind> {
+    let map = &*volume.map;
     let mut kept = 0;
     let mut contents = [0; BLOCK_BYTES];
     for block in leaf * LEAF_BLOCKS..(leaf + 1) * LEAF_BLOCKS {
         let Some(number) = map.absent_number(block) else { continue };
         if let Ok(Found::Here) = fetched.read(number, &mut contents) {
-            keep_page(map, block, number, &contents)?;
+            keep_page(volume, block, number, &contents)?;
             kept += 1;
         }
     }
@@ -232,13 +232,15 @@ fn keep_fetched(
 }
 
 fn keep_page(
-    map: &VolumeMap,
+    volume: &Volume,
     block: u64,
     number: u64,
     contents: &Block,
 ) -> Result<(), DeviceErrorKind> {
+    let map = &*volume.map;
     let store = &map.pool.store;
     let mut writer = store.writer();
+    let mut for_others = None;
     let kept = map.update_if(&mut writer, block, |writer, now| {
         if now.kind() != PageRefKind::Absent(number) {
             return Ok(None);
@@ -249,9 +251,37 @@ fn keep_page(
             false => Purpose::NewData,
         };
         let page = writer.lane.store_page(&writer.pinned, contents, map.policy(), || purpose)?;
+        if map.may_share() && !map.claims.is_claimed() {
+            for_others = writer.lane.share(&page);
+        }
         Ok(Some(Update::Page(page)))
     });
-    kept.map(drop).map_err(|_| DeviceErrorKind::NoSpace)
+    kept.map_err(|_| DeviceErrorKind::NoSpace)?;
+    if let Some(page) = for_others {
+        share_page(volume, &mut writer, &page, (block, number));
+        writer.lane.give_back(page);
+    }
+    Ok(())
+}
+
+/// Gives a page that was fetched to all that share one image's block with the volume and lack it
+/// still: they would fetch another of their own.
+fn share_page(
+    volume: &Volume,
+    writer: &mut Writer<'_>,
+    page: &OwnedPageRef,
+    (block, number): (u64, u64),
+) {
+    let lacks = |entry: PageRef| entry.kind() == PageRefKind::Absent(number);
+    for other in volume.space.maps() {
+        if !other.claims.is_claimed() && lacks(other.entry(&writer.pinned, block)) {
+            let shared = other.update_if(writer, block, |writer, now| {
+                let page = lacks(now).then(|| writer.lane.share(page)).flatten();
+                Ok(page.map(Update::Page))
+            });
+            shared.expect("what is there already takes no memory");
+        }
+    }
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -4,6 +4,7 @@
 //! changes, and sets the leaf's bits for compression and for the journal.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use page_store::{
     DirtyBits, Lane, LinkError, NODE_ENTRY_COUNT, NoSpace, NodeRef, OwnedPageRef, PageRef, Parent,
@@ -95,6 +96,20 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
+    /// The same, unless others share the leaf.
+    pub(crate) fn update_alone(
+        &self,
+        writer: &mut Writer<'_>,
+        block: u64,
+        update: impl FnOnce(&mut Writer<'_>, PageRef) -> Result<Option<Update>, NoSpace>,
+    ) -> Result<bool, LinkError> {
+        let _held = self.pool.locks.lock_block(self.id(), block);
+        if !self.has_leaf_alone(&writer.pinned, leaf_of(block)) {
+            return Ok(false);
+        }
+        Ok(self.update_held(writer, block, update)?)
+    }
+
     /// Says that what a block holds is lost, if its entry still is what is expected: for all that
     /// share its leaf. Returns whether it was.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
@@ -170,17 +185,27 @@ impl VolumeMap {
         &self,
         writer: &mut Writer<'_>,
         leaf: u64,
-        entries: impl Iterator<Item = PageRef>,
+        entries: &[PageRef],
     ) -> Result<(), LinkError> {
+        let store = &self.pool.store;
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
+        // What is as it is to be stays shared.
+        let found = self.tree.find_leaf(store, &writer.pinned, leaf);
+        let is_filled = |node: &NodeRef| {
+            let now = |index| store.entry(&writer.pinned, *node, index);
+            entries.iter().enumerate().all(|(index, &entry)| now(index) == entry)
+        };
+        if found.as_ref().is_some_and(is_filled) {
+            return Ok(());
+        }
         let owned = self.own_leaf(writer, leaf, self.purpose(Purpose::NewData))?;
         let node = match owned {
             Some(node) => node,
             None => self.make_leaf(writer, leaf)?,
         };
         self.before_change(&writer.pinned, leaf, node);
-        for (index, entry) in entries.enumerate() {
-            if self.pool.store.entry(&writer.pinned, node, index) != entry {
+        for (index, &entry) in entries.iter().enumerate() {
+            if store.entry(&writer.pinned, node, index) != entry {
                 self.set_entry(&mut writer.lane, node, index, entry);
             }
         }
@@ -276,6 +301,24 @@ impl VolumeMap {
         self.before_inner_change(&writer.pinned, parent);
         self.leaves.forget(leaf);
         writer.lane.unlink(parent);
+    }
+}
+
+/// Takes dirty bits off a leaf for all maps but frozen copies that have it. The caller holds the
+/// leaf in each of them, and moves.
+pub(crate) fn clean_shared(
+    writer: &mut Writer<'_>,
+    (leaf, node): (u64, NodeRef),
+    sharers: &[&Arc<VolumeMap>],
+    bits: DirtyBits,
+) {
+    sharers.iter().for_each(|map| map.before_change(&writer.pinned, leaf, node));
+    let Some(map) = sharers.first() else { return };
+    for index in 0..NODE_ENTRY_COUNT {
+        if map.pool.store.entry(&writer.pinned, node, index).is_dirty(bits) {
+            let (old, new) = writer.lane.clear_dirty(node, index, bits);
+            sharers.iter().for_each(|map| map.note_change(&writer.lane, old, new));
+        }
     }
 }
 

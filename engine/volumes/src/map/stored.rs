@@ -40,6 +40,15 @@ pub(crate) struct Known {
     pub(crate) generation: u64,
 }
 
+/// What becomes of a leaf that others share, when dirty bits are to go.
+#[derive(Clone, Copy, Debug)]
+enum Sharing {
+    /// It stays as it is, with its bits.
+    Left,
+    /// The volume gets a copy of its own.
+    Ended,
+}
+
 impl VolumeMap {
     /// Says what the blocks of a leaf hold, in a volume that is not used yet: the first block of
     /// `blocks` is the leaf's first, and those past the last stay as they are.
@@ -52,8 +61,8 @@ impl VolumeMap {
         let result = {
             let store = &self.pool.store;
             let mut writer = store.writer();
-            let entries = blocks.iter().map(|block| block.entry());
-            self.fill(&mut writer, leaf, entries)
+            let entries: Vec<PageRef> = blocks.iter().map(|block| block.entry()).collect();
+            self.fill(&mut writer, leaf, &entries)
         };
         result.map_err(|error| {
             let kind = match error {
@@ -64,19 +73,9 @@ impl VolumeMap {
         })
     }
 
-    /// The image that [`VolumeMap::image_base`] names now has what `saved`, a copy of the volume,
-    /// holds: blocks that still hold the same are no longer dirty towards images.
-    pub fn note_saved(&self, saved: &Self) {
-        self.note_stored(saved, DirtyBits::IMAGE);
-    }
-
-    /// The same, and none of it need go into the journal. Only for a volume without any transaction
-    /// in the journal that the image does not make superfluous.
-    pub fn note_saved_and_journaled(&self, saved: &Self) {
-        self.note_stored(saved, DirtyBits::ALL);
-    }
-
-    fn note_stored(&self, saved: &Self, bits: DirtyBits) {
+    /// Stable storage has what `saved`, a copy of the volume, holds: blocks in leaves of the
+    /// volume's own that still hold the same lose these dirty bits.
+    pub(crate) fn note_stored(&self, saved: &Self, bits: DirtyBits) {
         let store = &self.pool.store;
         let known = Known { bits, generation: saved.generation() };
         let mut from = 0;
@@ -86,11 +85,17 @@ impl VolumeMap {
             let (leaf, entries): (u64, Vec<(u64, PageRef)>) = {
                 let pinned = store.pin();
                 let Some((leaf, node)) = saved.next_leaf_node(&pinned, from) else { return };
-                let entries = (0..NODE_ENTRY_COUNT).map(|index| store.entry(&pinned, node, index));
-                let blocks = (leaf * LEAF_BLOCKS..).zip(entries);
-                (leaf, blocks.filter(|(_, entry)| entry.is_dirty(bits)).collect())
+                let own = self.tree.find_leaf(store, &pinned, leaf);
+                let is_dirty = |index| {
+                    let now = own.map(|own| store.entry(&pinned, own, index));
+                    now.is_some_and(|now| now.is_dirty(bits))
+                };
+                let dirty = (0..NODE_ENTRY_COUNT).filter(|&index| is_dirty(index));
+                let entry = |index| store.entry(&pinned, node, index);
+                let blocks = dirty.map(|index| (leaf * LEAF_BLOCKS + index as u64, entry(index)));
+                (leaf, blocks.collect())
             };
-            self.clean_blocks(leaf, entries.into_iter(), known);
+            self.clean_leaf(leaf, entries.into_iter(), known, Sharing::Left);
             from = leaf + 1;
         }
     }
@@ -104,12 +109,22 @@ impl VolumeMap {
         blocks: impl Iterator<Item = (u64, PageRef)>,
         known: Known,
     ) {
+        self.clean_leaf(leaf, blocks, known, Sharing::Ended);
+    }
+
+    fn clean_leaf(
+        &self,
+        leaf: u64,
+        blocks: impl Iterator<Item = (u64, PageRef)>,
+        known: Known,
+        sharing: Sharing,
+    ) {
         let store = &self.pool.store;
         let mut has_empty = false;
         {
             let mut writer = store.writer();
             for (block, entry) in blocks {
-                has_empty |= self.clean_block(&mut writer, block, entry, known);
+                has_empty |= self.clean_block(&mut writer, (block, entry), known, sharing);
             }
         }
         if has_empty {
@@ -138,12 +153,12 @@ impl VolumeMap {
     fn clean_block(
         &self,
         writer: &mut Writer<'_>,
-        block: u64,
-        entry: PageRef,
+        (block, entry): (u64, PageRef),
         Known { bits, generation }: Known,
+        sharing: Sharing,
     ) -> bool {
         let (mut is_empty, mut is_other) = (false, false);
-        let updated = self.update_own(writer, block, |_, now| {
+        let clean = |_: &mut Writer<'_>, now: PageRef| {
             // To give the volume the map of a snapshot every block is held, and the bits of all
             // leaves are set.
             if self.generation() != generation {
@@ -154,7 +169,11 @@ impl VolumeMap {
             is_other = now.is_dirty(bits) && now.name() != entry.name();
             is_empty = !is_other && now.without(bits) == PageRef::HOLE;
             Ok((now.is_dirty(bits) && !is_other).then_some(Update::Clean(bits)))
-        });
+        };
+        let updated = match sharing {
+            Sharing::Ended => self.update_own(writer, block, clean),
+            Sharing::Left => self.update_alone(writer, block, clean),
+        };
         // Without memory for a copy of a leaf that others share, the next walk finds it.
         if (is_other || updated.is_err()) && bits == DirtyBits::JOURNAL {
             self.dirty_leaves.set(leaf_of(block));

@@ -388,7 +388,8 @@ impl VolumeMap {
     #[inline]
     pub(super) fn note_change(&self, lane: &Lane<'_>, old: PageRef, new: PageRef) {
         self.counts.change(lane.index(), old, new);
-        if self.claims.is_guaranteed() {
+        // In other words for the same page it is whose it was.
+        if self.claims.is_guaranteed() && old.name() != new.name() {
             self.note_pages(lane.index(), old, new);
         }
     }

@@ -4,6 +4,8 @@
 //! read-modify-write of a block. The blocks of a leaf share a group of locks, so that taking all
 //! of them keeps every other thread out of the leaf.
 
+use std::collections::BTreeSet;
+
 use sync::{Latch, LatchGuard, Padded};
 
 use crate::blocks::leaf_of;
@@ -29,6 +31,12 @@ pub(crate) struct LeafGuard<'locks> {
     _guards: [LatchGuard<'locks>; LEAF_LOCKS],
 }
 
+/// Holds all blocks of leaves of several volumes.
+#[derive(Debug)]
+pub(crate) struct LeavesGuard<'locks> {
+    _guards: Vec<LeafGuard<'locks>>,
+}
+
 /// Holds all blocks of all volumes.
 #[derive(Debug)]
 pub(crate) struct AllGuard<'locks> {
@@ -51,7 +59,21 @@ impl BlockLocks {
     }
 
     pub(crate) fn lock_leaf(&self, volume_id: u64, leaf: u64) -> LeafGuard<'_> {
-        let first = first_of_group(volume_id, leaf);
+        self.lock_group(first_of_group(volume_id, leaf))
+    }
+
+    /// Holds the leaf of one number in each of some volumes.
+    pub(crate) fn lock_leaf_of_all(
+        &self,
+        volume_ids: impl Iterator<Item = u64>,
+        leaf: u64,
+    ) -> LeavesGuard<'_> {
+        // Each group once, and from the first to the last, as all that hold more than one.
+        let groups: BTreeSet<u64> = volume_ids.map(|id| first_of_group(id, leaf)).collect();
+        LeavesGuard { _guards: groups.into_iter().map(|first| self.lock_group(first)).collect() }
+    }
+
+    fn lock_group(&self, first: u64) -> LeafGuard<'_> {
         let mut next = first;
         // From the first to the last: two that want one group meet at its first lock.
         let guards = std::array::from_fn(|_| {

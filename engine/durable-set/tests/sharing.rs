@@ -1,0 +1,86 @@
+//! What maps share they share after a save and after a restore too.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use block_device::BlockDevice;
+use support::{BLOCK, House, long_noise, noise, read};
+use volumes::{Durability, Reduction, Volume, VolumeSpec};
+
+const LEAF_BYTES: u64 = 2 << 20;
+const LEAVES: u64 = 512;
+const SNAPSHOTS: u64 = 20;
+
+/// A volume with a block in each leaf.
+fn sparse(house: &House, durability: Durability, reduction: Reduction) -> Arc<Volume> {
+    let name = "sparse".parse().expect("a good name");
+    let spec = VolumeSpec { durability, reduction, ..VolumeSpec::new(name, LEAVES * LEAF_BYTES) };
+    let volume = house.engine.create_volume(spec).expect("there is room");
+    for leaf in 0..LEAVES {
+        volume.write(leaf * LEAF_BYTES, &long_noise(leaf)).expect("there is room");
+    }
+    volume
+}
+
+fn snapshot(house: &House, name: &str) {
+    let name = name.parse().expect("a good name");
+    house.engine.create_snapshots(&["sparse"], &name, 1).expect("there is room");
+}
+
+/// Snapshots, each with one block of its own.
+fn take_snapshots(house: &House, volume: &Volume) {
+    for number in 0..SNAPSHOTS {
+        snapshot(house, &format!("at-{number}"));
+        let own = number * LEAF_BYTES + BLOCK;
+        volume.write(own, &long_noise(10_000 + number)).expect("there is room");
+    }
+}
+
+fn map_bytes(house: &House) -> u64 {
+    while house.engine.maintain() {}
+    house.engine.usage().map_bytes
+}
+
+fn assert_kept(before: u64, after: u64, what: &str) {
+    assert!(after <= before + before / 10, "{what}: {after} bytes where there were {before}");
+}
+
+fn check_sharing(durability: Durability, reduction: Reduction) {
+    let mut house = House::new();
+    let volume = sparse(&house, durability, reduction);
+    take_snapshots(&house, &volume);
+    let before = map_bytes(&house);
+    let pages_before = house.engine.usage().page_count;
+    house.save();
+    assert_kept(before, map_bytes(&house), "maps after a save");
+    let unsaved = volume.map().unsaved_blocks();
+    assert_eq!(unsaved, 0, "all is in the image");
+    volume.write(5 * LEAF_BYTES, &noise(9)).expect("there is room");
+    let second = house.save();
+    assert!(second.pages_written <= 1, "what the first image has is not written again: {second:?}");
+    drop(volume);
+    house.lose_memory();
+    assert_kept(before, map_bytes(&house), "restored maps");
+    let all = house.engine.volumes().into_iter().chain(house.engine.snapshots());
+    for volume in all.collect::<Vec<_>>() {
+        for leaf in 0..LEAVES {
+            let wanted = match (leaf, volume.is_snapshot()) {
+                (5, false) => noise(9),
+                _ => long_noise(leaf),
+            };
+            assert!(read(&volume, leaf * 512).expect("the store is there") == wanted);
+        }
+    }
+    assert_kept(before, map_bytes(&house), "maps that were fetched for");
+    let pages = house.engine.usage().page_count;
+    assert!(pages <= pages_before + 1, "{pages} pages where there were {pages_before}");
+}
+
+#[test]
+fn snapshots_share_their_maps_after_a_save_and_a_restore() {
+    check_sharing(Durability::Image, Reduction::Full);
+    check_sharing(Durability::Image, Reduction::None);
+    check_sharing(Durability::Journal, Reduction::Compress);
+}
