@@ -445,3 +445,33 @@ fn what_runs_is_listed_and_ended() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_session_that_only_reads_changes_nothing() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = site()?;
+    let state = |switch: &str, statement: &str| {
+        site.sql_state(&format!("SET default_transaction_read_only = {switch}; {statement}"))
+    };
+    for statement in [
+        "INSERT INTO orders (key) VALUES ('a')",
+        "CREATE TABLE other (a text) WITH (topic = 'orders')",
+        "CREATE MATERIALIZED VIEW other AS SELECT key FROM orders",
+        "DROP TABLE orders",
+        "SELECT pg_cancel_backend(-1)",
+        "SELECT pg_terminate_backend(-1)",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity",
+    ] {
+        assert_eq!(state("on", statement)?, "25006", "{statement}");
+    }
+    assert_eq!(state("perhaps", "SELECT 1")?, "22023");
+    let read = "SET default_transaction_read_only = yes; SELECT count(*) FROM orders";
+    assert_eq!(site.query(read)?, "0");
+    let set = |switch: &str| format!("SET default_transaction_read_only = {switch};");
+    let written = format!("{}{} INSERT INTO orders (key) VALUES ('a')", set("on"), set("off"));
+    site.query(&written)?;
+    assert_eq!(site.query("SELECT count(*) FROM orders")?, "1");
+    Ok(())
+}

@@ -45,6 +45,7 @@ impl SqlState {
     pub const OUT_OF_RANGE: Self = Self("22003");
     pub const PERMISSION: Self = Self("42501");
     pub const PROTOCOL: Self = Self("08P01");
+    pub const READ_ONLY: Self = Self("25006");
     pub const SERIALIZATION: Self = Self("40001");
     pub const SHUTDOWN: Self = Self("57P01");
     pub const STORAGE_FULL: Self = Self("53100");

@@ -228,6 +228,10 @@ impl Connection {
                         transaction block";
             return Err(SqlError::new(SqlState::FAILED_TRANSACTION, what));
         }
+        if let Some(word) = command.change().filter(|_| self.variables.only_reads()) {
+            let what = format!("cannot execute {word} in a read-only transaction");
+            return Err(SqlError::new(SqlState::READ_ONLY, what));
+        }
         let is_alone = matches!(command, Command::Declare { has_hold: false, .. });
         if is_alone && self.transaction == TransactionState::Idle {
             let what = "DECLARE CURSOR can only be used in transaction blocks";

@@ -76,6 +76,37 @@ pub(crate) enum Command {
     Extension(Extension),
 }
 
+impl Command {
+    /// Its first word, where it changes something that others see.
+    pub(crate) fn change(&self) -> Option<&'static str> {
+        match self {
+            Self::Insert(_) => Some("INSERT"),
+            Self::CreateTable { .. }
+            | Self::Extension(Extension::CreateTopic(_) | Extension::CreateView(_)) => {
+                Some("CREATE")
+            }
+            Self::DropTable { .. } | Self::Extension(Extension::Drop(_)) => Some("DROP"),
+            Self::Query(_)
+            | Self::Explain { .. }
+            | Self::CopyOut { .. }
+            | Self::Set(_)
+            | Self::Show(_)
+            | Self::Reset(_)
+            | Self::Begin
+            | Self::Commit
+            | Self::Rollback
+            | Self::Savepoint(_)
+            | Self::Declare { .. }
+            | Self::Fetch { .. }
+            | Self::Move { .. }
+            | Self::CloseCursor(_)
+            | Self::Deallocate(_)
+            | Self::Discard
+            | Self::Extension(Extension::Subscribe(_)) => None,
+        }
+    }
+}
+
 /// What a cursor, or a copy, gives the rows of.
 #[derive(Clone, Debug)]
 pub(crate) enum CursorSource {

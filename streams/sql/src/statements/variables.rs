@@ -6,7 +6,7 @@ use std::time::Duration;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::text::Words;
-use crate::engine::SERVER_VERSION;
+use crate::engine::{READ_ONLY, SERVER_VERSION, switch};
 use crate::error::{SqlError, SqlState};
 
 /// Names are not longer, and so many are kept that are not known here.
@@ -50,7 +50,7 @@ const DEFAULTS: [(&str, &str); 10] = [
     ("datestyle", "ISO, MDY"),
     ("default_table_access_method", "heap"),
     ("default_transaction_isolation", "read committed"),
-    ("default_transaction_read_only", "off"),
+    (READ_ONLY, "off"),
     ("extra_float_digits", "1"),
     ("intervalstyle", "postgres"),
     ("search_path", "\"$user\", public"),
@@ -163,6 +163,9 @@ impl Variables {
             };
             return Ok(None);
         }
+        if name == READ_ONLY && value.as_deref().is_some_and(|it| switch(it).is_none()) {
+            return Err(invalid(value.as_deref().unwrap_or_default()));
+        }
         match value {
             None => drop(self.set.remove(name)),
             // Times are written in UTC whatever a client asks for, with the zone behind them.
@@ -178,6 +181,11 @@ impl Variables {
         }
         let reported = REPORTED.iter().find(|it| it.eq_ignore_ascii_case(name));
         Ok(reported.map(|it| (*it, self.get(it).unwrap_or_default())))
+    }
+
+    /// Whether the client has said that it only reads.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.set.get(READ_ONLY).is_some_and(|it| switch(it) == Some(true))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<String> {

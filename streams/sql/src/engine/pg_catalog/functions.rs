@@ -338,6 +338,10 @@ enum Ended {
 fn end(call: &Call<'_>, what: Ended) -> Result<ScalarValue> {
     let id = call.number(0).and_then(|it| i32::try_from(it).ok());
     let Some(id) = id else { return Ok(ScalarValue::Boolean(None)) };
+    if call.viewer.only_reads() {
+        let what = "cannot end what others run in a read-only transaction";
+        return Err(SqlError::new(SqlState::READ_ONLY, what).into_engine());
+    }
     match call.viewer.may_end(id) {
         Some(true) => truth(match what {
             Ended::Statement => call.viewer.activity.cancel(id),

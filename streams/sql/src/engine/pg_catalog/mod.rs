@@ -25,4 +25,4 @@ pub(crate) use definitions::{INFORMATION_SCHEMA, PG_CATALOG};
 pub(crate) use functions::functions;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tables::SystemSchema;
-pub(crate) use viewer::{Activity, Connected, StatementTotals, Viewer};
+pub(crate) use viewer::{Activity, Connected, READ_ONLY, StatementTotals, Viewer, switch};

@@ -10,6 +10,18 @@ use crate::host::{Client, Host};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
+/// The parameter with which a client says that its connection changes nothing.
+pub(crate) const READ_ONLY: &str = "default_transaction_read_only";
+
+/// A switch as PostgreSQL writes them; `None`: it is none.
+pub(crate) fn switch(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
+        "off" | "false" | "no" | "0" | "f" | "n" => Some(false),
+        _ => None,
+    }
+}
+
 /// The connections that there are.
 pub(crate) trait Activity: Send + Sync + std::fmt::Debug {
     fn connected(&self) -> Vec<Connected>;
@@ -85,6 +97,12 @@ impl Viewer {
 
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         self.settings.lock().expect(NO_PANIC).clone()
+    }
+
+    /// Whether the client has said that it only reads.
+    pub(super) fn only_reads(&self) -> bool {
+        let settings = self.settings.lock().expect(NO_PANIC);
+        settings.get(READ_ONLY).is_some_and(|it| switch(it) == Some(true))
     }
 
     pub(super) fn may(&self, operation: Operation, topic: &str) -> bool {
