@@ -89,6 +89,11 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         Ok(read(&self.path)?.unwrap_or_default())
     }
 
+    /// Writes the state as it is in memory, after [`StateFile::replace`].
+    pub fn store(&self) -> io::Result<()> {
+        store(&self.path, &self.state)
+    }
+
     /// What was read again is the state from now on.
     pub fn replace(&mut self, state: T) {
         self.is_behind = false;

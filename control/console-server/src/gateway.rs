@@ -3,7 +3,8 @@
 //! Which operation a request asks for and what that takes is the business of `permissions`; here is
 //! who has it, and what projects allow.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use api::{ByteSize, CONSOLE_STATUS, ENDPOINTS, Endpoint, Method as ApiMethod, Volume};
 use axum::body::Bytes;
@@ -12,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use permissions::{Operation, Permission, Reach, Unrecognized, permission};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Accounts, Caller, Project};
 use crate::backend::{Backend, NoAnswer};
@@ -23,6 +24,35 @@ use crate::refusal::{Kind, Refusal};
 const ANSWERED: &[HeaderName] =
     &[header::CONTENT_TYPE, header::ETAG, header::LOCATION, header::RETRY_AFTER];
 
+/// Requests of one user that are passed on at a time: a fraction of those of all.
+const AT_ONCE_OF_USER_MAX: usize = 8;
+
+/// Turns by names, each with a row of its own. A row is there as long as somebody is in it.
+#[derive(Debug)]
+struct Turns {
+    at_once_max: usize,
+    rows: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+impl Turns {
+    fn new(at_once_max: usize) -> Self {
+        Self { at_once_max, rows: Mutex::default() }
+    }
+
+    async fn enter(&self, name: &str) -> Result<OwnedSemaphorePermit, Refusal> {
+        let row = {
+            let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.retain(|_, row| row.strong_count() > 0);
+            let made = || Arc::new(Semaphore::new(self.at_once_max));
+            let row = rows.get(name).and_then(Weak::upgrade).unwrap_or_else(made);
+            rows.insert(name.to_owned(), Arc::downgrade(&row));
+            row
+        };
+        let turn = row.acquire_owned().await;
+        turn.map_err(|_| Refusal::new(Kind::Internal, "turns never end"))
+    }
+}
+
 /// Passes requests on.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -30,7 +60,9 @@ pub(crate) struct Gateway {
     machines: Option<Backend>,
     accounts: Arc<Accounts>,
     /// Volumes of a project are made and grown one after the other, so that a quota holds.
-    quota_turn: Semaphore,
+    project_turns: Turns,
+    /// What one user asks waits for what they asked before: others have the rest.
+    user_turns: Turns,
 }
 
 /// A request as it came.
@@ -58,7 +90,8 @@ impl Gateway {
         machines: Option<Backend>,
         accounts: Arc<Accounts>,
     ) -> Self {
-        Self { daemon, machines, accounts, quota_turn: Semaphore::new(1) }
+        let (project_turns, user_turns) = (Turns::new(1), Turns::new(AT_ONCE_OF_USER_MAX));
+        Self { daemon, machines, accounts, project_turns, user_turns }
     }
 
     /// Has it done, where the caller may.
@@ -74,11 +107,24 @@ impl Gateway {
                         /screen; on the host, memlane vm console is one";
             return Err(Refusal::forbidden(what));
         }
+        let _turn = self.user_turns.enter(&caller.user).await?;
         let answer = match caller.is_limited() {
             false => self.ask(&operation, &incoming).await?,
             true => self.pass_limited(caller, &operation, needed, &incoming).await?,
         };
         Ok(shown(answer))
+    }
+
+    /// What is at a path that is to be changed, where the caller may see it and it is the daemon's.
+    pub(crate) async fn before(&self, caller: &Caller, uri: &Uri) -> Value {
+        let Ok(operation) = Operation::of(&Method::GET, uri) else { return Value::Null };
+        let may_look = needed_of(caller, operation.endpoint.operation).is_ok();
+        let is_inside = |name: &String| may_see(&self.accounts, caller)(name);
+        let is_seen = may_look && operation.name.as_ref().is_some_and(is_inside);
+        if !is_seen || operation.is_of_machines() {
+            return Value::Null;
+        }
+        self.daemon.get(&operation.path()).await.unwrap_or_default()
     }
 
     /// Opens a console of a machine, by its endpoint and name; [`check_unlimited`] says who may.
@@ -137,7 +183,7 @@ impl Gateway {
         }
         let grows = matches!(
             needed.reach,
-            Reach::Created | Reach::Changed | Reach::Cloned | Reach::Restored
+            Reach::Created | Reach::Changed | Reach::Cloned | Reach::Restored | Reach::Several
         );
         if !grows {
             let answer = self.ask(operation, incoming).await?;
@@ -146,9 +192,20 @@ impl Gateway {
                 _ => Ok(answer),
             };
         }
-        let turn = self.quota_turn.acquire().await;
-        let _turn = turn.map_err(|_| Refusal::new(Kind::Internal, "turns never end"))?;
-        self.check_quota(&limits, (operation, needed.reach), &body).await?;
+        // Of the project that gets more, and alone: nobody waits for two.
+        let target = match needed.reach {
+            Reach::Several => body.volumes.first().map(String::as_str),
+            Reach::Created | Reach::Cloned => body.name.as_deref(),
+            Reach::Changed => body.name.as_deref().or(operation.name.as_deref()),
+            _ => operation.name.as_deref(),
+        };
+        let project = limits.project_of(target.unwrap_or_default());
+        let project = project.map(|it| it.name.clone()).unwrap_or_default();
+        let _turn = self.project_turns.enter(&project).await?;
+        match needed.reach {
+            Reach::Several => self.check_snapshot_count(&limits, &body.volumes).await?,
+            reach => self.check_quota(&limits, (operation, reach), &body).await?,
+        }
         self.ask(operation, incoming).await
     }
 
@@ -178,6 +235,10 @@ impl Gateway {
             (None, None) => self.snapshot_bytes(source).await?,
         };
         let Some(project) = limits.project_of(target) else { return Ok(()) };
+        let is_new = replaced.is_none_or(|it| !it.starts_with(&project.prefix));
+        if is_new {
+            self.check_count(project, &volumes, 1).await?;
+        }
         let Some(quota) = project.quota_bytes else { return Ok(()) };
         let old_bytes = replaced.filter(|it| it.starts_with(&project.prefix)).and_then(size_of);
         if old_bytes.is_some_and(|old_bytes| size_bytes <= old_bytes) {
@@ -194,6 +255,41 @@ impl Gateway {
             "project {:?} may have {quota} bytes; its other volumes have {used}, this one would \
              have {size_bytes}",
             project.name
+        );
+        Err(Refusal::new(Kind::OverQuota, &what))
+    }
+
+    /// Whether the projects have room for a snapshot of each of these.
+    async fn check_snapshot_count(&self, limits: &Limits, named: &[String]) -> Result<(), Refusal> {
+        let volumes: Vec<Volume> = self.daemon.get(api::VOLUMES_PATH).await.map_err(unanswered)?;
+        for project in &limits.projects {
+            let inside = named.iter().filter(|it| it.starts_with(&project.prefix)).count();
+            if inside > 0 {
+                self.check_count(project, &volumes, inside).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a project may have so many volumes and snapshots more: a host has some 1,000.
+    async fn check_count(
+        &self,
+        project: &Project,
+        volumes: &[Volume],
+        more: usize,
+    ) -> Result<(), Refusal> {
+        let snapshots = self.daemon.get(api::SNAPSHOTS_PATH).await.map_err(unanswered)?;
+        let snapshots: Vec<api::Snapshot> = snapshots;
+        let is_inside = |name: &str| name.starts_with(&project.prefix);
+        let volumes = volumes.iter().filter(|it| is_inside(&it.name)).count();
+        let snapshots = snapshots.iter().filter(|it| is_inside(&it.volume)).count();
+        let count = volumes + snapshots + more;
+        if count <= usize::try_from(project.quota_volumes).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+        let what = format!(
+            "project {:?} may have {} volumes and snapshots together; there would be {count}",
+            project.name, project.quota_volumes
         );
         Err(Refusal::new(Kind::OverQuota, &what))
     }

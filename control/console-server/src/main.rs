@@ -21,9 +21,11 @@ mod clock;
 mod exchange;
 mod gateway;
 mod http;
+mod network;
 mod options;
 mod page;
 mod refusal;
+mod shares;
 mod sign_on;
 mod watch;
 
@@ -32,6 +34,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::CommandFactory;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use crate::options::Options;
@@ -71,10 +74,24 @@ fn start(options: &Options) -> anyhow::Result<()> {
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .worker_threads(options::THREAD_COUNT)
         .build()
         .context("cannot start threads")?;
     runtime.block_on(http::run(options))
+}
+
+/// Each connection is one, and so is each request to the daemon: shells allow fewer unless asked.
+fn raise_descriptors() {
+    const DESCRIPTORS_MAX: u64 = 16 << 10;
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(DESCRIPTORS_MAX, |it| it.min(DESCRIPTORS_MAX));
+    if limit.current.is_some_and(|it| it < wanted) {
+        limit.current = Some(wanted);
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "no more descriptors can be had");
+        }
+    }
 }

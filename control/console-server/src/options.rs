@@ -2,14 +2,47 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Parser;
 
+use crate::access::AuditPlace;
 use crate::broker::HttpPlace;
+use crate::network::Network;
 use crate::sign_on::SignOnOptions;
 
 /// Requests wait for the daemon, not for processors.
 pub(crate) const THREAD_COUNT: usize = 2;
+
+/// The beginning of all addresses of the page: a scheme, a host, and a port where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublicUrl(pub(crate) String);
+
+impl PublicUrl {
+    /// The host alone, as a certificate names it.
+    pub(crate) fn host(&self) -> String {
+        let url: Result<axum::http::Uri, _> = self.0.parse();
+        let host = url.ok().and_then(|it| it.host().map(str::to_owned)).unwrap_or_default();
+        host.trim_matches(['[', ']']).to_owned()
+    }
+}
+
+impl FromStr for PublicUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not https://HOST or https://HOST:PORT");
+        let url = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
+        let host = url.strip_prefix("https://").ok_or_else(wrong)?;
+        let authority: axum::http::uri::Authority = host.parse().map_err(|_| wrong())?;
+        let is_plain = !authority.host().is_empty() && !host.contains('@');
+        if !is_plain {
+            return Err(wrong());
+        }
+        // Browsers leave the usual port out.
+        Ok(Self(url.strip_suffix(":443").unwrap_or(&url).to_owned()))
+    }
+}
 
 /// Serve Memlane's page and its REST interface to users and scripts, over HTTPS.
 #[derive(Clone, Debug, Parser)]
@@ -69,6 +102,20 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     pub(crate) host_name: Option<String>,
 
+    /// Where browsers see the console, if it is not where it listens: https://HOST or
+    /// https://HOST:PORT, of a proxy before it
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Option<PublicUrl>,
+
+    /// A proxy whose X-Forwarded-For is believed: an address, or ADDRESS/BITS. May be given again
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) trusted_proxy: Vec<Network>,
+
+    /// Where the audit log goes as well: journal, or the path of a file, which is opened again at
+    /// SIGHUP
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) audit_to: Option<AuditPlace>,
+
     /// Serve the page from this folder, not the one that was built into the program
     #[arg(long, value_name = "FOLDER")]
     pub(crate) page: Option<PathBuf>,
@@ -107,5 +154,16 @@ mod tests {
         let words = option_file::with_file(Options::command(), words.into());
         let options = Options::try_parse_from(words.expect("all keys are known"));
         assert_eq!(options.expect("the sample, uncommented").log, "info");
+    }
+
+    #[test]
+    fn a_public_url_is_a_scheme_and_a_host() {
+        let read = |text: &str| text.parse::<PublicUrl>().map(|it| it.0);
+        let expected = Ok("https://console.example".to_owned());
+        assert_eq!(read("https://Console.Example:443/"), expected);
+        assert_eq!(read("https://[::1]:8443"), Ok("https://[::1]:8443".to_owned()));
+        for text in ["", "console.example", "http://a", "https://", "https://a/b", "https://b@a"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 }

@@ -6,6 +6,10 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::access::AccountError;
+use crate::shares::Full;
+
+/// When those may try again who found no place.
+const FULL_WAIT_SECONDS: u64 = 5;
 
 /// What is wrong: a word to match on, and its status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +28,12 @@ pub(crate) enum Kind {
     NoMethod,
     Exists,
     Conflict,
+    /// It is not what If-Match names.
+    Changed,
     OverQuota,
     TooManyAttempts,
+    /// Others, or who asks, have taken all places.
+    Busy,
     /// The console was not told of one.
     NoBroker,
     BrokerDown,
@@ -52,8 +60,10 @@ impl Kind {
             Self::NoMethod => ("method_not_allowed", 405, "The path has no such method"),
             Self::Exists => ("already_exists", 409, "It exists already"),
             Self::Conflict => ("conflict", 409, "Something else has to change first"),
+            Self::Changed => ("precondition_failed", 412, "It has changed since it was read"),
             Self::OverQuota => ("over_quota", 409, "The project has no room left"),
             Self::TooManyAttempts => ("too_many_attempts", 429, "Too many attempts failed"),
+            Self::Busy => ("busy", 429, "Too much is asked at a time"),
             Self::NoBroker => ("no_broker", 404, "The console knows no broker"),
             Self::BrokerDown => ("broker_down", 503, "The broker does not answer"),
             Self::NoMachines => ("no_machines", 404, "The console knows no virtual machines"),
@@ -94,6 +104,20 @@ impl Refusal {
         Self { retry_after_seconds: Some(seconds), ..refusal }
     }
 
+    /// Nothing is wrong with the request but its time.
+    pub(crate) fn busy(detail: &str, seconds: u64) -> Self {
+        Self { retry_after_seconds: Some(seconds), ..Self::new(Kind::Busy, detail) }
+    }
+
+    /// So many `things` there are already: of who asks, or altogether.
+    pub(crate) fn full(things: &str, full: Full) -> Self {
+        let what = match full {
+            Full::OfOne(count) => format!("{count} {things} for you already: end one first"),
+            Full::OfAll(count) => format!("{count} {things} already, and nobody has more than you"),
+        };
+        Self::busy(&what, FULL_WAIT_SECONDS)
+    }
+
     pub(crate) fn internal(error: &anyhow::Error) -> Self {
         Self::new(Kind::Internal, &format!("{error:#}"))
     }
@@ -110,6 +134,7 @@ impl From<AccountError> for Refusal {
             AccountError::NotFound(what) => Self::new(Kind::NotFound, &what),
             AccountError::Exists(what) => Self::new(Kind::Exists, &what),
             AccountError::Conflict(what) => Self::new(Kind::Conflict, &what),
+            AccountError::Changed(what) => Self::new(Kind::Changed, &what),
             AccountError::NotStored(what) => Self::new(Kind::Internal, &what),
         }
     }

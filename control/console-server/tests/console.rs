@@ -1,6 +1,8 @@
 //! The console from outside, over HTTPS, before a real daemon: rights, sessions, limits, deaths.
 
 mod command_line;
+mod evidence;
+mod limits;
 mod machines;
 mod sign_on;
 mod site;
@@ -44,6 +46,7 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
     ("DELETE", "projects/shop", "{}"),
     ("POST", "tokens", r#"{"name": "t", "role": "viewer"}"#),
     ("DELETE", "tokens/1", "{}"),
+    ("DELETE", "sessions/1", "{}"),
     ("POST", "password", r#"{"current": "a", "new": "four words are long"}"#),
     ("POST", "query", r#"{"query": "SELECT 1"}"#),
     ("DELETE", "session", "{}"),

@@ -678,6 +678,8 @@ const access = {
   prefixHint: 'As shop-: then shop-db and shop-wal belong to it.',
   quota: 'Quota in GiB',
   quotaHint: 'For the sizes of its volumes together. Empty: none.',
+  quotaCount: 'Volumes and snapshots at most',
+  quotaCountHint: 'A host has some 1,000 for all projects together.',
   quotaColumn: 'Quota',
   noQuota: 'none',
   noProjects: 'There are no projects: users have rights on all volumes.',

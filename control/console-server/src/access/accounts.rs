@@ -4,10 +4,12 @@
 //! there was one.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use permissions::Role;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use state_file::StateFile;
 
 use crate::access::caller::Caller;
@@ -17,14 +19,17 @@ use crate::access::secret::Secret;
 const FILE_NAME: &str = "accounts.json";
 
 const USERS_MAX: usize = 1_000;
-const TOKENS_MAX: usize = 1_000;
+
+/// Of one user: what one makes takes no room of others.
+const TOKENS_OF_USER_MAX: usize = 50;
+
 const PROJECTS_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Tokens end: after ten years at the latest.
 const TOKEN_SECONDS_MAX: u64 = 10 * 365 * 24 * 60 * 60;
 
-/// When a token was last used is kept to this exactness, and stored with the next change.
+/// When a token was last used is kept to this exactness.
 const LAST_USED_SECONDS: u64 = 60;
 
 /// Why a change was not made.
@@ -37,6 +42,8 @@ pub(crate) enum AccountError {
     /// What would be broken by it.
     Conflict(String),
     NotStored(String),
+    /// It is not what the caller saw any more.
+    Changed(String),
 }
 
 type Result<T> = std::result::Result<T, AccountError>;
@@ -77,6 +84,16 @@ pub(crate) struct Project {
     pub(crate) prefix: String,
     /// Of the sizes of its volumes; `None`: no limit.
     pub(crate) quota_bytes: Option<u64>,
+    /// Of its volumes and snapshots, counted together. There is always one: a host has some 1,000
+    /// for all.
+    #[serde(default = "quota_volumes_default")]
+    pub(crate) quota_volumes: u64,
+}
+
+const QUOTA_VOLUMES_DEFAULT: u64 = 100;
+
+fn quota_volumes_default() -> u64 {
+    QUOTA_VOLUMES_DEFAULT
 }
 
 #[derive(Debug)]
@@ -108,6 +125,7 @@ pub(crate) struct ProjectPatch {
     pub(crate) prefix: Option<String>,
     /// `Some(None)`: no limit any more.
     pub(crate) quota_bytes: Option<Option<u64>>,
+    pub(crate) quota_volumes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,12 +138,17 @@ struct State {
 
 /// All accounts of the console.
 #[derive(Debug)]
-pub(crate) struct Accounts(Mutex<StateFile<State>>);
+pub(crate) struct Accounts {
+    file: Mutex<StateFile<State>>,
+    /// Whether a token was used since the file was written.
+    is_used: AtomicBool,
+}
 
 impl Accounts {
     /// Reads the file in the state folder; without one there is nobody yet.
     pub(crate) fn open(folder: &Path) -> std::io::Result<Self> {
-        StateFile::open_or_default(folder.join(FILE_NAME)).map(Mutex::new).map(Self)
+        let file = StateFile::open_or_default(folder.join(FILE_NAME))?;
+        Ok(Self { file: Mutex::new(file), is_used: AtomicBool::new(false) })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -185,9 +208,21 @@ impl Accounts {
             let kept = state.tokens.iter_mut().find(|it| it.hash == hash);
             kept.into_iter().for_each(|it| it.last_used = Some(now));
             file.replace(state);
+            self.is_used.store(true, Ordering::Relaxed);
         }
         let role = token.role.min(owner.role);
         Some(Caller { user: token.owner, token: Some(token.id), role, projects })
+    }
+
+    /// Stores when tokens were used last, if one was since the last time. Waits for the disk.
+    pub(crate) fn keep(&self) {
+        if !self.is_used.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.lock().store() {
+            self.is_used.store(true, Ordering::Relaxed);
+            tracing::warn!(%error, "it is not stored when tokens were used last");
+        }
     }
 
     /// Makes the first administrator, where there is nobody.
@@ -219,10 +254,18 @@ impl Accounts {
         })
     }
 
-    pub(crate) fn change_user(&self, name: &str, patch: UserPatch) -> Result<User> {
+    /// Changes a user, and tells what it was before. `expected`: the tag that it has to have.
+    pub(crate) fn change_user(
+        &self,
+        name: &str,
+        patch: UserPatch,
+        expected: Option<&str>,
+    ) -> Result<(User, User)> {
         self.change(|state| {
             let index = find_user(state, name)?;
-            let mut user = state.users[index].clone();
+            let old = state.users[index].clone();
+            check_tag(&old.shown(), expected)?;
+            let mut user = old.clone();
             user.role = patch.role.unwrap_or(user.role);
             user.projects = patch.projects.unwrap_or(user.projects);
             user.disabled = patch.disabled.unwrap_or(user.disabled);
@@ -230,17 +273,18 @@ impl Accounts {
             check_limits(state, user.role, &user.projects)?;
             state.users[index] = user.clone();
             check_administrator(state)?;
-            Ok(user)
+            Ok((old, user))
         })
     }
 
     /// Removes a user, and their tokens.
-    pub(crate) fn remove_user(&self, name: &str) -> Result<()> {
+    pub(crate) fn remove_user(&self, name: &str) -> Result<User> {
         self.change(|state| {
             let index = find_user(state, name)?;
-            state.users.remove(index);
+            let old = state.users.remove(index);
             state.tokens.retain(|it| it.owner != name);
-            check_administrator(state)
+            check_administrator(state)?;
+            Ok(old)
         })
     }
 
@@ -282,7 +326,8 @@ impl Accounts {
         self.change(|state| {
             check_limits(state, token.role, &token.projects)?;
             state.tokens.retain(|it| it.expires > now);
-            check_room("tokens", state.tokens.len(), TOKENS_MAX)?;
+            let own = state.tokens.iter().filter(|it| it.owner == token.owner).count();
+            check_room("tokens of yours", own, TOKENS_OF_USER_MAX)?;
             state.tokens.push(token.clone());
             Ok(())
         })?;
@@ -290,13 +335,12 @@ impl Accounts {
     }
 
     /// Removes a token; `owner`: only where it is theirs.
-    pub(crate) fn remove_token(&self, id: &str, owner: Option<&str>) -> Result<()> {
+    pub(crate) fn remove_token(&self, id: &str, owner: Option<&str>) -> Result<Token> {
         self.change(|state| {
             let is_it = |it: &Token| it.id == id && owner.is_none_or(|owner| it.owner == owner);
             let index = state.tokens.iter().position(is_it);
             let index = index.ok_or_else(|| not_found("token", id))?;
-            state.tokens.remove(index);
-            Ok(())
+            Ok(state.tokens.remove(index))
         })
     }
 
@@ -315,21 +359,30 @@ impl Accounts {
         })
     }
 
-    pub(crate) fn change_project(&self, name: &str, patch: ProjectPatch) -> Result<Project> {
+    /// Changes a project, and tells what it was before. `expected`: the tag that it has to have.
+    pub(crate) fn change_project(
+        &self,
+        name: &str,
+        patch: ProjectPatch,
+        expected: Option<&str>,
+    ) -> Result<(Project, Project)> {
         patch.prefix.as_deref().map_or(Ok(()), check_prefix)?;
         self.change(|state| {
             let project = state.projects.iter_mut().find(|it| it.name == name);
             let project = project.ok_or_else(|| not_found("project", name))?;
+            let old = project.clone();
+            check_tag(&serde_json::json!(old), expected)?;
             project.prefix = patch.prefix.unwrap_or_else(|| project.prefix.clone());
             project.quota_bytes = patch.quota_bytes.unwrap_or(project.quota_bytes);
+            project.quota_volumes = patch.quota_volumes.unwrap_or(project.quota_volumes);
             let changed = project.clone();
             check_overlaps(state)?;
-            Ok(changed)
+            Ok((old, changed))
         })
     }
 
     /// Removes a project that limits nobody.
-    pub(crate) fn remove_project(&self, name: &str) -> Result<()> {
+    pub(crate) fn remove_project(&self, name: &str) -> Result<Project> {
         self.change(|state| {
             let index = state.projects.iter().position(|it| it.name == name);
             let index = index.ok_or_else(|| not_found("project", name))?;
@@ -342,14 +395,13 @@ impl Accounts {
                 let what = format!("token {:?} is limited to it; delete that first", token.name);
                 return Err(AccountError::Conflict(what));
             }
-            state.projects.remove(index);
-            Ok(())
+            Ok(state.projects.remove(index))
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, StateFile<State>> {
         // A change is made in a copy: what is here is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
@@ -360,6 +412,32 @@ impl Accounts {
             AccountError::NotStored(format!("the accounts cannot be stored: {error}"))
         })?;
         Ok(done)
+    }
+}
+
+impl User {
+    /// What administrators see of it.
+    pub(crate) fn shown(&self) -> Value {
+        serde_json::json!({
+            "name": self.name,
+            "role": self.role,
+            "projects": self.projects,
+            "disabled": self.disabled,
+        })
+    }
+}
+
+/// The tag of what somebody sees: another one as soon as they would see something else.
+pub(crate) fn tag_of(shown: &Value) -> String {
+    Secret::shown(&shown.to_string()).hash()
+}
+
+fn check_tag(shown: &Value, expected: Option<&str>) -> Result<()> {
+    match expected {
+        Some(tag) if tag != "*" && tag != tag_of(shown) => {
+            Err(AccountError::Changed("somebody has changed it since it was looked at".to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 

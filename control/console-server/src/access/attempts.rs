@@ -1,9 +1,12 @@
-//! Failed logins: after some of them a name, and an address, have to wait.
+//! Failed logins: after some of them a name has to wait at the address where they came from, and
+//! so has the address.
+//!
+//! Elsewhere the name does not wait: who does not know a password keeps nobody out who does.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// So many failures are nothing special.
 const FAILURES_FREE: u32 = 5;
@@ -18,8 +21,22 @@ const WAIT_SECONDS_MAX: u64 = 15 * 60;
 /// Who has not failed for so long begins anew.
 const FORGOTTEN_AFTER_SECONDS: u64 = 60 * 60;
 
-/// More names, or addresses, than this are not remembered: the ones that failed longest ago go.
+/// More than this are not remembered: the ones that failed longest ago go.
 const REMEMBERED_MAX: usize = 4_096;
+
+/// What one host has of the addresses of IPv6.
+const NETWORK_BITS: u32 = 64;
+
+/// The address, or for IPv6 the network: a host has as many addresses there as it likes.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let host_bits = Ipv6Addr::BITS - NETWORK_BITS;
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> host_bits << host_bits))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
@@ -37,7 +54,7 @@ impl Failures {
 
 #[derive(Debug, Default)]
 struct Remembered {
-    names: HashMap<String, Failures>,
+    names: HashMap<(String, IpAddr), Failures>,
     addresses: HashMap<IpAddr, Failures>,
 }
 
@@ -46,17 +63,19 @@ struct Remembered {
 pub(crate) struct Attempts(Mutex<Remembered>);
 
 impl Attempts {
-    /// Begins an attempt, which counts as failed until [`Attempts::succeeded`]: so many at once
-    /// are no more than one after the other. An error is how many seconds this name, from this
-    /// address, has to wait; then nothing was begun.
+    /// Begins an attempt, which counts as failed until [`Attempts::succeeded`] or
+    /// [`Attempts::not_made`]: so many at once are no more than one after the other. An error is
+    /// how many seconds this name, from this address, has to wait; then nothing was begun.
     pub(crate) fn begin(&self, name: &str, address: IpAddr, now: u64) -> Result<(), u64> {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_name = remembered.names.get(name).map_or(0, |it| it.wait_until(FAILURES_FREE));
+        let address = network_of(address);
+        let key = (name.to_owned(), address);
+        let mut remembered = self.lock();
+        let of_name = remembered.names.get(&key).map_or(0, |it| it.wait_until(FAILURES_FREE));
         let of_address = remembered.addresses.get(&address);
         let of_address = of_address.map_or(0, |it| it.wait_until(ADDRESS_FAILURES_FREE));
         match of_name.max(of_address).saturating_sub(now) {
             0 => {
-                note(&mut remembered.names, name.to_owned(), now);
+                note(&mut remembered.names, key, now);
                 note(&mut remembered.addresses, address, now);
                 Ok(())
             }
@@ -64,13 +83,45 @@ impl Attempts {
         }
     }
 
-    /// Forgets the failures of a name that has shown its password, and this attempt of its address.
+    /// Forgets the failures of a name that has shown its password, here, and this attempt of its
+    /// address.
     pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.names.remove(name);
-        if let Some(failures) = remembered.addresses.get_mut(&address) {
-            failures.count = failures.count.saturating_sub(1);
-        }
+        let address = network_of(address);
+        let mut remembered = self.lock();
+        remembered.names.remove(&(name.to_owned(), address));
+        give_back(&mut remembered.addresses, &address, 1);
+    }
+
+    /// Takes back an attempt at which nobody looked.
+    pub(crate) fn not_made(&self, name: &str, address: IpAddr) {
+        let address = network_of(address);
+        let mut remembered = self.lock();
+        give_back(&mut remembered.names, &(name.to_owned(), address), 1);
+        give_back(&mut remembered.addresses, &address, 1);
+    }
+
+    /// Forgets all failures of a name, wherever they came from: an administrator has decided about
+    /// it.
+    pub(crate) fn forget(&self, name: &str) {
+        let mut remembered = self.lock();
+        let Remembered { names, addresses } = &mut *remembered;
+        names.retain(|(it, address), failures| {
+            let is_other = it != name;
+            if !is_other {
+                give_back(addresses, address, failures.count);
+            }
+            is_other
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn give_back<K: Eq + Hash>(failures: &mut HashMap<K, Failures>, key: &K, count: u32) {
+    if let Some(failures) = failures.get_mut(key) {
+        failures.count = failures.count.saturating_sub(count);
     }
 }
 
@@ -105,16 +156,46 @@ mod tests {
         }
         let (mut now, mut waits) = (NOW, Vec::new());
         for _ in 0..12 {
-            let seconds = attempts.begin("eve", ELSEWHERE, now).expect_err("too many failed");
+            let seconds = attempts.begin("eve", HERE, now).expect_err("too many failed");
             waits.push(seconds);
             now += seconds;
-            attempts.begin("eve", ELSEWHERE, now).expect("the wait is over");
+            attempts.begin("eve", HERE, now).expect("the wait is over");
         }
         assert_eq!(waits[..3], [2, 4, 8]);
         assert_eq!(waits[11], WAIT_SECONDS_MAX);
         attempts.begin("adam", HERE, now).expect("another name");
-        attempts.succeeded("eve", ELSEWHERE);
+        attempts.succeeded("eve", HERE);
         attempts.begin("eve", HERE, now).expect("it is forgotten");
+    }
+
+    #[test]
+    fn who_fails_at_one_address_keeps_nobody_out_at_another() {
+        let attempts = Attempts::default();
+        while attempts.begin("eve", HERE, NOW).is_ok() {}
+        for _ in 0..50 {
+            attempts.begin("eve", ELSEWHERE, NOW).expect("nobody failed here");
+            attempts.succeeded("eve", ELSEWHERE);
+        }
+        attempts.begin("eve", HERE, NOW).expect_err("too many failed");
+        attempts.forget("eve");
+        attempts.begin("eve", HERE, NOW).expect("an administrator decided");
+    }
+
+    #[test]
+    fn an_attempt_at_which_nobody_looked_did_not_fail() {
+        let attempts = Attempts::default();
+        for _ in 0..50 {
+            attempts.begin("eve", HERE, NOW).expect("none failed");
+            attempts.not_made("eve", HERE);
+        }
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_host() {
+        let address = |text: &str| network_of(text.parse().expect("an address"));
+        assert_eq!(address("2001:db8:1:2:3:4:5:6"), address("2001:db8:1:2::1"));
+        assert_ne!(address("2001:db8:1:3::1"), address("2001:db8:1:2::1"));
+        assert_eq!(address("::ffff:192.0.2.7"), address("192.0.2.7"));
     }
 
     #[test]

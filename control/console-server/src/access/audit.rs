@@ -1,5 +1,6 @@
 //! The audit log: who asked for what from where, and what came of it. A line of JSON for each.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,19 +8,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::access::attempts::network_of;
+use crate::access::audit_sink::AuditSink;
 
 /// What callers did who are known, and what was tried by others: in files of their own, so that
-/// nobody who is not known can push out what others did. The second of each is the full one before.
+/// nobody who is not known can push out what others did. The second of each is of older consoles.
 const FILES: [(&str, &str); 2] =
     [("audit.jsonl", "audit.old.jsonl"), ("attempts.jsonl", "attempts.old.jsonl")];
 
-/// Of each file: some 40,000 lines.
-const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Of each file, some 80,000 lines. One that is full is written anew with half of that: the oldest
+/// entries go of those who have most, so that nobody pushes out what others did.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longer paths are cut off.
+/// Longer paths, and values, are cut off.
 const PATH_CHARACTERS_MAX: usize = 512;
+const CHANGE_BYTES_MAX: usize = 4 << 10;
 
-/// What was asked for. Holds no secret: paths have none, and bodies are left out.
+/// Of what was refused to one user, or at one address, with one status, so many have an entry of
+/// their own within this time; the rest become counts.
+const REFUSALS_SHOWN: u64 = 20;
+const REFUSALS_SECONDS: u64 = 60 * 60;
+
+/// Those of more than this are told, and counted anew.
+const COUNTED_MAX: usize = 4_096;
+
+/// What was asked for. Holds no secret: paths have none, and of bodies only what is none is here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AuditEntry {
     pub(crate) id: u64,
@@ -33,12 +48,45 @@ pub(crate) struct AuditEntry {
     pub(crate) path: String,
     /// The status code of the answer.
     pub(crate) status: u16,
+    /// What was asked for, and what was there before, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<Value>,
+    /// How many requests it stands for: this one, and others that were refused alike.
+    #[serde(default = "one")]
+    pub(crate) count: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+impl AuditEntry {
+    /// Whose it is, of those who share a file: who is not known may give any name.
+    fn owner(&self, by: By) -> String {
+        match (by, &self.user) {
+            (By::Known, Some(user)) => user.clone(),
+            _ => match self.address.parse() {
+                Ok(address) => network_of(address).to_string(),
+                Err(_) => self.address.clone(),
+            },
+        }
+    }
+}
+
+/// Refusals that have no entry yet.
+#[derive(Debug)]
+struct Counted {
+    since: u64,
+    shown: u64,
+    /// The last one, which stands for all.
+    rest: Option<AuditEntry>,
 }
 
 #[derive(Debug)]
 struct Open {
     files: Vec<Written>,
     next_id: u64,
+    counted: HashMap<(By, String, u16), Counted>,
 }
 
 #[derive(Debug)]
@@ -48,25 +96,64 @@ struct Written {
 }
 
 /// Whether an entry is of somebody who has shown who they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Known,
     Unknown,
+}
+
+/// Which entries somebody wants to see.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AuditFilter {
+    /// Only older ones, by their ids.
+    pub(crate) before: Option<u64>,
+    pub(crate) user: Option<String>,
+    pub(crate) method: Option<String>,
+    /// What their paths hold.
+    pub(crate) path: Option<String>,
+    pub(crate) status: Option<u16>,
+    /// Unix seconds.
+    pub(crate) since: Option<u64>,
+    pub(crate) until: Option<u64>,
+}
+
+impl AuditFilter {
+    fn takes(&self, entry: &AuditEntry) -> bool {
+        self.before.is_none_or(|it| entry.id < it)
+            && self.user.as_ref().is_none_or(|it| entry.user.as_ref() == Some(it))
+            && self.method.as_ref().is_none_or(|it| entry.method.eq_ignore_ascii_case(it))
+            && self.path.as_ref().is_none_or(|it| entry.path.contains(it.as_str()))
+            && self.status.is_none_or(|it| entry.status == it)
+            && self.since.is_none_or(|it| entry.time >= it)
+            && self.until.is_none_or(|it| entry.time <= it)
+    }
 }
 
 /// The files that are written, and those before.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     folder: PathBuf,
+    /// Another place for all entries, which nobody can change by the console.
+    sink: Option<AuditSink>,
     open: Mutex<Open>,
 }
 
 impl AuditLog {
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        let newest = read_all(folder)?.iter().map(|it| it.id).max();
+    pub(crate) fn open(folder: &Path, sink: Option<AuditSink>) -> io::Result<Self> {
         let mut files = Vec::new();
-        for (name, _) in FILES {
-            let mut file = append_to(&folder.join(name))?;
+        let mut newest = None;
+        for (name, old_name) in FILES {
+            let path = folder.join(name);
+            let old_path = folder.join(old_name);
+            let mut entries = read(&old_path)?;
+            let is_older = !entries.is_empty();
+            entries.append(&mut read(&path)?);
+            newest = newest.max(entries.iter().map(|it| it.id).max());
+            if is_older {
+                write_anew(&path, &entries)?;
+                fs::remove_file(&old_path)?;
+            }
+            let mut file = append_to(&path)?;
             let mut bytes = file.metadata()?.len();
             if bytes > 0 {
                 // A line that a crash cut off is ended, and passed over by readers.
@@ -75,55 +162,156 @@ impl AuditLog {
             }
             files.push(Written { file, bytes });
         }
-        let open = Open { files, next_id: newest.map_or(1, |id| id + 1) };
-        Ok(Self { folder: folder.to_owned(), open: Mutex::new(open) })
+        let next_id = newest.map_or(1, |id| id + 1);
+        let open = Open { files, next_id, counted: HashMap::new() };
+        Ok(Self { folder: folder.to_owned(), sink, open: Mutex::new(open) })
     }
 
     /// Adds an entry, whose id it chooses. Where that fails, the console's own log says so.
     pub(crate) fn add(&self, by: By, entry: AuditEntry) {
-        if let Err(error) = self.write(by, entry) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = match entry.status < 400 {
+            true => self.write(&mut open, by, entry),
+            false => self.count(&mut open, by, entry),
+        };
+        if let Err(error) = written {
             tracing::error!(%error, "the audit log cannot be written");
         }
     }
 
-    fn write(&self, by: By, mut entry: AuditEntry) -> io::Result<()> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The first refusals are written, those that follow are counted.
+    fn count(&self, open: &mut Open, by: By, entry: AuditEntry) -> io::Result<()> {
+        let key = (by, entry.owner(by), entry.status);
+        let now = entry.time;
+        let is_over = open.counted.get(&key).is_some_and(|it| now >= it.since + REFUSALS_SECONDS);
+        if is_over || (open.counted.len() >= COUNTED_MAX && !open.counted.contains_key(&key)) {
+            self.tell_counted(open)?;
+            open.counted.retain(|_, it| now < it.since + REFUSALS_SECONDS);
+            if open.counted.len() >= COUNTED_MAX {
+                open.counted.clear();
+            }
+        }
+        let begun = || Counted { since: now, shown: 0, rest: None };
+        let counted = open.counted.entry(key).or_insert_with(begun);
+        if counted.shown < REFUSALS_SHOWN {
+            counted.shown += 1;
+            return self.write(open, by, entry);
+        }
+        let before = counted.rest.take().map_or(0, |it| it.count);
+        counted.rest = Some(AuditEntry { count: before + 1, change: None, ..entry });
+        Ok(())
+    }
+
+    /// Writes an entry for the refusals of each that have none yet.
+    fn tell_counted(&self, open: &mut Open) -> io::Result<()> {
+        let told = open.counted.iter_mut();
+        let told: Vec<_> = told.filter_map(|(key, it)| Some((key.0, it.rest.take()?))).collect();
+        told.into_iter().try_for_each(|(by, entry)| self.write(open, by, entry))
+    }
+
+    fn write(&self, open: &mut Open, by: By, mut entry: AuditEntry) -> io::Result<()> {
         entry.id = open.next_id;
         entry.path = entry.path.chars().take(PATH_CHARACTERS_MAX).collect();
+        if entry.change.as_ref().is_some_and(|it| it.to_string().len() > CHANGE_BYTES_MAX) {
+            entry.change = Some("too long to be kept".into());
+        }
+        let mut line = serde_json::to_vec(&entry)?;
+        if let Some(sink) = &self.sink {
+            sink.add(&line);
+        }
+        line.push(b'\n');
         let index = usize::from(by == By::Unknown);
         let written = &mut open.files[index];
         if written.bytes >= FILE_BYTES_MAX {
-            let (name, old_name) = FILES[index];
-            let path = self.folder.join(name);
-            fs::rename(&path, self.folder.join(old_name))?;
-            *written = Written { file: append_to(&path)?, bytes: 0 };
+            let path = self.folder.join(FILES[index].0);
+            write_anew(&path, &fair_half(by, read(&path)?))?;
+            let file = append_to(&path)?;
+            let bytes = file.metadata()?.len();
+            *written = Written { file, bytes };
         }
-        let mut line = serde_json::to_vec(&entry)?;
-        line.push(b'\n');
         written.file.write_all(&line)?;
         written.bytes += line.len() as u64;
         open.next_id += 1;
         Ok(())
     }
 
-    /// The newest entries first, `count` at most, all older than `before` where that is given.
-    /// Reads the files: not for threads that serve others.
-    pub(crate) fn newest(&self, before: Option<u64>, count: usize) -> io::Result<Vec<AuditEntry>> {
-        let mut entries = read_all(&self.folder)?;
-        entries.retain(|it| before.is_none_or(|before| it.id < before));
+    /// Opens the other place anew, which may have been moved away.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        self.sink.as_ref().map_or(Ok(()), AuditSink::reopen)
+    }
+
+    /// The newest entries first that the filter takes, `count` at most. Reads the files: not for
+    /// threads that serve others.
+    pub(crate) fn newest(&self, filter: &AuditFilter, count: usize) -> io::Result<Vec<AuditEntry>> {
+        self.tell_counted(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let mut entries = Vec::new();
+        for (name, _) in FILES {
+            entries.append(&mut read(&self.folder.join(name))?);
+        }
+        entries.retain(|it| filter.takes(it));
         entries.sort_by_key(|it| std::cmp::Reverse(it.id));
         entries.truncate(count);
         Ok(entries)
     }
 }
 
-fn read_all(folder: &Path) -> io::Result<Vec<AuditEntry>> {
-    let mut entries = Vec::new();
-    for (name, old_name) in FILES {
-        entries.append(&mut read(&folder.join(old_name))?);
-        entries.append(&mut read(&folder.join(name))?);
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.tell_counted(&mut open) {
+            tracing::error!(%error, "the audit log cannot be written");
+        }
     }
-    Ok(entries)
+}
+
+/// As many of the newest entries of each as all have room for in half a file.
+fn fair_half(by: By, entries: Vec<AuditEntry>) -> Vec<AuditEntry> {
+    let bytes_of = |it: &AuditEntry| serde_json::to_vec(it).map_or(0, |line| line.len() + 1);
+    let mut of_each: HashMap<String, usize> = HashMap::new();
+    for entry in &entries {
+        *of_each.entry(entry.owner(by)).or_default() += bytes_of(entry);
+    }
+    let half = usize::try_from(FILE_BYTES_MAX / 2).unwrap_or(usize::MAX);
+    let share = share_of(half, of_each.into_values().collect());
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    let mut kept_bytes = 0;
+    let mut kept: Vec<_> = entries
+        .into_iter()
+        .rev()
+        .filter(|it| {
+            let taken = taken.entry(it.owner(by)).or_default();
+            // Each has one entry, however small a share is; of too many of those the newest stay.
+            let is_kept = *taken < share && kept_bytes < half + half / 2;
+            let bytes = bytes_of(it);
+            *taken += bytes;
+            kept_bytes += if is_kept { bytes } else { 0 };
+            is_kept
+        })
+        .collect();
+    kept.reverse();
+    kept
+}
+
+/// How much each may have of `room`, where who has less than that leaves the rest to others.
+fn share_of(mut room: usize, mut sums: Vec<usize>) -> usize {
+    sums.sort_unstable();
+    for (index, sum) in sums.iter().enumerate() {
+        let share = room / (sums.len() - index);
+        if *sum > share {
+            return share;
+        }
+        room -= sum;
+    }
+    usize::MAX
+}
+
+fn write_anew(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut text, entry)?;
+        text.push(b'\n');
+    }
+    state_file::replace_private_file(path, &text)
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
@@ -146,31 +334,38 @@ fn read(path: &Path) -> io::Result<Vec<AuditEntry>> {
 mod tests {
     use super::*;
 
-    fn entry(path: &str) -> AuditEntry {
+    fn entry(user: &str, path: &str) -> AuditEntry {
         AuditEntry {
             id: 0,
             time: 5,
-            user: Some("ann".to_owned()),
+            user: Some(user.to_owned()),
             token: None,
             address: "127.0.0.1".to_owned(),
             method: "POST".to_owned(),
             path: path.to_owned(),
             status: 201,
+            change: None,
+            count: 1,
         }
+    }
+
+    fn all(log: &AuditLog) -> Vec<AuditEntry> {
+        log.newest(&AuditFilter::default(), usize::MAX).expect("it is read")
     }
 
     #[test]
     fn entries_have_rising_ids_also_after_a_crash_in_the_middle_of_a_line() {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = AuditLog::open(folder.path()).expect("a new one");
-        (0..3).for_each(|number| log.add(By::Known, entry(&format!("/v1/{number}"))));
+        let log = AuditLog::open(folder.path(), None).expect("a new one");
+        (0..3).for_each(|number| log.add(By::Known, entry("ann", &format!("/v1/{number}"))));
         drop(log);
         let mut file = append_to(&folder.path().join(FILES[0].0)).expect("it is there");
         file.write_all(b"{\"id\": 4, \"ti").expect("there is room");
-        let log = AuditLog::open(folder.path()).expect("it is there");
-        log.add(By::Unknown, entry("/v1/3"));
+        let log = AuditLog::open(folder.path(), None).expect("it is there");
+        log.add(By::Unknown, entry("ann", "/v1/3"));
         let ids = |before, count| -> Vec<_> {
-            let found = log.newest(before, count).expect("it is read");
+            let filter = AuditFilter { before, ..AuditFilter::default() };
+            let found = log.newest(&filter, count).expect("it is read");
             found.into_iter().map(|it| (it.id, it.path)).collect()
         };
         assert_eq!(ids(None, 2), [(4, "/v1/3".to_owned()), (3, "/v1/2".to_owned())]);
@@ -178,18 +373,73 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_is_not_known_pushes_out_what_others_did() {
+    fn nobody_pushes_out_what_others_did() {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = AuditLog::open(folder.path()).expect("a new one");
-        log.add(By::Known, entry("/v1/volumes"));
-        for _ in 0..3 {
-            log.add(By::Unknown, entry("/console/v1/session"));
-            let mut open = log.open.lock().expect("nothing panicked");
-            open.files[1].bytes = FILE_BYTES_MAX;
+        let log = AuditLog::open(folder.path(), None).expect("a new one");
+        let long = "x".repeat(PATH_CHARACTERS_MAX);
+        let elsewhere = "192.0.2.1".to_owned();
+        log.add(By::Known, entry("ann", "/v1/volumes"));
+        log.add(By::Unknown, AuditEntry { address: elsewhere, ..entry("bob", "/v1/volumes") });
+        for number in 0..FILE_BYTES_MAX / 512 {
+            log.add(By::Known, entry("eve", &format!("/{number}/{long}")));
+            // Who is not known may give another name each time.
+            log.add(By::Unknown, entry(&format!("eve{number}"), &format!("/{number}/{long}")));
         }
-        log.add(By::Unknown, entry("/console/v1/session"));
-        let kept = log.newest(None, 10).expect("they are read");
-        assert_eq!(kept.iter().map(|it| it.id).collect::<Vec<_>>(), [5, 4, 1]);
-        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 3);
+        let kept = all(&log);
+        let oldest: Vec<_> = kept.iter().rev().take(2).map(|it| it.id).collect();
+        assert_eq!(oldest, [1, 2], "those of ann, and of who tried to be bob");
+        let size = |index: usize| fs::metadata(folder.path().join(FILES[index].0)).expect("a file");
+        assert!(size(0).len() < FILE_BYTES_MAX && size(1).len() < FILE_BYTES_MAX);
+        assert!(kept.len() > 1_000, "{}", kept.len());
+    }
+
+    #[test]
+    fn of_more_addresses_than_have_room_the_newest_are_kept() {
+        let entries = (0..40_000_u32).map(|number| AuditEntry {
+            address: std::net::Ipv4Addr::from(number).to_string(),
+            id: u64::from(number),
+            ..entry("eve", &"x".repeat(PATH_CHARACTERS_MAX))
+        });
+        let kept = fair_half(By::Unknown, entries.collect());
+        assert!(kept.len() > 10_000 && kept.len() < 30_000, "{}", kept.len());
+        assert_eq!(kept.last().map(|it| it.id), Some(39_999));
+    }
+
+    #[test]
+    fn refusals_beyond_some_become_counts_that_outlive_the_console() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = AuditLog::open(folder.path(), None).expect("a new one");
+        let refuse = |user, time| {
+            log.add(By::Known, AuditEntry { time, status: 403, ..entry(user, "/v1/status") });
+        };
+        (0..1_000).for_each(|number| refuse("eve", number));
+        refuse("ann", 1_000);
+        let counts = |log: &AuditLog, user| -> Vec<u64> {
+            let user = Some(String::from(user));
+            let filter = AuditFilter { user, ..AuditFilter::default() };
+            let found = log.newest(&filter, usize::MAX).expect("it is read");
+            found.into_iter().map(|it| it.count).collect()
+        };
+        assert_eq!(counts(&log, "ann"), [1]);
+        let of_eve = counts(&log, "eve");
+        assert_eq!((of_eve.len(), of_eve.iter().sum()), (21, 1_000_u64));
+        refuse("eve", 1_001);
+        refuse("eve", REFUSALS_SECONDS);
+        drop(log);
+        let log = AuditLog::open(folder.path(), None).expect("it is there");
+        assert_eq!(counts(&log, "eve").iter().sum::<u64>(), 1_002);
+    }
+
+    #[test]
+    fn files_of_older_consoles_are_taken_in() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = concat!(
+            r#"{"id":7,"time":5,"user":"ann","token":null,"address":"::1","#,
+            r#""method":"POST","path":"/v1/volumes","status":201}"#
+        );
+        fs::write(folder.path().join(FILES[0].1), line).expect("there is room");
+        let log = AuditLog::open(folder.path(), None).expect("they are taken in");
+        log.add(By::Known, entry("ann", "/v1/3"));
+        assert_eq!(all(&log).iter().map(|it| it.id).collect::<Vec<_>>(), [8, 7]);
     }
 }

@@ -4,6 +4,7 @@
 mod accounts;
 mod attempts;
 mod audit;
+mod audit_sink;
 mod caller;
 mod password;
 mod secret;
@@ -12,12 +13,13 @@ mod setup;
 
 pub(crate) use accounts::{
     AccountError, Accounts, NewToken, NewUser, Project, ProjectPatch, Token, User, UserPatch,
-    is_name,
+    is_name, tag_of,
 };
-pub(crate) use attempts::Attempts;
-pub(crate) use audit::{AuditEntry, AuditLog, By};
+pub(crate) use attempts::{Attempts, network_of};
+pub(crate) use audit::{AuditEntry, AuditFilter, AuditLog, By};
+pub(crate) use audit_sink::{AuditPlace, AuditSink};
 pub(crate) use caller::Caller;
-pub(crate) use password::{PasswordHash, Passwords};
+pub(crate) use password::{Asker, NotHashed, PasswordHash, Passwords};
 pub(crate) use secret::Secret;
-pub(crate) use sessions::{Login, Sessions};
+pub(crate) use sessions::{Listed, Login, Sessions};
 pub(crate) use setup::Setup;

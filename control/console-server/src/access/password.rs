@@ -1,14 +1,18 @@
 //! Passwords, as Argon2id (RFC 9106) keeps them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
+
+use crate::access::attempts::network_of;
+use crate::shares::Shares;
 
 /// The second choice of RFC 9106 with less memory: OWASP's 19 MiB and two passes, one lane.
 const MEMORY_KIB: u32 = 19 << 10;
@@ -23,9 +27,10 @@ const PASSWORD_CHARACTERS_MIN: usize = 10;
 /// Longer ones are no better, and cost time.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// So many are hashed at a time, and so many more wait for that; who comes then is refused.
+/// So many are hashed at a time; so many more wait for that, of which one asker has a share.
 const HASHED_AT_ONCE_MAX: usize = 2;
-const WAITING_MAX: usize = 62;
+const WAITING_MAX: usize = 32;
+const WAITING_OF_ONE_MAX: usize = 8;
 
 /// What is kept of a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,11 +78,25 @@ fn argon2id(
     Ok(hash)
 }
 
+/// Who has passwords hashed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Asker {
+    /// Who is not known yet, by their network.
+    Stranger(IpAddr),
+    User(String),
+}
+
+impl Asker {
+    pub(crate) fn at(address: IpAddr) -> Self {
+        Self::Stranger(network_of(address))
+    }
+}
+
 /// Hashes passwords, a few at a time: each takes tens of milliseconds and 19 MiB.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     turns: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    places: Arc<Shares<Asker>>,
     /// Verified where there is no such user, so that an answer takes as long.
     nobody: PasswordHash,
 }
@@ -85,24 +104,21 @@ pub(crate) struct Passwords {
 impl Passwords {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let turns = Arc::new(Semaphore::new(HASHED_AT_ONCE_MAX));
-        let places = Arc::new(Semaphore::new(HASHED_AT_ONCE_MAX + WAITING_MAX));
+        let places = Shares::new(WAITING_MAX, WAITING_OF_ONE_MAX);
         Ok(Self { turns, places, nobody: PasswordHash::of("nobody has this password")? })
     }
 
     /// What is to be kept of a new password.
     ///
     /// # Errors
-    /// It is too short or too long, in words for its owner.
-    pub(crate) async fn hash(&self, password: String) -> anyhow::Result<PasswordHash> {
-        ensure!(
-            password.chars().count() >= PASSWORD_CHARACTERS_MIN,
-            "a password has {PASSWORD_CHARACTERS_MIN} characters or more"
-        );
-        ensure!(
-            password.len() <= PASSWORD_BYTES_MAX,
-            "a password has {PASSWORD_BYTES_MAX} bytes at most"
-        );
-        self.in_turn(move || PasswordHash::of(&password)).await
+    /// It is too short or too long, in words for its owner; or too many wait already.
+    pub(crate) async fn hash(
+        &self,
+        asker: &Asker,
+        password: String,
+    ) -> Result<PasswordHash, NotHashed> {
+        check(&password).map_err(NotHashed::Refused)?;
+        self.in_turn(asker, move || PasswordHash::of(&password)).await
     }
 
     /// Whether it is the password of which `kept` is known; `None`: of nobody, and never.
@@ -111,31 +127,58 @@ impl Passwords {
     /// Too many wait already.
     pub(crate) async fn verify(
         &self,
+        asker: &Asker,
         password: String,
         kept: Option<PasswordHash>,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool, NotHashed> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Ok(false);
         }
         let is_somebody = kept.is_some();
         let kept = kept.unwrap_or_else(|| self.nobody.clone());
-        let is_right = self.in_turn(move || kept.is_of(&password)).await?;
+        let is_right = self.in_turn(asker, move || kept.is_of(&password)).await?;
         Ok(is_right && is_somebody)
     }
 
     async fn in_turn<T: Send + 'static>(
         &self,
+        asker: &Asker,
         work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let _place = self.places.try_acquire().context("too many log in at once; try again")?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.context("turns never end")?;
+    ) -> Result<T, NotHashed> {
+        let mut place = self.places.enter(asker).map_err(|_| NotHashed::Busy)?;
+        let turn = tokio::select! {
+            turn = Arc::clone(&self.turns).acquire_owned() => turn,
+            () = place.taken() => return Err(NotHashed::Busy),
+        };
+        let turn = turn.context("turns never end").map_err(NotHashed::Failed)?;
         let work = move || {
             let done = work();
             drop(turn);
             done
         };
-        tokio::task::spawn_blocking(work).await.context("a thread failed")?
+        let done = tokio::task::spawn_blocking(work).await.context("a thread failed");
+        done.flatten().map_err(NotHashed::Failed)
     }
+}
+
+/// Why a password was not hashed.
+#[derive(Debug)]
+pub(crate) enum NotHashed {
+    /// It is no password, in words for its owner.
+    Refused(String),
+    /// Too many wait.
+    Busy,
+    Failed(anyhow::Error),
+}
+
+fn check(password: &str) -> Result<(), String> {
+    if password.chars().count() < PASSWORD_CHARACTERS_MIN {
+        return Err(format!("a password has {PASSWORD_CHARACTERS_MIN} characters or more"));
+    }
+    if password.len() > PASSWORD_BYTES_MAX {
+        return Err(format!("a password has {PASSWORD_BYTES_MAX} bytes at most"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -154,19 +197,21 @@ mod tests {
     #[tokio::test]
     async fn the_right_password_is_known_again_and_others_are_not() {
         let passwords = Passwords::new().expect("there is memory");
-        let kept = passwords.hash("four words are good".to_owned()).await.expect("it is long");
+        let asker = Asker::at(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+        let kept =
+            passwords.hash(&asker, "four words are good".to_owned()).await.expect("it is long");
         let stored = serde_json::to_string(&kept).expect("it is plain data");
         assert!(!stored.contains("four words"));
         let verify = async |it: &str, kept| {
-            passwords.verify(it.to_owned(), kept).await.expect("there is room")
+            passwords.verify(&asker, it.to_owned(), kept).await.expect("there is room")
         };
         assert!(verify("four words are good", Some(kept.clone())).await);
         assert!(!verify("four words are bad", Some(kept.clone())).await);
         assert!(!verify("nobody has this password", None).await);
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
         assert!(!verify(&long, Some(kept)).await);
-        let short = passwords.hash("123456789".to_owned()).await.expect_err("it is short");
-        assert!(short.to_string().contains("10 characters"), "{short}");
-        passwords.hash(long).await.expect_err("it is long");
+        let short = passwords.hash(&asker, "123456789".to_owned()).await.expect_err("it is short");
+        assert!(format!("{short:?}").contains("10 characters"), "{short:?}");
+        passwords.hash(&asker, long).await.expect_err("it is long");
     }
 }

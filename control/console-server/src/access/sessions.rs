@@ -1,7 +1,10 @@
 //! Sessions of browsers, in memory alone: a new console asks everybody to log in again.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
 
 use crate::access::caller::Caller;
 use crate::access::secret::Secret;
@@ -10,11 +13,19 @@ use crate::access::secret::Secret;
 const IDLE_SECONDS_MAX: u64 = 30 * 60;
 const AGE_SECONDS_MAX: u64 = 12 * 60 * 60;
 
-/// With more than this, the one that was used longest ago ends.
-const SESSIONS_MAX: usize = 1_024;
+/// With more than so many of a user, and of all, one ends: that user's, or of the one who has most,
+/// the session that was used longest ago.
+const SESSIONS_OF_USER_MAX: usize = 32;
+const SESSIONS_MAX: usize = 4_096;
+
+const ID_CHARACTERS: usize = 12;
 
 #[derive(Debug)]
 struct Session {
+    /// By which it is listed and ended; tells nothing of its secret.
+    id: String,
+    /// Where it was begun.
+    address: IpAddr,
     user: String,
     /// Whom a provider named, with the rights that it gave them.
     foreign: Option<Caller>,
@@ -27,6 +38,17 @@ impl Session {
     fn expires(&self) -> u64 {
         (self.used + IDLE_SECONDS_MAX).min(self.begun + AGE_SECONDS_MAX)
     }
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Listed {
+    pub(crate) id: String,
+    pub(crate) user: String,
+    pub(crate) address: String,
+    /// Unix seconds.
+    pub(crate) begun: u64,
+    pub(crate) used: u64,
 }
 
 /// What is known of a session that goes on.
@@ -46,24 +68,38 @@ pub(crate) struct Sessions(Mutex<HashMap<String, Session>>);
 
 impl Sessions {
     /// Begins one. Its secret is new, whatever the browser had before.
-    pub(crate) fn begin(&self, user: &str, now: u64) -> anyhow::Result<(Secret, Login)> {
-        self.begin_as(user, None, now)
+    pub(crate) fn begin(
+        &self,
+        user: &str,
+        address: IpAddr,
+        now: u64,
+    ) -> anyhow::Result<(Secret, Login)> {
+        self.begin_as((user, address), None, now)
     }
 
     /// Begins one of somebody whom a provider named. They keep these rights as long as it goes on.
-    pub(crate) fn begin_for(&self, caller: &Caller, now: u64) -> anyhow::Result<(Secret, Login)> {
-        self.begin_as(&caller.user, Some(caller.clone()), now)
+    pub(crate) fn begin_for(
+        &self,
+        caller: &Caller,
+        address: IpAddr,
+        now: u64,
+    ) -> anyhow::Result<(Secret, Login)> {
+        self.begin_as((&caller.user, address), Some(caller.clone()), now)
     }
 
     fn begin_as(
         &self,
-        user: &str,
+        (user, address): (&str, IpAddr),
         foreign: Option<Caller>,
         now: u64,
     ) -> anyhow::Result<(Secret, Login)> {
         let (secret, csrf) = (Secret::make()?, Secret::make()?);
         let login = Login { user: user.to_owned(), foreign, csrf, expires: 0 };
+        let id = Secret::make()?.hash();
+        let id = id.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARACTERS).collect();
         let session = Session {
+            id,
+            address,
             user: login.user.clone(),
             foreign: login.foreign.clone(),
             csrf: login.csrf.clone(),
@@ -73,11 +109,7 @@ impl Sessions {
         let expires = session.expires();
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, it| it.expires() > now);
-        if sessions.len() >= SESSIONS_MAX {
-            let idlest = sessions.iter().min_by_key(|(_, it)| it.used);
-            let idlest = idlest.map(|(hash, _)| hash.clone());
-            idlest.and_then(|hash| sessions.remove(&hash));
-        }
+        make_room(&mut sessions, user);
         sessions.insert(secret.hash(), session);
         Ok((secret, Login { expires, ..login }))
     }
@@ -106,6 +138,32 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret.hash());
     }
 
+    /// Those that go on, of a user or of all, the one that was used last first.
+    pub(crate) fn list(&self, user: Option<&str>, now: u64) -> Vec<Listed> {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let theirs = sessions.values().filter(|it| user.is_none_or(|user| it.user == user));
+        let going_on = theirs.filter(|it| it.expires() > now);
+        let mut listed: Vec<_> = going_on
+            .map(|it| Listed {
+                id: it.id.clone(),
+                user: it.user.clone(),
+                address: it.address.to_string(),
+                begun: it.begun,
+                used: it.used,
+            })
+            .collect();
+        listed.sort_by_key(|it| std::cmp::Reverse(it.used));
+        listed
+    }
+
+    /// Ends the session of an id; `user`: only where it is theirs. `None`: there is none.
+    pub(crate) fn end_listed(&self, id: &str, user: Option<&str>) -> Option<String> {
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |it: &Session| it.id == id && user.is_none_or(|user| it.user == user);
+        let hash = sessions.iter().find(|(_, it)| is_it(it)).map(|(hash, _)| hash.clone())?;
+        sessions.remove(&hash).map(|it| it.user)
+    }
+
     /// Ends all sessions of a user but the one of `kept`, and tells how many went on until then.
     pub(crate) fn end_all_of(&self, user: &str, kept: Option<&Secret>, now: u64) -> usize {
         let kept = kept.map(Secret::hash);
@@ -117,14 +175,31 @@ impl Sessions {
     }
 }
 
+/// Makes room for another session of `user`.
+fn make_room(sessions: &mut HashMap<String, Session>, user: &str) {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    sessions.values().for_each(|it| *counts.entry(&it.user).or_default() += 1);
+    let is_full = sessions.len() >= SESSIONS_MAX;
+    let most = counts.iter().max_by_key(|(_, count)| **count).map(|(name, _)| *name);
+    let gives_way = match counts.get(user) {
+        Some(&count) if count >= SESSIONS_OF_USER_MAX => Some(user),
+        _ => most.filter(|_| is_full),
+    };
+    let theirs = sessions.iter().filter(|(_, it)| gives_way == Some(it.user.as_str()));
+    let idlest = theirs.min_by_key(|(_, it)| it.used).map(|(hash, _)| hash.clone());
+    idlest.and_then(|hash| sessions.remove(&hash));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[test]
     fn a_session_ends_when_it_is_idle_and_when_it_is_old() {
         let sessions = Sessions::default();
-        let (secret, login) = sessions.begin("ann", 1_000).expect("random");
+        let (secret, login) = sessions.begin("ann", HERE, 1_000).expect("random");
         assert_eq!(login.expires, 1_000 + IDLE_SECONDS_MAX);
         assert!(sessions.find(&secret, 1_000 + IDLE_SECONDS_MAX).is_none());
         let mut now = 1_000;
@@ -139,7 +214,7 @@ mod tests {
     #[test]
     fn each_login_has_a_secret_of_its_own_and_ends_alone_or_with_its_user() {
         let sessions = Sessions::default();
-        let begin = |user| sessions.begin(user, 5).expect("random").0;
+        let begin = |user| sessions.begin(user, HERE, 5).expect("random").0;
         let (first, second, other) = (begin("ann"), begin("ann"), begin("bob"));
         sessions.end(&first);
         assert!(sessions.find(&first, 6).is_none() && sessions.find(&second, 6).is_some());
@@ -151,12 +226,19 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_sessions_the_idlest_ends() {
+    fn who_logs_in_again_and_again_ends_their_own_sessions_alone() {
         let sessions = Sessions::default();
-        let (first, _) = sessions.begin("ann", 1).expect("random");
-        for number in 0..SESSIONS_MAX as u64 {
-            sessions.begin("bob", 2 + number / 100).expect("random");
+        let (of_ann, _) = sessions.begin("ann", HERE, 1).expect("random");
+        let (first, _) = sessions.begin("bob", HERE, 2).expect("random");
+        for number in 0..2 * SESSIONS_MAX as u64 {
+            sessions.begin("bob", HERE, 3 + number / 100).expect("random");
         }
-        assert!(sessions.find(&first, 20).is_none());
+        assert!(sessions.find(&of_ann, 90).is_some());
+        assert!(sessions.find(&first, 90).is_none());
+        assert_eq!(sessions.end_all_of("bob", None, 90), SESSIONS_OF_USER_MAX);
+        for number in 0..2 * SESSIONS_MAX {
+            sessions.begin(&format!("sso:{number}"), HERE, 91).expect("random");
+        }
+        assert_eq!(sessions.0.lock().expect("no panic").len(), SESSIONS_MAX);
     }
 }

@@ -1,16 +1,16 @@
 //! Queries over topics, by SQL: one connection for each, which ends with it.
 //!
-//! A query only reads: its first word is SELECT or SUBSCRIBE, and the broker takes one statement
-//! alone. What it may read is up to the broker, by the access list of the user that the console
-//! logs in as. Rows are taken from the broker as fast as the reader takes them.
+//! A query only reads: its first word is SELECT or SUBSCRIBE, the broker takes one statement alone,
+//! and it is told that the connection changes nothing, so that no function does either. What it may
+//! read is up to the broker, by the access list of the user that the console logs in as. Rows are
+//! taken from the broker as fast as the reader takes them.
 
-use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -23,6 +23,7 @@ use tokio_postgres::{
 };
 
 use crate::broker::place::check_host;
+use crate::shares::{Full, Place, Shares};
 
 /// Each broker has this one database.
 const DATABASE: &str = "memlane";
@@ -105,12 +106,12 @@ pub(crate) enum QueryError {
 #[derive(Debug)]
 pub(crate) struct Queries {
     place: SqlPlace,
-    running: Arc<Mutex<HashMap<String, usize>>>,
+    running: Arc<Shares<String>>,
 }
 
 impl Queries {
     pub(crate) fn of(place: SqlPlace) -> Self {
-        Self { place, running: Arc::default() }
+        Self { place, running: Shares::new(QUERIES_MAX, QUERIES_OF_USER_MAX) }
     }
 
     /// Begins a query of a user. It ends, also at the broker, when what is returned is dropped.
@@ -137,41 +138,17 @@ impl Queries {
             is_over: false,
             _line: line,
             _client: client,
-            _turn: turn,
+            turn,
         })
     }
 
-    fn enter(&self, user: &str) -> Result<Turn, QueryError> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.values().sum::<usize>() >= QUERIES_MAX {
-            return Err(QueryError::Busy(format!("{QUERIES_MAX} queries run already")));
-        }
-        let count = running.get(user).copied().unwrap_or_default();
-        if count >= QUERIES_OF_USER_MAX {
-            let what = format!("{user} has {QUERIES_OF_USER_MAX} queries that run: end one first");
-            return Err(QueryError::Busy(what));
-        }
-        running.insert(user.to_owned(), count + 1);
-        Ok(Turn { running: Arc::clone(&self.running), user: user.to_owned() })
-    }
-}
-
-/// A query counts as its user's until this is dropped.
-#[derive(Debug)]
-struct Turn {
-    running: Arc<Mutex<HashMap<String, usize>>>,
-    user: String,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = running.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(&self.user);
-            }
-        }
+    fn enter(&self, user: &str) -> Result<Place<String>, QueryError> {
+        self.running.enter(&user.to_owned()).map_err(|full| {
+            QueryError::Busy(match full {
+                Full::OfOne(count) => format!("{user} has {count} queries that run: end one first"),
+                Full::OfAll(count) => format!("{count} queries run already"),
+            })
+        })
     }
 }
 
@@ -212,6 +189,8 @@ async fn start(
         Some(it) => QueryError::Refused(format!("{} ({})", it.message(), it.code().code())),
         None => broken(&error),
     };
+    // What only reads ends no other's query either. Nothing that is run after it takes it back.
+    client.simple_query("SET default_transaction_read_only = on").await.map_err(refused)?;
     // Only one statement can be prepared, and this alone tells types.
     let prepared = client.prepare(text).await.map_err(refused)?;
     if !prepared.params().is_empty() {
@@ -268,7 +247,7 @@ pub(crate) struct Running {
     _line: Line,
     /// The connection lives as long as it does.
     _client: Client,
-    _turn: Turn,
+    turn: Place<String>,
 }
 
 impl Running {
@@ -286,7 +265,10 @@ impl Running {
             Kind::Live => SILENCE_MAX,
             Kind::Select => self.until.duration_since(Instant::now()).min(SILENCE_MAX),
         };
-        let mut message = tokio::time::timeout(wait, self.messages.try_next()).await.ok();
+        let mut message = tokio::select! {
+            message = tokio::time::timeout(wait, self.messages.try_next()) => message.ok(),
+            () = self.turn.taken() => return Some(self.end(rows, "busy")),
+        };
         while let Some(found) = message {
             match found {
                 Ok(Some(SimpleQueryMessage::Row(row))) => rows.push(self.cells(&row)),
@@ -369,7 +351,7 @@ mod tests {
         assert!(matches!(enter("ann"), Err(QueryError::Busy(_))));
         assert!(enter("bob").is_ok());
         drop(turns);
-        assert!(enter("ann").is_ok() && queries.running.lock().expect("no panic").is_empty());
+        assert!(enter("ann").is_ok());
         let users = (0..QUERIES_MAX).map(|number| enter(&number.to_string()));
         let turns: Vec<_> = users.collect();
         assert!(turns.iter().all(Result::is_ok));

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use permissions::Role;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use crate::access::{Caller, NewToken, NewUser, Project, ProjectPatch, Token, User, UserPatch};
+use crate::access::{
+    Asker, AuditFilter, Caller, Listed, NewToken, NewUser, Project, ProjectPatch, Token, User,
+    UserPatch, tag_of,
+};
 use crate::clock::unix_seconds;
 use crate::http::body::Body;
 use crate::http::caller::{Administrator, Known, Proof};
 use crate::http::console::Console;
 use crate::http::login::new_password;
+use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 use crate::sign_on::is_foreign;
 
@@ -53,6 +57,7 @@ pub(super) struct ProjectChange {
     /// Null takes the limit away.
     #[serde(default, deserialize_with = "given")]
     quota_bytes: Option<Option<u64>>,
+    quota_volumes: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -70,6 +75,14 @@ pub(super) struct TokenCreate {
 pub(super) struct AuditQuery {
     before: Option<u64>,
     limit: Option<usize>,
+    user: Option<String>,
+    method: Option<String>,
+    path: Option<String>,
+    status: Option<u16>,
+    since: Option<u64>,
+    until: Option<u64>,
+    /// All entries at once, a line of JSON for each.
+    export: Option<bool>,
 }
 
 fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u64>>, D::Error> {
@@ -77,18 +90,30 @@ fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u64>>, D::
 }
 
 pub(super) async fn users(_: Administrator, State(console): Shared) -> Json<Vec<Value>> {
-    Json(console.accounts.users().iter().map(shown_user).collect())
+    Json(console.accounts.users().iter().map(|it| with_tag(shown_user(it))).collect())
+}
+
+/// One user, with the tag that a change may name in If-Match.
+pub(super) async fn user(
+    _: Administrator,
+    State(console): Shared,
+    Path(name): Path<String>,
+) -> Answer {
+    let nobody = || Refusal::new(Kind::NotFound, &format!("there is no user {name:?}"));
+    let user = console.accounts.user(&name).ok_or_else(nobody)?;
+    Ok(tagged(&shown_user(&user)))
 }
 
 pub(super) async fn add_user(
-    _: Administrator,
+    Administrator(known): Administrator,
     State(console): Shared,
     Body(asked): Body<UserCreate>,
 ) -> Answer {
-    let password = new_password(&console, "password", asked.password).await?;
+    let password = new_password(&console, &asker(&known), "password", asked.password).await?;
     let UserCreate { name, role, projects, .. } = asked;
     let user = console.accounts.add_user(NewUser { name, password, role, projects })?;
-    Ok((StatusCode::CREATED, Json(shown_user(&user))).into_response())
+    let shown = shown_user(&user);
+    Ok(Change::to(&shown).told((StatusCode::CREATED, Json(shown.clone())).into_response()))
 }
 
 /// Changes a user. With a new password all their sessions end, but for the one that asks; once they
@@ -97,16 +122,18 @@ pub(super) async fn change_user(
     Administrator(known): Administrator,
     State(console): Shared,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Body(asked): Body<UserChange>,
 ) -> Answer {
+    let expected = expected(&headers)?;
     let password = match asked.password {
-        Some(password) => Some(new_password(&console, "password", password).await?),
+        Some(password) => Some(new_password(&console, &asker(&known), "password", password).await?),
         None => None,
     };
     let (has_password, is_disabled) = (password.is_some(), asked.disabled == Some(true));
     let UserChange { role, projects, disabled, .. } = asked;
     let patch = UserPatch { password, role, projects, disabled };
-    let user = console.accounts.change_user(&name, patch)?;
+    let (old, user) = console.accounts.change_user(&name, patch, expected.as_deref())?;
     if has_password || is_disabled {
         let own = match &known.proof {
             Proof::Session(secret) if known.caller.user == name && !is_disabled => Some(secret),
@@ -114,7 +141,15 @@ pub(super) async fn change_user(
         };
         console.sessions.end_all_of(&name, own, unix_seconds());
     }
-    Ok(Json(shown_user(&user)).into_response())
+    if has_password || disabled == Some(false) {
+        console.attempts.forget(&name);
+    }
+    let shown = shown_user(&user);
+    let mut change = Change::between(&shown_user(&old), &shown);
+    if has_password {
+        change.new["password"] = "a new one".into();
+    }
+    Ok(change.told(tagged(&shown)))
 }
 
 pub(super) async fn remove_user(
@@ -122,17 +157,17 @@ pub(super) async fn remove_user(
     State(console): Shared,
     Path(name): Path<String>,
 ) -> Answer {
-    console.accounts.remove_user(&name)?;
+    let old = console.accounts.remove_user(&name)?;
     console.sessions.end_all_of(&name, None, unix_seconds());
-    Ok(StatusCode::NO_CONTENT.into_response())
+    Ok(Change::from(&shown_user(&old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
 /// All projects for administrators, one's own for others who are limited.
-pub(super) async fn projects(known: Known, State(console): Shared) -> Json<Vec<Project>> {
+pub(super) async fn projects(known: Known, State(console): Shared) -> Json<Vec<Value>> {
     let Caller { role, projects, .. } = known.caller;
     let mut shown = console.accounts.projects();
     shown.retain(|it| role == Role::Administrator || projects.contains(&it.name));
-    Json(shown)
+    Json(shown.iter().map(|it| with_tag(json!(it))).collect())
 }
 
 pub(super) async fn add_project(
@@ -141,18 +176,23 @@ pub(super) async fn add_project(
     Body(project): Body<Project>,
 ) -> Answer {
     console.accounts.add_project(project.clone())?;
-    Ok((StatusCode::CREATED, Json(project)).into_response())
+    let shown = json!(project);
+    Ok(Change::to(&shown).told((StatusCode::CREATED, Json(project)).into_response()))
 }
 
 pub(super) async fn change_project(
     _: Administrator,
     State(console): Shared,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Body(asked): Body<ProjectChange>,
 ) -> Answer {
-    let ProjectChange { prefix, quota_bytes } = asked;
-    let project = console.accounts.change_project(&name, ProjectPatch { prefix, quota_bytes })?;
-    Ok(Json(project).into_response())
+    let expected = expected(&headers)?;
+    let ProjectChange { prefix, quota_bytes, quota_volumes } = asked;
+    let patch = ProjectPatch { prefix, quota_bytes, quota_volumes };
+    let (old, new) = console.accounts.change_project(&name, patch, expected.as_deref())?;
+    let (old, new) = (json!(old), json!(new));
+    Ok(Change::between(&old, &new).told(tagged(&new)))
 }
 
 pub(super) async fn remove_project(
@@ -160,8 +200,8 @@ pub(super) async fn remove_project(
     State(console): Shared,
     Path(name): Path<String>,
 ) -> Answer {
-    console.accounts.remove_project(&name)?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let old = console.accounts.remove_project(&name)?;
+    Ok(Change::from(&json!(old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
 /// All tokens for administrators, one's own for others.
@@ -189,8 +229,9 @@ pub(super) async fn add_token(
     let new = NewToken { name, role, projects, expires_in_seconds };
     let (token, secret) = console.accounts.add_token(&known.caller, new, unix_seconds())?;
     let mut shown = shown_token(&token);
+    let change = Change::to(&shown);
     shown["secret"] = secret.reveal().into();
-    Ok((StatusCode::CREATED, Json(shown)).into_response())
+    Ok(change.told((StatusCode::CREATED, Json(shown)).into_response()))
 }
 
 pub(super) async fn remove_token(
@@ -198,8 +239,26 @@ pub(super) async fn remove_token(
     State(console): Shared,
     Path(id): Path<String>,
 ) -> Answer {
-    console.accounts.remove_token(&id, owner_of(&known.caller))?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let old = console.accounts.remove_token(&id, owner_of(&known.caller))?;
+    Ok(Change::from(&shown_token(&old)).told(StatusCode::NO_CONTENT.into_response()))
+}
+
+/// All sessions for administrators, one's own for others.
+pub(super) async fn sessions(known: Known, State(console): Shared) -> Json<Vec<Listed>> {
+    Json(console.sessions.list(owner_of(&known.caller), unix_seconds()))
+}
+
+/// Ends a session, also one that a provider's login began.
+pub(super) async fn end_session(
+    known: Known,
+    State(console): Shared,
+    Path(id): Path<String>,
+) -> Answer {
+    let ended = console.sessions.end_listed(&id, owner_of(&known.caller));
+    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no session {id:?}"));
+    let user = ended.ok_or_else(nothing)?;
+    let change = Change::from(&json!({"session_of": user}));
+    Ok(change.told(StatusCode::NO_CONTENT.into_response()))
 }
 
 pub(super) async fn audit(
@@ -208,14 +267,53 @@ pub(super) async fn audit(
     query: Result<Query<AuditQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Answer {
     let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
-    let count = asked.limit.unwrap_or(AUDIT_ENTRIES_DEFAULT).min(AUDIT_ENTRIES_MAX);
+    let is_export = asked.export == Some(true);
+    let count = match is_export {
+        true => asked.limit.unwrap_or(usize::MAX),
+        false => asked.limit.unwrap_or(AUDIT_ENTRIES_DEFAULT).min(AUDIT_ENTRIES_MAX),
+    };
+    let AuditQuery { before, user, method, path, status, since, until, .. } = asked;
+    let filter = AuditFilter { before, user, method, path, status, since, until };
     let audit = Arc::clone(&console.audit);
-    let read = tokio::task::spawn_blocking(move || audit.newest(asked.before, count)).await;
+    let read = tokio::task::spawn_blocking(move || audit.newest(&filter, count)).await;
     let failed = |error: &dyn std::fmt::Display| {
         Refusal::new(Kind::Internal, &format!("the audit log cannot be read: {error}"))
     };
     let entries = read.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-    Ok(Json(entries).into_response())
+    if !is_export {
+        return Ok(Json(entries).into_response());
+    }
+    let lines: String = entries.iter().map(|it| format!("{}\n", json!(it))).collect();
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-ndjson"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"memlane-audit.jsonl\""),
+    ];
+    Ok((headers, lines).into_response())
+}
+
+/// What If-Match names: the tag of what somebody saw before they changed it.
+fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    match text.strip_prefix('"').and_then(|it| it.strip_suffix('"')) {
+        Some(tag) => Ok(Some(tag.to_owned())),
+        None => Err(Refusal::new(Kind::Invalid, "If-Match takes one tag in double quotes")),
+    }
+}
+
+/// An entry of a list, with the tag that a change may name.
+fn with_tag(mut shown: Value) -> Value {
+    shown["etag"] = tag_of(&shown).into();
+    shown
+}
+
+fn tagged(shown: &Value) -> Response {
+    let tag = format!("\"{}\"", tag_of(shown));
+    ([(header::ETAG, tag)], Json(with_tag(shown.clone()))).into_response()
+}
+
+fn asker(known: &Known) -> Asker {
+    Asker::User(known.caller.user.clone())
 }
 
 /// Whose tokens somebody sees; `None`: everybody's.
@@ -224,12 +322,7 @@ fn owner_of(caller: &Caller) -> Option<&str> {
 }
 
 fn shown_user(user: &User) -> Value {
-    json!({
-        "name": user.name,
-        "role": user.role,
-        "projects": user.projects,
-        "disabled": user.disabled,
-    })
+    user.shown()
 }
 
 fn shown_token(token: &Token) -> Value {

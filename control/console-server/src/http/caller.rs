@@ -58,8 +58,10 @@ impl Known {
     ) -> Result<Self, Refusal> {
         let now = unix_seconds();
         if let Some(value) = headers.get(header::AUTHORIZATION) {
-            let secret = value.to_str().ok().and_then(|it| it.strip_prefix("Bearer "));
-            let secret = Secret::shown(secret.unwrap_or_default().trim());
+            // The name of a scheme is the same in capitals and in small letters (RFC 9110, 11.1).
+            let parts = value.to_str().ok().and_then(|it| it.trim().split_once(' '));
+            let bearer = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            let secret = Secret::shown(bearer.map_or("", |(_, secret)| secret).trim());
             let caller = console.accounts.caller_of_token(&secret, now);
             let caller = caller.ok_or_else(|| {
                 Refusal::new(Kind::Unauthorized, "the token is not known, or it has expired")
@@ -110,7 +112,7 @@ impl InSession {
             None => console.accounts.caller_of_user(&login.user).ok_or_else(nobody)?,
         };
         if !method.is_safe() {
-            check_origin(headers)?;
+            check_origin(console, headers)?;
             let shown = headers.get(CSRF_HEADER).and_then(|it| it.to_str().ok());
             if !shown.is_some_and(|shown| login.csrf.is(shown)) {
                 let what = "the header X-Memlane-CSRF does not hold what the session was told";
@@ -122,15 +124,25 @@ impl InSession {
 }
 
 /// What a browser says of where a request comes from must be here. Programs say nothing.
-pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
+///
+/// Here is the host that the request names, or the public URL. A proxy may name another host: then
+/// the browser's own word counts that the page and the request have one origin, which no page can
+/// write.
+pub(super) fn check_origin(console: &Console, headers: &HeaderMap) -> Result<(), Refusal> {
     let site = headers.get(FETCH_SITE).map(|it| it.as_bytes());
     let origin = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok());
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok());
-    let is_here = origin.is_none_or(|origin| origin.strip_prefix("https://") == host);
+    let is_host = |origin: &str| origin.strip_prefix("https://") == host;
+    let is_here = match (&console.public_url, origin) {
+        (_, None) => true,
+        (Some(url), Some(origin)) => origin == url || is_host(origin),
+        (None, Some(origin)) => is_host(origin) || site == Some(b"same-origin"),
+    };
     if site.is_none_or(|site| site == b"same-origin") && is_here {
         return Ok(());
     }
-    Err(Refusal::new(Kind::Forged, "the request comes from another page"))
+    let what = "the request comes from another page; behind a proxy say --public-url";
+    Err(Refusal::new(Kind::Forged, what))
 }
 
 fn cookie(headers: &HeaderMap) -> Option<Secret> {

@@ -3,15 +3,21 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use state_file::StateFile;
+
+use crate::clock::unix_seconds;
 use tls::{TlsFiles, TlsSettings};
 
 const CERTIFICATE_NAME: &str = "certificate.pem";
 const KEY_NAME: &str = "key.pem";
+const MADE_NAME: &str = "certificate.json";
 
 /// The files of the certificate; makes them in the state folder where none are given and none are
 /// there.
@@ -33,13 +39,7 @@ pub(super) fn load(files: &TlsFiles) -> anyhow::Result<TlsSettings> {
 
 /// SHA-256 of the certificate, as browsers show it.
 pub(super) fn fingerprint(path: &Path) -> anyhow::Result<String> {
-    let unreadable = || format!("cannot read {}", path.display());
-    let text = fs::read_to_string(path).with_context(unreadable)?;
-    let first = text.split_once("-----BEGIN CERTIFICATE-----").map(|(_, rest)| rest);
-    let first = first.and_then(|it| it.split_once("-----END CERTIFICATE-----"));
-    let (base64, _) = first.with_context(unreadable)?;
-    let base64: String = base64.split_whitespace().collect();
-    let der = STANDARD.decode(base64).with_context(unreadable)?;
+    let der = der(path)?;
     let mut shown = String::new();
     for (index, byte) in digest(&SHA256, &der).as_ref().iter().enumerate() {
         let separator = if index == 0 { "" } else { ":" };
@@ -48,26 +48,94 @@ pub(super) fn fingerprint(path: &Path) -> anyhow::Result<String> {
     Ok(shown)
 }
 
+fn der(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let unreadable = || format!("cannot read {}", path.display());
+    let text = fs::read_to_string(path).with_context(unreadable)?;
+    let first = text.split_once("-----BEGIN CERTIFICATE-----").map(|(_, rest)| rest);
+    let first = first.and_then(|it| it.split_once("-----END CERTIFICATE-----"));
+    let (base64, _) = first.with_context(unreadable)?;
+    let base64: String = base64.split_whitespace().collect();
+    STANDARD.decode(base64).with_context(unreadable)
+}
+
+/// What was made: browsers refuse certificates that are valid for longer than some two years.
+const VALID_SECONDS: u64 = 820 * 24 * 60 * 60;
+
+/// Made anew at a start so long before its end.
+const RENEWED_SECONDS: u64 = 30 * 24 * 60 * 60;
+
+/// Clocks of clients may be behind.
+const BEHIND_SECONDS: u64 = 24 * 60 * 60;
+
+/// What rcgen calls who has no name: the certificates that older consoles made have it.
+const MADE_BY_US: &[u8] = b"rcgen self signed cert";
+
+/// For which names a certificate was made, and until when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Made {
+    fingerprint: String,
+    names: Vec<String>,
+    /// Unix seconds.
+    expires: u64,
+}
+
 fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join(CERTIFICATE_NAME), folder.join(KEY_NAME));
+    let mut kept = StateFile::<Made>::open_or_default(folder.join(MADE_NAME))
+        .with_context(|| format!("cannot read {}", folder.join(MADE_NAME).display()))?;
     if certificate.exists() {
         ensure!(
             key.exists(),
             "{} has a certificate without its key; remove it to have another one made",
             folder.display()
         );
-        return Ok((certificate, key));
+        let made = kept.state();
+        let is_ours = made.fingerprint == fingerprint(&certificate)?;
+        let is_good = unix_seconds() + RENEWED_SECONDS < made.expires
+            && host_names.iter().all(|it| made.names.contains(it));
+        // One that somebody put there stays.
+        if is_good || !(is_ours || is_of_older_console(&certificate)?) {
+            return Ok((certificate, key));
+        }
+        tracing::warn!(
+            names = host_names.join(", "),
+            "the certificate does not fit or ends soon: another one is made, with another SHA-256"
+        );
     }
-    // The key is stored first: one that is alone belongs to nothing.
-    let made = rcgen::generate_simple_self_signed(host_names.to_vec())
+    let expires = unix_seconds() + VALID_SECONDS;
+    let (key_text, certificate_text) = make(host_names, expires)
         .with_context(|| format!("no certificate can be for {host_names:?}"))?;
     let store = |path: &Path, text: String| {
         state_file::replace_private_file(path, text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))
     };
-    store(&key, made.signing_key.serialize_pem())?;
-    store(&certificate, made.cert.pem())?;
+    // A key that is alone belongs to nothing, and is made again with the certificate.
+    if certificate.exists() {
+        fs::remove_file(&certificate).context("cannot remove the old certificate")?;
+    }
+    store(&key, key_text)?;
+    store(&certificate, certificate_text)?;
+    let made =
+        Made { fingerprint: fingerprint(&certificate)?, names: host_names.to_vec(), expires };
+    kept.change(|it| *it = made).context("cannot write what the certificate is for")?;
     Ok((certificate, key))
+}
+
+fn make(host_names: &[String], expires: u64) -> Result<(String, String), rcgen::Error> {
+    let mut parameters = rcgen::CertificateParams::new(host_names.to_vec())?;
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "Memlane console");
+    let at = |seconds| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    parameters.not_before = at(unix_seconds() - BEHIND_SECONDS);
+    parameters.not_after = at(expires);
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = parameters.self_signed(&key)?;
+    Ok((key.serialize_pem(), certificate.pem()))
+}
+
+fn is_of_older_console(certificate: &Path) -> anyhow::Result<bool> {
+    let der = der(certificate)?;
+    Ok(der.windows(MADE_BY_US.len()).any(|it| it == MADE_BY_US))
 }
 
 #[cfg(test)]
@@ -84,6 +152,19 @@ mod tests {
         assert_eq!(before.len(), 32 * 3 - 1);
         let again = files(None, folder.path(), &names).expect("it is there");
         assert_eq!(fingerprint(&again.certificate).expect("it is read"), before);
+        // For another name it is made again, and one of somebody else's stays as it is.
+        let more = [&names[..], &["console.example".to_owned()]].concat();
+        let another = files(None, folder.path(), &more).expect("it is made again");
+        let fits = fingerprint(&another.certificate).expect("it is read");
+        assert_ne!(fits, before);
+        let again = files(None, folder.path(), &names).expect("it has this name as well");
+        assert_eq!(fingerprint(&again.certificate).expect("it is read"), fits);
+        let expires = unix_seconds() + VALID_SECONDS;
+        let (key, certificate) = make(&names, expires).expect("it is made");
+        fs::write(&made.key, key).expect("there is room");
+        fs::write(&made.certificate, &certificate).expect("there is room");
+        files(None, folder.path(), &more).expect("it is somebody's");
+        assert_eq!(fs::read_to_string(&made.certificate).expect("it is there"), certificate);
         fs::remove_file(&made.key).expect("it is there");
         files(None, folder.path(), &names).expect_err("the key is gone");
     }

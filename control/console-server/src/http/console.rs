@@ -3,20 +3,22 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
 use crate::broker::{Interface, Queries};
 use crate::gateway::Gateway;
+use crate::network::Network;
 use crate::page::Page;
+use crate::shares::Shares;
 use crate::sign_on::SignOn;
 use crate::watch::{History, Watch};
 
-/// Browsers that are told of changes at a time.
+/// Browsers that are told of changes at a time, and those of one user.
 const WATCHERS_MAX: usize = 256;
+const WATCHERS_OF_USER_MAX: usize = 32;
 
-/// Consoles of machines that are open at a time.
+/// Consoles of machines that are open at a time, and those of one user.
 const CONSOLES_MAX: usize = 32;
+const CONSOLES_OF_USER_MAX: usize = 16;
 
 /// The console. One for the whole process.
 #[derive(Debug)]
@@ -32,22 +34,25 @@ pub(crate) struct Console {
     pub(crate) broker: Option<Interface>,
     pub(crate) queries: Option<Queries>,
     pub(crate) watch: Watch,
-    pub(crate) watchers: Arc<Semaphore>,
-    pub(crate) consoles: Arc<Semaphore>,
+    pub(crate) watchers: Arc<Shares<String>>,
+    pub(crate) consoles: Arc<Shares<String>>,
     pub(crate) history: Arc<History>,
     pub(crate) page: Page,
+    /// Where browsers see the page, if that was said.
+    pub(crate) public_url: Option<String>,
+    pub(crate) proxies: Vec<Network>,
 }
 
 impl Console {
-    pub(crate) fn consoles() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(CONSOLES_MAX))
+    pub(crate) fn consoles() -> Arc<Shares<String>> {
+        Shares::new(CONSOLES_MAX, CONSOLES_OF_USER_MAX)
     }
 
-    pub(crate) fn watchers() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(WATCHERS_MAX))
+    pub(crate) fn watchers() -> Arc<Shares<String>> {
+        Shares::new(WATCHERS_MAX, WATCHERS_OF_USER_MAX)
     }
 }
 
-/// Where a connection comes from.
+/// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);

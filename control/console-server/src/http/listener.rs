@@ -1,12 +1,10 @@
 //! The start, the listener with its limits, and the end.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -17,27 +15,24 @@ use hyper_util::service::TowerToHyperService;
 use tls::{TlsFiles, TlsSettings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch as signals};
+use tokio::sync::watch as signals;
 use tokio_rustls::TlsAcceptor;
 
-use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
+use crate::access::{Accounts, Attempts, AuditLog, AuditSink, Passwords, Sessions, Setup, is_name};
 use crate::backend::Backend;
 use crate::broker::{Interface, Queries, SqlPlace};
 use crate::gateway::Gateway;
 use crate::http::certificate;
-use crate::http::console::{Console, Peer};
+use crate::http::connections::Connections;
+use crate::http::console::Console;
 use crate::http::lingering::Lingering;
+use crate::http::pace::Paced;
+use crate::http::peer::Line;
 use crate::http::routes;
-use crate::options::Options;
+use crate::options::{Options, PublicUrl};
 use crate::page::Page;
 use crate::sign_on::SignOn;
 use crate::watch::{self, History, Watch};
-
-/// Connections beyond so many wait to be accepted.
-const CONNECTIONS_MAX: usize = 1_024;
-
-/// Of one address; more are closed, so that others find room.
-const CONNECTIONS_OF_ADDRESS_MAX: usize = 512;
 
 /// A connection that does not get so far with TLS, or with the head of a request, is closed.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -45,6 +40,9 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The longest head of a request.
 const CONNECTION_BUFFER_BYTES: usize = 32 << 10;
+
+/// How often it is stored when tokens were used last.
+const KEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long to pause after the system had no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -64,7 +62,16 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
     let mut names = vec!["localhost".to_owned(), address.ip().to_string()];
+    if address.ip().is_unspecified() {
+        names.push("127.0.0.1".to_owned());
+        names.push("::1".to_owned());
+        let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        names.extend(Some(own.trim().to_owned()).filter(|it| is_name(it)));
+    }
     names.extend(options.host_name.clone());
+    names.extend(options.public_url.as_ref().map(PublicUrl::host));
+    names.sort();
+    names.dedup();
     let given = options.certificate.as_deref().zip(options.key.as_deref());
     let files = certificate::files(given, folder, &names)?;
     let tls = RwLock::new(certificate::load(&files)?);
@@ -75,19 +82,23 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         (None, false) => address.ip().to_string(),
     };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let origin = format!("https://{host}:{}", address.port());
+    let own = || format!("https://{host}:{}", address.port());
+    let origin = options.public_url.as_ref().map_or_else(own, |it| it.0.clone());
     let console = open(options, &origin).await?;
     tracing::info!(%origin, sha256 = fingerprint, "serving");
     service_manager::ready();
+    let (audit, accounts) = (Arc::clone(&console.audit), Arc::clone(&console.accounts));
     let router = routes::router(console);
     let end = signals::Sender::new(false);
     tokio::select! {
         () = accept_all(&listener, &tls, &router, &end) => {}
-        stopped = heed(&tls, &files) => stopped?,
+        () = keep(&accounts) => {}
+        stopped = heed(&tls, &files, &audit) => stopped?,
     }
     service_manager::stopping();
     drop(listener);
     end.send_replace(true);
+    accounts.keep();
     // Browsers that watch never end by themselves.
     if tokio::time::timeout(DRAIN_TIME_MAX, end.closed()).await.is_err() {
         tracing::debug!("connections were cut off");
@@ -132,12 +143,14 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     let daemon = Arc::new(Backend::daemon(options.daemon_socket.clone()));
     let machines = options.machines_socket.clone().map(Backend::machines);
     let history = Arc::new(History::open(folder));
+    let sink = options.audit_to.as_ref().map(AuditSink::open).transpose();
+    let sink = sink.context("--audit-to cannot be used")?;
     tokio::spawn(watch::record(Arc::clone(&daemon), Arc::clone(&history)));
     Ok(Arc::new(Console {
         sessions: Sessions::default(),
         attempts: Attempts::default(),
         passwords: Passwords::new()?,
-        audit: Arc::new(AuditLog::open(folder).with_context(|| unusable("audit log"))?),
+        audit: Arc::new(AuditLog::open(folder, sink).with_context(|| unusable("audit log"))?),
         setup,
         sign_on: SignOn::new(&options.sign_on, origin)?,
         gateway: Gateway::new(Arc::clone(&daemon), machines, Arc::clone(&accounts)),
@@ -148,6 +161,8 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
         watchers: Console::watchers(),
         history,
         page: Page::load(options.page.as_deref())?,
+        public_url: options.public_url.as_ref().map(|it| it.0.clone()),
+        proxies: options.trusted_proxy.clone(),
         accounts,
     }))
 }
@@ -178,11 +193,8 @@ async fn accept_all(
     router: &Router,
     end: &signals::Sender<bool>,
 ) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let addresses = Arc::new(Addresses::default());
+    let connections = Arc::new(Connections::default());
     loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -192,16 +204,12 @@ async fn accept_all(
             }
         };
         let address = peer.ip().to_canonical();
-        let Some(place) = addresses.enter(address) else {
-            tracing::debug!(%peer, "too many connections of one address");
-            continue;
-        };
+        let (connection, ended) = connections.enter(address);
         let config = tls.read().unwrap_or_else(PoisonError::into_inner).server_config();
-        let router = router.clone().layer(Extension(Peer(address)));
+        let router = router.clone().layer(Extension(Line { address, connection }));
         let end = end.subscribe();
-        tokio::spawn(async move {
-            let _held = (permit, place);
-            let shaking = TlsAcceptor::from(config).accept(stream);
+        let serving = async move {
+            let shaking = TlsAcceptor::from(config).accept(Paced::new(stream));
             let shaken = tokio::time::timeout(HANDSHAKE_TIME_MAX, shaking).await;
             let Ok(Ok(stream)) = shaken else {
                 tracing::debug!(%peer, "no TLS");
@@ -210,44 +218,20 @@ async fn accept_all(
             if let Err(error) = serve(stream, router, end).await {
                 tracing::debug!(%peer, %error, "a connection ended");
             }
-        });
-    }
-}
-
-/// How many connections each address has.
-#[derive(Debug, Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
-
-/// A connection that counts as its address's until it is dropped.
-struct Place(Arc<Addresses>, IpAddr);
-
-impl Addresses {
-    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
-        if *count >= CONNECTIONS_OF_ADDRESS_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Place(Arc::clone(self), address))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.1);
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = serving => {}
+                // Nothing is ever sent: the other end is dropped for one who has come since.
+                _ = ended => tracing::debug!(%peer, "too many connections of those who hold most"),
             }
-        }
+        });
     }
 }
 
 /// Serves a connection until it ends or becomes another, or until its last answer after `end`.
 async fn serve(
-    stream: tokio_rustls::server::TlsStream<TcpStream>,
+    stream: tokio_rustls::server::TlsStream<Paced<TcpStream>>,
     router: Router,
     mut end: signals::Receiver<bool>,
 ) -> hyper::Result<()> {
@@ -267,8 +251,20 @@ async fn serve(
     connection.await
 }
 
-/// Returns at a signal to end. At SIGHUP the certificate is read again.
-async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles) -> anyhow::Result<()> {
+/// Stores now and then when tokens were used.
+async fn keep(accounts: &Arc<Accounts>) {
+    loop {
+        tokio::time::sleep(KEEP_INTERVAL).await;
+        let accounts = Arc::clone(accounts);
+        if let Err(error) = tokio::task::spawn_blocking(move || accounts.keep()).await {
+            tracing::error!(%error, "the accounts were not stored");
+        }
+    }
+}
+
+/// Returns at a signal to end. At SIGHUP the certificate is read again, and the audit log's other
+/// place opened again.
+async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> anyhow::Result<()> {
     let listen = |kind| signal(kind).context("cannot listen to signals");
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
@@ -280,6 +276,9 @@ async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles) -> anyhow::Result<()>
             _ = hang_up.recv() => {}
         }
         service_manager::reloading();
+        if let Err(error) = audit.reopen() {
+            tracing::error!(%error, "the audit log's other place stays as it was");
+        }
         match certificate::load(files) {
             Ok(read) => {
                 *tls.write().unwrap_or_else(PoisonError::into_inner) = read;

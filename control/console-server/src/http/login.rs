@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::access::{Caller, Login, PasswordHash, UserPatch, is_name};
+use crate::access::{Asker, Caller, Login, NotHashed, PasswordHash, UserPatch, is_name};
 use crate::clock::unix_seconds;
 use crate::http::body::Body;
 use crate::http::caller::{COOKIE, InSession, check_origin, session_cookie};
@@ -52,7 +52,7 @@ pub(super) async fn set_up(
     headers: HeaderMap,
     Body(asked): Body<SetupRequest>,
 ) -> Result<Response, Refusal> {
-    check_origin(&headers)?;
+    check_origin(&console, &headers)?;
     // Nobody else is kept from it by wrong codes: those cannot be guessed.
     let attempt = format!("{SETUP_NAME} {}", peer.0);
     begin_attempt(&console, &attempt, peer)?;
@@ -61,11 +61,12 @@ pub(super) async fn set_up(
         return Err(Refusal::forbidden(what));
     }
     console.attempts.succeeded(&attempt, peer.0);
-    let password = new_password(&console, "password", asked.password).await?;
+    let asker = Asker::at(peer.0);
+    let password = new_password(&console, &asker, "password", asked.password).await?;
     console.accounts.make_first(asked.name.clone(), password)?;
     console.setup.end();
     tracing::info!(user = asked.name, "the first administrator was made");
-    begin(&console, &asked.name)
+    begin(&console, &asked.name, peer)
 }
 
 /// Logs in. The session is a new one, whatever the browser has shown.
@@ -75,12 +76,13 @@ pub(super) async fn log_in(
     headers: HeaderMap,
     Body(asked): Body<LoginRequest>,
 ) -> Result<Response, Refusal> {
-    check_origin(&headers)?;
+    check_origin(&console, &headers)?;
     // What is no name may be a password in the wrong field: it is not kept.
     let name = if is_name(&asked.name) { asked.name.as_str() } else { "" };
     begin_attempt(&console, name, peer)?;
     let user = console.accounts.user(name).filter(|it| !it.disabled);
-    if !verify(&console, asked.password, user.map(|it| it.password)).await? {
+    let kept = user.map(|it| it.password);
+    if !verify(&console, (name, peer), &Asker::at(peer.0), (asked.password, kept)).await? {
         let refusal = Refusal::new(Kind::Unauthorized, "the name or the password is wrong");
         let mut response = refusal.into_response();
         response.extensions_mut().insert(Actor(name.to_owned()));
@@ -90,7 +92,7 @@ pub(super) async fn log_in(
     if let Ok(before) = InSession::of(&console, &axum::http::Method::GET, &headers) {
         console.sessions.end(&before.secret);
     }
-    begin(&console, name)
+    begin(&console, name, peer)
 }
 
 pub(super) async fn show(session: InSession) -> Json<Value> {
@@ -118,12 +120,13 @@ pub(super) async fn change_password(
     }
     begin_attempt(&console, &name, peer)?;
     let kept = console.accounts.user(&name).map(|it| it.password);
-    if !verify(&console, asked.current, kept).await? {
+    let asker = Asker::User(name.clone());
+    if !verify(&console, (&name, peer), &asker, (asked.current, kept)).await? {
         return Err(Refusal::in_field("current", "it is not the password"));
     }
     console.attempts.succeeded(&name, peer.0);
-    let password = Some(new_password(&console, "new", asked.new).await?);
-    console.accounts.change_user(&name, UserPatch { password, ..UserPatch::default() })?;
+    let password = Some(new_password(&console, &asker, "new", asked.new).await?);
+    console.accounts.change_user(&name, UserPatch { password, ..UserPatch::default() }, None)?;
     let now = unix_seconds();
     let sessions_ended = console.sessions.end_all_of(&name, Some(&session.secret), now);
     let tokens = console.accounts.tokens(Some(&name));
@@ -133,11 +136,23 @@ pub(super) async fn change_password(
 
 pub(super) async fn new_password(
     console: &Console,
+    asker: &Asker,
     field: &'static str,
     password: String,
 ) -> Result<PasswordHash, Refusal> {
-    let hashed = console.passwords.hash(password).await;
-    hashed.map_err(|error| Refusal::in_field(field, &error.to_string()))
+    let hashed = console.passwords.hash(asker, password).await;
+    hashed.map_err(|why| match why {
+        NotHashed::Refused(what) => Refusal::in_field(field, &what),
+        why => not_hashed(&why),
+    })
+}
+
+fn not_hashed(why: &NotHashed) -> Refusal {
+    match why {
+        NotHashed::Busy => Refusal::busy("too many log in at once; try again", BUSY_WAIT_SECONDS),
+        NotHashed::Refused(what) => Refusal::new(Kind::Invalid, what),
+        NotHashed::Failed(error) => Refusal::internal(error),
+    }
 }
 
 fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
@@ -147,19 +162,24 @@ fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusa
     })
 }
 
+/// Whether it is the password. An attempt at which nobody could look is none.
 async fn verify(
     console: &Console,
-    password: String,
-    kept: Option<PasswordHash>,
+    (name, peer): (&str, Peer),
+    asker: &Asker,
+    (password, kept): (String, Option<PasswordHash>),
 ) -> Result<bool, Refusal> {
-    let verified = console.passwords.verify(password, kept).await;
-    verified.map_err(|error| Refusal::wait(&format!("{error:#}"), BUSY_WAIT_SECONDS))
+    let verified = console.passwords.verify(asker, password, kept).await;
+    verified.map_err(|why| {
+        console.attempts.not_made(name, peer.0);
+        not_hashed(&why)
+    })
 }
 
-fn begin(console: &Console, name: &str) -> Result<Response, Refusal> {
+fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal> {
     let nobody = || Refusal::new(Kind::Unauthorized, "the user is not there any more");
     let caller = console.accounts.caller_of_user(name).ok_or_else(nobody)?;
-    let begun = console.sessions.begin(name, unix_seconds());
+    let begun = console.sessions.begin(name, peer.0, unix_seconds());
     let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;
     let cookie = session_cookie(&secret);
     let body = Json(shown(&caller, &login));

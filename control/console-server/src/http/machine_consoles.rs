@@ -17,7 +17,6 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{interval, timeout};
 
 use crate::exchange::Connected;
@@ -25,6 +24,7 @@ use crate::gateway::check_unlimited;
 use crate::http::caller::{Known, check_origin};
 use crate::http::console::Console;
 use crate::refusal::{Kind, Refusal};
+use crate::shares;
 
 /// Far more than a browser sends at once.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -79,7 +79,7 @@ impl FromRequestParts<Arc<Console>> for Asked {
     ) -> Result<Self, Refusal> {
         let known = Known::of(console, &parts.method, &parts.headers)?;
         // Any page may open a WebSocket, and browsers send the cookie with it.
-        check_origin(&parts.headers)?;
+        check_origin(console, &parts.headers)?;
         let upgrade = WebSocketUpgrade::from_request_parts(parts, console).await;
         Ok(Self { known, upgrade })
     }
@@ -119,24 +119,27 @@ struct Place {
 fn open(asked: Asked, console: Arc<Console>, place: Place) -> Result<Response, Refusal> {
     let Asked { known, upgrade } = asked;
     let upgrade = upgrade.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?;
-    let permit = Arc::clone(&console.consoles).try_acquire_owned();
-    let permit = permit.map_err(|_| Refusal::new(Kind::Conflict, "too many consoles are open"))?;
+    let held = console.consoles.enter(&known.caller.user);
+    let held = held.map_err(|full| Refusal::full("consoles are open", full))?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    Ok(upgrade.on_upgrade(move |socket| serve(socket, known, console, place, permit)))
+    Ok(upgrade.on_upgrade(move |socket| serve(socket, known, console, (place, held))))
 }
 
 async fn serve(
     mut socket: WebSocket,
     known: Known,
     console: Arc<Console>,
-    place: Place,
-    _permit: OwnedSemaphorePermit,
+    (place, mut held): (Place, shares::Place<String>),
 ) {
     let opened = console.gateway.open_console((place.path, &place.name), &place.query).await;
     let end = match opened {
         Ok(Connected::Open(machine)) => {
             let may = |caller| check_unlimited(&caller, place.operation).is_ok();
-            pass(&mut socket, machine, || known.now(&console).is_some_and(may)).await
+            let passing = pass(&mut socket, machine, || known.now(&console).is_some_and(may));
+            tokio::select! {
+                end = passing => end,
+                () = held.taken() => End::Failed("others need the place".to_owned()),
+            }
         }
         Ok(Connected::Refused(answer)) => End::Failed(detail_of(&answer.body)),
         Err(refusal) => End::Failed(refusal.detail().to_owned()),

@@ -5,15 +5,63 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use serde_json::{Value, json};
 
 use crate::access::{AuditEntry, By};
 use crate::clock::unix_seconds;
 use crate::http::caller::{Known, SESSION_PATH};
 use crate::http::console::{Console, Peer};
+use crate::http::peer::Line;
 
 /// Who it was, where the request does not say so by itself: a login, a set-up.
 #[derive(Clone, Debug)]
 pub(super) struct Actor(pub(super) String);
+
+/// What was changed, for the audit log: values before, and values since.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) old: Value,
+    pub(super) new: Value,
+}
+
+impl Change {
+    pub(super) fn to(new: &Value) -> Self {
+        Self { old: Value::Null, new: new.clone() }
+    }
+
+    pub(super) fn from(old: &Value) -> Self {
+        Self { old: old.clone(), new: Value::Null }
+    }
+
+    /// The fields whose values differ.
+    pub(super) fn between(old: &Value, new: &Value) -> Self {
+        let differing = |one: &Value, other: &Value| -> Value {
+            let fields = one.as_object().into_iter().flatten();
+            let fields = fields.filter(|(name, value)| other.get(name.as_str()) != Some(value));
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        Self { old: differing(old, new), new: differing(new, old) }
+    }
+
+    /// A request's fields, and what those were before; where it has none, all that was there.
+    pub(super) fn of_daemon(mut old: Value, new: Value) -> Self {
+        if let (Some(old), Some(new)) = (old.as_object_mut(), new.as_object()) {
+            let is_asked = |name: &str| new.contains_key(name.trim_end_matches("_bytes"));
+            old.retain(|name, _| new.is_empty() || new.contains_key(name) || is_asked(name));
+        }
+        Self { old, new }
+    }
+
+    /// Goes with an answer to the audit log.
+    pub(super) fn told(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    fn shown(&self) -> Value {
+        json!({"old": self.old, "new": self.new})
+    }
+}
 
 /// Status codes that are recorded for GET, too: refusals, and consoles of machines (101).
 const RECORDED: &[u16] = &[101, 401, 403, 429];
@@ -26,6 +74,11 @@ pub(super) async fn record(
     let peer = request.extensions().get::<Peer>().copied();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let known = Known::of(&console, &method, request.headers()).ok();
+    let line = request.extensions().get::<Line>();
+    if let Some((line, peer)) = line.zip(peer) {
+        let user = known.as_ref().map(|it| it.caller.user.as_str());
+        line.connection.is_of(user, peer.0);
+    }
     let response = next.run(request).await;
     let status = response.status().as_u16();
     // Who has no session yet asks for it: that is how a page learns so.
@@ -45,6 +98,8 @@ pub(super) async fn record(
         method: method.to_string(),
         path,
         status,
+        change: response.extensions().get::<Change>().map(Change::shown),
+        count: 1,
     };
     let audit = Arc::clone(&console.audit);
     // The file is written by a thread that may wait; an answer never comes before its entry.

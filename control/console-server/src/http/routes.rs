@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::middleware;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{delete, get, patch, post};
+use serde_json::Value;
 
 use crate::gateway::{Incoming, is_the_daemons};
 use crate::http::body::{self, BODY_BYTES_MAX};
 use crate::http::caller::{Known, SESSION_PATH};
 use crate::http::console::Console;
+use crate::http::recorded::Change;
 use crate::http::{
-    accounts, headers, login, machine_consoles, recorded, sign_on, topics, watching,
+    accounts, headers, login, machine_consoles, peer, recorded, sign_on, topics, watching,
 };
 use crate::refusal::{Kind, Refusal};
 use crate::sign_on::CALLBACK_PATH;
@@ -23,10 +25,11 @@ use crate::sign_on::CALLBACK_PATH;
 const FOR_EVERYBODY: &[&str] = &[api::HEALTH_PATH, api::READINESS_PATH];
 
 pub(super) fn router(console: Arc<Console>) -> Router {
-    let user = patch(accounts::change_user).delete(accounts::remove_user);
+    let user = get(accounts::user).patch(accounts::change_user).delete(accounts::remove_user);
     let project = patch(accounts::change_project).delete(accounts::remove_project);
     let session = get(login::show).post(login::log_in).delete(login::log_out);
     let recorded = middleware::from_fn_with_state(Arc::clone(&console), recorded::record);
+    let identified = middleware::from_fn_with_state(Arc::clone(&console), peer::identify);
     Router::new()
         .route("/console/v1/setup", post(login::set_up))
         .route(SESSION_PATH, session)
@@ -40,6 +43,8 @@ pub(super) fn router(console: Arc<Console>) -> Router {
         .route("/console/v1/projects/{name}", project)
         .route("/console/v1/tokens", get(accounts::tokens).post(accounts::add_token))
         .route("/console/v1/tokens/{id}", delete(accounts::remove_token))
+        .route("/console/v1/sessions", get(accounts::sessions))
+        .route("/console/v1/sessions/{id}", delete(accounts::end_session))
         .route("/console/v1/audit", get(accounts::audit))
         .route("/console/v1/events", get(watching::events))
         .route("/console/v1/history", get(watching::history))
@@ -55,6 +60,7 @@ pub(super) fn router(console: Arc<Console>) -> Router {
         .fallback(other)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(recorded)
+        .layer(identified)
         .layer(middleware::from_fn(headers::add))
         .with_state(console)
 }
@@ -77,6 +83,16 @@ async fn other(State(console): State<Arc<Console>>, request: Request) -> Result<
     let known = Known::of(&console, &method, &headers)?;
     headers.remove(header::COOKIE);
     let body = body::read(request, &()).await?;
+    let new = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+    let old = match method {
+        Method::PATCH | Method::DELETE => console.gateway.before(&known.caller, &uri).await,
+        _ => Value::Null,
+    };
     let incoming = Incoming { method: &method, uri: &uri, headers: &headers, body };
-    Ok(console.gateway.pass(&known.caller, incoming).await?.into_response())
+    let answer = console.gateway.pass(&known.caller, incoming).await?;
+    Ok(match !method.is_safe() && !path.starts_with(api::MACHINES_PATH) {
+        true => Change::of_daemon(old, new).told(answer),
+        // What a machine is given at its first start may hold secrets.
+        false => answer,
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::clock::unix_seconds;
 use crate::http::caller::{cookie_named, session_cookie};
-use crate::http::console::Console;
+use crate::http::console::{Console, Peer};
 use crate::http::recorded::Actor;
 use crate::refusal::{Kind, Refusal};
 use crate::sign_on::SignOn;
@@ -53,6 +54,7 @@ pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
 /// it did not.
 pub(super) async fn finish(
     State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
@@ -69,7 +71,7 @@ pub(super) async fn finish(
     };
     let gone = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0");
     let mut response = match caller {
-        Ok(caller) => match console.sessions.begin_for(&caller, now) {
+        Ok(caller) => match console.sessions.begin_for(&caller, peer.0, now) {
             Ok((secret, _)) => {
                 let location = [(header::LOCATION, "/".to_owned())];
                 let mut response = (StatusCode::SEE_OTHER, location).into_response();

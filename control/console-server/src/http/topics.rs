@@ -16,6 +16,7 @@ use crate::gateway::check_unlimited;
 use crate::http::body::Body;
 use crate::http::caller::Known;
 use crate::http::console::Console;
+use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 
 const LIST: &str = "list_topics";
@@ -78,6 +79,7 @@ pub(super) async fn query(
     let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-sql");
     let queries = console.queries.as_ref().ok_or_else(nowhere)?;
     let running = queries.begin(&known.caller.user, &asked.query).await.map_err(refusal_of)?;
+    let change = Change::to(&json!({"query": asked.query}));
     let told = stream::unfold(Some((running, known, console)), async |state| {
         let (mut running, known, console) = state?;
         let told = running.next().await?;
@@ -88,7 +90,8 @@ pub(super) async fn query(
         }
         Some((line(&told), Some((running, known, console))))
     });
-    Ok(([(header::CONTENT_TYPE, LINES)], ResponseBody::from_stream(told)).into_response())
+    let lines = ([(header::CONTENT_TYPE, LINES)], ResponseBody::from_stream(told)).into_response();
+    Ok(change.told(lines))
 }
 
 fn line(told: &Value) -> Result<Bytes, Infallible> {

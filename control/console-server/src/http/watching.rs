@@ -37,12 +37,15 @@ pub(super) async fn events(
     known: Known,
     State(console): State<Arc<Console>>,
 ) -> Result<Response, Refusal> {
-    let permit = Arc::clone(&console.watchers).try_acquire_owned();
-    let permit = permit.map_err(|_| Refusal::new(Kind::Conflict, "too many browsers watch"))?;
+    let place = console.watchers.enter(&known.caller.user);
+    let place = place.map_err(|full| Refusal::full("browsers watch", full))?;
     let watcher = console.watch.join();
-    let state = (watcher, permit, known, console);
-    let told = stream::unfold(state, async |(mut watcher, permit, known, console)| {
-        let seen = watcher.next().await?;
+    let state = (watcher, place, known, console);
+    let told = stream::unfold(state, async |(mut watcher, mut place, known, console)| {
+        let seen = tokio::select! {
+            seen = watcher.next() => seen?,
+            () = place.taken() => return None,
+        };
         if !known.still_is(&console) {
             return None;
         }
@@ -50,7 +53,7 @@ pub(super) async fn events(
             false => seen.everything(),
             true => seen.volumes(may_see(&console.accounts, &known.caller)),
         };
-        Some((Ok::<_, Infallible>(events), (watcher, permit, known, console)))
+        Some((Ok::<_, Infallible>(events), (watcher, place, known, console)))
     });
     // Something is told each second: no line is ever silent for long.
     let content_type = [(header::CONTENT_TYPE, "text/event-stream")];

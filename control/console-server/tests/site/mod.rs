@@ -148,11 +148,15 @@ impl Site {
     }
 
     pub(crate) fn setup_code(&self) -> Result<String> {
+        self.setup_code_at(&format!("https://{}", self.address))
+    }
+
+    fn setup_code_at(&self, origin: &str) -> Result<String> {
         let path = self.state_dir().join("setup-link");
         let mode = fs::metadata(&path)?.permissions().mode() & 0o777;
         ensure!(mode == 0o600, "the link has mode {mode:o}");
         let link = fs::read_to_string(path)?;
-        let prefix = format!("https://{}/#/setup/", self.address);
+        let prefix = format!("{origin}/#/setup/");
         Ok(link.trim_end().strip_prefix(&prefix).context(link.clone())?.to_owned())
     }
 
@@ -165,11 +169,25 @@ impl Site {
     pub(crate) fn with_administrator_and(flags: Vec<String>) -> Result<(Self, Client)> {
         let site = Self::start_with(flags)?;
         let code = site.setup_code()?;
+        site.set_up(&code)
+    }
+
+    /// The same, which browsers see elsewhere.
+    pub(crate) fn with_administrator_to(
+        flags: Vec<String>,
+        origin: &str,
+    ) -> Result<(Self, Client)> {
+        let site = Self::start_with(flags)?;
+        let code = site.setup_code_at(origin)?;
+        site.set_up(&code)
+    }
+
+    fn set_up(self, code: &str) -> Result<(Self, Client)> {
         let body = serde_json::json!({"code": code, "name": "ann", "password": PASSWORD});
-        let made = site.post(&Client::nobody(), "/console/v1/setup", &body)?;
+        let made = self.post(&Client::nobody(), "/console/v1/setup", &body)?;
         ensure!(made.status == 200, "{made:?}");
         let client = client_of(&made)?;
-        Ok((site, client))
+        Ok((self, client))
     }
 
     /// A user with the common password, who is logged in.
@@ -200,6 +218,11 @@ impl Site {
         self.ask(client, "POST", path, Some(&body.to_string()))
     }
 
+    /// Sends a body from an address of choice.
+    pub(crate) fn ask_from(&self, address: &str, path: &str, body: &str) -> Result<Answer> {
+        self.send(&Client::nobody(), ("POST", address), path, Some(body))
+    }
+
     /// Sends a path as it stands. The certificate is the console's own, and verified.
     pub(crate) fn ask(
         &self,
@@ -208,10 +231,20 @@ impl Site {
         path: &str,
         body: Option<&str>,
     ) -> Result<Answer> {
+        self.send(client, (method, CLIENT_ADDRESS), path, body)
+    }
+
+    fn send(
+        &self,
+        client: &Client,
+        (method, from): (&str, &str),
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Answer> {
         let mut curl = Tool::new("curl -sS -i --path-as-is --http1.1 --cacert")
             .arg(self.state_dir().join("certificate.pem"))
             .args(["-X", method, "--max-time", ANSWER_TIME_LIMIT])
-            .args(["--interface", CLIENT_ADDRESS]);
+            .args(["--interface", from]);
         for header in &client.headers {
             curl = curl.args(["-H", header]);
         }

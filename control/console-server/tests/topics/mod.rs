@@ -265,6 +265,25 @@ fn a_live_query_ends_with_its_reader_and_with_the_rights() -> Result<()> {
 }
 
 #[test]
+fn a_query_ends_nothing_that_others_run() -> Result<()> {
+    let together = Together::start()?;
+    let (olga, oleg) = (together.user("olga", "operator")?, together.user("oleg", "operator")?);
+    let mut reader = Reader::begin(&together, &olga, "SUBSCRIBE TO orders")?;
+    reader.next()?;
+    for function in ["pg_terminate_backend", "pg_cancel_backend"] {
+        let query = format!("SELECT {function}(pid) FROM pg_stat_activity");
+        let told = together.query(&oleg, &query)?;
+        ensure!(told.body.contains("25006"), "{told:?}");
+    }
+    // All run as one user of the broker: the audit log says whose a query was.
+    let audit = together.site.get(&together.administrator, "/console/v1/audit?user=oleg")?;
+    ensure!(audit.body.contains("SELECT pg_cancel_backend(pid)"), "{audit:?}");
+    together.sql("INSERT INTO orders (key, value) VALUES ('d', '4')")?;
+    while !reader.next()?["rows"].to_string().contains("\"d\"") {}
+    Ok(())
+}
+
+#[test]
 fn a_console_says_what_it_misses() -> Result<()> {
     let (site, administrator) = Site::with_administrator()?;
     let seen = site.get(&administrator, TOPICS)?.json()?;

@@ -8,6 +8,8 @@ export interface Request {
   method: Method;
   path: string;
   body?: unknown;
+  /** The tag of what was looked at: where it has changed since, the call is refused. */
+  ifMatch?: string;
   /** Of one that is answered when something has come to pass. */
   timeLimitMs?: number;
 }
@@ -56,6 +58,7 @@ export async function open(request: Request, signal: AbortSignal): Promise<Respo
   const csrf = caller.csrf();
   if (request.method !== 'GET' && csrf !== null) headers.set('X-Memlane-CSRF', csrf);
   if (request.body !== undefined) headers.set('content-type', 'application/json');
+  if (request.ifMatch !== undefined) headers.set('if-match', `"${request.ifMatch}"`);
   let response: Response;
   try {
     response = await fetch(request.path, {

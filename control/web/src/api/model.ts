@@ -64,12 +64,16 @@ export interface User {
   role: Role;
   projects: string[];
   disabled: boolean;
+  etag: string;
 }
 
 export interface Project {
   name: string;
   prefix: string;
   quota_bytes: number | null;
+  /** Of volumes and snapshots, counted together. */
+  quota_volumes: number;
+  etag: string;
 }
 
 export interface Token {

@@ -15,6 +15,7 @@ import type { Field, Operation } from './operation';
 const words = texts.access;
 const DAY_SECONDS = 86_400;
 const GIB = 2 ** 30;
+const QUOTA_VOLUMES = '100';
 
 function roleField(value: Role, highest: Role = 'administrator'): Field {
   const roles = ROLES.slice(0, ROLES.indexOf(highest) + 1);
@@ -76,6 +77,11 @@ export function createUser(projects: Project[]): Operation {
   };
 }
 
+function isSame(some: string[], others: string[]): boolean {
+  return some.length === others.length && some.every((it) => others.includes(it));
+}
+
+/** Sends what differs alone, and only to the user that was looked at. */
 export function changeUser(user: User, projects: Project[]): Operation {
   return {
     title: words.changeUserTitle(user.name),
@@ -96,10 +102,15 @@ export function changeUser(user: User, projects: Project[]): Operation {
     request: (values) => ({
       method: 'PATCH',
       path: path`/console/v1/users/${user.name}`,
+      ifMatch: user.etag,
       body: {
-        role: values.text('role'),
-        projects: values.many('projects'),
-        disabled: values.check('disabled'),
+        ...(values.text('role') === user.role ? {} : { role: values.text('role') }),
+        ...(isSame(values.many('projects'), user.projects)
+          ? {}
+          : { projects: values.many('projects') }),
+        ...(values.check('disabled') === user.disabled
+          ? {}
+          : { disabled: values.check('disabled') }),
         ...(values.exactly('password') === '' ? {} : { password: values.exactly('password') }),
       },
     }),
@@ -125,6 +136,11 @@ function quotaField(value: string): Field {
   return { kind: 'number', name: 'quota', label: words.quota, hint: words.quotaHint, value };
 }
 
+function countField(value: string): Field {
+  const hint = words.quotaCountHint;
+  return { kind: 'number', name: 'count', label: words.quotaCount, hint, value, required: true };
+}
+
 function quotaBytes(text: string): number | null {
   return text === '' ? null : Math.round(Number(text) * GIB);
 }
@@ -138,6 +154,7 @@ export function createProject(): Operation {
       { kind: 'text', name: 'name', label: words.projectName, required: true },
       { kind: 'text', name: 'prefix', label: words.prefix, hint: words.prefixHint, required: true },
       quotaField(''),
+      countField(QUOTA_VOLUMES),
     ],
     request: (values) => ({
       method: 'POST',
@@ -146,6 +163,7 @@ export function createProject(): Operation {
         name: values.text('name'),
         prefix: values.text('prefix'),
         quota_bytes: quotaBytes(values.text('quota')),
+        quota_volumes: Number(values.text('count')),
       },
     }),
     command: () => null,
@@ -158,11 +176,19 @@ export function changeProject(project: Project): Operation {
   return {
     title: words.changeProjectTitle(project.name),
     button: words.change,
-    fields: [quotaField(quota)],
+    fields: [quotaField(quota), countField(String(project.quota_volumes))],
     request: (values) => ({
       method: 'PATCH',
       path: path`/console/v1/projects/${project.name}`,
-      body: { quota_bytes: quotaBytes(values.text('quota')) },
+      ifMatch: project.etag,
+      body: {
+        ...(values.text('quota') === quota
+          ? {}
+          : { quota_bytes: quotaBytes(values.text('quota')) }),
+        ...(values.text('count') === String(project.quota_volumes)
+          ? {}
+          : { quota_volumes: Number(values.text('count')) }),
+      },
     }),
     command: () => null,
     done: () => words.projectChanged(project.name),

@@ -183,8 +183,14 @@ test('tasks are cancelled and the pool is resized', () => {
 });
 
 test('what destroys something names it and asks for a name', () => {
-  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: false };
-  const project: Project = { name: 'shop', prefix: 'shop-', quota_bytes: null };
+  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: false, etag: 'a1' };
+  const project: Project = {
+    name: 'shop',
+    prefix: 'shop-',
+    quota_bytes: null,
+    quota_volumes: 100,
+    etag: 'b2',
+  };
   const token = { id: 't1', name: 'ci' } as Token;
   const destructive = [
     volumes.deleteVolume(VOLUME, 2),
@@ -200,6 +206,18 @@ test('what destroys something names it and asks for a name', () => {
     expect(operation.losses?.length ?? 0).toBeGreaterThan(0);
     expect(operation.nameToType ?? '').not.toBe('');
   }
+});
+
+test('a change sends what differs alone, and names what was looked at', () => {
+  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: true, etag: 'a1' };
+  const change = access.changeUser(user, []);
+  const values = Values.of(change.fields).with('role', 'operator');
+  expect(change.request(values)).toEqual({
+    method: 'PATCH',
+    path: '/console/v1/users/eve',
+    ifMatch: 'a1',
+    body: { role: 'operator' },
+  });
 });
 
 test('a token has no more rights than who makes it', () => {

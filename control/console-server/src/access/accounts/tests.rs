@@ -27,7 +27,12 @@ fn fixture() -> Fixture {
 }
 
 fn project(name: &str, prefix: &str) -> Project {
-    Project { name: name.to_owned(), prefix: prefix.to_owned(), quota_bytes: None }
+    Project {
+        name: name.to_owned(),
+        prefix: prefix.to_owned(),
+        quota_bytes: None,
+        quota_volumes: 100,
+    }
 }
 
 fn new_user(name: &str, role: Role, projects: &[&str]) -> NewUser {
@@ -47,8 +52,8 @@ fn the_last_administrator_stays() {
     let demoted = UserPatch { role: Some(Role::Viewer), ..UserPatch::default() };
     let is_conflict = |it: AccountError| matches!(it, AccountError::Conflict(_));
     assert!(is_conflict(accounts.remove_user("ann").expect_err("she is the last")));
-    assert!(is_conflict(accounts.change_user("ann", disabled).expect_err("she is the last")));
-    assert!(is_conflict(accounts.change_user("ann", demoted).expect_err("she is the last")));
+    assert!(is_conflict(accounts.change_user("ann", disabled, None).expect_err("she is the last")));
+    assert!(is_conflict(accounts.change_user("ann", demoted, None).expect_err("she is the last")));
     accounts.add_user(new_user("bob", Role::Administrator, &[])).expect("he is new");
     accounts.remove_user("ann").expect("bob is there");
     assert!(accounts.caller_of_user("ann").is_none());
@@ -91,7 +96,7 @@ fn a_token_may_no_more_than_its_owner_now() {
         projects: Some(vec!["bank".to_owned()]),
         ..UserPatch::default()
     };
-    accounts.change_user("bob", limited).expect("it is possible");
+    accounts.change_user("bob", limited, None).expect("it is possible");
     let now = caller(NOW).expect("it is valid");
     assert_eq!((now.role, now.projects), (Role::Viewer, vec!["bank".to_owned()]));
     assert_eq!(accounts.tokens(Some("bob"))[0].last_used, Some(NOW));
@@ -112,7 +117,7 @@ fn who_is_limited_makes_limited_tokens_and_a_token_that_lost_its_projects_is_voi
     let (_, secret) =
         accounts.add_token(&bob, new_token(Role::Viewer, &["shop"]), NOW).expect("ok");
     let moved = UserPatch { projects: Some(vec!["bank".to_owned()]), ..UserPatch::default() };
-    accounts.change_user("bob", moved).expect("it is possible");
+    accounts.change_user("bob", moved, None).expect("it is possible");
     assert!(accounts.caller_of_token(&secret, NOW).is_none());
     let used = accounts.remove_project("bank").expect_err("bob is limited to it");
     assert!(matches!(used, AccountError::Conflict(_)));
@@ -136,6 +141,6 @@ fn bad_input_is_refused_and_changes_nothing() {
     assert!(accounts.add_project(project("new", "shop-new-")).is_err(), "it is inside another");
     assert!(accounts.add_project(project("new", "sh")).is_err(), "another is inside it");
     let patch = ProjectPatch { prefix: Some("ba".to_owned()), ..ProjectPatch::default() };
-    assert!(accounts.change_project("shop", patch).is_err());
+    assert!(accounts.change_project("shop", patch, None).is_err());
     assert_eq!((accounts.users(), accounts.projects()), before);
 }

@@ -1,0 +1,248 @@
+//! Every limit × two users: what one uses up, the other still has; and strangers keep nobody out.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::site::{Client, PASSWORD, Site};
+use crate::{allow_descriptors, check, whole_audit};
+
+/// As many as the console serves at a time.
+const HOSTILE_CONNECTIONS: usize = 1_024;
+
+/// What each asks for without reading: its answers fill what the system keeps for a connection.
+const REQUESTS_UNREAD: usize = 2_000;
+
+const RECEIVE_BUFFER_BYTES: u32 = 4 << 10;
+
+/// Of one user; see `WATCHERS_OF_USER_MAX`, `TOKENS_OF_USER_MAX`, `SESSIONS_OF_USER_MAX`,
+/// `QUOTA_VOLUMES_DEFAULT`.
+const WATCHERS: usize = 32;
+const TOKENS: usize = 50;
+const SESSIONS: usize = 32;
+const VOLUMES: usize = 100;
+
+const REFUSALS: usize = 300;
+
+type Secured = TlsStream<TcpStream>;
+
+/// TLS as a browser speaks it, with connections from an address of choice.
+struct Dialer {
+    tls: TlsConnector,
+    to: SocketAddr,
+}
+
+impl Dialer {
+    fn of(site: &Site) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(site.state_dir().join("certificate.pem"))?)?;
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), to: site.address() })
+    }
+
+    async fn dial(&self, from: &str) -> Result<Secured> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+        socket.bind(SocketAddr::new(from.parse()?, 0))?;
+        let stream = socket.connect(self.to).await?;
+        let name = ServerName::IpAddress(self.to.ip().into());
+        Ok(self.tls.connect(name, stream).await?)
+    }
+
+    /// Asks for a path, and returns with the status of the answer.
+    async fn ask(&self, client: &Client, path: &str) -> Result<(u16, Secured)> {
+        let mut stream = self.dial("127.0.0.3").await?;
+        stream.write_all(request(client, path).as_bytes()).await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n") {
+            head.push(stream.read_u8().await?);
+        }
+        let head = String::from_utf8(head)?;
+        let status = head.split(' ').nth(1).context("no status")?.parse()?;
+        Ok((status, stream))
+    }
+}
+
+fn request(client: &Client, path: &str) -> String {
+    let headers: String = client.headers.iter().map(|it| format!("{it}\r\n")).collect();
+    format!("GET {path} HTTP/1.1\r\nHost: here\r\n{headers}\r\n")
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// Opens as many as there may be, that ask and never read.
+async fn besiege(dialer: &Dialer, addresses: &[&str], client: &Client) -> Result<Vec<Secured>> {
+    let asked = request(client, "/").repeat(REQUESTS_UNREAD);
+    let mut held = Vec::new();
+    for number in 0..HOSTILE_CONNECTIONS {
+        let address = addresses[number % addresses.len()];
+        let mut stream = dialer.dial(address).await?;
+        let writing = stream.write_all(asked.as_bytes());
+        // What does not fit waits for answers to be read.
+        let _unread = tokio::time::timeout(std::time::Duration::from_millis(1), writing).await;
+        held.push(stream);
+    }
+    Ok(held)
+}
+
+#[test]
+fn strangers_who_ask_and_never_read_keep_nobody_out() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
+    let dialer = Dialer::of(&site)?;
+    let runtime = runtime()?;
+    // From two addresses, and from the one where users are.
+    for addresses in [&["127.0.0.3", "127.0.0.4"][..], &["127.0.0.2"]] {
+        let _held = runtime.block_on(besiege(&dialer, addresses, &Client::nobody()))?;
+        let begun = std::time::Instant::now();
+        site.log_in("ann", PASSWORD)?;
+        assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+        eprintln!("{addresses:?}: logged in, and asked, within {:?}", begun.elapsed());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_user_who_asks_and_never_reads_keeps_nobody_out() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
+    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let dialer = Dialer::of(&site)?;
+    let _held = runtime()?.block_on(besiege(&dialer, &["127.0.0.2"], &vic))?;
+    site.log_in("ann", PASSWORD)?;
+    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    Ok(())
+}
+
+#[test]
+fn browsers_that_one_user_leaves_open_shut_nobody_out() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let dialer = Dialer::of(&site)?;
+    runtime()?.block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..WATCHERS {
+            let (status, stream) = dialer.ask(&vic, "/console/v1/events").await?;
+            ensure!(status == 200, "{status}");
+            held.push(stream);
+        }
+        let (status, _) = dialer.ask(&vic, "/console/v1/events").await?;
+        assert_eq!(status, 429);
+        let (status, _) = dialer.ask(&administrator, "/console/v1/events").await?;
+        assert_eq!(status, 200);
+        anyhow::Ok(())
+    })
+}
+
+#[test]
+fn tokens_and_sessions_of_one_user_take_no_room_of_others() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let make = |client: &Client, name: &str| {
+        site.post(client, "/console/v1/tokens", &json!({"name": name, "role": "viewer"}))
+    };
+    for number in 0..TOKENS {
+        assert_eq!(make(&vic, &number.to_string())?.status, 201);
+    }
+    check(&make(&vic, "another")?, 409, "conflict");
+    assert_eq!(make(&administrator, "mine")?.status, 201);
+    for _ in 0..40 {
+        site.log_in("vic", PASSWORD)?;
+    }
+    let last = site.log_in("vic", PASSWORD)?;
+    let of_vic = site.get(&last, "/console/v1/sessions")?.json()?;
+    assert_eq!(of_vic.as_array().map(Vec::len), Some(SESSIONS));
+    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+    Ok(())
+}
+
+/// An operator of a project of the same name.
+fn operator_of(site: &Site, administrator: &Client, name: &str) -> Result<Client> {
+    let project = json!({"name": name, "prefix": format!("{name}-"), "quota_bytes": 1 << 30});
+    assert_eq!(site.post(administrator, "/console/v1/projects", &project)?.status, 201);
+    site.user(administrator, &json!({"name": name, "role": "operator", "projects": [name]}))
+}
+
+#[test]
+fn volumes_and_snapshots_of_one_project_take_no_room_of_others() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let sam = operator_of(&site, &administrator, "sam")?;
+    let tom = operator_of(&site, &administrator, "tom")?;
+    let create = |client: &Client, name: &str| {
+        site.post(client, "/v1/volumes", &json!({"name": name, "size": "4KiB"}))
+    };
+    for number in 0..VOLUMES - 2 {
+        let made = create(&sam, &format!("sam-{number}"))?;
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let snapshots = |volumes: Value, name: &str| {
+        site.post(&sam, "/v1/snapshots", &json!({"volumes": volumes, "snapshot": name}))
+    };
+    assert_eq!(snapshots(json!(["sam-0"]), "a")?.status, 201);
+    check(&snapshots(json!(["sam-0", "sam-1"]), "b")?, 409, "over_quota");
+    assert_eq!(create(&sam, "sam-last")?.status, 201);
+    check(&create(&sam, "sam-more")?, 409, "over_quota");
+    let cloned = site.post(&sam, "/v1/volumes/sam-0/clone", &json!({"name": "sam-more"}))?;
+    check(&cloned, 409, "over_quota");
+    let resized = site.ask(&sam, "PATCH", "/v1/volumes/sam-0", Some(r#"{"size": "8KiB"}"#))?;
+    assert_eq!(resized.status, 200, "{resized:?}");
+    assert_eq!(create(&tom, "tom-0")?.status, 201);
+    let more = Some(r#"{"quota_volumes": 101}"#);
+    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/projects/sam", more)?.status, 200);
+    assert_eq!(create(&sam, "sam-more")?.status, 201);
+    check(&create(&sam, "sam-most")?, 409, "over_quota");
+    Ok(())
+}
+
+#[test]
+fn refusals_of_one_user_become_counts_and_push_nothing_out() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let before = whole_audit(&site, &administrator)?;
+    for number in 0..REFUSALS {
+        check(&site.get(&vic, &format!("/console/v1/users?{number}"))?, 403, "forbidden");
+    }
+    let audit = whole_audit(&site, &administrator)?;
+    let refused: Vec<_> =
+        audit.iter().filter(|it| it["user"] == "vic" && it["status"] == 403).collect();
+    let counted: u64 = refused.iter().filter_map(|it| it["count"].as_u64()).sum();
+    assert_eq!(counted, u64::try_from(REFUSALS)?);
+    assert!(refused.len() < 40, "{} entries", refused.len());
+    assert!(audit.ends_with(&before), "{audit:?}");
+    Ok(())
+}
+
+#[test]
+fn wrong_passwords_keep_nobody_out_who_comes_from_elsewhere() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let body = json!({"name": "bob", "password": "not his password"}).to_string();
+    let from_elsewhere = || site.ask_from("127.0.0.9", "/console/v1/session", &body);
+    let mut statuses = Vec::new();
+    while statuses.last() != Some(&429) {
+        statuses.push(from_elsewhere()?.status);
+        ensure!(statuses.len() < 60, "nobody waits: {statuses:?}");
+    }
+    site.log_in("bob", PASSWORD)?;
+    // A wait that is longer than what follows takes, until an administrator ends it.
+    system::wait_for("a long wait", crate::TIME_LIMIT, || {
+        let answer = from_elsewhere()?;
+        let seconds = answer.head.lines().find_map(|it| it.strip_prefix("retry-after: "));
+        Ok(seconds.is_some_and(|it| it.parse().is_ok_and(|it: u64| it > 10)))
+    })?;
+    let reset = Some(r#"{"password": "another four words"}"#);
+    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/users/bob", reset)?.status, 200);
+    check(&from_elsewhere()?, 401, "unauthorized");
+    Ok(())
+}
