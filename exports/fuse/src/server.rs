@@ -62,9 +62,13 @@ mod init_flag {
         | HAS_RESEND;
 }
 
-/// No page cache between the file and its users, and no lock between their writes.
+/// No page cache between the file and its users, and no lock between their writes. With nothing in
+/// the page cache there is nothing to be done when a file is closed, and the kernel must not ask:
+/// who closes it could not even be killed while nobody serves.
 const OPEN_DIRECT_IO: u32 = 1 << 0;
+const OPEN_NO_FLUSH: u32 = 1 << 5;
 const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+const OPEN_FLAGS: u32 = OPEN_DIRECT_IO | OPEN_NO_FLUSH | OPEN_PARALLEL_DIRECT_WRITES;
 
 const ALLOCATE_KEEP_SIZE: u32 = 1 << 0;
 const ALLOCATE_PUNCH_HOLE: u32 = 1 << 1;
@@ -175,7 +179,7 @@ impl Server<'_> {
                 }
                 self.device(header)?;
                 let handle = self.open.opened(header.node);
-                Ok(Reply::opened(unique, handle, OPEN_DIRECT_IO | OPEN_PARALLEL_DIRECT_WRITES))
+                Ok(Reply::opened(unique, handle, OPEN_FLAGS))
             }
             Operation::Release { handle } => {
                 self.open.closed(header.node, handle);
@@ -260,6 +264,7 @@ impl Server<'_> {
         }
     }
 
+    /// Writes what fits, as file systems do.
     fn write(
         &self,
         header: Header,
@@ -269,6 +274,11 @@ impl Server<'_> {
     ) -> Result<Written, Failure> {
         self.counters.writes.add(1);
         let device = self.device(header)?;
+        let left = device.geometry().size_bytes.saturating_sub(offset);
+        let data = &data[..usize::try_from(left).unwrap_or(usize::MAX).min(data.len())];
+        if data.is_empty() {
+            return Err(Failure::TooBig);
+        }
         let byte_count = u32::try_from(data.len()).map_err(|_| Failure::Invalid)?;
         self.prepare_to_wait(device.as_ref());
         device.write(offset, data).map_err(failure_of)?;
@@ -368,7 +378,7 @@ impl Server<'_> {
 
 /// What came of a write.
 enum Written {
-    /// So many bytes, which is all that was asked for.
+    /// So many bytes, which is all that fits.
     All(u32),
     /// It is to be answered after this flush.
     ButFlushed(Flush),

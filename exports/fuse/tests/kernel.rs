@@ -83,6 +83,33 @@ fn bytes_written_to_a_file_are_read_back() {
     assert_eq!(past_end.kind(), io::ErrorKind::FileTooLarge);
 }
 
+#[test]
+fn a_write_across_the_end_of_a_file_writes_what_fits() {
+    let Some(house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let path = house.file("db");
+    let data = vec![7; usize::try_from(3 * MIB).expect("it is small")];
+    for (flags, left) in [
+        (0, 5000),
+        (O_DSYNC, 5000),
+        // More than one request of the kernel's, whose last one is past the end.
+        (0, MIB),
+        (0, MIB + 512),
+        (O_DSYNC, MIB + 512),
+    ] {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(flags);
+        let file = file.open(&path).expect("the file is served");
+        let written = file.write_at(&data, 4 * MIB - left).expect("some of it fits");
+        assert_eq!(u64::try_from(written), Ok(left), "{flags:#o}");
+        let mut back = vec![0; written];
+        file.read_exact_at(&mut back, 4 * MIB - left).expect("the volume returns it");
+        assert!(back == data[..written], "{flags:#o}, {left} bytes");
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4 * MIB)
+            .expect("the volume takes discards");
+    }
+    assert_eq!(fs::metadata(&path).expect("the file is served").len(), 4 * MIB);
+}
+
 /// Goal: flushes reach as many volumes at once as there are seats, and never take the last worker.
 /// Method: more flushes than workers, none of which ends; then reads of all volumes, and writes to
 /// another one. (Writes to a file that is being flushed wait for that in the kernel.)
@@ -184,6 +211,21 @@ fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
 
 /// Goal: a write through a file that is open for durable writes returns when it is flushed.
 /// Method: with the flush held, the bytes can be read and the writer still waits.
+#[test]
+fn sync_of_a_file_or_a_device_that_is_named_flushes_it() {
+    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = house.attach("db");
+    let sync = |path: &Path| {
+        open(path).write_all_at(&[4; 512], 0).expect("it is written");
+        tool("sync").arg(path).stderr(Stdio::null()).status().expect("it is installed").success()
+    };
+    let both = [house.file("db"), device];
+    assert_eq!(both.each_ref().map(|path| sync(path)), [true; 2]);
+    File::create(house.broken("db")).expect("the directory is writable");
+    assert_eq!(both.each_ref().map(|path| sync(path)), [false; 2]);
+    fs::remove_file(house.broken("db")).expect("it is there");
+}
+
 #[test]
 fn a_durable_write_waits_for_a_flush() {
     let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
@@ -703,6 +745,25 @@ fn send_away(socket: &std::os::unix::net::UnixStream, file: File) {
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
     let parts = [std::io::IoSlice::new(b"x")];
     sendmsg(socket, &parts, &mut ancillary, SendFlags::empty()).expect("there is room");
+}
+
+#[test]
+fn a_file_is_closed_although_nobody_serves_it() {
+    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    for redirection in ["3<>", "3<"] {
+        let mut opener = Opener::new(redirection, &house.file("db"));
+        house.kill();
+        opener.go_on();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut ended = opener.0.try_wait().expect("it is our child");
+        while ended.is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+            ended = opener.0.try_wait().expect("it is our child");
+        }
+        // Nothing else ends who waits for a server.
+        house.start();
+        assert!(ended.is_some_and(|status| status.success()), "{redirection}: {ended:?}");
+    }
 }
 
 #[test]

@@ -299,6 +299,17 @@ fn a_write_reaches_the_device() {
 #[test]
 fn a_write_past_the_end_is_too_big() {
     check_error(&write_message(node(), 16_384, b"data"), 27);
+    check_error(&write_message(node(), u64::MAX, b"data"), 27);
+}
+
+#[test]
+fn a_write_across_the_end_writes_what_fits() {
+    let bench = Bench::new();
+    let (error, body) = bench.serve(&write_message(node(), 16_382, b"data")).expect("a reply");
+    assert_eq!((error, &body[..4]), (0, &2_u32.to_ne_bytes()[..]));
+    let (_, body) = bench.serve(&read_message(node(), 16_380, 4096)).expect("a reply");
+    assert_eq!(body, b"\0\0da");
+    assert_eq!((bench.traffic().written_bytes, bench.traffic().errors), (2, 0));
 }
 
 #[test]
@@ -473,7 +484,7 @@ fn sizes_owners_and_modes_are_not_changed_through_files() {
 #[test]
 fn files_are_opened_for_direct_parallel_access() {
     let (error, body) = Bench::new().serve(&open_message(node(), 2)).expect("one");
-    assert_eq!((error, &body[8..12]), (0, &0x41_u32.to_ne_bytes()[..]));
+    assert_eq!((error, &body[8..12]), (0, &0x61_u32.to_ne_bytes()[..]));
 }
 
 #[test]
