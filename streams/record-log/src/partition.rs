@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::error::{LogError, LogErrorKind};
 use crate::holds::{CompactionHold, Holds};
 use crate::producers::{Aborted, LastBatch, ProducerState};
-use crate::records::{self, PartitionRecord, TopicId};
+use crate::records::{self, PartitionRecord, Stale, TopicId};
 use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX, Segment, Walk, Wanted};
 use crate::view::{PinnedLog, View, read};
 use crate::volume::TopicVolume;
@@ -419,15 +419,22 @@ impl Partition {
         compaction.generation
     }
 
-    /// Compaction has seen all before it.
-    pub(crate) fn clean_offset(&self) -> i64 {
-        self.lock_writer().record.clean_offset
+    /// Compaction has seen all before it, and left these batches.
+    pub(crate) fn compacted(&self) -> (i64, Option<Stale>) {
+        let record = &self.lock_writer().record;
+        let is_there = |it: &Stale| it.last_offset >= record.start_offset;
+        (record.clean_offset, record.stale.filter(is_there))
     }
 
-    /// Everything before the offset was compacted, durably. A crash may bring the old offset back.
-    pub(crate) fn set_clean_offset(&self, clean_offset: i64) -> Result<(), LogError> {
+    /// Everything before the offset was compacted, durably, but for these batches. A crash may
+    /// bring back what was known before.
+    pub(crate) fn set_compacted(
+        &self,
+        clean_offset: i64,
+        stale: Option<Stale>,
+    ) -> Result<(), LogError> {
         let _one = self.lock_restructuring();
-        let record = PartitionRecord { clean_offset, ..self.lock_writer().record.clone() };
+        let record = PartitionRecord { clean_offset, stale, ..self.lock_writer().record.clone() };
         record.save(&*self.volume.device, self.number)?;
         self.lock_writer().record = record;
         Ok(())

@@ -83,6 +83,25 @@ pub(crate) struct EpochStart {
     pub(crate) offset: i64,
 }
 
+/// Where a pass of compaction left batches as they are that may hold values which later records
+/// replace or delete: as long as they are there, tombstones behind the first of them stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stale {
+    pub(crate) first_offset: i64,
+    /// Of the last of them.
+    pub(crate) last_offset: i64,
+}
+
+impl Stale {
+    /// One that takes in both.
+    pub(crate) fn and(self, other: Option<Self>) -> Self {
+        other.map_or(self, |other| Self {
+            first_offset: self.first_offset.min(other.first_offset),
+            last_offset: self.last_offset.max(other.last_offset),
+        })
+    }
+}
+
 /// What of a partition its segments do not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionRecord {
@@ -92,6 +111,7 @@ pub(crate) struct PartitionRecord {
     pub(crate) clean_offset: i64,
     /// Ascending in both.
     pub(crate) epochs: Vec<EpochStart>,
+    pub(crate) stale: Option<Stale>,
 }
 
 impl PartitionRecord {
@@ -116,6 +136,10 @@ impl PartitionRecord {
             into.extend(it.epoch.to_le_bytes());
             into.extend(it.offset.to_le_bytes());
         });
+        if let Some(stale) = self.stale {
+            contents.extend(stale.first_offset.to_le_bytes());
+            contents.extend(stale.last_offset.to_le_bytes());
+        }
         save(device, (FrameKind::Partition, layout::partition_record(partition)), &contents)
     }
 
@@ -124,7 +148,11 @@ impl PartitionRecord {
             let (start_offset, clean_offset) = (fields.i64()?, fields.i64()?);
             let epochs = fields
                 .list(|fields| Some(EpochStart { epoch: fields.i32()?, offset: fields.i64()? }))?;
-            Some(Self { start_offset, clean_offset, epochs })
+            let stale = match fields.0.is_empty() {
+                true => None,
+                false => Some(Stale { first_offset: fields.i64()?, last_offset: fields.i64()? }),
+            };
+            Some(Self { start_offset, clean_offset, epochs, stale })
         })
     }
 }

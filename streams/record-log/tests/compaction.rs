@@ -437,6 +437,104 @@ fn what_would_become_too_long_stays_as_it_is() {
     assert_eq!(contents(&partition).len(), 400);
 }
 
+/// Segments' length, and the map's, both in bytes.
+type Room = (u64, usize);
+
+const SMALL: Room = (512, 64 * 24);
+const LARGE: Room = (1 << 20, 1 << 20);
+
+/// A log with a value of "a" in a batch that stays as it is, and behind it the tombstone of "a".
+/// Passes with so much room, each at a time at which tombstones may go that the one before has
+/// met, never bring the value back, over openings.
+#[track_caller]
+fn check_stays_deleted(batch: &mut [u8], passes: &[Room]) {
+    let mut disk = Disk::new();
+    {
+        let topic = topic(&disk, SMALL.0);
+        let partition = topic.partition(0).expect("it is there");
+        append(&partition, batch).expect("there is room");
+        partition.roll();
+        put(&partition, NO_PRODUCER, 0, &[("a", None)]);
+        topic.flush().expect("it flushes");
+    }
+    for (number, (segment_bytes, map_bytes_max)) in (0..).zip(passes) {
+        let topic = open(&disk);
+        topic.set_options(TopicOptions { segment_bytes: *segment_bytes });
+        let partition = topic.partition(0).expect("it is there");
+        let now_ms = 2 * number * DAY_MS;
+        let options = CompactionOptions { map_bytes_max: *map_bytes_max, ..options(now_ms) };
+        for _ in 0..2 {
+            close(&topic, &partition);
+            partition.compact(&options).expect("it compacts").expect("there is something to do");
+            let mut found = contents(&partition).into_iter();
+            let of_a = found.rfind(|it| it.key.as_deref() == Some("a"));
+            let current = of_a.and_then(|it| it.value);
+            assert_eq!(current, None, "pass {number} has a deleted key come back");
+        }
+        disk = disk.after_kill();
+    }
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_where_its_batch_would_become_too_long() {
+    // 20 MiB that repeat one MiB: snappy finds that only if it looks farther than coders do.
+    let mut random = Random::new(7);
+    let noise: String = (0..1 << 20).map(|_| random.pick(&['a', 'b', 'c', 'd'])).collect();
+    let records = [("a", Some("old")), ("filler", Some(&*noise.repeat(20)))];
+    let mut batch = support::records::repeating_batch(&records, noise.len());
+    assert!(batch.len() < 6 << 20, "{} bytes", batch.len());
+    check_stays_deleted(&mut batch, &[LARGE; 4]);
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_where_its_segment_would_become_too_long() {
+    let keys: Vec<String> = (0..90).map(|number| format!("{number}")).collect();
+    // Tombstones as short as they can be: far away times take nine bytes instead of one.
+    let mut records: Vec<(&str, Option<&str>)> = keys.iter().map(|it| (&**it, None)).collect();
+    records.insert(0, ("a", Some("old")));
+    let mut batch = keyed_batch(NO_PRODUCER, 0, -(1 << 60), &records);
+    check_stays_deleted(&mut batch, &[SMALL, LARGE, LARGE, LARGE]);
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_where_a_larger_map_reads_what_a_smaller_one_did_not() {
+    let keys: Vec<String> = (0..100).map(|number| format!("key {number}")).collect();
+    let mut records: Vec<_> = keys.iter().map(|it| (&**it, Some("v"))).collect();
+    records[7] = ("a", Some("old"));
+    let mut batch = keyed_batch(NO_PRODUCER, 0, 0, &records);
+    check_stays_deleted(&mut batch, &[SMALL, SMALL, LARGE, LARGE]);
+}
+
+#[test]
+fn what_cannot_be_read_holds_no_pass_up_that_has_a_small_map() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    let mut unread = keyed_batch(NO_PRODUCER, 0, 0, &[("a", Some("hidden"))]);
+    support::change_attributes(&mut unread, 7);
+    append(&partition, &mut unread).expect("the log takes what it cannot read");
+    partition.roll();
+    for number in 0..200 {
+        put(&partition, NO_PRODUCER, 0, &[(&format!("key {number}"), None)]);
+    }
+    // 48 keys at once.
+    let pass = |now_ms| {
+        let small = CompactionOptions { map_bytes_max: SMALL.1, ..options(now_ms) };
+        close(&topic, &partition);
+        partition.compact(&small).expect("it compacts").expect("dirty").clean_offset
+    };
+    assert_eq!([pass(0), pass(0), pass(0)], [49, 97, 145]);
+    // All tombstones may go that a pass has met, but for what is hidden.
+    pass(2 * DAY_MS);
+    pass(4 * DAY_MS);
+    assert_eq!(contents(&partition).len(), 200);
+    // With it the reason goes.
+    partition.delete_before(1).expect("it is there");
+    pass(6 * DAY_MS);
+    pass(8 * DAY_MS);
+    assert_eq!(contents(&partition).len(), 0);
+}
+
 #[test]
 fn threads_append_read_flush_and_delete_while_others_compact() {
     let disk = Disk::new();

@@ -42,6 +42,11 @@ impl KeyMap {
         Self { hasher: SipHasher24::new_with_key(secret), entries, count: 0 }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.entries.fill(EMPTY);
+        self.count = 0;
+    }
+
     pub(crate) fn has_room_for(&self, key_count: usize) -> bool {
         self.count.saturating_add(key_count) <= used_count_max(self.entries.len())
     }

@@ -17,6 +17,7 @@ use crate::compaction::transactions::{AbortedBatches, LastBatches};
 use crate::error::{LogError, LogErrorKind};
 use crate::partition::Partition;
 use crate::producers::Producers;
+use crate::records::Stale;
 use crate::segment::{Segment, Until, Walk};
 use crate::writer::ABORTED_COUNT_MAX;
 
@@ -83,6 +84,10 @@ pub struct Compaction {
     rules: Rules,
     met: Met,
     clean_offset: i64,
+    /// What earlier passes left as it was.
+    stale: Option<Stale>,
+    /// The keys of records from here on are noted.
+    mapped_from: i64,
     /// That the pass may change, from the first on.
     segments: Vec<Arc<Segment>>,
     stage: Stage,
@@ -144,7 +149,7 @@ impl Compaction {
         partition: &Arc<Partition>,
         options: &CompactionOptions,
     ) -> Result<Option<Self>, LogError> {
-        let clean_offset = partition.clean_offset();
+        let (clean_offset, stale) = partition.compacted();
         let newest_ms = match options.min_compaction_lag_ms {
             ..=0 => i64::MAX,
             lag_ms => options.now_ms.saturating_sub(lag_ms),
@@ -160,8 +165,10 @@ impl Compaction {
         if !is_due || !partition.begin_compacting() {
             return Ok(None);
         }
-        let dirty_from = clean_offset.max(segments[0].header.base_offset);
-        let key_count = u64::try_from(end_offset - dirty_from).unwrap_or(0);
+        // What an earlier pass had to leave is tried again, with all keys behind it.
+        let wanted_from = stale.map_or(clean_offset, |it| it.first_offset.min(clean_offset));
+        let mapped_from = wanted_from.max(segments[0].header.base_offset);
+        let key_count = u64::try_from(end_offset - mapped_from).unwrap_or(0);
         let rules = Rules {
             keys: KeyMap::new(&options.hash_secret, key_count, options.map_bytes_max),
             map_end: end_offset,
@@ -170,23 +177,18 @@ impl Compaction {
             last_batches: LastBatches::new(partition.last_batches().into_iter()),
             record_count_max: KeyMap::key_count_max(options.map_bytes_max),
         };
-        let first_dirty = segments.partition_point(|it| it.extent().next_offset <= clean_offset);
         let mut pass = Self {
             partition: Arc::clone(partition),
             rules,
             met: Met::default(),
             clean_offset,
+            stale,
+            mapped_from,
             segments,
             stage: Stage::Done,
             outcome: CompactionOutcome::default(),
         };
-        pass.stage = match pass.segments.get(first_dirty) {
-            Some(segment) => {
-                let aborted = pass.aborted_in(segment);
-                Stage::Map(Position { segment: first_dirty, bytes: 0, aborted })
-            }
-            None => pass.begin_copy()?,
-        };
+        pass.stage = pass.begin_map()?;
         Ok(Some(pass))
     }
 
@@ -212,11 +214,31 @@ impl Compaction {
         }
     }
 
+    fn begin_map(&mut self) -> Result<Stage, LogError> {
+        let is_before = |it: &Arc<Segment>| it.extent().next_offset <= self.mapped_from;
+        let segment = self.segments.partition_point(is_before);
+        let Some(first) = self.segments.get(segment) else { return self.begin_copy() };
+        Ok(Stage::Map(Position { segment, bytes: 0, aborted: self.aborted_in(first) }))
+    }
+
+    /// The map has no room for the keys from an offset on.
+    fn end_map(&mut self, full_at: i64) -> Result<Stage, LogError> {
+        if full_at > self.clean_offset {
+            self.rules.map_end = full_at;
+            return self.begin_copy();
+        }
+        // So that passes get on: what was left stays.
+        self.rules.keys.clear();
+        self.mapped_from = self.clean_offset;
+        self.met.stale = self.stale;
+        self.begin_map()
+    }
+
     /// Notes the keys of the dirty part, as long as the map has room.
     fn map(&mut self, mut at: Position) -> Result<Stage, LogError> {
         let segment = Arc::clone(&self.segments[at.segment]);
         let end = segment.extent().position;
-        let (clean_offset, rules) = (self.clean_offset, &mut self.rules);
+        let (mapped_from, rules) = (self.mapped_from, &mut self.rules);
         let (mut seen, mut full_at) = (0, None);
         let device = &*self.partition.volume().device;
         let reached = segment.walk(device, at.bytes..end, &mut |batch, bytes| {
@@ -224,7 +246,7 @@ impl Compaction {
                 return Walk::Enough;
             }
             seen += bytes.len();
-            let is_mapped = batch.last_offset() >= clean_offset
+            let is_mapped = batch.last_offset() >= mapped_from
                 && !batch.is_control()
                 && !at.aborted.contains(batch);
             if !is_mapped {
@@ -244,8 +266,7 @@ impl Compaction {
             Walk::On
         })?;
         if let Some(full_at) = full_at {
-            rules.map_end = full_at;
-            return self.begin_copy();
+            return self.end_map(full_at);
         }
         at.bytes = reached;
         if reached < end {
@@ -271,9 +292,13 @@ impl Compaction {
 
     fn begin_group(&mut self, mut rest: VecDeque<Arc<Segment>>) -> Result<Stage, LogError> {
         let Some(first) = rest.pop_front() else {
-            self.partition.set_clean_offset(self.rules.map_end)?;
+            let map_end = self.rules.map_end;
+            // What lies behind the map's end was not tried again.
+            let unseen = self.stale.filter(|it| it.last_offset >= map_end);
+            let stale = self.met.stale.map(|it| it.and(unseen)).or(unseen);
+            self.partition.set_compacted(map_end, stale)?;
             self.partition.set_next_horizon(self.met.next_horizon_ms);
-            self.outcome.clean_offset = self.rules.map_end;
+            self.outcome.clean_offset = map_end;
             return Ok(Stage::Done);
         };
         let at = Position { aborted: self.aborted_in(&first), ..Position::default() };
@@ -381,7 +406,8 @@ impl Compaction {
             Target::Unchanged => {}
             Target::TooLong => {
                 self.met.removed_count = met_before.removed_count;
-                self.met.keep_tombstones();
+                let end_offset = group[group.len() - 1].extent().next_offset;
+                self.met.note_stale(group[0].header.base_offset, end_offset - 1);
             }
             Target::New(new) => self.put_in_place(group, new, &markers_gone)?,
         }

@@ -1,12 +1,13 @@
 //! What becomes of a batch: it stays as it is, goes, or loses some of its records.
 //!
-//! A batch that cannot be read stays as it is, and from there on tombstones stay too: what they
-//! delete may be in it.
+//! A batch that cannot be read, or written again within its bounds, stays as it is, and as long as
+//! it is there tombstones behind it stay too: what they delete may be in it.
 
 use record_batch::{BatchHeader, Codec, Marker, Record, Records};
 
 use crate::compaction::key_map::KeyMap;
 use crate::compaction::transactions::{AbortedBatches, LastBatches, Markers};
+use crate::records::Stale;
 use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 
 /// The same for all batches of a pass.
@@ -26,7 +27,8 @@ pub(crate) struct Rules {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) markers: Markers,
-    tombstones_stay: bool,
+    /// Batches that stay although the rules may want to change them.
+    pub(crate) stale: Option<Stale>,
     /// Batches that could not be read.
     pub(crate) unread_count: u64,
     /// Records that were taken out.
@@ -36,9 +38,9 @@ pub(crate) struct Met {
 }
 
 impl Met {
-    /// Batches before this one stay that the rules would have changed.
-    pub(crate) fn keep_tombstones(&mut self) {
-        self.tombstones_stay = true;
+    /// Batches stay as they are that the rules would have changed, or could not look into.
+    pub(crate) fn note_stale(&mut self, first_offset: i64, last_offset: i64) {
+        self.stale = Some(Stale { first_offset, last_offset }.and(self.stale));
     }
 
     fn note_horizon(&mut self, horizon_ms: i64) {
@@ -100,7 +102,7 @@ impl Rules {
         }
         let Some(records) = self.read(batch, bytes) else {
             met.unread_count += 1;
-            met.keep_tombstones();
+            met.note_stale(batch.base_offset, batch.last_offset());
             return Fate::Whole;
         };
         self.fate_of_records(batch, &records, met)
@@ -134,8 +136,8 @@ impl Rules {
 
     fn fate_of_records(&self, batch: &BatchHeader, records: &Records<'_>, met: &mut Met) -> Fate {
         let old_horizon_ms = batch.delete_horizon_ms();
-        let tombstones_stay =
-            met.tombstones_stay || old_horizon_ms.is_none_or(|it| it > self.now_ms);
+        let tombstones_stay = met.stale.is_some_and(|it| it.first_offset <= batch.last_offset())
+            || old_horizon_ms.is_none_or(|it| it > self.now_ms);
         let stays = |record: &Record<'_>| {
             record.key.is_some_and(|key| {
                 let is_latest = self.keys.latest(key).is_none_or(|it| it <= record.offset);
@@ -174,7 +176,7 @@ impl Rules {
         let codec = Codec::of(batch.attributes).expect("it was read with it");
         let bytes = header.with_records(&codec.compress(&moved));
         if bytes.len() > BATCH_BYTES_MAX {
-            met.keep_tombstones();
+            met.note_stale(batch.base_offset, batch.last_offset());
             return Fate::Whole;
         }
         met.removed_count += removed;

@@ -27,6 +27,64 @@ pub(crate) fn keyed_batch(
     unix_ms: i64,
     records: &[(&str, Option<&str>)],
 ) -> Vec<u8> {
+    compressed_batch(from, codec, unix_ms, records.len(), &compress(codec, &plain(records)))
+}
+
+/// A batch of records that repeat themselves after `period` bytes, which snappy's coders do not
+/// find.
+pub(crate) fn repeating_batch(records: &[(&str, Option<&str>)], period: usize) -> Vec<u8> {
+    let plain = plain(records);
+    let mut snappy = Vec::new();
+    let mut length = plain.len();
+    while length >= 0x80 {
+        snappy.push(u8::try_from(length & 0x7F).expect("seven bits") | 0x80);
+        length >>= 7;
+    }
+    snappy.push(u8::try_from(length).expect("seven bits"));
+    let (mut at, mut literal_from) = (0, 0);
+    while at < plain.len() {
+        let before = at.saturating_sub(period);
+        let same = plain[at..].iter().zip(&plain[before..at]).take_while(|(a, b)| a == b);
+        let length = same.take(64).count();
+        if length < 64 && at + length < plain.len() {
+            at += 1;
+            continue;
+        }
+        put_literal(&plain[literal_from..at], &mut snappy);
+        snappy.push(u8::try_from((length - 1) << 2 | 3).expect("six bits, and the kind"));
+        snappy.extend(u32::try_from(at - before).expect("short").to_le_bytes());
+        at += length;
+        literal_from = at;
+    }
+    put_literal(&plain[literal_from..], &mut snappy);
+    compressed_batch(super::NO_PRODUCER, 2, 0, records.len(), &snappy)
+}
+
+/// Bytes of snappy that stand for themselves.
+fn put_literal(bytes: &[u8], into: &mut Vec<u8>) {
+    if !bytes.is_empty() {
+        into.push(63 << 2);
+        into.extend(u32::try_from(bytes.len() - 1).expect("short").to_le_bytes());
+        into.extend(bytes);
+    }
+}
+
+fn compressed_batch(
+    from: From,
+    codec: i16,
+    unix_ms: i64,
+    count: usize,
+    compressed: &[u8],
+) -> Vec<u8> {
+    let count = i32::try_from(count).expect("short");
+    let mut bytes = batch(from, count, unix_ms, compressed);
+    let attributes = i16::from_be_bytes([bytes[21], bytes[22]]);
+    change_attributes(&mut bytes, attributes | codec);
+    bytes
+}
+
+/// The records of a batch, all of its first time.
+fn plain(records: &[(&str, Option<&str>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (delta, (key, value)) in (0..).zip(records) {
         let mut record = vec![0];
@@ -40,10 +98,6 @@ pub(crate) fn keyed_batch(
         put_number(i64::try_from(record.len()).expect("short"), &mut bytes);
         bytes.extend(record);
     }
-    let count = i32::try_from(records.len()).expect("short");
-    let mut bytes = batch(from, count, unix_ms, &compress(codec, &bytes));
-    let attributes = i16::from_be_bytes([bytes[21], bytes[22]]);
-    change_attributes(&mut bytes, attributes | codec);
     bytes
 }
 
