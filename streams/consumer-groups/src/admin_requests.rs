@@ -1,7 +1,7 @@
 //! ListGroups, DescribeGroups and DeleteGroups.
 //!
-//! Which groups the client may see, and what it may do with them, the owner decides: it filters
-//! requests and replies, and fills in the authorized operations.
+//! Which groups the client may see, and what it may do with them, the owner knows: it takes what
+//! is forbidden out of requests and replies.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;

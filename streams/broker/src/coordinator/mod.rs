@@ -24,7 +24,7 @@ use crate::topics::OpenPartition;
 use round::State;
 
 pub(crate) use assignable::Assignable;
-pub(crate) use refusals::{refuse, refuse_offsets, refuse_transactional_offsets};
+pub(crate) use refusals::refuse;
 
 /// Requests that wait for the thread; beyond it clients are told to come again.
 const QUEUE_LENGTH: usize = 4_096;

@@ -96,10 +96,7 @@ fn offset_commit(request: &OffsetCommitRequest, code: i16) -> OffsetCommitRespon
 }
 
 /// Refuses what is committed for one topic.
-pub(crate) fn refuse_offsets(
-    topic: &OffsetCommitRequestTopic,
-    code: i16,
-) -> OffsetCommitResponseTopic {
+fn refuse_offsets(topic: &OffsetCommitRequestTopic, code: i16) -> OffsetCommitResponseTopic {
     let partitions = topic.partitions.iter().map(|it| {
         OffsetCommitResponsePartition::default()
             .with_partition_index(it.partition_index)
@@ -116,7 +113,7 @@ fn txn_offset_commit(request: &TxnOffsetCommitRequest, code: i16) -> TxnOffsetCo
 }
 
 /// Refuses what a transaction commits for one topic.
-pub(crate) fn refuse_transactional_offsets(
+fn refuse_transactional_offsets(
     topic: &TxnOffsetCommitRequestTopic,
     code: i16,
 ) -> TxnOffsetCommitResponseTopic {

@@ -56,9 +56,14 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
 }
 
 fn all_topics(context: &Context) -> Vec<MetadataResponseTopic> {
+    visible_topics(context).iter().map(|topic| describe_topic(topic)).collect()
+}
+
+/// All topics that the client may describe.
+fn visible_topics(context: &Context) -> Vec<Arc<OpenTopic>> {
     let mut topics = context.broker.topics.all();
     topics.retain(|topic| context.may(Operation::Describe, Resource::topic(&topic.name)));
-    topics.iter().map(|topic| describe_topic(topic)).collect()
+    topics
 }
 
 async fn metadata_of(
@@ -96,10 +101,11 @@ async fn find_or_create(
     if let Some(topic) = broker.topics.by_name(name) {
         return Ok(topic);
     }
-    let may_create = context.may(Operation::Create, Resource::cluster())
-        || context.may(Operation::Create, Resource::topic(name));
-    if !(creates && broker.new_topics.are_created_on_demand && may_create) {
+    if !(creates && broker.new_topics.are_created_on_demand) {
         return Err(ResponseError::UnknownTopicOrPartition);
+    }
+    if !context.may(Operation::Create, Resource::cluster()) {
+        context.check_topic(Operation::Create, name)?;
     }
     let new = NewTopic {
         name: name.to_owned(),
@@ -206,7 +212,7 @@ pub(super) fn partitions(
     let limit = usize::try_from(request.response_partition_limit).unwrap_or(0);
     let mut left = limit.clamp(1, PARTITIONS_SHOWN_MAX);
     let mut names: Vec<TopicName> = match request.topics.is_empty() {
-        true => context.broker.topics.all().iter().map(|it| TopicName(text(&*it.name))).collect(),
+        true => visible_topics(context).iter().map(|it| TopicName(text(&*it.name))).collect(),
         false => request.topics.iter().map(|it| it.name.clone()).collect(),
     };
     names.sort();
@@ -265,6 +271,10 @@ fn describe_partition(
 }
 
 /// Partitions never move.
-pub(super) fn reassignments() -> ListPartitionReassignmentsResponse {
-    ListPartitionReassignmentsResponse::default().with_error_message(None)
+pub(super) fn reassignments(context: &Context) -> ListPartitionReassignmentsResponse {
+    let error = ResponseError::ClusterAuthorizationFailed;
+    let checked = context.check(Operation::Describe, Resource::cluster(), error);
+    ListPartitionReassignmentsResponse::default()
+        .with_error_message(None)
+        .with_error_code(code(&checked))
 }

@@ -210,6 +210,10 @@ fn alter_one(
 ) -> Result<(), Refusal> {
     if resource.resource_type != TOPIC {
         return Err(match resource.resource_type {
+            BROKER if !context.may(Operation::AlterConfigs, Resource::cluster()) => Refusal::new(
+                ResponseError::ClusterAuthorizationFailed,
+                "no right to change the broker's settings",
+            ),
             BROKER => Refusal::new(
                 ResponseError::InvalidRequest,
                 "the broker's settings are in its configuration file",

@@ -108,7 +108,7 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::DescribeCluster(_) => cluster::describe(&context).into(),
         RequestKind::FindCoordinator(it) => cluster::find_coordinator(&context, &it).into(),
         RequestKind::DescribeTopicPartitions(it) => cluster::partitions(&context, &it).into(),
-        RequestKind::ListPartitionReassignments(_) => cluster::reassignments().into(),
+        RequestKind::ListPartitionReassignments(_) => cluster::reassignments(&context).into(),
         RequestKind::ListOffsets(it) => offsets::list(context, it).await.into(),
         RequestKind::OffsetForLeaderEpoch(it) => offsets::for_epoch(&context, it).into(),
         RequestKind::DeleteRecords(it) => records::delete(context, it).await.into(),

@@ -102,6 +102,12 @@ fn created(
             .with_replication_factor(-1)
             .with_configs(None),
         Ok(None) => result.with_num_partitions(asked.num_partitions).with_replication_factor(1),
+        Ok(Some(topic)) if !may_see_settings(context, &topic.name) => result
+            .with_topic_id(topic.id)
+            .with_topic_config_error_code(ResponseError::TopicAuthorizationFailed.code())
+            .with_num_partitions(-1)
+            .with_replication_factor(-1)
+            .with_configs(None),
         Ok(Some(topic)) => {
             let defaults = &context.broker.topics.defaults;
             let settings = topic.settings();
@@ -120,6 +126,10 @@ fn created(
                 .with_configs(Some(configs.collect()))
         }
     }
+}
+
+fn may_see_settings(context: &Context, name: &str) -> bool {
+    context.may(Operation::DescribeConfigs, Resource::topic(name))
 }
 
 pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse {
@@ -156,18 +166,30 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
     .await
 }
 
+/// Whoever may not describe a topic does not learn whether it is there, and of an id not its name.
 fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenTopic>, Refusal> {
     let topics = &context.broker.topics;
     let topic = match &asked.name {
-        Some(name) => topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?,
+        Some(name) => {
+            check_deletion(context, name)?;
+            topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?
+        }
         None => topics.by_id(asked.topic_id).ok_or_else(|| {
             Refusal::new(ResponseError::UnknownTopicId, "there is no topic of this id")
         })?,
     };
-    context.check_topic(Operation::Delete, &topic.name).map_err(|error| {
-        Refusal::new(error, format!("the client may not delete topic {:?}", topic.name))
-    })?;
+    if !context.may(Operation::Describe, Resource::topic(&topic.name)) {
+        let what = "the client may not describe the topic of this id";
+        return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));
+    }
+    check_deletion(context, &topic.name)?;
     Ok(topic)
+}
+
+fn check_deletion(context: &Context, name: &str) -> Result<(), Refusal> {
+    context
+        .check_topic(Operation::Delete, name)
+        .map_err(|error| Refusal::new(error, format!("the client may not delete topic {name:?}")))
 }
 
 pub(super) async fn add_partitions(

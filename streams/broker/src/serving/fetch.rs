@@ -163,15 +163,21 @@ fn find(
     client: &Client,
     tracked: &mut Tracked,
 ) -> Result<Arc<OpenPartition>, ResponseError> {
+    let check = |name: &str| match client.may(broker, Operation::Read, Resource::topic(name)) {
+        true => Ok(()),
+        false => Err(ResponseError::TopicAuthorizationFailed),
+    };
     let topic = match tracked.is_by_id {
-        true => broker.topics.by_id(tracked.id).ok_or(ResponseError::UnknownTopicId)?,
+        true => {
+            let topic = broker.topics.by_id(tracked.id).ok_or(ResponseError::UnknownTopicId)?;
+            check(&topic.name)?;
+            topic
+        }
         false => {
+            check(&tracked.name)?;
             broker.topics.by_name(&tracked.name).ok_or(ResponseError::UnknownTopicOrPartition)?
         }
     };
-    if !client.may(broker, Operation::Read, Resource::topic(&topic.name)) {
-        return Err(ResponseError::TopicAuthorizationFailed);
-    }
     topic.partition(tracked.want.index).ok_or(ResponseError::UnknownTopicOrPartition)
 }
 

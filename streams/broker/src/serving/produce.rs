@@ -39,7 +39,10 @@ pub(super) fn serve(
         broker,
         client,
         now_ms: clock::unix_ms(),
-        refusal: (!matches!(acks, -1..=1)).then_some(ResponseError::InvalidRequiredAcks),
+        refusal: match acks {
+            -1..=1 => admission.refusal,
+            _ => Some(ResponseError::InvalidRequiredAcks),
+        },
         is_transactional: start.transactional_id.is_some(),
         admission,
         topic: None,

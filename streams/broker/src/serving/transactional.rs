@@ -23,6 +23,8 @@ use crate::topics::OpenPartition;
 pub(super) struct Admission {
     /// Of a request for a transaction, and in the order of its partitions.
     admitted: Vec<Admitted>,
+    /// Why the client may write nothing for the transaction.
+    pub(super) refusal: Option<ResponseError>,
 }
 
 #[derive(Debug)]
@@ -61,13 +63,11 @@ pub(super) async fn check(
     let Some(id) = ProduceStart::read(body, asked.version)?.transactional_id else {
         return Ok(admission);
     };
-    let new = find_new(broker, client, asked, body, &mut admission)?;
     if !client.may(broker, Operation::Write, Resource::transactional_id(id)) {
-        for admitted in &mut admission.admitted {
-            admitted.at = Err(ResponseError::TransactionalIdAuthorizationFailed);
-        }
+        admission.refusal = Some(ResponseError::TransactionalIdAuthorizationFailed);
         return Ok(admission);
     }
+    let new = find_new(broker, client, asked, body, &mut admission)?;
     let id = TransactionalId(StrBytes::from_string(id.to_owned()));
     for ((producer_id, epoch), New { participants, indexes }) in new {
         let producer = Producer { id: ProducerId(producer_id), epoch };
