@@ -158,7 +158,8 @@ struct Classes {
 impl Replay for Classes {
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal> {
         let is_of_image = |record: &VolumeRecord| {
-            record.kind == RecordKind::Volume && record.durability() == Some(Durability::Image)
+            let is_saved = record.durability() == Some(Durability::Image) || record.is_unanchored();
+            record.kind == RecordKind::Volume && is_saved
         };
         self.has_image |= table.iter().any(is_of_image);
         Ok(())

@@ -88,6 +88,9 @@ pub enum Opened {
         damaged_segments: Vec<String>,
         /// Volumes that could not be guaranteed again, and why: they are thin.
         guarantees_lost: Vec<(String, VolumeError)>,
+        /// Volumes that the journal lists, but were in no image yet and have no beginning in the
+        /// journal: they do not come back.
+        left_out: Vec<String>,
     },
 }
 
@@ -308,6 +311,7 @@ fn opened_as(restored: Restored, image: Option<u32>) -> Opened {
         damaged_blocks: restored.journal.damaged_blocks,
         damaged_segments: restored.journal.damaged_segments,
         guarantees_lost: restored.guarantees_lost,
+        left_out: restored.left_out,
     }
 }
 

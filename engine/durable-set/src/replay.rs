@@ -1,6 +1,6 @@
 //! The journal's changes, made to the pool again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
@@ -22,6 +22,9 @@ pub(crate) struct EngineReplay<'engine> {
     volumes: HashMap<u64, Arc<Volume>>,
     /// Those of them that are to be guaranteed in the end.
     to_guarantee: HashSet<u64>,
+    /// Names of volumes that the journal lists and no image has, by id: what it says of them is
+    /// not all that they held, if anything.
+    left_out: BTreeMap<u64, String>,
 }
 
 impl<'engine> EngineReplay<'engine> {
@@ -29,7 +32,7 @@ impl<'engine> EngineReplay<'engine> {
         let is_durable = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         let volumes = engine.volumes().into_iter().filter(is_durable);
         let volumes = volumes.map(|volume| (volume.id(), volume)).collect();
-        Self { engine, volumes, to_guarantee: HashSet::new() }
+        Self { engine, volumes, to_guarantee: HashSet::new(), left_out: BTreeMap::new() }
     }
 
     /// All that was replayed is in the journal: nothing of it need be written there again.
@@ -54,10 +57,16 @@ impl<'engine> EngineReplay<'engine> {
         lost
     }
 
+    /// The names of volumes of the last table that do not come back.
+    pub(crate) fn into_left_out(self) -> Vec<String> {
+        self.left_out.into_values().collect()
+    }
+
     /// Deletes what is not in the table any more, and makes room for names.
     fn clear_names(&mut self, table: &[&VolumeRecord]) -> Result<(), Refusal> {
         let ids: HashSet<u64> = table.iter().map(|record| record.id).collect();
         let gone: Vec<u64> = self.volumes.keys().copied().filter(|id| !ids.contains(id)).collect();
+        self.left_out.retain(|id, _| ids.contains(id));
         for id in gone {
             if let Some(volume) = self.volumes.remove(&id) {
                 delete_with_snapshots(self.engine, &volume)?;
@@ -97,8 +106,11 @@ impl<'engine> EngineReplay<'engine> {
             volume.map().set_anchored(durability == Durability::Journal);
             return Ok(());
         }
-        if durability != Durability::Journal {
-            // It was made after the last image: what it held is lost, as its class says.
+        let was_left_out = self.left_out.contains_key(&record.id);
+        if durability != Durability::Journal || record.is_unanchored() || was_left_out {
+            // It was made after the last image: what it held is lost, as its class says, or as no
+            // flush of it was acknowledged. A part would pass for the whole.
+            self.left_out.insert(record.id, record.name.clone());
             return Ok(());
         }
         let spec = VolumeSpec {

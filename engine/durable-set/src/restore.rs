@@ -22,6 +22,8 @@ pub(crate) struct Restored {
     pub(crate) journal: Recovered,
     /// Volumes that could not be guaranteed again, and why: they are thin.
     pub(crate) guarantees_lost: Vec<(String, VolumeError)>,
+    /// Volumes that are in no image, and not as a whole in the journal.
+    pub(crate) left_out: Vec<String>,
     /// Why the journal could not be read to its end, if that was accepted.
     pub(crate) journal_failure: Option<JournalError>,
 }
@@ -77,7 +79,8 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     guarantees_lost.extend(replay.guarantee());
     let guarantees_lost = still_thin(engine, guarantees_lost);
     engine.end_restoring();
-    Ok(Restored { journal, guarantees_lost, journal_failure })
+    let left_out = replay.into_left_out();
+    Ok(Restored { journal, guarantees_lost, left_out, journal_failure })
 }
 
 /// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.

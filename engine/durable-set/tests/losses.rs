@@ -212,6 +212,43 @@ fn a_volume_that_joins_the_journal_waits_for_an_image() {
     assert!(read(&house.volume("one"), 1) == Ok(noise(2)));
 }
 
+/// The volumes that do not come back.
+fn left_out(opened: Opened) -> Vec<String> {
+    let Opened::Restored { left_out, .. } = opened else { panic!("{opened:?}") };
+    left_out
+}
+
+#[test]
+fn a_volume_that_waits_for_its_first_image_does_not_come_back_empty() {
+    let mut house = House::new();
+    let one = house.create("one", Durability::Journal);
+    one.write(0, &noise(1)).expect("there is room");
+    one.flush().expect("the disk works");
+    let image = house.save().id.number();
+    house.create("joined", Durability::Ram).write(0, &noise(2)).expect("there is room");
+    let clone = |house: &House| {
+        let cloned = house.set.clone_volume("one", "cloned".parse().expect("a good name"));
+        cloned.expect("there is room")
+    };
+    clone(&house);
+    let restored = [("one".to_owned(), "restored".to_owned())];
+    house.set.restore(image, &restored).expect("it is in the image");
+    house.set.set_durability("joined", Durability::Journal).expect("the disk works");
+    drop(one);
+    assert_eq!(left_out(house.lose_memory()), ["joined", "cloned", "restored"]);
+    let found: Vec<_> = house.engine.volumes().iter().map(|it| it.name()).collect();
+    assert_eq!(found, ["one"]);
+    // Once an image has it, the journal goes on from there.
+    let cloned = clone(&house);
+    house.save();
+    cloned.write(BLOCK, &noise(3)).expect("there is room");
+    cloned.flush().expect("an image has it");
+    drop(cloned);
+    assert_eq!(left_out(house.lose_memory()), Vec::<String>::new());
+    let cloned = house.volume("cloned");
+    assert!(read(&cloned, 0) == Ok(noise(1)) && read(&cloned, 1) == Ok(noise(3)));
+}
+
 #[test]
 fn volumes_of_class_ram_are_gone_unless_they_were_asked_for() {
     let mut house = House::new();

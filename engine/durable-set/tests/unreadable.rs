@@ -146,6 +146,49 @@ fn what_the_journal_does_not_go_back_to_is_lost_only_if_that_is_accepted() {
 }
 
 #[test]
+fn a_volume_whose_first_image_cannot_be_read_is_not_made_of_what_the_journal_has() {
+    let mut house = House::new();
+    write_and_flush(&house.create("one", Durability::Journal), 0, 1);
+    let older = house.save().id.number();
+    let cloned = house.set.clone_volume("one", "two".parse().expect("a good name"));
+    let cloned = cloned.expect("there is room");
+    house.keep_files();
+    let newer = house.save().id.number();
+    house.heal_disk();
+    write_and_flush(&cloned, 1, 2);
+    drop(cloned);
+    house.damage_manifest(newer);
+    let error = house.try_to_lose_memory(None).expect_err("the newer image is needed");
+    assert_eq!(error.kind, DurableErrorKind::NewestUnreadable);
+    let opening = house.try_to_lose_memory(Some(AcceptedImage(older))).expect("it is accepted");
+    let Opened::Restored { left_out, .. } = opening.how else { panic!("{:?}", opening.how) };
+    assert_eq!(left_out, ["two"]);
+    assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+    assert!(house.engine.volume("two").is_err());
+}
+
+#[test]
+fn an_older_image_does_for_a_volume_that_an_image_before_it_has_anchored() {
+    let mut house = House::new();
+    write_and_flush(&house.create("one", Durability::Journal), 0, 1);
+    let cloned = house.set.clone_volume("one", "two".parse().expect("a good name"));
+    let cloned = cloned.expect("there is room");
+    house.save();
+    house.save();
+    write_and_flush(&cloned, 1, 2);
+    house.keep_files();
+    let newest = house.save().id.number();
+    drop(cloned);
+    house.damage_manifest(newest);
+    house.set.journal().stop();
+    house.heal_disk();
+    let opening = house.try_to_lose_memory(None).expect("nothing is missing");
+    assert_eq!(opening.skipped.len(), 1);
+    let cloned = house.volume("two");
+    assert!(read(&cloned, 0) == Ok(noise(1)) && read(&cloned, 1) == Ok(noise(2)));
+}
+
+#[test]
 fn volumes_of_class_image_do_not_silently_become_older() {
     let mut house = House::new();
     let (older, _) = two_images(&house, Durability::Image);

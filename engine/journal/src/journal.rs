@@ -262,7 +262,7 @@ impl Journal {
     /// image of what the volumes hold when this returns, or later, makes that part of the journal
     /// superfluous. Waits for the commit that is being written, and writes nothing itself.
     pub fn begin_checkpoint(&self) -> Position {
-        let position = self.commits.borrow(|writer| writer.log.begin_checkpoint());
+        let position = self.commits.borrow(Writer::begin_checkpoint);
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.begun = Some(position);
         if self.shelf.is_disk_full() {

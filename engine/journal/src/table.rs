@@ -10,6 +10,10 @@ use crate::format::{RecordKind, VolumeRecord};
 /// write them, and take this for a class that they do not know.
 const LISTS_SNAPSHOTS: u8 = 1 << 7;
 
+/// Beside the capacity class: the journal has no beginning of the volume, which is of class
+/// `journal`. No flush of it was acknowledged, and its contents are in an image or nowhere.
+const IS_UNANCHORED: u8 = 1 << 6;
+
 impl VolumeRecord {
     pub(crate) fn of(volume: &Volume) -> Self {
         let sector = u8::from(volume.geometry().sector == SectorSize::Bytes4096);
@@ -20,6 +24,11 @@ impl VolumeRecord {
         let (kind, name, capacity) = match volume.is_snapshot() {
             true => (RecordKind::Snapshot, volume.snapshot_name(), capacity),
             false => (RecordKind::Volume, volume.name(), capacity | LISTS_SNAPSHOTS),
+        };
+        let is_journaled = !volume.is_snapshot() && volume.durability() == Durability::Journal;
+        let capacity = match is_journaled && !volume.map().is_anchored() {
+            true => capacity | IS_UNANCHORED,
+            false => capacity,
         };
         Self {
             id: volume.id(),
@@ -34,6 +43,12 @@ impl VolumeRecord {
     /// say which there are.
     pub fn lists_snapshots(&self) -> bool {
         self.byte(3) & LISTS_SNAPSHOTS != 0
+    }
+
+    /// Whether what the journal says of the volume is a part of what it held: an image has to have
+    /// the rest.
+    pub fn is_unanchored(&self) -> bool {
+        self.byte(3) & IS_UNANCHORED != 0
     }
 
     pub fn sector(&self) -> SectorSize {
@@ -56,7 +71,7 @@ impl VolumeRecord {
     /// `None` for a record of an earlier release, which did not say it, and for a class that this
     /// program does not know.
     pub fn capacity(&self) -> Option<CapacityClass> {
-        let class = usize::from(self.byte(3) & !LISTS_SNAPSHOTS);
+        let class = usize::from(self.byte(3) & !(LISTS_SNAPSHOTS | IS_UNANCHORED));
         CapacityClass::ALL.get(class.checked_sub(1)?).copied()
     }
 

@@ -13,6 +13,7 @@ use crate::format::{Sizes, TABLE_RECORD_BYTES, VolumeRecord};
 use crate::log::Log;
 use crate::meter::{Meter, Written};
 use crate::options::Clock;
+use crate::replay::Position;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
@@ -82,6 +83,13 @@ impl Writer {
     /// What others ask whether the journal has the table as it is.
     pub(crate) fn share_noted_version(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.noted_version)
+    }
+
+    /// As [`Log::begin_checkpoint`]. Images before this one have anchored volumes, without another
+    /// version of the engine's table.
+    pub(crate) fn begin_checkpoint(&mut self) -> Position {
+        self.table.version = None;
+        self.log.begin_checkpoint()
     }
 
     /// Makes sure that the journal has the volume table as it is, and room for the next one. After
@@ -203,7 +211,7 @@ impl Table {
     }
 
     fn read(&mut self, engine: &Engine) {
-        let is_first = self.version.is_none();
+        let is_first = self.edition == UNWRITTEN;
         self.version = Some(engine.table_version());
         let is_kept = |volume: &Arc<Volume>| volume.durability() != Durability::Ram;
         let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();

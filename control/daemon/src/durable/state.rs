@@ -255,6 +255,7 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         damaged_blocks,
         damaged_segments,
         guarantees_lost: thin,
+        left_out,
     } = &opening.how
     else {
         return;
@@ -266,6 +267,11 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
             causes(error)
         );
         events.error("guarantee_lost", Some(name), message);
+    }
+    for name in left_out {
+        let message = "the volume does not come back: the image that the pool is restored from \
+                       does not have it, and the journal has a part at most; make it again";
+        events.error("volume_lost", Some(name), message.to_owned());
     }
     if *damaged_blocks > 0 {
         let message = format!(

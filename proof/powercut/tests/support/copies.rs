@@ -130,6 +130,7 @@ impl History {
         count(if snapshot.is_some() { "a clone of a snapshot" } else { "a clone of a volume" });
         let mut truth = VolumeTruth::new(contents.size_bytes);
         give(&mut truth, &contents.blocks, step);
+        truth.unanchored_since = Some(step);
         self.truth.volumes.insert(clone.id(), truth);
         self.changed_table(step, clone.id(), true);
     }
@@ -152,6 +153,7 @@ impl History {
             truth.size_bytes() == size_bytes
         });
         truth.is_unchanged &= is_same_size;
+        truth.unanchored_since.get_or_insert(step);
         truth.now.resize(0);
         truth.now.resize(size_bytes);
         give(truth, &blocks, step);

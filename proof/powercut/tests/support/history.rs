@@ -400,6 +400,9 @@ impl History {
         self.note_class(step, id, to);
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
         truth.is_unchanged &= was == to;
+        if was != to && to == Durability::Journal {
+            truth.unanchored_since.get_or_insert(step);
+        }
         if was == Durability::Ram && to != was {
             truth.forget_covered();
             truth.note_all(step);

@@ -95,11 +95,16 @@ fn check_table(truth: &Truth, cut: &Cut, rule: Rule, found: &Table) {
 }
 
 /// Whether the volumes that were found are those of a table. Volumes of class `image` that are in
-/// no image yet may be missing.
+/// no image yet may be missing, and those of class `journal` whose flushes wait for one.
 fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -> bool {
     let may_be_missing = |id: &u64, listed: &Listed| {
         let is_imaged = rule == Rule::Kept && truth.is_imaged(*id, cut.moment);
-        listed.durability == Durability::Image && !is_imaged
+        let is_of_image = match listed.durability {
+            Durability::Ram => false,
+            Durability::Image => true,
+            Durability::Journal => truth.may_be_unanchored(*id, cut.moment),
+        };
+        is_of_image && !is_imaged
     };
     found.iter().all(|(id, listed)| table.get(id) == Some(listed))
         && table.iter().all(|(id, listed)| found.contains_key(id) || may_be_missing(id, listed))

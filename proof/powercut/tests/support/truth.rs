@@ -88,6 +88,8 @@ pub(crate) struct VolumeTruth {
     pub(crate) is_unchanged: bool,
     /// The steps at which it became one of class `ram`.
     pub(crate) was_ram: Vec<Step>,
+    /// The first step at which it was of class `journal` without a beginning in the journal.
+    pub(crate) unanchored_since: Option<Step>,
 }
 
 /// An image that was saved, or that a failed save may have left.
@@ -127,7 +129,8 @@ impl VolumeTruth {
         // Its sector is no part of what it holds.
         let now = ModelVolume::new(size_bytes, SectorSize::Bytes512);
         let (blocks, covered, cuts, was_ram) = Default::default();
-        Self { now, blocks, covered, cuts, is_unchanged: true, was_ram }
+        let unanchored_since = None;
+        Self { now, blocks, covered, cuts, is_unchanged: true, was_ram, unanchored_since }
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -273,6 +276,12 @@ impl Truth {
         image.is_some_and(|image| {
             image.volumes.contains(&id) && was_ram.is_none_or(|step| *step < image.step)
         })
+    }
+
+    /// Whether the journal may lack the beginning of the volume, if it is of that class.
+    pub(crate) fn may_be_unanchored(&self, id: u64, moment: Moment) -> bool {
+        let last = self.last_step(moment);
+        self.volumes[&id].unanchored_since.is_some_and(|step| step <= last)
     }
 
     /// What a block held when a step began.
