@@ -146,8 +146,9 @@ impl DurableSet {
         names: &[(String, String)],
     ) -> Result<Vec<Arc<Volume>>, DurableError> {
         let attempt = format!("restore from image {image}");
-        // No image is deleted meanwhile, and no other source of absent blocks given up.
-        let _claim = self.claim();
+        // No image is deleted meanwhile, and no other source of absent blocks given up. A save may
+        // go on: nothing that it has frozen is absent, or all of it is in this image.
+        let _in_use = self.hold_image_use();
         let source = match self.source()? {
             Some(source) if source.id().number() == image => source,
             Some(_) => return Err(DurableError::new(DurableErrorKind::Restoring, attempt)),

@@ -269,6 +269,7 @@ impl DurableSet {
             patience: spec.journal_options.patience,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
             journal_begins: begins,
+            image_use: Mutex::default(),
             is_compared: AtomicBool::new(false),
             source: Mutex::default(),
             unfetched: Mutex::default(),

@@ -153,7 +153,10 @@ impl DurableSet {
                 error
             }
         };
-        let _stays = claimed.delete(id.number(), &[]);
+        let _in_use = self.hold_image_use();
+        let is_it = |used: &ImageId| *used == id;
+        let in_use: Vec<_> = self.images_in_use().into_iter().filter(is_it).collect();
+        let _stays = claimed.delete(id.number(), &in_use);
         Err(error)
     }
 
@@ -161,6 +164,7 @@ impl DurableSet {
     pub fn retain(&self, newest_count: usize) -> Result<Removed, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
+        let _in_use = self.hold_image_use();
         let in_use = self.images_in_use();
         let removed = claimed.retain(newest_count, &in_use);
         removed.map_err(DurableError::images("delete old images"))
@@ -177,6 +181,7 @@ impl DurableSet {
             let kind = DurableErrorKind::StartOfJournal;
             return Err(DurableError::new(kind, attempt));
         }
+        let _in_use = self.hold_image_use();
         let in_use = self.images_in_use();
         claimed.delete(number, &in_use).map_err(DurableError::images(&attempt))?;
         claimed.collect().map_err(DurableError::images(&attempt))

@@ -31,6 +31,9 @@ pub struct DurableSet {
     pub(crate) journal_begins: Option<Position>,
     /// What memory relies on was compared with what the store of images has.
     pub(crate) is_compared: AtomicBool,
+    /// Which images are in use does not change while this is held. Taken after the claim, if both
+    /// are, and before the turn to change something. Never held while an image is saved.
+    pub(crate) image_use: Mutex<()>,
     /// The image that absent blocks are in.
     pub(crate) source: Mutex<Option<Arc<OpenImage>>>,
     pub(crate) unfetched: Mutex<Unfetched>,
@@ -96,6 +99,10 @@ impl DurableSet {
         self.claimed.lock().expect("a panic in a save ends the process")
     }
 
+    pub(crate) fn hold_image_use(&self) -> MutexGuard<'_, ()> {
+        self.image_use.lock().expect("a panic in a restore ends the process")
+    }
+
     pub(crate) fn lock_unfetched(&self) -> MutexGuard<'_, Unfetched> {
         self.unfetched.lock().expect("no thread panics with the list locked")
     }
@@ -133,8 +140,9 @@ impl DurableSet {
     /// Nothing is absent any more in what there was when the engine's table had this version.
     /// Returns whether that is all there is.
     pub(crate) fn end_source(&self, table_version: u64) -> bool {
-        // Nothing absent is restored or saved meanwhile.
+        // Nothing absent is saved or restored meanwhile.
         let _claim = self.claim();
+        let _in_use = self.hold_image_use();
         let is_all = self.engine.end_page_source(table_version);
         if is_all {
             *self.lock_source() = None;

@@ -2,8 +2,9 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use durable_set::{DurableErrorKind, Opened, SaveExtent};
@@ -558,6 +559,61 @@ fn a_volume_that_is_restored_while_the_last_blocks_are_fetched_gets_its_own() {
     for count in 0..made {
         assert!(read(&house.volume(&format!("two{count}")), 0) == Ok(noise(1)), "two{count}");
     }
+}
+
+/// Holds a save up until a restore beside it has ended, for so long at most.
+struct HeldSave {
+    is_restored: AtomicBool,
+    is_saving: AtomicBool,
+    waited: Mutex<Duration>,
+}
+
+const RESTORE_WAIT: Duration = Duration::from_millis(10);
+const RESTORE_WAIT_MAX: Duration = Duration::from_secs(60);
+
+impl Watch for HeldSave {
+    fn on_progress(&self, _progress: Progress) {}
+
+    fn is_cancelled(&self) -> bool {
+        self.is_saving.store(true, Ordering::Relaxed);
+        let mut waited = self.waited.lock().expect("no thread panics");
+        while !self.is_restored.load(Ordering::Relaxed) && *waited < RESTORE_WAIT_MAX {
+            std::thread::sleep(RESTORE_WAIT);
+            *waited += RESTORE_WAIT;
+        }
+        false
+    }
+}
+
+#[test]
+fn a_volume_is_restored_while_an_image_is_saved() {
+    let house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &noise(1)).expect("there is room");
+    let image = house.save().id.number();
+    volume.write(0, &noise(2)).expect("there is room");
+    let watch = HeldSave {
+        is_restored: AtomicBool::new(false),
+        is_saving: AtomicBool::new(false),
+        waited: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !watch.is_saving.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            let names = [("one".to_owned(), "old".to_owned())];
+            house.set.restore(image, &names).expect("the image has it");
+            watch.is_restored.store(true, Ordering::Relaxed);
+        });
+        house.save_watched(&watch);
+    });
+    assert!(watch.waited.into_inner().expect("no thread panics") < RESTORE_WAIT_MAX, "it waited");
+    assert!(read(&house.volume("old"), 0) == Ok(noise(1)));
+    house.set.delete_image(image).expect_err("the image is in use");
+    house.set.stream(&Unwatched).expect("the image can be read");
+    let next = house.save();
+    assert!(read(&house.volume("old"), 0) == Ok(noise(1)), "{next:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use durable_set::{
 };
 use image::{
     FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter, Saved,
-    Unwatched,
+    Unwatched, Watch,
 };
 use journal::{JournalOptions, SystemClock};
 use powercut::{Disk, Effect, Fault};
@@ -24,6 +24,15 @@ pub(crate) const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 
 const POOL_BYTES: u64 = 32 << 20;
 const DISK_BYTES: u64 = 1 << 30;
+
+fn request(extent: SaveExtent) -> SaveRequest {
+    SaveRequest {
+        extent,
+        created_seconds: 1_000_000_000,
+        label: String::new(),
+        bytes_a_second_max: None,
+    }
+}
 
 /// A pool with its journal and images.
 pub(crate) struct House {
@@ -106,13 +115,11 @@ impl House {
     }
 
     pub(crate) fn try_to_save(&self, extent: SaveExtent) -> Result<Saved, DurableError> {
-        let request = SaveRequest {
-            extent,
-            created_seconds: 1_000_000_000,
-            label: String::new(),
-            bytes_a_second_max: None,
-        };
-        self.set.save(&request, &Unwatched)
+        self.set.save(&request(extent), &Unwatched)
+    }
+
+    pub(crate) fn save_watched(&self, watch: &dyn Watch) -> Saved {
+        self.set.save(&request(SaveExtent::Durable), watch).expect("the disk works")
     }
 
     /// Flushes a volume, and saves the images that the flush waits for.
