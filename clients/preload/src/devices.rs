@@ -1,9 +1,9 @@
 //! The devices that this process reaches through the ring, and those that it must not.
 //!
-//! Devices are added under a lock that no thread waits for and are never taken away, except all at
-//! once in a forked child, which must not touch what belongs to its parent. Finding one takes no
-//! lock. What a device is bound to can change while it is not open, so each descriptor is
-//! asked for anew; a device is only shared by descriptors of the same volume.
+//! Devices are added under a lock that no thread waits for longer than a while, and are never taken
+//! away, except all at once in a forked child, which must not touch what belongs to its parent.
+//! Finding one takes no lock. What a device is bound to can change while it is not open, so each
+//! descriptor is asked for anew; a device is only shared by descriptors of the same volume.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -67,7 +67,8 @@ pub(crate) enum Joined {
 
 /// Finds or makes the device that `target` is.
 pub(crate) fn join(target: Target) -> Joined {
-    let Some(_locked) = LOCK.try_lock() else { return Joined::Later };
+    // A context of libaio would be the kernel's for good when two threads begin at once.
+    let Some(_locked) = LOCK.lock_for_a_while() else { return Joined::Later };
     if is_kernel_only(target) {
         return Joined::Foreign;
     }

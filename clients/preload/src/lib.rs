@@ -21,9 +21,10 @@
 //!   go straight to the kernel. See `inside`.
 //! - No call on a descriptor that is known takes a lock here or allocates; none unwinds; `errno`
 //!   stays as it is when a call succeeds.
-//! - Nothing is set up in programs that touch no volume.
+//! - Programs that touch no volume pay for one page at their start, and for memory of each context
+//!   of libaio until its first request.
 //!
-//! Locks: `devices`, which is tried and not waited for; `aio::Context`, for some instructions.
+//! Locks: `devices`, which is tried for a while; `aio::Context`, for some instructions.
 //! No thread that holds one of them takes another.
 
 mod aio;

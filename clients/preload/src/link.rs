@@ -106,8 +106,8 @@ fn refusal_of(error: ClientError) -> Refusal {
     }
 }
 
-/// Gives a socket a number that programs do not use, and keeps them from closing it.
-fn keep_out_of_the_way(socket: OwnedFd) -> OwnedFd {
+/// Gives a descriptor of ours a number that programs do not use, and keeps them from closing it.
+pub(crate) fn keep_out_of_the_way(socket: OwnedFd) -> OwnedFd {
     let start = sys::descriptor_limit().saturating_sub(ROOM_AT_THE_END).min(SOCKETS_START);
     let start = i32::try_from(start).unwrap_or(0);
     // Where there is no room at the end, the number stays.

@@ -2,6 +2,7 @@
 //!
 //! `MEMLANE_KILLS` is the number of kills, `MEMLANE_SEED` replays what a seed did.
 
+mod aio;
 mod children;
 mod durable;
 mod site;
@@ -48,6 +49,7 @@ fn fio_verifies_what_it_wrote_by_every_engine() -> Result<()> {
         "--ioengine=pvsync2",
         "--ioengine=libaio --iodepth=1",
         "--ioengine=libaio --iodepth=32 --iodepth_batch=8",
+        "--ioengine=libaio --iodepth=16 --iodepth_batch_complete_min=0 --userspace_reap",
     ] {
         check_fio(&site, &site.file, words)?;
         check_fio(&site, &site.device, &format!("{words} --direct=1"))?;

@@ -1,10 +1,12 @@
 //! The kernel's own calls. Errors are negative numbers; `errno` is left alone.
 
 use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::ptr;
 
 use libc::{sigset_t, timespec};
 
-use super::form::{Event, Request};
+use super::form::{Event, Request, Wait};
 use crate::errno;
 use crate::sys;
 
@@ -19,10 +21,10 @@ struct SignalMask {
 const MASK_BYTES: usize = 8;
 
 #[cfg(target_arch = "x86_64")]
-const SYS_IO_PGETEVENTS: i64 = 333;
+pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 /// The number of all newer platforms.
 #[cfg(not(target_arch = "x86_64"))]
-const SYS_IO_PGETEVENTS: i64 = 292;
+pub(crate) const SYS_IO_PGETEVENTS: i64 = 292;
 
 fn call(number: i64, words: [usize; 6]) -> c_int {
     let _errno = errno::Kept::now();
@@ -32,12 +34,10 @@ fn call(number: i64, words: [usize; 6]) -> c_int {
     }
 }
 
-/// Makes a context for `count` requests.
-pub(crate) fn set_up(count: u32) -> Result<usize, c_int> {
-    let mut context = 0_usize;
-    let place = &raw mut context;
-    let result = call(libc::SYS_io_setup, [count as usize, place as usize, 0, 0, 0, 0]);
-    if result < 0 { Err(result) } else { Ok(context) }
+/// Makes a context for `count` requests, whose name is put at `place`.
+pub(crate) fn set_up(count: c_int, place: *mut usize) -> c_int {
+    let count = count.cast_unsigned() as usize;
+    call(libc::SYS_io_setup, [count, place as usize, 0, 0, 0, 0])
 }
 
 pub(crate) fn destroy(context: usize) -> c_int {
@@ -52,20 +52,22 @@ pub(crate) fn cancel(context: usize, request: *const Request, event: *mut Event)
     call(libc::SYS_io_cancel, [context, request as usize, event as usize, 0, 0, 0])
 }
 
-/// Waits for `least` events and takes `most`. With `mask`, these signals are blocked meanwhile.
-pub(crate) fn collect(
-    context: usize,
-    (least, most): (isize, isize),
-    events: *mut Event,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let (least, most) = (least.cast_unsigned(), most.cast_unsigned());
-    let words = [context, least, most, events as usize, timeout as usize, 0];
-    if mask.is_null() {
+/// Waits for events and takes them.
+pub(crate) fn collect(context: usize, wait: Wait, events: *mut Event) -> c_int {
+    let (least, most) = (wait.least.cast_unsigned(), wait.most.cast_unsigned());
+    let words = [context, least, most, events as usize, wait.timeout as usize, 0];
+    if wait.mask.is_null() {
         return call(libc::SYS_io_getevents, words);
     }
-    let mask = SignalMask { mask, bytes: MASK_BYTES };
+    let mask = SignalMask { mask: wait.mask, bytes: MASK_BYTES };
     let [a, b, c, d, e, _] = words;
     call(SYS_IO_PGETEVENTS, [a, b, c, d, e, &raw const mask as usize])
+}
+
+/// Waits for `fd` to have something to read. With `mask`, these signals are blocked meanwhile.
+pub(super) fn sleep(fd: RawFd, mut left: Option<timespec>, mask: *const sigset_t) -> c_int {
+    let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let words = [&raw mut wanted as usize, 1, left as usize, mask as usize, MASK_BYTES, 0];
+    call(libc::SYS_ppoll, words)
 }

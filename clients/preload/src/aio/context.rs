@@ -1,157 +1,210 @@
-//! Contexts: what programs hold instead of one of the kernel's.
+//! Contexts that are served here, each in front of one of the kernel's.
 //!
-//! Contexts are places in a fixed table, which never go away, so that a program that uses one that
-//! it destroyed is refused and does no harm. What a program holds is the address of a place.
+//! A context is ours from its making on, until a request comes that is the kernel's. It lies in a
+//! place of a fixed table; places never go away. Who holds a place looks under its lock whether it
+//! is still that of the address, which may have been given back, destroyed or made anew.
 
-use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::calls;
-use super::form::{Event, Request};
+use super::form::Event;
+use super::ring::Ring;
 use crate::fork;
+use crate::inside::Inside;
+use crate::link;
+use crate::table;
 
 /// More at once are the kernel's own.
 const CONTEXTS_MAX: usize = 256;
 
-/// The most events of one context that wait to be collected.
-const EVENTS_MAX: usize = 1 << 16;
-
-/// Room for threads that submit at once, so that none of them needs memory.
-const THREADS_TYPICAL: usize = 16;
+/// What programs hold, or zero for room.
+static HANDLES: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
 
 static CONTEXTS: [Context; CONTEXTS_MAX] = [const { Context::new() }; CONTEXTS_MAX];
 
+/// One more than the highest place that was ever used.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
 /// A context, or room for one.
-pub(crate) struct Context {
-    /// The kernel's, or zero for room.
-    kernel: AtomicUsize,
+struct Context {
     /// Children do not have the contexts of their parents.
     generation: AtomicU32,
-    /// Requests that the kernel has, or events that it holds.
-    at_kernel: AtomicUsize,
-    /// Threads that wait, or are about to.
-    pub(super) waiting: AtomicUsize,
-    over: Mutex<Over>,
+    state: Mutex<State>,
 }
 
-/// Requests that are over.
-pub(super) struct Over {
-    pub(super) events: VecDeque<Event>,
-    /// How many may wait to be collected.
-    count_max: usize,
+/// A context for as long as its lock is held.
+pub(super) struct State {
+    ring: Option<Ring>,
+    /// Threads that wait for events, or for the context's end.
+    waiting: usize,
+    signal: Option<Signal>,
 }
+
+/// Wakes threads that wait. There is one for as long as any of them does.
+struct Signal(OwnedFd);
 
 impl Context {
     const fn new() -> Self {
-        Self {
-            kernel: AtomicUsize::new(0),
-            generation: AtomicU32::new(0),
-            at_kernel: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            over: Mutex::new(Over { events: VecDeque::new(), count_max: 0 }),
-        }
+        let state = State { ring: None, waiting: 0, signal: None };
+        Self { generation: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
-    pub(super) fn kernel(&self) -> usize {
-        self.kernel.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn over(&self) -> MutexGuard<'_, Over> {
-        self.over.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Whether as many requests are over, and not collected, as there may be. Threads that submit
-    /// at once may add one more each.
-    pub(super) fn is_full(&self) -> bool {
-        let over = self.over();
-        over.events.len() >= over.count_max
-    }
-
-    /// How much the kernel has of this context.
-    pub(super) fn count_at_kernel(&self) -> usize {
-        self.at_kernel.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn handed_to_kernel(&self, count: usize) {
-        self.at_kernel.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(super) fn taken_from_kernel(&self, count: usize) {
-        // What was submitted past us is not counted.
-        let less = |known: usize| Some(known.saturating_sub(count));
-        let _ = self.at_kernel.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Makes a context for `count` requests and returns what the program is to hold.
-pub(crate) fn set_up(count: u32) -> Result<usize, c_int> {
+/// Has the program hold a context of ours in front of the kernel's, if there is room. Returns what
+/// the program is to hold.
+pub(super) fn adopt(kernel: usize) -> usize {
     if sdk::is_untold_child() {
-        return calls::set_up(count);
+        return kernel;
     }
-    // One more for the request that wakes a thread that waits.
-    let kernel = calls::set_up(count.saturating_add(1).min(c_int::MAX as u32))?;
-    let Some((context, mut over)) = CONTEXTS.iter().find_map(room) else { return Ok(kernel) };
-    let count_max = usize::try_from(count).unwrap_or(EVENTS_MAX).min(EVENTS_MAX);
-    over.events.clear();
-    over.events.reserve(count_max + THREADS_TYPICAL);
-    over.count_max = count_max;
-    context.at_kernel.store(0, Ordering::Relaxed);
-    context.waiting.store(0, Ordering::Relaxed);
-    context.generation.store(fork::generation(), Ordering::Relaxed);
-    context.kernel.store(kernel, Ordering::Relaxed);
-    Ok(std::ptr::from_ref(context) as usize)
+    let Some((index, mut state)) = (0..CONTEXTS_MAX).find_map(room) else { return kernel };
+    let Some(ring) = Ring::in_front_of(kernel) else { return kernel };
+    let handle = ring.handle();
+    state.ring = Some(ring);
+    CONTEXTS[index].generation.store(fork::generation(), Ordering::Relaxed);
+    COUNT.fetch_max(index + 1, Ordering::Relaxed);
+    HANDLES[index].store(handle, Ordering::Relaxed);
+    handle
 }
 
 /// The place is taken by the thread that gets its lock first.
-fn room(context: &'static Context) -> Option<(&'static Context, MutexGuard<'static, Over>)> {
-    if context.kernel() != 0 {
+fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
+    let context = &CONTEXTS[index];
+    let is_parents = context.generation.load(Ordering::Relaxed) != fork::generation();
+    if HANDLES[index].load(Ordering::Relaxed) != 0 && !is_parents {
         return None;
     }
-    let over = match context.over.try_lock() {
-        Ok(over) => over,
+    let mut state = match context.state.try_lock() {
+        Ok(state) => state,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return None,
     };
-    (context.kernel() == 0).then_some((context, over))
+    if is_parents {
+        // The number of the signal may be another's by now, and the threads are not here.
+        std::mem::forget(state.signal.take());
+        (state.ring, state.waiting) = (None, 0);
+    }
+    (state.ring.is_none() && state.waiting == 0).then_some((index, state))
 }
 
-/// Whose context a program means.
-pub(crate) enum Found {
-    Ours(&'static Context),
-    /// It is not, or no longer, one that this process has.
-    Gone,
-    Kernels,
+/// The context at this address, if it is ours. The lock is for some instructions.
+pub(super) fn find(handle: usize) -> Option<MutexGuard<'static, State>> {
+    let index = place_of(handle)?;
+    let state = CONTEXTS[index].lock();
+    state.ring.as_ref().is_some_and(|ring| ring.handle() == handle).then_some(state)
 }
 
-/// What the program holds.
-pub(crate) fn find(handle: usize) -> Found {
-    let start = CONTEXTS.as_ptr() as usize;
-    let size = size_of::<Context>();
-    let Some(distance) = handle.checked_sub(start) else { return Found::Kernels };
-    let Some(context) = CONTEXTS.get(distance / size) else { return Found::Kernels };
-    let is_own =
-        context.generation.load(Ordering::Relaxed) == fork::generation() && !sdk::is_untold_child();
-    match distance % size == 0 && is_own && context.kernel() != 0 {
-        true => Found::Ours(context),
-        false => Found::Gone,
+fn place_of(handle: usize) -> Option<usize> {
+    let count = COUNT.load(Ordering::Relaxed);
+    let is_it = |place: &AtomicUsize| place.load(Ordering::Relaxed) == handle;
+    let index = HANDLES[..count].iter().position(is_it)?;
+    let is_own = CONTEXTS[index].generation.load(Ordering::Relaxed) == fork::generation();
+    (handle != 0 && is_own && !sdk::is_untold_child()).then_some(index)
+}
+
+/// Leaves the context to the kernel from now on, with what nobody has taken. Returns zero or an
+/// error, after which it may be tried again.
+pub(crate) fn give_back(handle: usize) -> c_int {
+    let Some(mut state) = find(handle) else { return 0 };
+    if let Err(error) = state.ring().give_back() {
+        return -error.raw_os_error();
+    }
+    state.end(handle);
+    0
+}
+
+/// Ends the context. What nobody has taken is lost, as it is with the kernel.
+pub(crate) fn destroy(handle: usize) -> c_int {
+    let Some(mut state) = find(handle) else { return calls::destroy(handle) };
+    let result = calls::destroy(state.ring().kernel());
+    state.ring().unmap();
+    state.end(handle);
+    result
+}
+
+impl State {
+    pub(super) fn ring(&mut self) -> &mut Ring {
+        self.ring.as_mut().expect("it was found with one")
+    }
+
+    pub(super) fn add(&mut self, event: Event) {
+        self.ring().add(event);
+        self.wake();
+    }
+
+    fn end(&mut self, handle: usize) {
+        self.ring = None;
+        let place = HANDLES.iter().find(|place| place.load(Ordering::Relaxed) == handle);
+        if let Some(place) = place {
+            place.store(0, Ordering::Relaxed);
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(signal) = &self.signal {
+            // Only when it was told 2^64 times already is there no room.
+            let _ = rustix::io::write(&signal.0, &1_u64.to_ne_bytes());
+        }
     }
 }
 
-/// Ends the context. What was over and not collected is lost, as it is with the kernel.
-pub(crate) fn destroy(context: &Context) -> c_int {
-    let mut over = context.over();
-    let kernel = context.kernel.swap(0, Ordering::Relaxed);
-    if kernel == 0 {
-        return -libc::EINVAL;
-    }
-    over.events.clear();
-    drop(over);
-    calls::destroy(kernel)
+/// A thread that waits for events of a context.
+pub(super) struct Waiter {
+    index: usize,
+    /// Can be read when there is something new.
+    pub(super) signal: RawFd,
 }
 
-/// Cancels a request that the kernel has. Those of descriptors that are bypassed are over.
-pub(crate) fn cancel(context: &Context, request: *const Request, event: *mut Event) -> c_int {
-    calls::cancel(context.kernel(), request, event)
+impl Waiter {
+    /// Begins to wait, with nothing to take. Whatever comes from now on shows.
+    pub(super) fn register(
+        mut state: MutexGuard<'static, State>,
+        handle: usize,
+    ) -> Result<Self, c_int> {
+        let index = place_of(handle).ok_or(-libc::EINVAL)?;
+        if state.signal.is_none() {
+            let signal = Signal::new().map_err(|error| -error.raw_os_error())?;
+            state.signal = Some(signal);
+        }
+        let signal = state.signal.as_ref().expect("it was just made");
+        // What was told before was looked for, with the lock that is still held.
+        let _ = rustix::io::read(&signal.0, &mut [0; 8]);
+        let signal = signal.0.as_raw_fd();
+        state.waiting += 1;
+        Ok(Self { index, signal })
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut state = CONTEXTS[self.index].lock();
+        state.waiting -= 1;
+        if state.waiting == 0 {
+            state.signal = None;
+        }
+    }
+}
+
+impl Signal {
+    fn new() -> Result<Self, rustix::io::Errno> {
+        let _inside = Inside::enter();
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(link::keep_out_of_the_way(fd)))
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        // Programs are kept from closing what is our own.
+        table::renew(self.0.as_raw_fd());
+    }
 }

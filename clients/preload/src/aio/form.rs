@@ -2,9 +2,14 @@
 //! addresses have 64 bits.
 
 use std::mem::{offset_of, size_of};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libc::{sigset_t, timespec};
 
 pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
+pub(crate) const FLUSH: u16 = 2;
+pub(crate) const FLUSH_DATA: u16 = 3;
 pub(crate) const READ_PARTS: u16 = 7;
 pub(crate) const WRITE_PARTS: u16 = 8;
 
@@ -26,6 +31,18 @@ pub(crate) struct Request {
     pub(crate) reserved: u64,
     pub(crate) flags: u32,
     pub(crate) eventfd: u32,
+}
+
+impl Request {
+    /// Reads nothing of a file.
+    pub(crate) fn nothing(file: &OwnedFd) -> Self {
+        Self { operation: READ, fd: file.as_raw_fd().cast_unsigned(), ..Self::default() }
+    }
+
+    /// Whether it names no memory and no place, as requests to flush are to.
+    pub(crate) fn is_bare(&self) -> bool {
+        (self.buffer, self.length, self.offset, self.words.wishes) == (0, 0, 0, 0)
+    }
 }
 
 /// Two fields that change places with the order of bytes.
@@ -55,3 +72,14 @@ pub(crate) struct Event {
 }
 
 const _: () = assert!(size_of::<Event>() == 32);
+
+/// For how many events and how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) least: isize,
+    pub(crate) most: isize,
+    /// Null for as long as it takes.
+    pub(crate) timeout: *const timespec,
+    /// Null for the signals that are blocked anyhow.
+    pub(crate) mask: *const sigset_t,
+}

@@ -1,14 +1,14 @@
 //! Linux's asynchronous I/O, as libaio offers it.
 //!
 //! ```text
-//! io_submit ─┬─▶ bypassed: done at once ──▶ events of the context ──┐
-//!            └─▶ all others ──▶ the kernel's own context ───────────┴─▶ io_getevents
+//! io_submit ─┬─▶ bypassed: done at once ──▶ the ring that the program holds ──▶ io_getevents,
+//!            └─▶ all others: the context is the kernel's from then on            or its own look
 //! ```
 //!
-//! A context of ours stands for one of the kernel's and looks different from it, so that no
-//! program takes it for the ring that the kernel shares. Requests on descriptors that are bypassed
-//! are over when they are submitted: that takes less than handing them to another thread. Threads
-//! that wait for events do so in the kernel, and are woken by a request that does nothing.
+//! Requests on descriptors that are bypassed are over when they are submitted: that takes less
+//! than handing them to another thread. Their events lie where the kernel would put them. A context
+//! to which something else is submitted is the kernel's, as if this library were not there: only
+//! the kernel can put events there when nobody calls. See `ring`.
 //!
 //! As in libaio, errors are negative numbers that are returned, and `errno` is left alone.
 
@@ -17,8 +17,12 @@ mod collect;
 mod context;
 mod form;
 mod interface;
+mod ring;
 mod submit;
 
-pub(crate) use collect::Wait;
-pub(crate) use form::{Event, Request};
-pub(crate) use interface::{cancel, collect, destroy, set_up, submit};
+pub(crate) use calls::SYS_IO_PGETEVENTS;
+pub(crate) use collect::collect;
+pub(crate) use context::{destroy, give_back};
+pub(crate) use form::{Event, Request, Wait};
+pub(crate) use interface::{cancel, set_up};
+pub(crate) use submit::submit;

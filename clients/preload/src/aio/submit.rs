@@ -1,65 +1,67 @@
-//! Submitting requests: ours are done at once, the others are handed on in the order they came in.
+//! Submitting requests: ours are done at once; with the first that is not, the context is given
+//! back to the kernel.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
 
 use libc::iovec;
 
 use super::calls;
-use super::context::Context;
+use super::context;
 use super::form::{self, Event, Request};
-use crate::table::{self, Entry};
 use crate::transfer::{self, Memory, Wish};
 
-/// What marks the request that wakes a waiting thread, in place of the address of a request.
-pub(super) const WAKE: usize = 0x6D65_6D6C_616E_6521;
+/// What came of one request.
+enum Served {
+    Done,
+    /// Too many events wait to be taken.
+    Full,
+    /// It is the kernel's.
+    Not,
+}
 
 /// As `io_submit`. `requests` are `count` addresses of requests.
 ///
 /// # Safety
 ///
 /// As for `io_submit`: all that the program names must be there.
-pub(crate) unsafe fn submit(
-    context: &Context,
-    count: isize,
-    requests: *const *const Request,
-) -> c_int {
-    let Ok(total) = usize::try_from(count) else { return -libc::EINVAL };
+pub(crate) unsafe fn submit(handle: usize, count: isize, requests: *const *const Request) -> c_int {
+    let is_ours = context::find(handle).is_some();
+    let total = match usize::try_from(count) {
+        Ok(total) if is_ours => total,
+        Err(_) if is_ours => return -libc::EINVAL,
+        _ => return calls::submit(handle, count, requests),
+    };
     let mut done = 0;
     while done < total {
-        // SAFETY: - in bounds: it is one of the program's `count`.
-        let next = unsafe { requests.add(done) };
         // SAFETY: - alive: the program vouches for the addresses and the requests.
-        if let Some(result) = unsafe { serve(context, next) } {
-            match result {
-                Ok(()) => done += 1,
-                Err(_) if done > 0 => break,
-                Err(error) => return error,
+        match unsafe { serve(handle, requests.wrapping_add(done)) } {
+            Served::Done => done += 1,
+            Served::Full if done == 0 => return -libc::EAGAIN,
+            Served::Full => break,
+            Served::Not => {
+                let rest = requests.wrapping_add(done);
+                return after(done, by_kernel(handle, count - done.cast_signed(), rest));
             }
-            continue;
-        }
-        let mut run = 1;
-        while done + run < total {
-            // SAFETY: - in bounds: it is one of the program's `count`.
-            let another = unsafe { next.add(run) };
-            // SAFETY: - alive: the program vouches for the addresses and the requests.
-            if unsafe { may_be_bypassed(another) } {
-                break;
-            }
-            run += 1;
-        }
-        let handed_on = calls::submit(context.kernel(), run.cast_signed(), next);
-        let Ok(taken) = usize::try_from(handed_on) else {
-            return if done > 0 { count_of(done) } else { handed_on };
-        };
-        context.handed_to_kernel(taken);
-        done += taken;
-        if taken < run {
-            break;
         }
     }
     count_of(done)
+}
+
+fn by_kernel(handle: usize, count: isize, requests: *const *const Request) -> c_int {
+    match context::give_back(handle) {
+        0 => calls::submit(handle, count, requests),
+        error => error,
+    }
+}
+
+/// What the kernel said of the rest, after `done` requests. An error shows with the next call.
+fn after(done: usize, rest: c_int) -> c_int {
+    match usize::try_from(rest) {
+        Ok(taken) => count_of(done + taken),
+        Err(_) if done > 0 => count_of(done),
+        Err(_) => rest,
+    }
 }
 
 fn count_of(done: usize) -> c_int {
@@ -85,46 +87,37 @@ unsafe fn request_at(place: *const *const Request) -> Option<(usize, Request)> {
     Some((address as usize, request))
 }
 
-unsafe fn may_be_bypassed(place: *const *const Request) -> bool {
-    // SAFETY: - The caller vouches for it.
-    let request = unsafe { request_at(place) };
-    request.is_some_and(|(_, request)| {
-        let fd = fd_of(&request);
-        matches!(table::get(fd), Entry::Bypassed(_) | Entry::Unknown)
-    })
-}
-
 fn fd_of(request: &Request) -> RawFd {
     RawFd::try_from(request.fd).unwrap_or(-1)
 }
 
-/// Does a request on a descriptor that is bypassed; `None` when it is the kernel's.
-unsafe fn serve(context: &Context, place: *const *const Request) -> Option<Result<(), c_int>> {
+/// Does a request on a descriptor that is bypassed.
+unsafe fn serve(handle: usize, place: *const *const Request) -> Served {
     // SAFETY: - The caller vouches for it.
-    let (address, request) = unsafe { request_at(place) }?;
-    let bypass = transfer::bypassed(fd_of(&request))?;
+    let Some((address, request)) = (unsafe { request_at(place) }) else { return Served::Not };
     if request.flags & !form::TELLS_EVENTFD != 0 || request.reserved != 0 {
-        return None;
+        return Served::Not;
     }
-    if context.is_full() {
-        return Some(Err(-libc::EAGAIN));
+    match context::find(handle).map(|mut state| state.ring().is_full()) {
+        Some(false) => {}
+        Some(true) => return Served::Full,
+        None => return Served::Not,
     }
     // SAFETY: - alive: the program vouches for the memory that the request names.
-    let result = unsafe { transfer_of(&request) }?;
-    let result = i64::try_from(result).unwrap_or(i64::MAX);
+    let Some(result) = (unsafe { result_of(&request) }) else { return Served::Not };
     let event = Event { data: request.data, request: address, result, second_result: 0 };
-    context.over().events.push_back(event);
+    match context::find(handle) {
+        Some(mut state) => state.add(event),
+        // Given back meanwhile: the kernel does it once more, which does no harm.
+        None => return Served::Not,
+    }
     if request.flags & form::TELLS_EVENTFD != 0 {
         tell(request.eventfd);
     }
-    // PAIRS-WITH: collect::wait, "an event, or a thread that waits for it"
-    if context.waiting.load(Ordering::SeqCst) > 0 {
-        wake(context, &request, bypass.may_read);
-    }
-    Some(Ok(()))
+    Served::Done
 }
 
-unsafe fn transfer_of(request: &Request) -> Option<isize> {
+unsafe fn result_of(request: &Request) -> Option<i64> {
     let fd = fd_of(request);
     let wish = Wish::of_flags(request.words.wishes)?;
     let buffer = std::ptr::with_exposed_provenance_mut::<c_void>(request.buffer);
@@ -134,30 +127,21 @@ unsafe fn transfer_of(request: &Request) -> Option<isize> {
         // SAFETY: - The caller vouches for it.
         unsafe { Memory::of_parts(buffer.cast_const().cast(), count) }
     };
-    match request.operation {
+    let count = match request.operation {
         form::READ => transfer::read_at(fd, Memory::of(&part), request.offset),
         form::WRITE => transfer::write_at(fd, Memory::of(&part), request.offset, wish),
         form::READ_PARTS => transfer::read_at(fd, parts()?, request.offset),
         form::WRITE_PARTS => transfer::write_at(fd, parts()?, request.offset, wish),
+        form::FLUSH | form::FLUSH_DATA if request.is_bare() => {
+            return transfer::flush(fd).map(i64::from);
+        }
         _ => None,
-    }
+    };
+    count.map(|count| i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 fn tell(eventfd: u32) {
     let one = 1_u64.to_ne_bytes();
     let fd = RawFd::try_from(eventfd).unwrap_or(-1);
     crate::sys::write_now(fd, &one);
-}
-
-/// Wakes the threads that wait in the kernel, one each, by requests that move nothing.
-fn wake(context: &Context, on: &Request, may_read: bool) {
-    let operation = if may_read { form::READ } else { form::WRITE };
-    let nothing =
-        Request { data: WAKE, operation, fd: on.fd, buffer: on.buffer, ..Request::default() };
-    let address = &raw const nothing;
-    // A thread that is not woken now, for want of room in the kernel, has events of the kernel's to
-    // collect.
-    if calls::submit(context.kernel(), 1, &raw const address) == 1 {
-        context.handed_to_kernel(1);
-    }
 }

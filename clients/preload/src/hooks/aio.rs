@@ -82,7 +82,13 @@ unsafe extern "C" fn io_pgetevents(
     };
     let wait = Wait { least, most, timeout, mask };
     // SAFETY: - The caller keeps what `io_pgetevents` asks for.
-    unsafe { aio::collect(context, &wait, events) }
+    unsafe { aio::collect(context, wait, events) }
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn io_queue_wait(context: usize, timeout: *const timespec) -> c_int {
+    // SAFETY: - in bounds: no event is asked for, as libaio does.
+    unsafe { io_getevents(context, 0, 0, ptr::null_mut(), timeout) }
 }
 
 /// Calls back for all events that are there.
@@ -93,7 +99,7 @@ unsafe extern "C" fn io_queue_run(context: usize) -> c_int {
         let mut event = Event::default();
         let wait = Wait { least: 0, most: 1, timeout: &raw const at_once, mask: ptr::null() };
         // SAFETY: - in bounds: there is room for one event, which is what is asked for.
-        let result = unsafe { aio::collect(context, &wait, &raw mut event) };
+        let result = unsafe { aio::collect(context, wait, &raw mut event) };
         if result != 1 {
             return result;
         }

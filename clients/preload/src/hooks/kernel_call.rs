@@ -1,11 +1,13 @@
 //! System calls by number: those that change what descriptors mean are noticed here too.
 //!
-//! Reads and writes that are made so reach the volume through the kernel. Both ways lead to the
-//! same bytes, so that nothing more has to be known of them.
+//! Contexts of libaio that are used so are the kernel's from then on. Reads and writes that are
+//! made so reach the volume through the kernel. Both ways lead to the same bytes, so that nothing
+//! more has to be known of them.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::RawFd;
 
+use crate::aio;
 use crate::descriptor;
 use crate::errno;
 use crate::notice::{self, Reason};
@@ -34,6 +36,15 @@ unsafe extern "C" fn syscall(
             descriptor::will_be_mapped(number_of(fifth));
         }
         libc::SYS_io_uring_setup => say_io_uring(),
+        libc::SYS_io_submit
+        | libc::SYS_io_getevents
+        | aio::SYS_IO_PGETEVENTS
+        | libc::SYS_io_cancel
+        | libc::SYS_io_destroy => {
+            // The kernel does not know those that are served here; what it says of one that cannot
+            // be given back is that.
+            aio::give_back(first);
+        }
         _ => {}
     }
     // SAFETY: - The caller keeps what the kernel documents for this call.

@@ -1,0 +1,392 @@
+/* Asks for reads and writes as libaio does, and writes down what came back.
+ *
+ * usage: aio VOLUME OTHER SCENARIO
+ *
+ * Whoever does the same on the same contents gets the same transcript. OTHER is an ordinary file
+ * of 1 MiB. Contexts are made and used by libaio's functions where a library offers them, and by
+ * system calls elsewhere, as those functions are. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BLOCK 4096
+#define COUNT 64
+
+/* What a context's address leads to, which QEMU and others read (linux/fs/aio.c). */
+struct ring {
+    unsigned id, nr, head, tail, magic, compat_features, incompat_features, header_length;
+    struct io_event events[];
+};
+
+static long by_name(const char *name, long number, long a, long b, long c, long d, long e) {
+    long (*function)(long, long, long, long, long) = dlsym(RTLD_DEFAULT, name);
+    if (function) return (int)function(a, b, c, d, e);
+    long result = syscall(number, a, b, c, d, e);
+    return result < 0 ? -errno : result;
+}
+
+#define AIO(name, a, b, c, d, e) \
+    by_name(#name, SYS_##name, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e))
+#define SETUP(n, place) AIO(io_setup, n, place, 0, 0, 0)
+#define DESTROY(context) AIO(io_destroy, context, 0, 0, 0, 0)
+#define SUBMIT(context, n, list) AIO(io_submit, context, n, list, 0, 0)
+#define COLLECT(context, least, most, events, time) \
+    AIO(io_getevents, context, least, most, events, time)
+
+static int volume, file;
+static char room[COUNT][BLOCK] __attribute__((aligned(BLOCK)));
+static struct iocb requests[COUNT];
+static struct iocb *list[COUNT];
+
+static struct iocb *ask(int index, int operation, int fd, long block) {
+    requests[index] = (struct iocb){
+        .aio_data = 1000 + index,
+        .aio_lio_opcode = operation,
+        .aio_fildes = fd,
+        .aio_buf = (uintptr_t)room[index],
+        .aio_nbytes = BLOCK,
+        .aio_offset = block * BLOCK,
+    };
+    return list[index] = &requests[index];
+}
+
+static void tell(const struct io_event *event) {
+    int index = (int)(event->data - 1000);
+    int is_own = index >= 0 && index < COUNT && event->obj == (uintptr_t)&requests[index];
+    printf("%d %s %lld %lld %02x\n", index, is_own ? "own" : "other", event->res, event->res2,
+           is_own ? (unsigned char)room[index][0] : 0);
+}
+
+static aio_context_t context_for(int count) {
+    aio_context_t context = 0;
+    long result = SETUP(count, &context);
+    if (result != 0) printf("setup %ld\n", result);
+    return context;
+}
+
+/* Takes an event as QEMU does. */
+static int take(aio_context_t context, struct io_event *event) {
+    struct ring *ring = (struct ring *)context;
+    unsigned head = ring->head, tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+    if (head == tail) return 0;
+    *event = ring->events[head];
+    __atomic_store_n(&ring->head, (head + 1) % ring->nr, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static int by_data(const void *left, const void *right) {
+    const struct io_event *a = left, *b = right;
+    return (a->data > b->data) - (a->data < b->data);
+}
+
+/* In which order they come is nobody's promise. */
+static void tell_all(struct io_event *events, long count) {
+    qsort(events, count, sizeof *events, by_data);
+    for (long index = 0; index < count; index++) tell(&events[index]);
+}
+
+static void take_all(aio_context_t context, int count) {
+    struct io_event events[COUNT];
+    for (int taken = 0; taken < count;) taken += take(context, &events[taken]);
+    tell_all(events, count);
+}
+
+/* What io_setup makes of each number, of which some ask for a page more than the one before. */
+static void setups(void) {
+    for (int count = -1; count < 300; count += count < 55 || count > 75 ? 8 : 1) {
+        aio_context_t context = 0;
+        long result = SETUP(count, &context);
+        struct ring *ring = (struct ring *)context;
+        printf("%d %ld", count, result);
+        if (result == 0) {
+            printf(" %u %x %u %u %u", ring->nr, ring->magic, ring->compat_features,
+                   ring->incompat_features, ring->header_length);
+            printf(" %u %u", ring->head, ring->tail);
+            printf(" %ld", DESTROY(context));
+        }
+        printf("\n");
+    }
+    aio_context_t context = 7;
+    printf("used %ld", SETUP(1, &context));
+    printf(" nowhere %ld\n", SETUP(1, NULL));
+}
+
+/* Reads the ring in memory, over its end and again. */
+static void polled(void) {
+    aio_context_t context = context_for(COUNT);
+    for (int round = 0; round < 40; round++) {
+        int operation = round % 2 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE;
+        for (int index = 0; index < COUNT; index++) {
+            memset(room[index], round % 2 ? 0 : round + index, BLOCK);
+            ask(index, operation, volume, index);
+        }
+        for (int done = 0; done < COUNT;) {
+            long result = SUBMIT(context, COUNT - done, list + done);
+            if (result <= 0) printf("submit %ld\n", result);
+            done += (int)result;
+        }
+        take_all(context, COUNT);
+    }
+    printf("destroy %ld\n", DESTROY(context));
+}
+
+/* Requests of other files come while those of the volume are not collected yet. */
+static void mixed(void) {
+    for (int before = 0; before < COUNT / 2; before += 5) {
+        aio_context_t context = context_for(COUNT);
+        /* Where in the ring the change happens is different each time. */
+        int first_other = before % 4;
+        for (int round = 0; round < 5; round++) {
+            int answers[COUNT] = {0};
+            memset(room, 'a' + round, sizeof room);
+            for (int index = 0; index < COUNT; index++) {
+                int is_other = round > first_other || (round == first_other && index > before);
+                ask(index, IOCB_CMD_PWRITE, is_other && index % 3 ? file : volume, index);
+            }
+            for (int stay = 0, index = 0; index < COUNT; index += 16) {
+                printf("submit %ld ", SUBMIT(context, 16, list + index));
+                /* Some are taken, some stay, until the last. */
+                struct io_event event;
+                for (stay += 16; stay > (index < COUNT - 16 ? index / 2 + 7 : 0);) {
+                    if (!take(context, &event)) continue;
+                    int place = (int)(event.data - 1000);
+                    if (event.res == BLOCK && event.obj == (uintptr_t)&requests[place])
+                        answers[place]++;
+                    stay--;
+                }
+            }
+            for (int index = 0; index < COUNT; index++) putchar('0' + answers[index]);
+            putchar('\n');
+        }
+        printf("destroy %ld\n", DESTROY(context));
+    }
+}
+
+static void told_by_eventfd(void) {
+    aio_context_t context = context_for(COUNT);
+    int told = eventfd(0, EFD_NONBLOCK);
+    for (int round = 0; round < 20; round++) {
+        for (int index = 0; index < COUNT; index++) {
+            struct iocb *request = ask(index, IOCB_CMD_PWRITE, volume, index);
+            request->aio_flags = IOCB_FLAG_RESFD;
+            request->aio_resfd = told;
+        }
+        printf("submit %ld\n", SUBMIT(context, COUNT, list));
+        struct io_event events[COUNT];
+        for (uint64_t number = 0, count = 0; count < COUNT;) {
+            if (read(told, &number, sizeof number) != sizeof number) continue;
+            /* What was told is there. */
+            for (; number > 0; number--) count += take(context, &events[count]);
+        }
+        tell_all(events, COUNT);
+    }
+    printf("destroy %ld\n", DESTROY(context));
+}
+
+static void odd(int operation, int fd, uintptr_t buffer, long length, long offset, int flags) {
+    aio_context_t context = context_for(4);
+    struct iocb *request = ask(0, operation, fd, 0);
+    request->aio_buf = buffer, request->aio_nbytes = length;
+    request->aio_offset = offset, request->aio_rw_flags = flags;
+    ask(1, IOCB_CMD_PREAD, volume, 1);
+    /* After one that is ordinary, which nobody has collected. */
+    printf("ordinary %ld", SUBMIT(context, 1, list + 1));
+    long result = SUBMIT(context, 1, list);
+    printf(" submit %ld\n", result);
+    take_all(context, result == 1 ? 2 : 1);
+    printf("destroy %ld\n", DESTROY(context));
+}
+
+static void oddities(void) {
+    uintptr_t buffer = (uintptr_t)room[0];
+    memset(room[0], 'x', BLOCK);
+    long end = lseek(volume, 0, SEEK_END);
+    int only_read = open("/dev/null", O_RDONLY), pipes[2];
+    if (pipe(pipes) != 0) return;
+    for (int operation = 0; operation < 12; operation++) {
+        if (operation == IOCB_CMD_POLL) continue;
+        odd(operation, volume, 0, 0, 0, 0);
+        odd(operation, file, 0, 0, 0, 0);
+        odd(operation, 999, buffer, BLOCK, 0, 0);
+    }
+    for (int operation = 0; operation < 2; operation++) {
+        odd(operation, volume, buffer, BLOCK, end, 0);
+        odd(operation, volume, buffer, BLOCK, end - 512, 0);
+        odd(operation, volume, buffer + 1, BLOCK, 0, 0);
+        odd(operation, volume, buffer, 511, 0, 0);
+        odd(operation, volume, buffer, BLOCK, 513, 0);
+        odd(operation, volume, buffer, BLOCK, -BLOCK, 0);
+        odd(operation, volume, buffer, -1, 0, 0);
+        odd(operation, volume, 16, BLOCK, 0, 0);
+        odd(operation, volume, buffer, BLOCK, 0, 0x10000);
+        odd(operation, only_read, buffer, BLOCK, 0, 0);
+        odd(operation, pipes[operation], buffer, 0, 0, 0);
+    }
+    odd(IOCB_CMD_FDSYNC, volume, buffer, BLOCK, 0, 0);
+}
+
+static void collected(void) {
+    struct timespec none = {0}, little = {0, 3000000};
+    struct io_event events[COUNT];
+    aio_context_t context = context_for(COUNT);
+    for (int index = 0; index < 8; index++) ask(index, IOCB_CMD_PWRITE, volume, index);
+    printf("%ld", COLLECT(context, 0, 4, events, &none));
+    printf(" %ld\n", COLLECT(context, 1, 4, events, &little));
+    printf("submit %ld\n", SUBMIT(context, 8, list));
+    printf("%ld", COLLECT(context, 5, 4, events, &none));
+    printf(" %ld", COLLECT(context, -1, 4, events, &none));
+    printf(" %ld", COLLECT(context, 0, 0, events, &none));
+    printf(" %ld", COLLECT(context, 0, -1, events, NULL));
+    printf(" %ld", COLLECT(context, 3, 3, events, NULL));
+    printf(" %ld\n", COLLECT(context, 5, COUNT, events + 3, NULL));
+    tell_all(events, 8);
+    printf("nobody %ld", COLLECT(context, 1, COUNT, events, &little));
+    printf(" none %ld", SUBMIT(context, 0, list));
+    printf(" less %ld", SUBMIT(context, -1, list));
+    printf(" submit %ld", SUBMIT(context, 3, list));
+    printf(" %ld", COLLECT(context, 1, 1, events, NULL));
+    printf(" nowhere %ld", COLLECT(context, 1, 2, NULL, NULL));
+    struct iocb *nowhere[2] = {list[0], NULL};
+    printf(" first %ld", SUBMIT(context, 2, nowhere));
+    printf(" second %ld", SUBMIT(context, 1, nowhere + 1));
+    printf(" %d\n", COLLECT(context, 2, COUNT, events, NULL) >= 2);
+    printf("destroy %ld", DESTROY(context));
+    printf(" again %ld", DESTROY(context));
+    printf(" submit %ld", SUBMIT(context, 1, list));
+    printf(" collect %ld\n", COLLECT(context, 0, 1, events, &none));
+}
+
+/* Some calls are made by number, past libaio. */
+static void by_number(void) {
+    struct io_event events[COUNT];
+    for (int way = 0; way < 3; way++) {
+        aio_context_t context = context_for(COUNT);
+        for (int index = 0; index < 8; index++) ask(index, IOCB_CMD_PWRITE, volume, index);
+        printf("submit %ld", SUBMIT(context, 8, list));
+        if (way == 0) printf(" %ld", syscall(SYS_io_getevents, context, 8, COUNT, events, NULL));
+        if (way == 1) printf(" %ld", syscall(SYS_io_submit, context, 8, list));
+        if (way == 1) printf(" %ld", COLLECT(context, 16, COUNT, events, NULL));
+        if (way < 2) printf(" destroy %ld\n", DESTROY(context));
+        else printf(" destroy %ld\n", syscall(SYS_io_destroy, context));
+    }
+}
+
+/* Contexts are of one process. */
+static void in_children(void) {
+    struct io_event events[COUNT];
+    struct timespec none = {0};
+    for (int way = 0; way < 2; way++) {
+        aio_context_t context = context_for(COUNT);
+        for (int index = 0; index < 8; index++) ask(index, IOCB_CMD_PWRITE, volume, index);
+        printf("submit %ld\n", SUBMIT(context, 4, list));
+        fflush(stdout);
+        pid_t child = way == 0 ? fork() : _Fork();
+        if (child == 0) {
+            printf("child %ld", SUBMIT(context, 4, list));
+            printf(" %ld", COLLECT(context, 0, 4, events, &none));
+            printf(" destroy %ld", DESTROY(context));
+            aio_context_t own = context_for(COUNT);
+            printf(" submit %ld", SUBMIT(own, 8, list));
+            printf(" collect %ld\n", COLLECT(own, 8, 8, events, NULL));
+            tell_all(events, 8);
+            fflush(stdout);
+            _exit(0);
+        }
+        int status;
+        printf("child %d", waitpid(child, &status, 0) == child && status == 0);
+        printf(" submit %ld", SUBMIT(context, 4, list + 4));
+        printf(" collect %ld\n", COLLECT(context, 8, 8, events, NULL));
+        tell_all(events, 8);
+        printf("destroy %ld\n", DESTROY(context));
+    }
+}
+
+static void nothing(int number) { (void)number; }
+
+static pthread_t waiter;
+static aio_context_t shared;
+static int interrupts;
+
+static void *interrupt(void *unused) {
+    (void)unused;
+    /* Until the other has been seen to return. */
+    while (!__atomic_load_n(&interrupts, __ATOMIC_ACQUIRE)) {
+        pthread_kill(waiter, SIGUSR1);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static void *submit_all(void *unused) {
+    (void)unused;
+    for (int round = 0; round < 200; round++) {
+        for (int index = 0; index < 8; index++) ask(index, IOCB_CMD_PWRITE, volume, index);
+        for (int done = 0; done < 8;) {
+            /* The others come one by one, and at the end there is another file too. */
+            if (round == 190) requests[done].aio_fildes = (unsigned)file;
+            long result = SUBMIT(shared, 1, list + done);
+            if (result == 1) done++;
+            else if (result != -EAGAIN) printf("submit %ld\n", result);
+        }
+        while (!__atomic_exchange_n(&interrupts, 0, __ATOMIC_ACQ_REL)) usleep(100);
+    }
+    return NULL;
+}
+
+/* One thread submits, another waits. */
+static void waited_for(void) {
+    struct io_event events[COUNT];
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = nothing};
+    sigaction(SIGUSR1, &action, NULL);
+    waiter = pthread_self();
+    shared = context_for(COUNT);
+    pthread_create(&thread, NULL, interrupt, NULL);
+    printf("interrupted %ld\n", COLLECT(shared, 1, 1, events, NULL));
+    __atomic_store_n(&interrupts, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    __atomic_store_n(&interrupts, 0, __ATOMIC_RELEASE);
+    pthread_create(&thread, NULL, submit_all, NULL);
+    for (int round = 0; round < 200; round++) {
+        int least = 1 + round % 8, count = 0;
+        while (count < 8) {
+            if (least > 8 - count) least = 8 - count;
+            long result = COLLECT(shared, least, 8 - count, events, NULL);
+            if (result < least) printf("collect %ld\n", result);
+            for (long index = 0; index < result; index++)
+                if (events[index].res != BLOCK) printf("result %lld\n", events[index].res);
+            count += (int)result;
+        }
+        __atomic_store_n(&interrupts, 1, __ATOMIC_RELEASE);
+    }
+    pthread_join(thread, NULL);
+    printf("destroy %ld\n", DESTROY(shared));
+}
+
+int main(int count, char **words) {
+    if (count != 4) return 2;
+    volume = open(words[1], O_RDWR | O_DIRECT);
+    file = open(words[2], O_RDWR);
+    if (volume < 0 || file < 0) return 1;
+    static const struct { const char *name; void (*function)(void); } scenarios[] = {
+        {"setups", setups},       {"polled", polled},     {"mixed", mixed},
+        {"eventfd", told_by_eventfd}, {"odd", oddities},  {"collected", collected},
+        {"waited-for", waited_for}, {"by-number", by_number}, {"children", in_children},
+    };
+    for (size_t index = 0; index < sizeof scenarios / sizeof *scenarios; index++)
+        if (strcmp(words[3], scenarios[index].name) == 0) scenarios[index].function();
+    return 0;
+}
