@@ -97,7 +97,7 @@ fn fio_verifies_what_it_wrote_while_the_daemon_was_killed() -> Result<()> {
 fn check_calls(on_device: bool) -> Result<()> {
     let Some(site) = Site::new(&[Ability::Program("python3")])? else { return Ok(()) };
     site.daemon.memlane(&format!("volume create other --size {SIZE_MIB}MiB"))?;
-    let other_device = system::attach(&site.daemon, "other")?;
+    let other_device = system::attach(&site.daemon, "other --share")?;
     let other_file = site.daemon.run_dir().join("volumes/other");
     let seed = seed()?;
     eprintln!("replay: MEMLANE_SEED={seed}");

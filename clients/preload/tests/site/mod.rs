@@ -30,7 +30,8 @@ impl Site {
         let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "" })?;
         let create = format!("volume create {VOLUME} --size {SIZE_MIB}MiB --durability {class}");
         daemon.memlane(&create)?;
-        let device = attach(&daemon, VOLUME)?;
+        // So that its file can be written too.
+        let device = attach(&daemon, &format!("{VOLUME} --share"))?;
         let file = daemon.run_dir().join("volumes").join(VOLUME);
         Ok(Some(Self { daemon, file, device }))
     }
