@@ -240,9 +240,13 @@ pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
 const FORCE: Query = Query::new(
     "force",
     QueryKind::Flag,
-    "Whether clients that use it are disconnected instead of being a reason to refuse; a kernel \
-     block device has to be detached first all the same",
+    "Whether clients that use it are disconnected, and an owner overruled, instead of being a \
+     reason to refuse; a kernel block device has to be detached first all the same",
 );
+
+/// A request that is made in spite of the volume's owner.
+const OVERRULE: Query =
+    Query::new("force", QueryKind::Flag, "Whether it is made although the volume has an owner");
 
 pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many(schema::<Volume>()))
@@ -308,6 +312,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One(schema::<Volume>()))
         .answers(200)
         .about("Let the snapshot's volume, which must not be in use, be as it was")
+        .asks(&[OVERRULE])
         .refuses(&[NotSupported, NotFound, InUse, NoSpace, InvalidField]),
     Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One(schema::<Diff>()))
         .about("The ranges in which another snapshot, or the volume as it is now, differs")

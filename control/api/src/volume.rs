@@ -1,5 +1,7 @@
 //! Volumes in requests and answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -103,6 +105,15 @@ pub struct VolumeCreate {
     pub durability: Durability,
     #[serde(default)]
     pub capacity: Capacity,
+    /// What the volume belongs to, such as a broker: without `force` it is not deleted, renamed,
+    /// shrunk or restored by others. Empty: to nobody.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(example = "memlane-broker", pattern = "^([A-Za-z0-9][A-Za-z0-9._/-]{0,62})?$")]
+    pub owner: String,
+    /// Words by keys, for people and scripts. A key is 1 to 63 of `a-z A-Z 0-9 . _ / -`, beginning
+    /// with a letter or a digit, its word up to 255 bytes without control characters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Changes of a volume. What is left out stays as it is. All of them are made, or none.
@@ -125,7 +136,14 @@ pub struct VolumePatch {
     /// The new size. Attached devices follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// With `size`: whether to drop data past the new end. Without it such a shrink is refused.
+    /// What the volume belongs to from now on. Empty: to nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Labels to set; empty ones are taken off, those not named stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// With `size`: whether to drop data past the new end. With `name` or `size`: whether a volume
+    /// that has an owner is to be renamed or shrunk. Without it both are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// The new name.
@@ -180,4 +198,12 @@ pub struct Volume {
     pub ring_clients: u64,
     /// Users who may open the volume over the ring, besides those who may use the daemon.
     pub users: Vec<String>,
+    /// What the volume belongs to: without `force` it is not deleted, renamed, shrunk or restored.
+    #[serde(default)]
+    #[schema(required)]
+    pub owner: Option<String>,
+    /// Words by keys, for people and scripts.
+    #[serde(default)]
+    #[schema(required)]
+    pub labels: BTreeMap<String, String>,
 }

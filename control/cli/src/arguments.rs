@@ -4,14 +4,12 @@ mod machines;
 pub(crate) mod place;
 pub(crate) mod sql;
 pub(crate) mod streams;
+mod volumes;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use api::{
-    AttachAs, ByteSize, Capacity, Durability, PoolPatch, Reduction, SectorBytes, SizeError,
-    VolumePatch,
-};
+use api::{AttachAs, ByteSize, PoolPatch, SectorBytes, SizeError};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -21,6 +19,7 @@ pub(crate) use self::machines::{CreateMachine, MachineCommand, Machines};
 use self::place::Place;
 use self::sql::SqlCommand;
 use self::streams::StreamsCommand;
+pub(crate) use self::volumes::{Create, ListVolumes, VolumeCommand};
 use crate::output::Form;
 use crate::table::View;
 
@@ -163,73 +162,6 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum VolumeCommand {
-    /// Make an empty volume
-    Create(Create),
-
-    /// List all volumes
-    #[command(visible_alias = "ls")]
-    List(View),
-
-    /// Show one volume
-    Show {
-        /// The volume
-        name: String,
-    },
-
-    /// Change the size of a volume, also while it is in use
-    Resize {
-        /// The volume
-        name: String,
-
-        /// The new size, as 20GiB
-        #[arg(long, value_parser = size)]
-        size: ByteSize,
-
-        /// Drop data past the new end
-        #[arg(long)]
-        force: bool,
-    },
-
-    /// Give a volume another name
-    Rename {
-        /// The volume
-        name: String,
-
-        /// Its new name
-        new_name: String,
-    },
-
-    /// Change settings of a volume, also while it is in use
-    Set {
-        /// The volume
-        name: String,
-
-        /// reduction=full|compress|dedup|none, durability=ram|image|journal,
-        /// capacity=thin|guaranteed, users=NAME,… (who may open it over the ring)
-        #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
-        settings: Vec<Setting>,
-    },
-
-    /// Delete a volume that is not in use
-    #[command(visible_alias = "rm")]
-    Delete {
-        /// The volume
-        name: String,
-
-        /// Delete it although clients use it, who are disconnected; a device must be detached first
-        #[arg(long)]
-        force: bool,
-    },
-
-    /// End the connections of a volume's clients, who may come back
-    Disconnect {
-        /// The volume
-        name: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum ExportCommand {
     /// Make a volume a disk, now and after restarts; prints its socket and how machines use it
     VhostUser {
@@ -326,6 +258,10 @@ pub(crate) enum SnapshotCommand {
         /// The name of the snapshot, where only the volume was named before
         #[arg(hide = true)]
         snapshot: Option<String>,
+
+        /// Restore it although it belongs to somebody, such as a broker
+        #[arg(long)]
+        force: bool,
     },
 
     /// List the ranges of bytes that differ
@@ -472,32 +408,6 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Create {
-    /// 1 to 63 of a-z A-Z 0-9 . _ -
-    pub(crate) name: String,
-
-    /// The size, as 10GiB; memory is taken as it is written
-    #[arg(long, value_parser = size)]
-    pub(crate) size: ByteSize,
-
-    /// Bytes in a logical sector; physical ones have 4096
-    #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
-    pub(crate) sector: SectorBytes,
-
-    /// How contents are made smaller
-    #[arg(long, default_value = "full", value_parser = words(&REDUCTIONS).map(word::<Reduction>))]
-    pub(crate) reduction: Reduction,
-
-    /// What a flush promises
-    #[arg(long, default_value = "ram", value_parser = words(&DURABILITIES).map(word::<Durability>))]
-    pub(crate) durability: Durability,
-
-    /// What happens when the pool is full
-    #[arg(long, default_value = "thin", value_parser = words(&CAPACITIES).map(word::<Capacity>))]
-    pub(crate) capacity: Capacity,
-}
-
 const DRIVERS: [&str; 3] = ["auto", "ublk", "loop"];
 const REDUCTIONS: [&str; 4] = ["full", "compress", "dedup", "none"];
 const DURABILITIES: [&str; 3] = ["ram", "image", "journal"];
@@ -531,44 +441,6 @@ fn sector(text: String) -> SectorBytes {
     match text.as_str() {
         "512" => SectorBytes::Bytes512,
         _ => SectorBytes::Bytes4096,
-    }
-}
-
-/// One `key=value` of `volume set`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    Reduction(Reduction),
-    Durability(Durability),
-    Capacity(Capacity),
-    Users(Vec<String>),
-}
-
-impl Setting {
-    pub(crate) fn apply_to(self, patch: &mut VolumePatch) {
-        match self {
-            Self::Reduction(reduction) => patch.reduction = Some(reduction),
-            Self::Durability(durability) => patch.durability = Some(durability),
-            Self::Capacity(capacity) => patch.capacity = Some(capacity),
-            Self::Users(users) => patch.users = Some(users),
-        }
-    }
-}
-
-fn setting(text: &str) -> Result<Setting, String> {
-    let (key, value) = text.split_once('=').ok_or("write key=value")?;
-    let value = value.to_owned();
-    let unknown = |error: serde_json::Error| error.to_string();
-    match key {
-        "reduction" => parse_word(value).map(Setting::Reduction).map_err(unknown),
-        "durability" => parse_word(value).map(Setting::Durability).map_err(unknown),
-        "capacity" => parse_word(value).map(Setting::Capacity).map_err(unknown),
-        "users" => {
-            let names = value.split(',').filter(|name| !name.is_empty());
-            Ok(Setting::Users(names.map(str::to_owned).collect()))
-        }
-        _ => Err(format!(
-            "{key:?} is no setting; there are reduction, durability, capacity and users"
-        )),
     }
 }
 

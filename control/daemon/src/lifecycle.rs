@@ -31,6 +31,7 @@ use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache, note_holders};
 use crate::signals::{Wish, Wishes};
 use crate::tasks::Tasks;
+use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
 use crate::watchdog::{Pulse, Watchdog};
 use crate::{pool, pool_medium, process, run_dir};
@@ -130,6 +131,7 @@ impl Daemon {
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
+        let labels = VolumeLabels::read(&config.state_dir)?;
         let parts = NbdParts {
             catalog: Arc::clone(&catalog),
             rule: rule.clone(),
@@ -156,6 +158,7 @@ impl Daemon {
             ring,
             vhost_user,
             users,
+            labels,
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,

@@ -38,6 +38,7 @@ mod service;
 mod signals;
 mod tasks;
 mod ticker;
+mod volume_labels;
 mod volume_list;
 mod volume_users;
 mod watchdog;

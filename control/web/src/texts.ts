@@ -225,6 +225,12 @@ const volumes = {
   ratio: 'Ratio',
   class: 'Class',
   usedBy: 'Used by',
+  belongsTo: 'Belongs to',
+  nobody: 'nobody',
+  labels: 'Labels',
+  ownerLoses: (owner: string): string => `It belongs to ${owner}, which would not know of it.`,
+  overrule: (owner: string): string => `Do it although it belongs to ${owner}`,
+  overruleHint: 'Without it what belongs to somebody is refused.',
   durability: 'Durability',
   durabilityHint: 'What a flush promises.',
   durabilities: {

@@ -95,6 +95,78 @@ fn one_broker_uses_a_daemon_and_a_lock_of_its_directory_keeps_none_out() -> Resu
     daemon.finish()
 }
 
+#[test]
+fn what_belongs_to_the_broker_is_deleted_by_force_only_also_while_it_is_away() -> Result<()> {
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let topic = kafka_client::NewTopic {
+        name: "orders".to_owned(),
+        partitions: Some(1),
+        configs: Vec::new(),
+    };
+    let client = Client::new(broker.address(), Settings::default());
+    runtime.block_on(client.create_topic(&topic))?;
+    broker.stop()?;
+    // One that an earlier release made: nobody is said to own it.
+    daemon.memlane("volume set topic.orders owner=")?;
+    broker.start_again()?;
+    wait_for("the broker to say that it is its own", TIME_LIMIT, || {
+        Ok(daemon.volume("topic.orders")?.owner.as_deref() == Some("memlane-broker"))
+    })?;
+    broker.stop()?;
+    daemon.kill()?;
+    daemon.start_again()?;
+    let owned = daemon.memlane("volume list --owner memlane-broker -o name")?;
+    let owned: Vec<&str> = owned.lines().skip(1).collect();
+    ensure!(owned.contains(&"topic.orders") && owned.contains(&"broker-state"), "{owned:?}");
+    for words in
+        ["delete topic.orders", "rename topic.orders mine", "resize broker-state --size 1M"]
+    {
+        let refused = daemon.memlane(&format!("volume {words}"));
+        let refused = refused.err().context("the broker's volume was taken from it")?;
+        ensure!(format!("{refused:#}").contains("belongs to memlane-broker"), "{refused:#}");
+    }
+    broker.start_again()?;
+    runtime.block_on(Client::new(broker.address(), Settings::default()).delete_topic("orders"))?;
+    ensure!(!daemon.memlane("volume list -o name")?.contains("topic.orders"), "it is there");
+    broker.stop()?;
+    daemon.memlane("volume delete broker-state --force")?;
+    daemon.finish()
+}
+
+#[test]
+fn a_broker_whose_volume_was_taken_away_is_not_ready_and_names_it() -> Result<()> {
+    let daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    // It has the name of a topic's and is none.
+    daemon.memlane("volume create topic.mine --size 1MiB")?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let client = Client::new(broker.address(), Settings::default());
+    for name in ["kept", "lost", "deleted"] {
+        let topic = kafka_client::NewTopic {
+            name: name.to_owned(),
+            partitions: Some(1),
+            configs: Vec::new(),
+        };
+        runtime.block_on(client.create_topic(&topic))?;
+    }
+    runtime.block_on(client.delete_topic("deleted"))?;
+    daemon.memlane("volume delete topic.mine")?;
+    daemon.memlane("volume delete topic.lost --force")?;
+    wait_for("readyz to say so", TIME_LIMIT, || {
+        Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 503"))
+    })?;
+    let answer = broker.ask("/readyz")?;
+    ensure!(answer.contains("1 volumes") && answer.contains("topic.lost"), "{answer}");
+    runtime.block_on(client.delete_topic("lost"))?;
+    wait_for("the broker to be ready", TIME_LIMIT, || {
+        Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 200"))
+    })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
 /// A frame of a request in a version whose header has no tags, of a client without a name.
 fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8> {
     let mut bytes = [key.to_be_bytes(), version.to_be_bytes()].concat();

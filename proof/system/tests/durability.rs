@@ -113,6 +113,7 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     daemon.set_object_store(server.address);
     daemon.start_again()?;
     daemon.memlane("volume create db --size 64MiB --durability image --reduction compress")?;
+    daemon.memlane("volume set db owner=shop label.rack=7")?;
     let mut db = client(&daemon, "db")?;
     (0..2000).try_for_each(|block| write(&mut db, block, block))?;
     drop(db);
@@ -147,6 +148,11 @@ fn volumes_of_an_image_are_served_at_once_when_memory_is_gone() -> Result<()> {
     let mut before = client(&daemon, "db@before")?;
     (0..2001).for_each(|block| check_block(&mut before, block, block));
     drop((db, before));
+    let volume = daemon.volume("db")?;
+    ensure!(volume.owner.as_deref() == Some("shop") && volume.labels["rack"] == "7", "{volume:?}");
+    // A copy from an image is another volume, and whose it is nobody said.
+    daemon.memlane("image restore db --as copy")?;
+    ensure!(daemon.volume("copy")?.owner.is_none(), "the copy belongs to somebody");
     daemon.finish()
 }
 

@@ -27,7 +27,7 @@ use clap::CommandFactory;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{Arguments, Command, Create, VolumeCommand};
+use crate::arguments::{Arguments, Command, Create, ListVolumes, VolumeCommand};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
 use crate::table::{Cell, Table, View};
@@ -105,8 +105,15 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
                 client.ask(Method::Post, api::VOLUMES_PATH, &create_request(create))?;
             Ok(Report::silent(&volume))
         }
-        VolumeCommand::List(view) => {
-            let volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
+        VolumeCommand::List(ListVolumes { owner, labels, view }) => {
+            let mut volumes: Vec<Volume> = client.get(api::VOLUMES_PATH)?;
+            let has = |volume: &Volume, (key, text): &(String, String)| {
+                volume.labels.get(key) == Some(text)
+            };
+            volumes.retain(|volume| {
+                let is_owned = owner.is_none() || volume.owner == owner;
+                is_owned && labels.iter().all(|label| has(volume, label))
+            });
             let snapshots: Vec<Snapshot> = client.get(api::SNAPSHOTS_PATH)?;
             let mut text = list_text(&volumes, &snapshots, &view)?;
             if view.has_all_columns() {
@@ -122,8 +129,9 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
         VolumeCommand::Resize { name, size, force } => {
             change(client, &name, &VolumePatch { size: Some(size), force, ..Default::default() })
         }
-        VolumeCommand::Rename { name, new_name } => {
-            change(client, &name, &VolumePatch { name: Some(new_name), ..Default::default() })
+        VolumeCommand::Rename { name, new_name, force } => {
+            let patch = VolumePatch { name: Some(new_name), force, ..Default::default() };
+            change(client, &name, &patch)
         }
         VolumeCommand::Set { name, settings } => {
             let mut patch = VolumePatch::default();
@@ -146,7 +154,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
     }
 }
 
-/// The path with the wish that clients be disconnected, if it is one.
+/// The path with the wish that neither clients nor owners be a reason to refuse, if it is one.
 fn forced(path: String, force: bool) -> String {
     if force { api::with_query(&path, &[("force", "true")]) } else { path }
 }
@@ -159,6 +167,8 @@ fn create_request(create: Create) -> VolumeCreate {
         reduction: create.reduction,
         durability: create.durability,
         capacity: create.capacity,
+        owner: create.owner,
+        labels: create.labels.into_iter().collect(),
     }
 }
 
@@ -200,9 +210,16 @@ fn list_text(volumes: &[Volume], snapshots: &[Snapshot], view: &View) -> Result<
             ("DURABILITY", &|it| Cell::text(word_of(&it.durability))),
             ("CAPACITY", &|it| Cell::text(word_of(&it.capacity))),
             ("DEVICE", &|it| Cell::text(or_dash(it.device.clone()))),
+            ("OWNER", &|it| Cell::text(or_dash(it.owner.clone()))),
+            ("LABELS", &|it| Cell::text(labels_text(it))),
         ],
     );
     table.viewed(view)
+}
+
+fn labels_text(volume: &Volume) -> String {
+    let labels: Vec<_> = volume.labels.iter().map(|(key, text)| format!("{key}={text}")).collect();
+    or_dash((!labels.is_empty()).then(|| labels.join(", ")))
 }
 
 fn volume_text(volume: &Volume) -> String {
@@ -223,6 +240,8 @@ fn volume_text(volume: &Volume) -> String {
         ("NBD connections", volume.nbd_connections.to_string()),
         ("ring clients", volume.ring_clients.to_string()),
         ("users", or_dash((!volume.users.is_empty()).then(|| volume.users.join(", ")))),
+        ("owner", or_dash(volume.owner.clone())),
+        ("labels", labels_text(volume)),
     ])
 }
 

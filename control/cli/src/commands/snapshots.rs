@@ -35,12 +35,12 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             client.delete(&api::path_of(api::SNAPSHOT_PATH, &name))?;
             Ok(Report::silent(&json!({"deleted": name})))
         }
-        SnapshotCommand::Restore { name, snapshot } => {
+        SnapshotCommand::Restore { name, snapshot, force } => {
             let name = match snapshot {
                 Some(snapshot) => format!("{name}@{snapshot}"),
                 None => name,
             };
-            let path = api::path_of(api::SNAPSHOT_RESTORE_PATH, &name);
+            let path = super::forced(api::path_of(api::SNAPSHOT_RESTORE_PATH, &name), force);
             let volume: Volume = client.ask(Method::Post, &path, &None::<()>)?;
             Ok(Report::silent(&volume))
         }

@@ -17,7 +17,7 @@ use crate::http::answer::{
 };
 use crate::http::body::Body;
 use crate::http::metrics;
-use crate::service::{Clients, Precondition, Service};
+use crate::service::{Clients, Ownership, Precondition, Service};
 
 type Shared = State<Arc<Service>>;
 
@@ -55,7 +55,7 @@ fn volume_routes() -> Router<Arc<Service>> {
                 .patch(of_name_and_body(Service::rename_snapshot, json))
                 .delete(of_name(Service::delete_snapshot, nothing)),
         )
-        .route(api::SNAPSHOT_RESTORE_PATH, post(of_name(Service::restore_snapshot, json)))
+        .route(api::SNAPSHOT_RESTORE_PATH, post(restore_snapshot))
         .route(api::SNAPSHOT_DIFF_PATH, get(diff_snapshot))
 }
 
@@ -327,6 +327,11 @@ async fn delete_volume(
 async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answer {
     let volume = asked(query)?.volume;
     run(service, move |service| service.list_snapshots(volume.as_deref()), json).await
+}
+
+async fn restore_snapshot(State(service): Shared, name: Name, query: Asked<Forced>) -> Answer {
+    let (name, ownership) = (text_of(name)?, Ownership::of_force(asked(query)?.force));
+    run(service, move |service| service.restore_snapshot(&name, ownership), json).await
 }
 
 async fn diff_snapshot(State(service): Shared, name: Name, query: Asked<Comparison>) -> Answer {

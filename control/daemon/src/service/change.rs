@@ -1,6 +1,7 @@
 //! Changes of a volume: all that a request asks for, or none of it.
 
 use api::{Problem, ProblemKind, VolumePatch};
+use block_device::BlockDevice;
 use volumes::{
     CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
     VolumeName,
@@ -8,7 +9,8 @@ use volumes::{
 
 use crate::service::volumes::{Made, parse_name};
 use crate::service::words::InterfaceWord;
-use crate::service::{Precondition, Service, refusals};
+use crate::service::{Ownership, Precondition, Service, refusals};
+use crate::volume_labels::Labelled;
 use crate::volume_users;
 
 /// What a request asks for, in the engine's words. Nothing of it is known to be impossible.
@@ -18,6 +20,7 @@ struct Plan {
     durability: Option<Durability>,
     capacity: Option<CapacityClass>,
     users: Option<Vec<String>>,
+    labelled: Labelled,
     size: Option<(u64, ShrinkPolicy)>,
     name: Option<VolumeName>,
 }
@@ -29,6 +32,7 @@ struct Before {
     durability: Durability,
     capacity: CapacityClass,
     users: Vec<String>,
+    labelled: Labelled,
     name: VolumeName,
 }
 
@@ -59,8 +63,8 @@ impl Service {
             let never = VolumeError::new(VolumeErrorKind::IsSnapshot, volume.name());
             return Err(refusals::of_volume(&never));
         }
-        if request.force && request.size.is_none() {
-            let detail = "force goes with a new size only";
+        if request.force && request.size.is_none() && request.name.is_none() {
+            let detail = "force goes with a new size or name only";
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
         }
         if let Some(refusal) = request.users.as_deref().and_then(volume_users::refusal) {
@@ -70,10 +74,17 @@ impl Service {
         let name = name.filter(|new_name| new_name.as_str() != volume.name());
         if let Some(new_name) = &name {
             self.check_renamable(volume, new_name)?;
+            self.check_owner(volume, "renamed", Ownership::of_force(request.force))?;
         }
-        if request.size.is_some() {
+        if let Some(size) = request.size {
             self.check_resizable(volume)?;
+            if size.0 < volume.geometry().size_bytes {
+                self.check_owner(volume, "shrunk", Ownership::of_force(request.force))?;
+            }
         }
+        let labelled = self.labels.of(volume.id());
+        let labelled = labelled.changed(request.owner.as_deref(), &request.labels);
+        Self::check_labels(&labelled)?;
         if let Some(class) = request.durability {
             self.prepare_class(volume, class);
         }
@@ -83,6 +94,7 @@ impl Service {
             durability: request.durability.map(InterfaceWord::to_engine),
             capacity: request.capacity.map(InterfaceWord::to_engine),
             users: request.users.clone(),
+            labelled,
             size: request.size.map(|size| (size.0, shrink)),
             name,
         })
@@ -95,6 +107,7 @@ impl Service {
             durability: volume.durability(),
             capacity: volume.capacity_class(),
             users: self.users.of(volume.id()),
+            labelled: self.labels.of(volume.id()),
             name: parse_name(&volume.name())?,
         };
         // What was made and could not be noted stays: the next change or flush notes it.
@@ -118,6 +131,7 @@ impl Service {
         if let Some(users) = &plan.users {
             self.set_users(volume, users.clone())?;
         }
+        self.set_labels(volume, plan.labelled.clone())?;
         if let Some(reduction) = plan.reduction {
             noted = noted.and(self.set_reduction(volume, reduction)?);
         }
@@ -144,6 +158,7 @@ impl Service {
         if self.users.of(volume.id()) != before.users {
             taken.push(self.set_users(volume, before.users));
         }
+        taken.push(self.set_labels(volume, before.labelled));
         if volume.durability() != before.durability {
             taken.push(self.set_durability(volume, before.durability).flatten());
         }

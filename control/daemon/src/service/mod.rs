@@ -11,6 +11,7 @@ mod change;
 mod clients;
 mod exports;
 mod images;
+mod owners;
 mod pool;
 mod refusals;
 mod snapshots;
@@ -37,9 +38,11 @@ use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
 use crate::tasks::Tasks;
+use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
 
 pub(crate) use clients::{Clients, note_holders};
+pub(crate) use owners::Ownership;
 pub(crate) use status::Metrics;
 pub(crate) use tags::{Precondition, entity_tag};
 pub(crate) use usages::UsageCache;
@@ -81,6 +84,7 @@ pub(crate) struct Service {
     pub(crate) ring: Arc<RingExport>,
     pub(crate) vhost_user: Arc<VhostUserExports>,
     pub(crate) users: Arc<VolumeUsers>,
+    pub(crate) labels: VolumeLabels,
     pub(crate) devices: Devices,
     /// `None`: switched off.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,

@@ -11,7 +11,7 @@ use volumes::{Durability, Volume};
 use crate::events::unix_seconds;
 use crate::service::volumes::parse_name;
 use crate::service::words::EngineWord;
-use crate::service::{Service, refusals};
+use crate::service::{Ownership, Service, refusals};
 
 /// Runs in the answer to one comparison; a client that wants more asks on.
 const DIFF_RUN_COUNT_MAX: usize = 10_000;
@@ -99,7 +99,11 @@ impl Service {
     }
 
     /// Lets a volume be what it was. File systems on it must not be mounted meanwhile.
-    pub(crate) fn restore_snapshot(&self, name: &str) -> Result<api::Volume, Problem> {
+    pub(crate) fn restore_snapshot(
+        &self,
+        name: &str,
+        ownership: Ownership,
+    ) -> Result<api::Volume, Problem> {
         let (volume, noted) = {
             let _turn = self.turn();
             let snapshot = self.snapshot(name)?;
@@ -109,6 +113,7 @@ impl Service {
                 let detail = format!("the volume {volume_name:?} cannot be restored: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
+            self.check_owner(&volume, "restored", ownership)?;
             let restored = self.durable.set().restore_snapshot(&volume_name, &own_name);
             (volume, self.made(restored)?)
         };

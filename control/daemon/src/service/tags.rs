@@ -9,8 +9,8 @@ use api::{Problem, ProblemKind};
 /// all the time.
 pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     let mut hasher = DefaultHasher::new();
-    let api::Volume { id, name, size_bytes, sector_bytes, users, .. } = volume;
-    (id, name, size_bytes, u32::from(*sector_bytes), users).hash(&mut hasher);
+    let api::Volume { id, name, size_bytes, sector_bytes, users, owner, labels, .. } = volume;
+    (id, name, size_bytes, u32::from(*sector_bytes), users, owner, labels).hash(&mut hasher);
     let classes = (&volume.reduction, &volume.durability, &volume.capacity);
     serde_json::to_string(&classes).expect("they are plain data").hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())

@@ -10,7 +10,8 @@ use volumes::{
 };
 
 use crate::service::words::{EngineWord, InterfaceWord};
-use crate::service::{Clients, Devices, Precondition, Service, refusals};
+use crate::service::{Clients, Devices, Ownership, Precondition, Service, refusals};
+use crate::volume_labels::Labelled;
 
 /// A refusal; or that a change was made, and whether stable storage and the kernel know of it.
 pub(super) type Made = Result<Result<(), Problem>, Problem>;
@@ -33,10 +34,18 @@ impl Service {
             capacity: request.capacity.to_engine(),
             ..VolumeSpec::new(parse_name(&request.name)?, request.size.0)
         };
+        let wanted = Labelled::default().changed(Some(&request.owner), &request.labels);
+        Self::check_labels(&wanted)?;
         let volume = {
             let _turn = self.turn();
             let created = self.durable.set().create_volume(spec);
             let volume = created.map_err(|error| self.refusal(error))?;
+            let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
+            if let Err(problem) = self.set_labels(&volume, wanted) {
+                // Nobody has seen it: what is refused is not there.
+                self.durable.set().delete_volume(&request.name).map_err(|it| self.refusal(it))?;
+                return Err(problem);
+            }
             self.catalog.add(Arc::clone(&volume));
             volume
         };
@@ -63,6 +72,8 @@ impl Service {
                 let detail = format!("the volume {name:?} cannot be deleted: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
+            let ownership = Ownership::of_force(clients == Clients::Disconnected);
+            self.check_owner(&volume, "deleted", ownership)?;
             let noted = self.made(self.durable.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
             if clients == Clients::Disconnected {
@@ -77,6 +88,9 @@ impl Service {
         // Ids are never given again: what stays in the list admits no user.
         if let Err(error) = self.users.set(volume.id(), Vec::new()) {
             tracing::warn!(volume = name, %error, "cannot strike the volume's users off the list");
+        }
+        if let Err(error) = self.labels.forget(volume.id()) {
+            tracing::warn!(volume = name, %error, "cannot strike the volume's labels off the list");
         }
         tracing::info!(volume = name, "volume deleted");
         noted
@@ -201,6 +215,7 @@ impl Service {
         let geometry = volume.geometry();
         let usage = self.usages.usage(volume);
         let device = self.device_of(volume);
+        let Labelled { owner, labels, .. } = self.labels.of(volume.id());
         api::Volume {
             id: volume.id(),
             size_bytes: geometry.size_bytes,
@@ -217,6 +232,8 @@ impl Service {
             nbd_connections: self.nbd_connection_count_of(volume) as u64,
             ring_clients: self.ring.client_count_of(volume) as u64,
             users: self.users.of(volume.id()),
+            owner: Some(owner).filter(|owner| !owner.is_empty()),
+            labels,
             name,
         }
     }

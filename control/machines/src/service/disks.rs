@@ -1,5 +1,7 @@
 //! Volumes as disks of machines: exports of the daemon, rights to volumes, and the volumes.
 
+use std::collections::BTreeMap;
+
 use api::{
     ByteSize, Capacity, CloneCreate, DiskKind, DiskProtocol, Export, ExportCreate, ExportProtocol,
     Method, Problem, ProblemKind, Reduction, SectorBytes, Volume, VolumeCreate, VolumePatch,
@@ -206,6 +208,8 @@ fn volume_request(name: &str, size: ByteSize) -> VolumeCreate {
         reduction: Reduction::default(),
         durability: api::Durability::default(),
         capacity: Capacity::default(),
+        owner: String::new(),
+        labels: BTreeMap::new(),
     }
 }
 

@@ -23,6 +23,8 @@ const VOLUME: Volume = {
   nbd_connections: 0,
   ring_clients: 0,
   users: [],
+  owner: null,
+  labels: {},
 };
 
 const SNAPSHOT: Snapshot = {
@@ -125,6 +127,30 @@ test('a volume is attached, exported, disconnected and deleted', () => {
     'memlane volume delete db --force',
     'DELETE /v1/volumes/db?force=true',
   );
+});
+
+test('what belongs to somebody is taken from them when that is asked for', () => {
+  const owned: Volume = { ...VOLUME, owner: 'memlane-broker', labels: { team: 'shop' } };
+  check(
+    volumes.deleteVolume(owned, 0),
+    { force: true },
+    'memlane volume delete db --force',
+    'DELETE /v1/volumes/db?force=true',
+  );
+  expect(volumes.deleteVolume(owned, 0).losses?.join()).toContain('memlane-broker');
+  check(
+    volumes.renameVolume(owned),
+    { name: 'old', force: true },
+    'memlane volume rename db old --force',
+    'PATCH /v1/volumes/db {"name":"old","force":true}',
+  );
+  check(
+    snapshots.restoreSnapshot(SNAPSHOT, owned.owner),
+    { force: true },
+    'memlane snapshot restore db@monday --force',
+    'POST /v1/snapshots/db%40monday/restore?force=true',
+  );
+  expect(volumes.labelsOf(owned)).toEqual(['team=shop']);
 });
 
 test('snapshots are taken of several volumes at once, cloned, restored and deleted', () => {

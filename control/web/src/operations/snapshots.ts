@@ -4,6 +4,7 @@ import type { Snapshot } from '../api/model';
 import { time } from '../format';
 import { texts } from '../texts';
 import type { Operation } from './operation';
+import { overruling } from './volumes';
 
 const words = texts.snapshots;
 
@@ -68,15 +69,22 @@ export function clone(source: string): Operation {
   };
 }
 
-export function restoreSnapshot(snapshot: Snapshot): Operation {
+export function restoreSnapshot(snapshot: Snapshot, owner: string | null = null): Operation {
   return {
     title: words.restoreTitle(snapshot.name),
     button: words.restore,
-    fields: [],
+    fields: overruling(owner),
     losses: [words.restoreLoses(snapshot.volume, time(snapshot.created_unix_seconds))],
     nameToType: snapshot.volume,
-    request: () => ({ method: 'POST', path: path`/v1/snapshots/${snapshot.name}/restore` }),
-    command: () => ['snapshot', 'restore', snapshot.name],
+    request: (values) => ({
+      method: 'POST',
+      path:
+        path`/v1/snapshots/${snapshot.name}/restore` + (values.check('force') ? '?force=true' : ''),
+    }),
+    command: (values) => [
+      ...['snapshot', 'restore', snapshot.name],
+      ...(values.check('force') ? ['--force'] : []),
+    ],
     done: () => words.restored(snapshot.volume, snapshot.snapshot),
   };
 }

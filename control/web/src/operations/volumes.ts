@@ -45,6 +45,26 @@ function settingFields(volume: {
   ];
 }
 
+/** Asks whether the owner of a volume is to be overruled, where it has one. */
+export function overruling(owner: string | null | undefined): Field[] {
+  return owner
+    ? [
+        {
+          kind: 'check',
+          name: 'force',
+          label: words.overrule(owner),
+          hint: words.overruleHint,
+          value: false,
+        },
+      ]
+    : [];
+}
+
+/** The labels of a volume, each as the command line writes it. */
+export function labelsOf(volume: Volume): string[] {
+  return Object.entries(volume.labels).map(([key, text]) => `${key}=${text}`);
+}
+
 export function createVolume(prefix = ''): Operation {
   return {
     title: words.create,
@@ -149,13 +169,17 @@ export function renameVolume(volume: Volume): Operation {
         value: volume.name,
         required: true,
       },
+      ...overruling(volume.owner),
     ],
     request: (values) => ({
       method: 'PATCH',
       path: path`/v1/volumes/${volume.name}`,
-      body: { name: values.text('name') },
+      body: { name: values.text('name'), ...(values.check('force') ? { force: true } : {}) },
     }),
-    command: (values) => ['volume', 'rename', volume.name, values.text('name')],
+    command: (values) => [
+      ...['volume', 'rename', volume.name, values.text('name')],
+      ...(values.check('force') ? ['--force'] : []),
+    ],
     done: (values) => words.renamed(volume.name, values.text('name')),
   };
 }
@@ -208,21 +232,24 @@ export function deleteVolume(volume: Volume, snapshots: number): Operation {
   return {
     title: words.deleteTitle(volume.name),
     button: words.delete,
-    fields: inUse
-      ? [
-          {
-            kind: 'check',
-            name: 'force',
-            label: words.forceDelete,
-            hint: words.forceDeleteHint,
-            value: false,
-          },
-        ]
-      : [],
+    fields: volume.owner
+      ? overruling(volume.owner)
+      : inUse
+        ? [
+            {
+              kind: 'check',
+              name: 'force',
+              label: words.forceDelete,
+              hint: words.forceDeleteHint,
+              value: false,
+            },
+          ]
+        : [],
     losses: [
       words.losesContents(bytes(volume.written_bytes)),
       ...(snapshots > 0 ? [words.hasSnapshots(snapshots)] : []),
       ...(volume.device ? [words.hasDevice(volume.device)] : []),
+      ...(volume.owner ? [words.ownerLoses(volume.owner)] : []),
       ...(inUse ? [words.hasClients(volume.nbd_connections + volume.ring_clients)] : []),
     ],
     nameToType: volume.name,

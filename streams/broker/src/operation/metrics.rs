@@ -32,7 +32,11 @@ pub(super) async fn write(operation: &Operation) -> String {
     let is_ready = u8::from(operation.unready().is_none());
     page.gauge("memlane_broker_ready", "1 while /readyz says so.", is_ready);
     let is_reached = u8::from(operation.storage_failure().is_none());
-    page.gauge("memlane_broker_storage_reachable", "1 while the storage answers.", is_reached);
+    page.gauge(
+        "memlane_broker_storage_reachable",
+        "1 while the storage answers and has all volumes.",
+        is_reached,
+    );
     write_memory(&mut page);
     if let Some(broker) = operation.broker() {
         write_clients(&mut page, &broker);

@@ -1,4 +1,4 @@
-//! How far the broker is, and whether its storage can be reached.
+//! How far the broker is, and whether its storage serves.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub(crate) struct Operation {
 
 struct Probed {
     at: Instant,
-    /// Why the storage cannot be reached.
+    /// Why the storage does not serve.
     failed: Option<String>,
 }
 
@@ -77,12 +77,12 @@ impl Operation {
         }
     }
 
-    /// Why the storage cannot be reached, if it cannot.
+    /// Why the storage does not serve, if it cannot.
     pub(super) fn storage_failure(&self) -> Option<String> {
         let probed = self.probed.lock().expect(NO_PANIC);
         let silent = probed.at.elapsed();
         match &probed.failed {
-            Some(why) => Some(format!("the storage cannot be reached: {why}")),
+            Some(why) => Some(format!("the storage does not serve: {why}")),
             None if silent > PROBE_TIME_MAX => {
                 Some(format!("the storage has not answered for {} s", silent.as_secs()))
             }

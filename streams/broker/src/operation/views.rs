@@ -19,7 +19,7 @@ const COORDINATOR_TIME_MAX: Duration = Duration::from_millis(500);
 pub(super) struct StatusView {
     version: &'static str,
     stage: &'static str,
-    /// Why the storage cannot be reached.
+    /// Why the storage does not serve.
     storage_failure: Option<String>,
     uptime_seconds: u64,
     cluster_id: Option<String>,

@@ -1,9 +1,10 @@
 //! Volumes of a daemon on this host: made and deleted over its REST interface, read and written
 //! through the ring.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
@@ -13,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use sdk::{ClientOptions, Target};
 use volumes::{Durability, Reduction};
 
+use super::in_use::VolumesInUse;
 use super::ring_volume::RingVolume;
 use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
 
@@ -24,14 +26,25 @@ const RING_SOCKET: &str = "ring.sock";
 /// directory, and would keep every broker out by a lock of that.
 const LOCK: &str = "broker.lock";
 
+/// Who the daemon is told that the volumes belong to.
+const OWNER: &str = "memlane-broker";
+
 /// A daemon that has gone is waited for so long before reads and writes fail.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The volumes are looked for in each of so many rounds of questions: their list is long.
+const LOOK_ROUNDS: u32 = 10;
+
+const NO_PANIC: &str = "no thread panics with this lock";
 
 /// A daemon, and the way to its volumes.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
+    in_use: VolumesInUse,
+    /// How often the daemon was asked whether it serves.
+    round: Mutex<u32>,
     /// Held: two brokers would write to the same topics.
     _lock: File,
 }
@@ -49,7 +62,31 @@ impl Daemon {
             format!("cannot lock {place}: another broker serves the topics of this daemon")
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
-        Ok(Self { rest, ring: run_dir.join(RING_SOCKET), _lock: lock })
+        let (in_use, round) = Default::default();
+        Ok(Self { rest, ring: run_dir.join(RING_SOCKET), in_use, round, _lock: lock })
+    }
+
+    /// Looks for all volumes that are in use.
+    fn look_for_volumes(&self) -> Result<(), StorageError> {
+        let before = self.in_use.all();
+        let volumes: Vec<Volume> = self.rest.get(api::VOLUMES_PATH).map_err(refused)?;
+        let owners = volumes.into_iter().map(|volume| (volume.id, volume.owner)).collect();
+        self.in_use.unowned(&owners).iter().for_each(|volume| self.claim(volume));
+        match self.in_use.missing(&before, &owners) {
+            None => Ok(()),
+            Some(what) => Err(StorageError::new(StorageErrorKind::Missing, what)),
+        }
+    }
+
+    /// Has the daemon know whose a volume is that an earlier release made, or an image brought
+    /// back.
+    fn claim(&self, volume: &str) {
+        let path = api::path_of(api::VOLUME_PATH, volume);
+        let patch = VolumePatch { owner: Some(OWNER.to_owned()), ..VolumePatch::default() };
+        let claimed: Result<Volume, RestError> = self.rest.ask(Method::Patch, &path, &patch);
+        if let Err(error) = claimed {
+            tracing::debug!(volume, %error, "the daemon does not note whose volume it is");
+        }
     }
 }
 
@@ -67,6 +104,8 @@ impl Storage for Daemon {
             reduction: reduction(class.reduction),
             durability: durability(class.durability),
             capacity: Capacity::Thin,
+            owner: OWNER.to_owned(),
+            labels: BTreeMap::new(),
         };
         let _made: Volume =
             self.rest.ask(Method::Post, api::VOLUMES_PATH, &create).map_err(refused)?;
@@ -74,22 +113,28 @@ impl Storage for Daemon {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        let path = api::path_of(api::VOLUME_PATH, name);
+        let Volume { id, .. } = self.rest.get(&path).map_err(refused)?;
         let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
         let opened = sdk::Client::connect_with(&self.ring, options)
-            .and_then(|client| client.open(&Target::Name(name.to_owned())));
+            .and_then(|client| client.open(&Target::VolumeId(id)));
         let device = opened.map_err(|error| {
             StorageError::new(
                 StorageErrorKind::Failed,
                 format!("cannot open volume {name}: {error}"),
             )
         })?;
-        Ok(Arc::new(RingVolume::new(device)))
+        let hold = self.in_use.hold(id, name.to_owned());
+        Ok(Arc::new(RingVolume::new(device, hold)))
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
-        let patch = VolumePatch { name: Some(new_name.to_owned()), ..VolumePatch::default() };
+        // It is the owner itself that asks.
+        let (name_now, force) = (Some(new_name.to_owned()), true);
+        let patch = VolumePatch { name: name_now, force, ..VolumePatch::default() };
         let path = api::path_of(api::VOLUME_PATH, name);
-        let _renamed: Volume = self.rest.ask(Method::Patch, &path, &patch).map_err(refused)?;
+        let renamed: Volume = self.rest.ask(Method::Patch, &path, &patch).map_err(refused)?;
+        self.in_use.rename(renamed.id, &renamed.name);
         Ok(())
     }
 
@@ -107,11 +152,22 @@ impl Storage for Daemon {
     fn delete(&self, name: &str) -> Result<(), StorageError> {
         // The broker's own client of the ring has it open, and is disconnected by this.
         let path = format!("{}?force=true", api::path_of(api::VOLUME_PATH, name));
-        self.rest.delete(&path).map_err(refused)
+        let taken = self.in_use.take(name);
+        let deleted = self.rest.delete(&path).map_err(refused);
+        if deleted.as_ref().is_err_and(|error| error.kind != StorageErrorKind::Missing) {
+            self.in_use.put_back(taken);
+        }
+        deleted
     }
 
     fn reach(&self) -> Result<(), StorageError> {
         let _ready: api::Health = self.rest.get(api::READINESS_PATH).map_err(refused)?;
+        let mut round = self.round.lock().expect(NO_PANIC);
+        if round.is_multiple_of(LOOK_ROUNDS) {
+            // Again in the next round where something is wrong.
+            self.look_for_volumes()?;
+        }
+        *round = round.wrapping_add(1);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod embedded;
+mod in_use;
 mod ring_volume;
 
 use std::fmt;
@@ -58,6 +59,6 @@ pub(crate) trait Storage: Send + Sync {
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;
     fn delete(&self, name: &str) -> Result<(), StorageError>;
 
-    /// Asks whether volumes can be reached now.
+    /// Asks whether volumes can be reached now, and all that are open are there.
     fn reach(&self) -> Result<(), StorageError>;
 }

@@ -1,6 +1,7 @@
 //! A volume of a daemon, through the ring, as a block device.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, ExtentKind, Geometry,
@@ -14,12 +15,14 @@ use sdk::{ClientError, Device};
 pub(super) struct RingVolume {
     device: Device,
     size_bytes: u64,
+    /// For as long as the volume is in use.
+    _held: Arc<()>,
 }
 
 impl RingVolume {
-    pub(super) fn new(device: Device) -> Self {
+    pub(super) fn new(device: Device, held: Arc<()>) -> Self {
         let size_bytes = device.geometry().map_or(super::VOLUME_BYTES, |it| it.size_bytes);
-        Self { device, size_bytes }
+        Self { device, size_bytes, _held: held }
     }
 }
 

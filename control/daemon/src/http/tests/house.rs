@@ -30,6 +30,7 @@ use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
 use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
 use crate::tasks::Tasks;
+use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
 
 const POOL_BYTES: u64 = 64 << 20;
@@ -105,6 +106,7 @@ impl House {
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
         let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
         let service = Arc::new(Service {
+            labels: VolumeLabels::read(dir.path())?,
             engine,
             catalog,
             watch: Arc::new(watch),

@@ -19,7 +19,7 @@ async fn a_volume_is_created_empty_with_the_defaults() {
         "reduction": "full", "durability": "ram", "capacity": "thin",
         "written_bytes": 0, "fill_bytes": 0, "ram_bytes": volume["ram_bytes"], "ratio": null,
         "device": null, "nbd_uri": nbd_uri, "nbd_connections": 0,
-        "ring_clients": 0, "users": [],
+        "ring_clients": 0, "users": [], "owner": null, "labels": {},
     });
     assert_eq!(volume, expected);
     expected["ram_bytes"] = house.get("/v1/volumes/db").await.json(200)["ram_bytes"].clone();
@@ -213,7 +213,7 @@ async fn a_change_that_is_refused_in_part_changes_nothing() {
         (r#""name": "b", "size": 4097"#, "invalid_field", Some("size")),
         (r#""name": "taken", "size": "2MiB""#, "already_exists", Some("name")),
         (r#""name": "b", "size": "1TiB", "capacity": "guaranteed""#, "no_space", None),
-        (r#""name": "b", "force": true"#, "invalid_field", Some("force")),
+        (r#""force": true"#, "invalid_field", Some("force")),
     ];
     for (part, kind, field) in cases {
         let body = format!("{{{part}, {rest}}}");
@@ -265,4 +265,54 @@ async fn clients_are_disconnected_when_they_are_told_to_or_the_volume_goes_by_fo
     assert_eq!(client.read(&mut [0; 1]).expect("an orderly end"), 0);
     assert_eq!(house.get("/v1/exports").await.json(200), json!([]));
     house.get("/v1/volumes/a").await.refused("not_found", None);
+}
+
+#[tokio::test]
+async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
+    let house = House::new();
+    let body = r#"{"name": "topic", "size": "8MiB", "owner": "broker", "labels": {"a": "b"}}"#;
+    let made = house.ask("POST", "/v1/volumes", body).await.json(201);
+    assert_eq!((&made["owner"], &made["labels"]), (&json!("broker"), &json!({"a": "b"})));
+    house
+        .ask("POST", "/v1/snapshots", r#"{"volumes": ["topic"], "snapshot": "s"}"#)
+        .await
+        .json(201);
+    let (path, restore) = ("/v1/volumes/topic", "/v1/snapshots/topic@s/restore");
+    for patch in [r#"{"name": "mine"}"#, r#"{"size": "4MiB"}"#] {
+        let answer = house.ask("PATCH", path, patch).await;
+        answer.refused("in_use", None);
+        assert!(answer.problem().detail.contains("belongs to broker"), "{}", answer.text);
+    }
+    house.ask("POST", restore, "").await.refused("in_use", None);
+    house.ask("POST", &format!("{restore}?force=true"), "").await.json(200);
+    house.ask("DELETE", "/v1/snapshots/topic@s", "").await.nothing();
+    house.ask("DELETE", path, "").await.refused("in_use", None);
+    let renamed = r#"{"name": "mine", "size": "4MiB", "force": true}"#;
+    let renamed = house.ask("PATCH", path, renamed).await.json(200);
+    assert_eq!((&renamed["owner"], &renamed["labels"]), (&json!("broker"), &json!({"a": "b"})));
+    house.ask("DELETE", "/v1/volumes/mine", "").await.refused("in_use", None);
+    house.ask("DELETE", "/v1/volumes/mine?force=true", "").await.nothing();
+}
+
+#[tokio::test]
+async fn owners_and_labels_change_as_a_whole_or_not_at_all() {
+    let house = House::new();
+    let before = house.create("db").await;
+    let patch = r#"{"owner": "team", "labels": {"site": "b", "rack": "7"}}"#;
+    let after = house.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
+    assert_eq!((&before["owner"], &after["owner"]), (&json!(null), &json!("team")));
+    for (patch, field) in [
+        (r#"{"owner": "a b"}"#, "owner"),
+        (r#"{"labels": {"": "x"}}"#, "labels"),
+        (r#"{"labels": {"a": "\u001b"}, "owner": ""}"#, "labels"),
+        (r#"{"owner": "other", "name": "*"}"#, "name"),
+    ] {
+        house.ask("PATCH", "/v1/volumes/db", patch).await.refused("invalid_field", Some(field));
+        assert_eq!(house.get("/v1/volumes/db").await.json(200), after, "{patch}");
+    }
+    let body = r#"{"name": "x", "size": 8192, "owner": "-"}"#;
+    house.ask("POST", "/v1/volumes", body).await.refused("invalid_field", Some("owner"));
+    let patch = r#"{"owner": "", "labels": {"rack": ""}}"#;
+    let after = house.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
+    assert_eq!((&after["owner"], &after["labels"]), (&json!(null), &json!({"site": "b"})));
 }

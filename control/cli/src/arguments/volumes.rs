@@ -1,0 +1,182 @@
+//! What is asked of volumes.
+
+use api::{ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumePatch};
+use clap::builder::TypedValueParser;
+use clap::{Args, Subcommand};
+
+use super::{CAPACITIES, DURABILITIES, REDUCTIONS, parse_word, sector, size, word, words};
+use crate::table::View;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make an empty volume
+    Create(Create),
+
+    /// List all volumes
+    #[command(visible_alias = "ls")]
+    List(ListVolumes),
+
+    /// Show one volume
+    Show {
+        /// The volume
+        name: String,
+    },
+
+    /// Change the size of a volume, also while it is in use
+    Resize {
+        /// The volume
+        name: String,
+
+        /// The new size, as 20GiB
+        #[arg(long, value_parser = size)]
+        size: ByteSize,
+
+        /// Drop data past the new end, also of a volume that belongs to somebody
+        #[arg(long)]
+        force: bool,
+    },
+
+    /// Give a volume another name
+    Rename {
+        /// The volume
+        name: String,
+
+        /// Its new name
+        new_name: String,
+
+        /// Rename it although it belongs to somebody, such as a broker, who looks for the old name
+        #[arg(long)]
+        force: bool,
+    },
+
+    /// Change settings of a volume, also while it is in use
+    Set {
+        /// The volume
+        name: String,
+
+        /// reduction=full|compress|dedup|none, durability=ram|image|journal,
+        /// capacity=thin|guaranteed, users=NAME,… (who may open it over the ring),
+        /// owner=NAME (what it belongs to), label.KEY=TEXT (empty: takes it off)
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
+        settings: Vec<Setting>,
+    },
+
+    /// Delete a volume that is not in use
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// The volume
+        name: String,
+
+        /// Delete it although it belongs to somebody, such as a broker, or clients use it, who are
+        /// disconnected; a device must be detached first
+        #[arg(long)]
+        force: bool,
+    },
+
+    /// End the connections of a volume's clients, who may come back
+    Disconnect {
+        /// The volume
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// 1 to 63 of a-z A-Z 0-9 . _ -
+    pub(crate) name: String,
+
+    /// The size, as 10GiB; memory is taken as it is written
+    #[arg(long, value_parser = size)]
+    pub(crate) size: ByteSize,
+
+    /// Bytes in a logical sector; physical ones have 4096
+    #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
+    pub(crate) sector: SectorBytes,
+
+    /// How contents are made smaller
+    #[arg(long, default_value = "full", value_parser = words(&REDUCTIONS).map(word::<Reduction>))]
+    pub(crate) reduction: Reduction,
+
+    /// What a flush promises
+    #[arg(long, default_value = "ram", value_parser = words(&DURABILITIES).map(word::<Durability>))]
+    pub(crate) durability: Durability,
+
+    /// What happens when the pool is full
+    #[arg(long, default_value = "thin", value_parser = words(&CAPACITIES).map(word::<Capacity>))]
+    pub(crate) capacity: Capacity,
+
+    /// What it belongs to: without --force it is not deleted, renamed, shrunk or restored then
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) owner: String,
+
+    /// A label; may be repeated
+    #[arg(long = "label", value_name = "KEY=TEXT", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+/// Which volumes are listed, and how.
+#[derive(Debug, Args)]
+pub(crate) struct ListVolumes {
+    /// Only those that belong to this owner
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+
+    /// Only those with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=TEXT", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub(crate) view: View,
+}
+
+/// One `key=value` of `volume set`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Reduction(Reduction),
+    Durability(Durability),
+    Capacity(Capacity),
+    Users(Vec<String>),
+    Owner(String),
+    Label(String, String),
+}
+
+impl Setting {
+    pub(crate) fn apply_to(self, patch: &mut VolumePatch) {
+        match self {
+            Self::Reduction(reduction) => patch.reduction = Some(reduction),
+            Self::Durability(durability) => patch.durability = Some(durability),
+            Self::Capacity(capacity) => patch.capacity = Some(capacity),
+            Self::Users(users) => patch.users = Some(users),
+            Self::Owner(owner) => patch.owner = Some(owner),
+            Self::Label(key, text) => drop(patch.labels.insert(key, text)),
+        }
+    }
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    let (key, value) = text.split_once('=').ok_or("write key=value")?;
+    let value = value.to_owned();
+    let unknown = |error: serde_json::Error| error.to_string();
+    match key {
+        "reduction" => parse_word(value).map(Setting::Reduction).map_err(unknown),
+        "durability" => parse_word(value).map(Setting::Durability).map_err(unknown),
+        "capacity" => parse_word(value).map(Setting::Capacity).map_err(unknown),
+        "users" => {
+            let names = value.split(',').filter(|name| !name.is_empty());
+            Ok(Setting::Users(names.map(str::to_owned).collect()))
+        }
+        "owner" => Ok(Setting::Owner(value)),
+        _ => match key.strip_prefix("label.") {
+            Some(key) => Ok(Setting::Label(key.to_owned(), value)),
+            None => Err(format!(
+                "{key:?} is no setting; there are reduction, durability, capacity, users, owner \
+                 and label.KEY"
+            )),
+        },
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, text) = text.split_once('=').ok_or("write KEY=TEXT")?;
+    Ok((key.to_owned(), text.to_owned()))
+}

@@ -1,0 +1,159 @@
+//! Whose volumes are and what is said of them: kept on disk, by the ids of volumes, so that it
+//! outlives renames, restarts and a pool that is filled from an image.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::volume_list::{Listed, VolumeList};
+
+/// Labels of one volume, at most.
+const LABELS_MAX: usize = 32;
+
+/// Of an owner and of a key.
+const WORD_BYTES_MAX: usize = 63;
+
+/// Of what a label says.
+const TEXT_BYTES_MAX: usize = 255;
+
+/// The labels of volumes.
+#[derive(Debug)]
+pub(crate) struct VolumeLabels(VolumeList<Labelled>);
+
+/// What is said of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Labelled {
+    volume_id: u64,
+    /// Empty: nobody.
+    pub(crate) owner: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Listed for Labelled {
+    const KEY: &str = "volumes";
+    const FILE_NAME: &str = "labels.json";
+    const REMEDY: &str = "delete it and name owners and labels again";
+
+    fn volume_id(&self) -> u64 {
+        self.volume_id
+    }
+}
+
+impl Labelled {
+    /// The same with an owner, where one is named, and with labels; empty ones are taken off.
+    pub(crate) fn changed(&self, owner: Option<&str>, labels: &BTreeMap<String, String>) -> Self {
+        let mut changed = self.clone();
+        owner.unwrap_or(&self.owner).clone_into(&mut changed.owner);
+        changed.labels.extend(labels.clone());
+        changed.labels.retain(|_, text| !text.is_empty());
+        changed
+    }
+
+    /// The field that is wrong and why, if one is.
+    pub(crate) fn refusal(&self) -> Option<(&'static str, String)> {
+        if !self.owner.is_empty() && !is_word(&self.owner) {
+            return Some(("owner", format!("{:?} is no owner: {WORD_RULE}", self.owner)));
+        }
+        let key = self.labels.keys().find(|key| !is_word(key));
+        if let Some(key) = key {
+            return Some(("labels", format!("{key:?} is no key of a label: {WORD_RULE}")));
+        }
+        let is_text =
+            |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
+        if let Some((key, _)) = self.labels.iter().find(|(_, text)| !is_text(text)) {
+            let detail = format!(
+                "the label {key:?} has more than {TEXT_BYTES_MAX} bytes or control characters"
+            );
+            return Some(("labels", detail));
+        }
+        let is_many = self.labels.len() > LABELS_MAX;
+        is_many.then(|| ("labels", format!("a volume has {LABELS_MAX} labels at most")))
+    }
+}
+
+const WORD_RULE: &str = "it has 1 to 63 of a-z A-Z 0-9 . _ / -, beginning with a letter or a digit";
+
+fn is_word(word: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);
+    word.len() <= WORD_BYTES_MAX
+        && word.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+        && word.bytes().all(is_known)
+}
+
+impl VolumeLabels {
+    /// Reads the list in `state_dir`; an empty one when there is none.
+    pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
+        VolumeList::read(state_dir).map(Self)
+    }
+
+    pub(crate) fn of(&self, volume_id: u64) -> Labelled {
+        let nothing = Labelled { volume_id, ..Labelled::default() };
+        self.0.get(volume_id).unwrap_or(nothing)
+    }
+
+    /// Replaces what is said of a volume, in memory and on disk; on an error in neither.
+    pub(crate) fn set(&self, labelled: Labelled) -> io::Result<()> {
+        if self.of(labelled.volume_id) == labelled {
+            return Ok(());
+        }
+        match labelled.owner.is_empty() && labelled.labels.is_empty() {
+            true => self.0.remove(labelled.volume_id),
+            false => self.0.insert(labelled),
+        }
+    }
+
+    /// A volume is gone, and its id is never given again.
+    pub(crate) fn forget(&self, volume_id: u64) -> io::Result<()> {
+        self.set(Labelled { volume_id, ..Labelled::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(owner: &str, labels: &[(&str, &str)]) -> Labelled {
+        let labels = labels.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+        Labelled { volume_id: 7, owner: owner.to_owned(), labels: labels.collect() }
+    }
+
+    #[test]
+    fn labels_are_kept_on_disk_until_they_are_taken_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let list = VolumeLabels::read(folder.path()).expect("an empty list");
+        let said = of("broker", &[("topic", "orders"), ("team", "shop")]);
+        list.set(said.clone()).expect("it is stored");
+        let again = VolumeLabels::read(folder.path()).expect("the list");
+        assert_eq!(again.of(7), said);
+        let less = again.of(7).changed(None, &of("", &[("team", ""), ("site", "b")]).labels);
+        assert_eq!(less, of("broker", &[("site", "b"), ("topic", "orders")]));
+        again
+            .set(less.changed(Some(""), &of("", &[("topic", ""), ("site", "")]).labels))
+            .expect("it is stored");
+        assert_eq!(VolumeLabels::read(folder.path()).expect("the list").of(7), of("", &[]));
+    }
+
+    #[track_caller]
+    fn check_refused(labelled: &Labelled, field: &str) {
+        assert_eq!(labelled.refusal().expect("refused").0, field, "{labelled:?}");
+    }
+
+    #[test]
+    fn what_is_no_owner_or_no_label_is_refused() {
+        assert_eq!(of("a/b.c-d_9", &[("k", "any words, ünd more")]).refusal(), None);
+        for owner in ["-a", "a b", "ä", "a\n", &"x".repeat(64)] {
+            check_refused(&of(owner, &[]), "owner");
+        }
+        for key in ["", ".a", "a b", "a=b"] {
+            check_refused(&of("", &[(key, "x")]), "labels");
+        }
+        check_refused(&of("", &[("a", "\u{1b}[31m")]), "labels");
+        check_refused(&of("", &[("a", &"x".repeat(256))]), "labels");
+        let many: Vec<String> = (0..33).map(|number| format!("k{number}")).collect();
+        let many: Vec<_> = many.iter().map(|key| (key.as_str(), "x")).collect();
+        check_refused(&of("", &many), "labels");
+    }
+}

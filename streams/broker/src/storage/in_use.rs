@@ -1,0 +1,107 @@
+//! Which of a daemon's volumes this broker has open. It tells those that somebody took away from
+//! those that the broker deleted itself, and never waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Volumes that are missing are named in a message, up to so many.
+const NAMED_MAX: usize = 8;
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+/// The volumes that are open.
+#[derive(Debug, Default)]
+pub(super) struct VolumesInUse(Mutex<Vec<InUse>>);
+
+/// A volume, for as long as somebody holds it.
+#[derive(Clone, Debug)]
+pub(super) struct InUse {
+    held: Weak<()>,
+    id: u64,
+    name: String,
+}
+
+/// The owners of volumes by their ids, as a daemon told them.
+pub(super) type Owners = BTreeMap<u64, Option<String>>;
+
+impl VolumesInUse {
+    /// Notes a volume until what this returns is dropped.
+    pub(super) fn hold(&self, id: u64, name: String) -> Arc<()> {
+        let held = Arc::new(());
+        let mut volumes = self.0.lock().expect(NO_PANIC);
+        volumes.retain(|it| it.held.strong_count() > 0);
+        volumes.push(InUse { held: Arc::downgrade(&held), id, name });
+        held
+    }
+
+    pub(super) fn rename(&self, id: u64, name: &str) {
+        let mut volumes = self.0.lock().expect(NO_PANIC);
+        volumes.iter_mut().filter(|it| it.id == id).for_each(|it| name.clone_into(&mut it.name));
+    }
+
+    /// Takes a volume off that is about to be deleted, though requests may still hold it.
+    pub(super) fn take(&self, name: &str) -> Vec<InUse> {
+        self.0.lock().expect(NO_PANIC).extract_if(.., |it| it.name == name).collect()
+    }
+
+    /// The volume was not deleted.
+    pub(super) fn put_back(&self, taken: Vec<InUse>) {
+        self.0.lock().expect(NO_PANIC).extend(taken);
+    }
+
+    pub(super) fn all(&self) -> Vec<InUse> {
+        let volumes = self.0.lock().expect(NO_PANIC);
+        volumes.iter().filter(|it| it.held.strong_count() > 0).cloned().collect()
+    }
+
+    /// The names of those that a daemon has, and that belong to nobody.
+    pub(super) fn unowned(&self, owners: &Owners) -> Vec<String> {
+        let is_unowned = |it: &InUse| matches!(owners.get(&it.id), Some(None));
+        self.all().into_iter().filter(is_unowned).map(|it| it.name).collect()
+    }
+
+    /// What there is to say of volumes that a daemon does not have although they were in use
+    /// before it was asked, and are now.
+    pub(super) fn missing(&self, before: &[InUse], owners: &Owners) -> Option<String> {
+        let was_there = |it: &InUse| before.iter().any(|other| other.id == it.id);
+        let mut missing = self.all();
+        missing.retain(|it| was_there(it) && !owners.contains_key(&it.id));
+        if missing.is_empty() {
+            return None;
+        }
+        let (count, names) = (missing.len(), missing.into_iter().map(|it| it.name));
+        Some(format!(
+            "{count} volumes of the broker are gone, with what they held: {}; delete their topics, \
+             or restore the volumes from an image and start the broker again",
+            names.take(NAMED_MAX).collect::<Vec<_>>().join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owners(ids: &[u64]) -> Owners {
+        ids.iter().map(|id| (*id, Some("x".to_owned()))).collect()
+    }
+
+    #[test]
+    fn what_somebody_took_away_is_missing_and_nothing_else() {
+        let volumes = VolumesInUse::default();
+        let (one, _again) = (volumes.hold(1, "one".to_owned()), volumes.hold(1, "one".to_owned()));
+        let _two = volumes.hold(2, "half".to_owned());
+        volumes.rename(2, "two");
+        let before = volumes.all();
+        assert_eq!(volumes.missing(&before, &owners(&[1, 2])), None);
+        drop(one);
+        let _three = volumes.hold(3, "three".to_owned());
+        let said = volumes.missing(&before, &owners(&[])).expect("two are missing");
+        assert!(said.starts_with("2 volumes") && said.contains(": one, two;"), "{said}");
+        let taken = volumes.take("two");
+        assert!(volumes.missing(&before, &owners(&[1])).is_none(), "it is deleted here");
+        volumes.put_back(taken);
+        assert!(volumes.missing(&before, &owners(&[1])).is_some(), "it was not");
+        assert_eq!(volumes.unowned(&[(2, None), (7, None)].into()), ["two"]);
+    }
+}
