@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
     Acks, Client, ClientError, FetchLimits, FetchPipe, FetchReceiver, FetchSender, FetchTarget,
-    NewTopic, ProducePipe, ProduceReceiver, ProduceSender, ProduceTarget, Settings,
+    Isolation, NewTopic, OffsetAt, ProducePipe, ProduceReceiver, ProduceSender, ProduceTarget,
+    ResponseError, Settings,
 };
 use system::Interruption;
 use tokio::runtime::Runtime;
@@ -38,6 +39,10 @@ const QUEUED: usize = IN_FLIGHT - 2;
 
 const TOPIC: &str = "log";
 const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// How long a partition may be without a leader.
+const LEADER_TIME_LIMIT: Duration = Duration::from_secs(60);
+
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How far a reader reads on from where it began, in batches; 64 MiB.
@@ -82,7 +87,7 @@ impl WireLog {
         let broker = Broker::start(kind, size_bytes, sync)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(broker.address(), Settings::default());
-        runtime.block_on(client.create_topic(&new_topic(TOPIC)))?;
+        runtime.block_on(make_topic(&client, TOPIC))?;
         let log = Self {
             broker,
             client,
@@ -157,7 +162,7 @@ impl WireLog {
     pub(crate) fn with_new_topic<T>(&self, work: impl FnOnce(&str) -> Result<T>) -> Result<T> {
         // Relaxed: the number carries no data.
         let name = format!("{TOPIC}-{}", self.topics.fetch_add(1, Ordering::Relaxed));
-        self.open(self.client.create_topic(&new_topic(&name)))?;
+        self.runtime.block_on(make_topic(&self.client, &name))?;
         let worked = work(&name);
         let deleted = self.open(self.client.delete_topic(&name));
         let worked = worked?;
@@ -202,6 +207,24 @@ impl WireLog {
             self.deleted.store(end, Ordering::Relaxed);
         }
         Ok(())
+    }
+}
+
+/// Makes a topic and waits until the leader of its partition answers: a broker may acknowledge a
+/// topic before that, and refuses what comes in between, which the pipes of the load do not repeat.
+async fn make_topic(client: &Client, name: &str) -> Result<()> {
+    client.create_topic(&new_topic(name)).await?;
+    let since = Instant::now();
+    loop {
+        let asked = client.topic_offsets(name, OffsetAt::Latest, Isolation::ReadUncommitted).await;
+        let Err(error) = asked else { return Ok(()) };
+        let is_to_come =
+            error.is_retriable() || error.refusal() == Some(ResponseError::UnknownTopicOrPartition);
+        let is_over = since.elapsed() > LEADER_TIME_LIMIT || Interruption::is_asked_for();
+        if !is_to_come || is_over {
+            return Err(error).with_context(|| format!("the topic {name:?} got no leader"));
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
