@@ -1,6 +1,7 @@
 //! One front end from its coming to its going.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +15,7 @@ use crate::channel::{self, Header};
 use crate::front::Front;
 use crate::ring_set::RingSet;
 use crate::shared::Shared;
+use crate::silence::Probation;
 use crate::threads::spawn;
 use crate::worker::Worker;
 
@@ -22,6 +24,7 @@ const FREE_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) struct Connection {
     socket: UnixStream,
+    probation: Probation,
     handler: BackendReqHandler<Mutex<Front>>,
     front: Arc<Mutex<Front>>,
     ring_sets: Vec<Arc<RingSet>>,
@@ -46,7 +49,8 @@ impl Connection {
             Arc::clone(&shared.log),
         )));
         let handler = BackendReqHandler::from_stream(socket.try_clone()?, Arc::clone(&front));
-        let connection = Self { socket, handler, front, ring_sets, workers };
+        let probation = Probation::begin(&socket)?;
+        let connection = Self { socket, probation, handler, front, ring_sets, workers };
         for (rings, counters) in connection.ring_sets.iter().zip(&shared.worker_counters) {
             let worker = Worker {
                 rings: Arc::clone(rings),
@@ -64,10 +68,10 @@ impl Connection {
 
     /// Does what the front end asks for until it goes, and then takes care that nothing is done for
     /// it any more.
-    pub(crate) fn serve(mut self, shared: &Shared) {
+    pub(crate) fn serve(mut self, shared: &Shared, listener: BorrowedFd<'_>) {
         tracing::debug!("a front end has come");
         let ended = loop {
-            match self.serve_message(shared) {
+            match self.serve_message(shared, listener) {
                 Ok(true) => {}
                 Ok(false) => break None,
                 Err(error) => break Some(error),
@@ -89,7 +93,8 @@ impl Connection {
     }
 
     /// Waits for one message and serves it; false when the front end has gone.
-    fn serve_message(&mut self, shared: &Shared) -> Result<bool, Error> {
+    fn serve_message(&mut self, shared: &Shared, listener: BorrowedFd<'_>) -> Result<bool, Error> {
+        self.probation.wait(&self.socket, listener).map_err(Error::SocketError)?;
         let Some(header) = channel::look_at_header(&self.socket).map_err(Error::SocketError)?
         else {
             return Ok(false);
@@ -108,6 +113,7 @@ impl Connection {
             Err(Error::Disconnected) => return Ok(false),
             Err(error) => return Err(error),
         }
+        self.probation.note(header, &self.socket).map_err(Error::SocketError)?;
         // The library has seen that it is a socket.
         changes.into_iter().for_each(|changes| shared.set_changes(UnixStream::from(changes)));
         Ok(true)

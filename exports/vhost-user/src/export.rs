@@ -1,6 +1,7 @@
 //! One volume as a disk of a virtual machine: which thread listens, which serve, how it ends.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +99,7 @@ impl Export {
         spawn("vhost-front", alive, move || {
             accept_until(&shared.stop, &listeners, "front ends", |listener| {
                 match listener.accept()? {
-                    Some(socket) => serve(&shared, socket.into()),
+                    Some(socket) => serve(&shared, socket.into(), listener.as_fd()),
                     None => Ok(()),
                 }
             });
@@ -165,8 +166,8 @@ impl Drop for Export {
     }
 }
 
-/// Serves a front end until it goes.
-fn serve(shared: &Shared, socket: UnixStream) -> io::Result<()> {
+/// Serves a front end until it goes, or gives way to one that waits at `listener`.
+fn serve(shared: &Shared, socket: UnixStream, listener: BorrowedFd<'_>) -> io::Result<()> {
     let peer = Peer::of(&socket)?;
     if !(shared.admits)(&peer) {
         if let Some(left_out) = shared.log.admit() {
@@ -181,7 +182,7 @@ fn serve(shared: &Shared, socket: UnixStream) -> io::Result<()> {
         return Ok(());
     }
     shared.is_connected.store(true, Ordering::Relaxed);
-    let served = Connection::start(shared, socket).map(|it| it.serve(shared));
+    let served = Connection::start(shared, socket).map(|it| it.serve(shared, listener));
     shared.is_connected.store(false, Ordering::Relaxed);
     *shared.sockets() = Sockets::default();
     served

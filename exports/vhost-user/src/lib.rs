@@ -15,7 +15,8 @@
 //! - The guest's memory belongs to another party: it is copied before it is believed.
 //!
 //! A process that may open the socket may read and write the volume. A front end can harm its own
-//! machine; it holds up no other. Memory that it takes away where that cannot be sealed reads as
+//! machine; it holds up no other. One that does not say that the disk is its own gives way to the
+//! next. Memory that it takes away where that cannot be sealed reads as
 //! zeros from then on, and its disk is not served any more.
 //!
 //! Locks: a worker has its rings whenever it runs; `Front` is the control thread's. A visitor of a
@@ -39,6 +40,7 @@ mod ring;
 mod ring_set;
 mod server;
 mod shared;
+mod silence;
 mod threads;
 mod worker;
 

@@ -281,3 +281,54 @@ fn garbage_on_the_socket_ends_the_connection() {
     check_garbage(&message(31, 1, &[0xFF; 24]));
     check_garbage(&message(39, 1, &[1; 8]));
 }
+
+/// Front ends that came first and do not say that the disk is theirs keep none out.
+#[track_caller]
+fn check_gives_way(keep_out: impl Fn(&mut UnixStream)) {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut first = UnixStream::connect(exported.socket()).expect("the export is there");
+    keep_out(&mut first);
+    wait_until("it is served", || exported.export().is_connected());
+    check_alive(&exported);
+    first.set_read_timeout(Some(PATIENCE)).expect("a time");
+    // Whatever it was sent comes first; what it sent itself may not have been looked at.
+    let ended = std::io::copy(&mut first, &mut std::io::sink()).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(_) | Err(std::io::ErrorKind::ConnectionReset)), "{ended:?}");
+}
+
+#[test]
+fn a_front_end_that_says_nothing_gives_way_to_the_next() {
+    check_gives_way(|_| {});
+}
+
+#[test]
+fn a_front_end_that_says_half_a_message_gives_way_to_the_next() {
+    // Half a header; a header without what it announces.
+    check_gives_way(|first| first.write_all(&[1, 0, 0, 0, 1]).expect("it is sent"));
+    let set_features = [2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0];
+    check_gives_way(|first| first.write_all(&set_features).expect("it is sent"));
+}
+
+#[test]
+fn a_front_end_that_asks_and_takes_no_answer_gives_way_to_the_next() {
+    let get_features = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    check_gives_way(|first| {
+        first.set_nonblocking(true).expect("a socket");
+        while first.write_all(&get_features).is_ok() {}
+        first.set_nonblocking(false).expect("a socket");
+    });
+}
+
+#[test]
+fn a_front_end_that_uses_the_disk_keeps_it_while_others_wait() {
+    let exported = Exported::new(MemoryDevice::new(MIB), 1);
+    let mut machine = machine(&exported);
+    let _waiting = UnixStream::connect(exported.socket()).expect("the export is there");
+    let begun = std::time::Instant::now();
+    // Longer than one that says nothing has.
+    while begun.elapsed() < std::time::Duration::from_millis(1500) {
+        machine.driver().submit(Ask::Identify).expect("there is room");
+        assert_eq!(machine.driver().wait(PATIENCE).expect("an answer").status, Status::Done);
+        std::thread::yield_now();
+    }
+}
