@@ -106,6 +106,11 @@ impl Logins {
         self.session.as_ref()
     }
 
+    /// Whether no login is under way.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
     /// The names for SaslHandshake's answer.
     pub fn mechanism_names(&self) -> impl Iterator<Item = &'static str> {
         self.settings.mechanisms.iter().map(|mechanism| mechanism.name())

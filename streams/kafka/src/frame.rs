@@ -1,5 +1,7 @@
 //! Frames: a length of 4 bytes and a request, which begins with its header.
 
+use std::ops::RangeInclusive;
+
 use kafka_protocol::messages::ApiKey;
 
 use crate::wire::{Reader, Writer};
@@ -14,10 +16,19 @@ const REQUEST_BYTES_MIN: usize = 10;
 /// How long the frame is that begins with `bytes`, its length included. `None` where fewer than 4
 /// bytes are there. A length that no request has, or above `bytes_max`, is refused.
 pub fn frame_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
+    bytes_of(bytes, REQUEST_BYTES_MIN..=bytes_max)
+}
+
+/// The same for a message of a login that began with SaslHandshake 0, which has no header.
+pub fn bare_message_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
+    bytes_of(bytes, 0..=bytes_max)
+}
+
+fn bytes_of(bytes: &[u8], lengths: RangeInclusive<usize>) -> Result<Option<usize>, WireError> {
     let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length =
         usize::try_from(i32::from_be_bytes(*length)).map_err(|_| WireError::FrameLength)?;
-    match (REQUEST_BYTES_MIN..=bytes_max).contains(&length) {
+    match lengths.contains(&length) {
         true => Ok(Some(LENGTH_BYTES + length)),
         false => Err(WireError::FrameLength),
     }

@@ -9,7 +9,9 @@ pub mod shapes;
 mod versions;
 mod wire;
 
-pub use frame::{LENGTH_BYTES, RequestHeader, begin_response, end_response, frame_bytes};
+pub use frame::{
+    LENGTH_BYTES, RequestHeader, bare_message_bytes, begin_response, end_response, frame_bytes,
+};
 pub use versions::{SERVED, Served, is_served};
 
 /// What is wrong with the bytes of a request.

@@ -165,7 +165,7 @@ async fn read(
             true => (broker.limits.request_bytes, IDLE_TIME_MAX),
             false => (LOGIN_REQUEST_BYTES.min(broker.limits.request_bytes), LOGIN_TIME_MAX),
         };
-        let wanted = match kafka::frame_bytes(&buffer[start..end], bytes_max)? {
+        let wanted = match login.frame_bytes(&buffer[start..end], bytes_max)? {
             Some(length) if length <= end - start => {
                 let in_flight = match in_flight.take() {
                     Some(in_flight) => in_flight,
@@ -282,6 +282,15 @@ async fn take(
     login: &mut Login,
     frame: &mut [u8],
 ) -> Result<Taken, Ending> {
+    if login.is_bare() {
+        broker.counters.request(ApiKey::SaslAuthenticate);
+        let answer = login.take_bare(broker, client, frame);
+        return Ok(Taken {
+            goes_on: answer.is_some(),
+            answer: answer.map(Answer::Ready),
+            timed: None,
+        });
+    }
     let header = RequestHeader::read(frame)?;
     let (version, correlation_id) = (header.api_version, header.correlation_id);
     let Some(key) = header.key() else {
@@ -299,7 +308,7 @@ async fn take(
     if matches!(key, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate) {
         let mut body = Bytes::copy_from_slice(&frame[body_at..]);
         let request = requests::decode(asked, &mut body).map_err(|_| WireError::Length)?;
-        let answered = login.take(broker, client, &request).ok_or(WireError::Length)?;
+        let answered = login.take(broker, client, asked, &request).ok_or(WireError::Length)?;
         let answer = Some(Answer::Ready(asked.frame(&answered.response)));
         return Ok(Taken { answer, goes_on: answered.goes_on, timed: None });
     }

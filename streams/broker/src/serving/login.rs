@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use access::{LoginRefusal, LoginStep, Logins};
+use kafka::WireError;
 use kafka_protocol::messages::{
-    RequestKind, ResponseKind, SaslAuthenticateRequest, SaslAuthenticateResponse,
-    SaslHandshakeRequest, SaslHandshakeResponse,
+    RequestKind, ResponseKind, SaslAuthenticateResponse, SaslHandshakeRequest,
+    SaslHandshakeResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 use sasl::Nonce;
 
+use super::asked::Asked;
 use super::client::Client;
 use crate::broker::Broker;
 
@@ -17,6 +19,9 @@ use crate::broker::Broker;
 #[derive(Debug)]
 pub(super) struct Login {
     logins: Logins,
+    /// Whether the messages that follow have no headers of requests: after SaslHandshake 0, until
+    /// the login ends.
+    is_bare: bool,
     /// When the client has to have logged in again.
     expires: Option<Instant>,
 }
@@ -29,7 +34,8 @@ pub(super) struct Answered {
 
 impl Login {
     pub(super) fn new(broker: &Broker) -> Self {
-        Self { logins: Logins::new(broker.gate.policy.logins.clone()), expires: None }
+        let logins = Logins::new(broker.gate.policy.logins.clone());
+        Self { logins, is_bare: false, expires: None }
     }
 
     /// Whether the login is too old.
@@ -37,18 +43,65 @@ impl Login {
         self.expires.is_some_and(|expires| Instant::now() >= expires)
     }
 
+    /// Whether what comes next is a message of a login and no request.
+    pub(super) fn is_bare(&self) -> bool {
+        self.is_bare
+    }
+
+    /// How long what comes next is, as [`kafka::frame_bytes`] says it.
+    pub(super) fn frame_bytes(
+        &self,
+        bytes: &[u8],
+        most: usize,
+    ) -> Result<Option<usize>, WireError> {
+        match self.is_bare {
+            true => kafka::bare_message_bytes(bytes, most),
+            false => kafka::frame_bytes(bytes, most),
+        }
+    }
+
     /// Takes one of the two requests of a login. The work takes milliseconds at most.
     pub(super) fn take(
         &mut self,
         broker: &Broker,
         client: &Client,
+        asked: Asked,
         request: &RequestKind,
     ) -> Option<Answered> {
         match request {
-            RequestKind::SaslHandshake(it) => Some(self.handshake(broker, it)),
-            RequestKind::SaslAuthenticate(it) => Some(self.authenticate(broker, client, it)),
+            RequestKind::SaslHandshake(it) => {
+                let answered = self.handshake(broker, it);
+                let has_begun = matches!(
+                    &answered.response,
+                    ResponseKind::SaslHandshake(it) if it.error_code == 0
+                );
+                self.is_bare = has_begun && asked.version == 0;
+                Some(answered)
+            }
+            RequestKind::SaslAuthenticate(it) => {
+                Some(self.authenticate(broker, client, &it.auth_bytes))
+            }
             _ => None,
         }
+    }
+
+    /// Takes a message without a header, and returns the frame of the answer. A login that is
+    /// refused has none: the connection ends.
+    pub(super) fn take_bare(
+        &mut self,
+        broker: &Broker,
+        client: &Client,
+        message: &[u8],
+    ) -> Option<Vec<u8>> {
+        let answered = self.authenticate(broker, client, message);
+        let ResponseKind::SaslAuthenticate(answer) = answered.response else { return None };
+        self.is_bare = !self.logins.is_idle();
+        answered.goes_on.then(|| {
+            let mut frame = vec![0; kafka::LENGTH_BYTES];
+            frame.extend_from_slice(&answer.auth_bytes);
+            kafka::end_response(&mut frame, 0);
+            frame
+        })
     }
 
     fn handshake(&mut self, broker: &Broker, request: &SaslHandshakeRequest) -> Answered {
@@ -78,14 +131,9 @@ impl Login {
         }
     }
 
-    fn authenticate(
-        &mut self,
-        broker: &Broker,
-        client: &Client,
-        request: &SaslAuthenticateRequest,
-    ) -> Answered {
+    fn authenticate(&mut self, broker: &Broker, client: &Client, message: &[u8]) -> Answered {
         let response = SaslAuthenticateResponse::default().with_error_message(None);
-        match self.logins.authenticate(&request.auth_bytes) {
+        match self.logins.authenticate(message) {
             Ok(LoginStep::Continue(bytes)) => {
                 Answered { response: response.with_auth_bytes(bytes.into()).into(), goes_on: true }
             }
