@@ -39,6 +39,15 @@ pub enum RegionErrorKind {
         Size(*available_bytes)
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
+    /// A control group of the process allows too little.
+    #[error(
+        "{} are wanted, and the control group of the process has {} left of its limit of {}; make \
+         it smaller, or raise the limit (MemoryMax= of a service)",
+        Size(*wanted_bytes),
+        Size(*available_bytes),
+        Size(*limit_bytes)
+    )]
+    GroupLimit { wanted_bytes: u64, available_bytes: u64, limit_bytes: u64 },
     /// A system call failed; the source says how.
     #[error("{call} failed")]
     System { call: &'static str },

@@ -12,6 +12,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::error::{RegionError, RegionErrorKind};
+use crate::host_memory::HostMemory;
 use crate::sys;
 
 /// Regions begin and end on pages of this size, so that huge pages can hold them; their memory is
@@ -100,8 +101,10 @@ fn check_region(file: &File, spec: &RegionSpec, found_bytes: u64) -> Result<(), 
 /// that has too little leaves nothing.
 fn make(file: &File, spec: &RegionSpec, length_bytes: u64) -> Result<(), RegionError> {
     let path = &spec.path;
-    let kind = file_system(file, path)?;
-    check_fits(path, spec.size_bytes, kind.free_bytes.min(kind.host_bytes()))?;
+    let available = file_system(file, path)?.available();
+    if spec.size_bytes > available.bytes {
+        return Err(available.too_little(path, spec.size_bytes));
+    }
     file.set_len(length_bytes).map_err(|error| system_error(path, "ftruncate", error))
 }
 
@@ -162,13 +165,13 @@ pub(crate) fn check_available(
     if missing_bytes == 0 {
         return Ok(());
     }
-    let kind = file_system(file, path)?;
-    let available_bytes = kind.free_bytes.min(kind.host_bytes());
-    if kind.huge_page_bytes.is_some() || wanted_bytes.min(missing_bytes) <= available_bytes {
+    let system = file_system(file, path)?;
+    let available = system.available();
+    let is_enough = wanted_bytes.min(missing_bytes) <= available.bytes;
+    if system.huge_page_bytes.is_some() || is_enough {
         return Ok(());
     }
-    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes: missing_bytes, available_bytes };
-    Err(RegionError { kind, path: path.to_owned(), source: None })
+    Err(available.too_little(path, missing_bytes))
 }
 
 /// Sees to it that no other process takes the huge pages that ranges of the file will need. The
@@ -211,13 +214,46 @@ struct FileSystem {
     huge_page_bytes: Option<u64>,
 }
 
+/// Memory that a file can still come to have.
+#[derive(Default)]
+struct Available {
+    bytes: u64,
+    /// The limit of the control group that allows no more.
+    group_limit_bytes: Option<u64>,
+}
+
 impl FileSystem {
-    /// What the host would still give.
-    fn host_bytes(&self) -> u64 {
-        match self.huge_page_bytes {
-            Some(page_bytes) => huge_pages_available_bytes(page_bytes),
-            None => machine_available_bytes().saturating_sub(HEADROOM_BYTES),
+    fn available(&self) -> Available {
+        let host = match self.huge_page_bytes {
+            Some(page_bytes) => {
+                let bytes = huge_pages_available_bytes(page_bytes);
+                Available { bytes, group_limit_bytes: None }
+            }
+            None => {
+                let memory = HostMemory::now();
+                Available {
+                    bytes: memory.available_bytes.saturating_sub(HEADROOM_BYTES),
+                    group_limit_bytes: memory.limited_by.map(|limit| limit.limit_bytes),
+                }
+            }
+        };
+        match self.free_bytes < host.bytes {
+            true => Available { bytes: self.free_bytes, group_limit_bytes: None },
+            false => host,
         }
+    }
+}
+
+impl Available {
+    fn too_little(&self, path: &Path, wanted_bytes: u64) -> RegionError {
+        let available_bytes = self.bytes;
+        let kind = match self.group_limit_bytes {
+            None => RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes },
+            Some(limit_bytes) => {
+                RegionErrorKind::GroupLimit { wanted_bytes, available_bytes, limit_bytes }
+            }
+        };
+        RegionError { kind, path: path.to_owned(), source: None }
     }
 }
 
@@ -233,20 +269,10 @@ fn file_system(file: &File, path: &Path) -> Result<FileSystem, RegionError> {
     Ok(FileSystem { free_bytes, huge_page_bytes: is_hugetlb.then_some(block_bytes) })
 }
 
-fn check_fits(path: &Path, wanted_bytes: u64, available_bytes: u64) -> Result<(), RegionError> {
-    if wanted_bytes <= available_bytes {
-        return Ok(());
-    }
-    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes };
-    Err(RegionError { kind, path: path.to_owned(), source: None })
-}
-
 /// The error of memory that could not be taken, though it looked as if it could.
 pub(crate) fn not_enough(file: &File, path: &Path, wanted_bytes: u64) -> RegionError {
-    let available = file_system(file, path).map(|kind| kind.free_bytes.min(kind.host_bytes()));
-    let available_bytes = available.unwrap_or(0);
-    let kind = RegionErrorKind::NotEnoughMemory { wanted_bytes, available_bytes };
-    RegionError { kind, path: path.to_owned(), source: None }
+    let available = file_system(file, path).map(|system| system.available());
+    available.unwrap_or_default().too_little(path, wanted_bytes)
 }
 
 fn length_of(file: &File, path: &Path) -> Result<u64, RegionError> {
@@ -256,16 +282,6 @@ fn length_of(file: &File, path: &Path) -> Result<u64, RegionError> {
 pub(crate) fn system_error(path: &Path, call: &'static str, source: io::Error) -> RegionError {
     let kind = RegionErrorKind::System { call };
     RegionError { kind, path: path.to_owned(), source: Some(source) }
-}
-
-/// What the kernel says can be had without swapping, or no limit where it says nothing.
-fn machine_available_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
-        .map_or(u64::MAX, |kibibytes| kibibytes << 10)
 }
 
 /// Huge pages of one size that are neither taken nor reserved, or no limit where the kernel

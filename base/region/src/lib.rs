@@ -13,6 +13,7 @@
 mod crash;
 mod error;
 mod file;
+mod host_memory;
 mod mapping;
 mod sys;
 
@@ -20,4 +21,5 @@ mod sys;
 pub use crash::{CrashPoints, Crashed};
 pub use error::{RegionError, RegionErrorKind};
 pub use file::{RegionSpec, SIZE_UNIT_BYTES, existing_size_bytes};
+pub use host_memory::{GroupLimit, HostMemory};
 pub use mapping::Region;

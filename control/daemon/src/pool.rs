@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use api::ByteSize;
-use region::{Region, RegionSpec};
+use region::{HostMemory, Region, RegionSpec};
 use rustix::mount::MountFlags;
 use volumes::{Engine, EngineOptions};
 
@@ -20,12 +20,16 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// More lanes than this for each core gain nothing.
 const LANES_A_CORE_MAX: usize = 4;
 
+/// What a daemon needs beside its pool to begin.
+const START_BYTES_MIN: u64 = 32 << 20;
+
 /// The mount option of tmpfs that keeps its memory out of swap.
 const NO_SWAP: &str = "noswap";
 
 /// Opens the pool, or makes it.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     let begun = Instant::now();
+    check_group(&HostMemory::now())?;
     let spec = place(&config.pool)?;
     let medium = pool_medium::of(&spec.path)?;
     if medium.loses_writes() && !config.pool.may_lie_on_disk {
@@ -116,20 +120,21 @@ fn capacity_bytes(pool: &PoolConfig, spec: &RegionSpec) -> anyhow::Result<u64> {
     if pool_medium::of(dir)? != Medium::Tmpfs {
         return Ok(spec.size_bytes);
     }
-    let all_bytes = memory_bytes("MemTotal:")?.unwrap_or(0);
-    Ok(all_bytes.max(spec.size_bytes).next_multiple_of(HUGE_PAGE_BYTES))
+    // The limit of a control group may be raised while the pool is there.
+    let all_bytes = Some(HostMemory::now().total_bytes).filter(|&bytes| bytes < u64::MAX);
+    Ok(all_bytes.unwrap_or(0).max(spec.size_bytes).next_multiple_of(HUGE_PAGE_BYTES))
 }
 
 /// Lets the pool's file system hold more, if it is one that the daemon has mounted and the host
 /// has the memory.
 pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyhow::Result<()> {
-    let available_bytes = memory_bytes("MemAvailable:")?.unwrap_or(u64::MAX);
+    let memory = HostMemory::now();
     let more_bytes = wanted_bytes - size_bytes;
-    if more_bytes > available_bytes {
+    if more_bytes > memory.available_bytes {
         bail!(
-            "{} more are wanted, and the host has {} to give",
+            "{} more are wanted, and {} to give",
             ByteSize(more_bytes).rounded(),
-            ByteSize(available_bytes).rounded()
+            what_is_left(&memory)
         );
     }
     remount(path, wanted_bytes)
@@ -178,25 +183,41 @@ fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
     if let Some(bytes) = existing {
         return Ok(bytes);
     }
-    let available_bytes = memory_bytes("MemAvailable:")?
-        .context("/proc/meminfo does not tell what is free; give a pool-size")?;
-    Ok(default_size_bytes(available_bytes))
+    let memory = HostMemory::now();
+    if memory.available_bytes == u64::MAX {
+        bail!("/proc/meminfo does not tell what is free; give a pool-size");
+    }
+    Ok(default_size_bytes(memory.available_bytes))
 }
 
 fn default_size_bytes(available_bytes: u64) -> u64 {
     (available_bytes / 2 / HUGE_PAGE_BYTES).max(2) * HUGE_PAGE_BYTES
 }
 
-/// What the kernel says of the host's memory under this name.
-fn memory_bytes(name: &str) -> anyhow::Result<Option<u64>> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    Ok(meminfo_bytes(&meminfo, name))
+/// Refuses a start that the kernel would end for a control group without memory: the memory of a
+/// pool stays charged to it.
+fn check_group(memory: &HostMemory) -> anyhow::Result<()> {
+    if memory.limited_by.is_some() && memory.available_bytes < START_BYTES_MIN {
+        bail!(
+            "a start takes {}, and {} left; raise the limit (MemoryMax= of a service), or end what \
+             else is in the group",
+            ByteSize(START_BYTES_MIN).rounded(),
+            what_is_left(memory)
+        );
+    }
+    Ok(())
 }
 
-fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
+fn what_is_left(memory: &HostMemory) -> String {
+    let left = ByteSize(memory.available_bytes).rounded();
+    match &memory.limited_by {
+        None => format!("the host has {left}"),
+        Some(limit) => format!(
+            "the control group {} with its limit of {} has {left}",
+            limit.group.display(),
+            ByteSize(limit.limit_bytes).rounded()
+        ),
+    }
 }
 
 /// Whether another file system than the parent's begins at `dir`.
@@ -245,6 +266,8 @@ fn check_own_dir(dir: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use region::GroupLimit;
+
     use super::*;
 
     #[test]
@@ -255,10 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn free_memory_is_what_the_kernel_calls_available() {
-        let meminfo = "MemTotal:       24000 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n";
-        assert_eq!(meminfo_bytes(meminfo, "MemAvailable:"), Some(2 << 20));
-        assert_eq!(meminfo_bytes("MemTotal: 1 kB\n", "MemAvailable:"), None);
+    fn a_group_without_memory_is_named_with_its_figures() {
+        let limited = |available_bytes| HostMemory {
+            total_bytes: 8 << 30,
+            available_bytes,
+            limited_by: Some(GroupLimit {
+                group: "/sys/fs/cgroup/small".into(),
+                limit_bytes: 400 << 20,
+                available_bytes,
+            }),
+        };
+        check_group(&limited(64 << 20)).expect("there is room");
+        let refused = check_group(&limited(8 << 20)).expect_err("there is none").to_string();
+        assert!(refused.contains("/sys/fs/cgroup/small"), "{refused}");
+        assert!(refused.contains("400 MiB") && refused.contains("8.00 MiB"), "{refused}");
     }
 
     #[test]
