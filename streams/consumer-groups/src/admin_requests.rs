@@ -85,7 +85,7 @@ impl Groups {
         request: &DeleteGroupsRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let mut results = Vec::with_capacity(request.groups_names.len());
         for id in &request.groups_names {
             let result = self.delete_one(&id.0, &mut turn);

@@ -18,7 +18,7 @@ use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX};
 impl Groups {
     /// JoinGroup, versions 0 to 9. The reply may come much later, once all members have joined.
     pub fn join(&mut self, caller: Caller<'_>, request: &JoinGroupRequest, out: &mut Vec<Effect>) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         if let Err(error) = self.try_join(&caller, request, &mut turn) {
             let response = refused(error, &request.member_id, caller.api_version);
             turn.reply(caller.ticket, response);
@@ -98,7 +98,7 @@ impl Groups {
 
     /// SyncGroup, versions 0 to 5. The reply comes once the leader has assigned.
     pub fn sync(&mut self, caller: Caller<'_>, request: &SyncGroupRequest, out: &mut Vec<Effect>) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let waiting = Waiting { ticket: caller.ticket, api_version: caller.api_version };
         let assigned: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
         let result = self
@@ -134,7 +134,7 @@ impl Groups {
         request: &LeaveGroupRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let single = [MemberIdentity::default().with_member_id(request.member_id.clone())];
         let members = match caller.api_version {
             ..3 => &single[..],

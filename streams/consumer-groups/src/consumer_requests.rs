@@ -31,7 +31,7 @@ impl Groups {
         out: &mut Vec<Effect>,
     ) {
         let effect_count = out.len();
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let result = self.try_beat(&caller, request, topics, &mut turn);
         if result.is_err() || turn.out.len() > effect_count {
             self.settle(&request.group_id);
@@ -70,7 +70,7 @@ impl Groups {
         };
         // Epochs go on where the generations of the classic group ended.
         let id = classic.id.clone();
-        let mut consumer = ConsumerGroup::new(id, classic.generation_max, turn.now_ms);
+        let mut consumer = ConsumerGroup::new(id, classic.generation_max, turn.unix_ms);
         let response = consumer.heartbeat(&beat, topics, turn)?;
         if classic.durable.is_some() {
             turn.persist(classic.generation_gone());

@@ -21,7 +21,11 @@ pub struct Caller<'a> {
     pub host: &'a str,
     /// Who the client is, in the owner's words. Empty where that is not known.
     pub principal: &'a str,
-    /// Milliseconds since 1970. It never goes back from one call to the next.
+    /// Milliseconds of a clock that nobody sets, and which never goes back from one call to the
+    /// next. It agreed with the host's, since 1970, at some time; [`Groups::set_host_ahead`] says
+    /// what has become of that.
+    ///
+    /// [`Groups::set_host_ahead`]: crate::Groups::set_host_ahead
     pub now_ms: i64,
 }
 
@@ -52,6 +56,8 @@ pub(crate) struct Waiting {
 /// One call into the coordinator: its time, its limits and its effects.
 pub(crate) struct Turn<'a> {
     pub(crate) now_ms: i64,
+    /// By the host's clock: for what is kept.
+    pub(crate) unix_ms: i64,
     pub(crate) options: Options,
     pub(crate) out: &'a mut Vec<Effect>,
 }

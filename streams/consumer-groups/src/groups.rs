@@ -28,6 +28,7 @@ pub struct Groups {
     /// The number of the last commit.
     pub(crate) order: u64,
     pub(crate) sweep: Sweep,
+    pub(crate) host_ahead_ms: i64,
     bytes: usize,
     ids: Random,
 }
@@ -123,6 +124,7 @@ impl Groups {
             transactions: BTreeMap::new(),
             order: 0,
             sweep: Sweep { next_ms: i64::MAX, after: None },
+            host_ahead_ms: 0,
             bytes: 0,
             ids: Random::new(seed),
         }
@@ -138,8 +140,19 @@ impl Groups {
         self.bytes
     }
 
-    pub(crate) fn turn<'a>(options: Options, now_ms: i64, out: &'a mut Vec<Effect>) -> Turn<'a> {
-        Turn { now_ms, options, out }
+    /// Says by how much the clock of the host is ahead of the owner's, which nobody sets. What is
+    /// kept over restarts has the host's time.
+    pub fn set_host_ahead(&mut self, ahead_ms: i64) {
+        self.host_ahead_ms = ahead_ms;
+    }
+
+    pub(crate) fn turn<'a>(
+        options: Options,
+        host_ahead_ms: i64,
+        now_ms: i64,
+        out: &'a mut Vec<Effect>,
+    ) -> Turn<'a> {
+        Turn { now_ms, unix_ms: now_ms.saturating_add(host_ahead_ms), options, out }
     }
 
     pub(crate) fn fresh_uuid(&mut self) -> Uuid {
@@ -161,7 +174,8 @@ impl Groups {
             let bytes = ENTRY_BYTES + id.len();
             self.check_bytes(bytes)?;
             let id = own(id);
-            let kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, now_ms));
+            let unix_ms = now_ms.saturating_add(self.host_ahead_ms);
+            let kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, unix_ms));
             self.groups.insert(id, Group { bytes, ..Group::new(kind) });
             self.bytes += bytes;
         }

@@ -58,7 +58,7 @@ impl Groups {
         request: &OffsetCommitRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let committer = Committer {
             member_id: &request.member_id,
             instance: request.group_instance_id.as_ref(),
@@ -68,7 +68,7 @@ impl Groups {
         let group_id = &request.group_id.0;
         let checked = self.check_commit(group_id, &committer, &caller);
         let keep_ms = Some(request.retention_time_ms).filter(|it| *it >= 0);
-        let expire_ms = keep_ms.map(|it| caller.now_ms.saturating_add(it));
+        let expire_ms = keep_ms.map(|it| turn.unix_ms.saturating_add(it));
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
             let partitions = topic.partitions.iter().map(|it: &OffsetCommitRequestPartition| {
@@ -102,7 +102,7 @@ impl Groups {
         request: &TxnOffsetCommitRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let committer = Committer {
             member_id: &request.member_id,
             instance: request.group_instance_id.as_ref(),
@@ -178,7 +178,7 @@ impl Groups {
         request: &OffsetDeleteRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, caller.now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let id = &request.group_id.0;
         let checked = self.subscriptions(id);
         let mut topics = Vec::with_capacity(request.topics.len());
@@ -306,7 +306,7 @@ impl Groups {
             offset: given.offset,
             leader_epoch: given.leader_epoch,
             metadata,
-            commit_ms: turn.now_ms,
+            commit_ms: turn.unix_ms,
             expire_ms: None,
             order: self.order,
         };

@@ -36,7 +36,7 @@ pub struct LoadError {
 }
 
 impl Groups {
-    /// When `tick` has something to do, in milliseconds since 1970.
+    /// When `tick` has something to do, by the owner's clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let wake_ms = self.wakes.first().map(|(at_ms, _)| *at_ms);
         let sweep_ms = Some(self.sweep.next_ms).filter(|it| *it < i64::MAX);
@@ -46,7 +46,7 @@ impl Groups {
     /// Ends what is due: sessions, rebalances, offsets of empty groups. Requests that have come
     /// are handed over before, so that no member is dropped whose heartbeat is here.
     pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
-        let mut turn = Self::turn(self.options, now_ms, out);
+        let mut turn = Self::turn(self.options, self.host_ahead_ms, now_ms, out);
         let mut due = Vec::new();
         while let Some(first) = self.wakes.first().filter(|(at_ms, _)| *at_ms <= now_ms).cloned() {
             self.wakes.remove(&first);
@@ -88,7 +88,7 @@ impl Groups {
     fn expire_offsets(&mut self, id: &StrBytes, turn: &mut Turn<'_>) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let retention_ms = turn.options.offsets_retention_ms;
-        for place in group.expired(turn.now_ms, retention_ms) {
+        for place in group.expired(turn.unix_ms, retention_ms) {
             group.offsets.remove(&place);
             turn.persist(offsets::key(id, &place).gone());
         }
@@ -235,7 +235,7 @@ impl Groups {
 
 impl Group {
     /// The offsets that have been of no use for the time of retention.
-    fn expired(&self, now_ms: i64, retention_ms: i64) -> Vec<Place> {
+    fn expired(&self, unix_ms: i64, retention_ms: i64) -> Vec<Place> {
         let subscriptions = self.kind.subscriptions();
         let is_unread = |place: &Place| !subscriptions.contains(&place.topic);
         let unused_since_ms = |place: &Place, offset: &Offset| match &self.kind {
@@ -256,7 +256,7 @@ impl Group {
         let is_expired = |place: &Place, offset: &Offset| {
             let Some(since_ms) = unused_since_ms(place, offset) else { return false };
             let until_ms = offset.expire_ms.unwrap_or(since_ms.saturating_add(retention_ms));
-            until_ms <= now_ms && !self.offsets.has_pending(place)
+            until_ms <= unix_ms && !self.offsets.has_pending(place)
         };
         let expired = self.offsets.committed().filter(|(place, offset)| is_expired(place, offset));
         expired.map(|(place, _)| place.clone()).collect()

@@ -128,6 +128,25 @@ fn a_silent_member_is_dropped_after_its_session() {
 }
 
 #[test]
+fn sessions_end_evenly_when_the_hosts_clock_is_set() {
+    for set_ms in [-3_600_000, 3_600_000] {
+        let mut owner = Owner::new(options());
+        let ids = owner.stable_group(2);
+        let generation = owner.rebalance(&ids);
+        owner.groups.set_host_ahead(set_ms);
+        owner.pass(SESSION_MS / 2);
+        assert_eq!(owner.heartbeat(&ids[0], generation), 0, "set by {set_ms} ms");
+        assert_eq!(owner.heartbeat(&ids[1], generation), 0, "set by {set_ms} ms");
+        for _ in 0..3 {
+            owner.pass(SESSION_MS / 2);
+            owner.heartbeat(&ids[0], generation);
+        }
+        let unknown = owner.heartbeat(&ids[1], generation);
+        assert_eq!(unknown, code(ResponseError::UnknownMemberId), "set by {set_ms} ms");
+    }
+}
+
+#[test]
 fn a_member_that_joins_no_more_holds_a_rebalance_up_only_for_its_timeout() {
     let mut owner = Owner::new(options());
     let ids = owner.stable_group(2);

@@ -266,3 +266,21 @@ fn records_that_are_damaged_or_of_a_later_version_are_told_of() {
         assert!(error.to_string().contains("later version"), "{error}");
     }
 }
+
+#[test]
+fn offsets_are_forgotten_by_the_hosts_clock() {
+    let mut owner = Owner::new(options());
+    // A host without a clock of its own learns the year after the broker has begun.
+    let ahead_ms = 50 * 365 * DAY_MS;
+    owner.groups.set_host_ahead(ahead_ms);
+    owner.commit(&commit_request("news", 1));
+    owner.pass(6 * DAY_MS);
+    assert_eq!(owner.fetch("news", 0, false), (1, 0));
+    // From the next start on the owner's clock agrees with it.
+    owner.now_ms += ahead_ms;
+    owner.restart(owner.log.clone());
+    owner.pass(DAY_MS / 2);
+    assert_eq!(owner.fetch("news", 0, false), (1, 0));
+    owner.pass(DAY_MS);
+    assert_eq!(owner.groups.count(), 0);
+}

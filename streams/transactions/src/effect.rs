@@ -20,7 +20,9 @@ pub struct Caller {
     pub ticket: Ticket,
     /// Of the request, which decides what the client understands.
     pub api_version: i16,
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds of a clock that nobody sets, and which never goes back from one call to the
+    /// next. [`Transactions::set_host_ahead`](crate::Transactions::set_host_ahead) says how the
+    /// host's differs.
     pub now_ms: i64,
 }
 

@@ -27,12 +27,12 @@ const STATE_NAMES: [&str; 8] = [
 pub(crate) fn list<'all>(
     request: &ListTransactionsRequest,
     all: impl Iterator<Item = (&'all TransactionalId, &'all Transaction)>,
-    now_ms: i64,
+    unix_ms: i64,
 ) -> ListTransactionsResponse {
     let is_wanted = |transaction: &Transaction| {
         let states = &request.state_filters;
         let producers = &request.producer_id_filters;
-        let running_ms = transaction.started_ms().map(|started| now_ms.saturating_sub(started));
+        let running_ms = transaction.started_ms().map(|started| unix_ms.saturating_sub(started));
         (states.is_empty() || states.iter().any(|name| **name == *transaction.state_name()))
             && (producers.is_empty() || producers.contains(&transaction.producer.id))
             && (request.duration_filter < 0

@@ -119,7 +119,7 @@ fn transaction_value(transaction: &Transaction) -> Vec<u8> {
     value.extend(transaction.updated_ms.to_le_bytes());
     match &transaction.state {
         State::Empty | State::Complete(_) => {}
-        State::Ongoing { started_ms, participants } => {
+        State::Ongoing { started_ms, participants, .. } => {
             value.extend(started_ms.to_le_bytes());
             put_participants(&mut value, participants);
         }
@@ -183,7 +183,8 @@ fn take_transaction(fields: &mut Fields<'_>) -> Option<Transaction> {
         0 => State::Empty,
         1 => {
             let started_ms = fields.i64()?;
-            State::Ongoing { started_ms, participants: fields.participants()? }
+            let times_out_ms = started_ms.saturating_add(timeout_ms.into());
+            State::Ongoing { started_ms, times_out_ms, participants: fields.participants()? }
         }
         2 => fields.prepare(Outcome::Commit)?,
         3 => fields.prepare(Outcome::Abort)?,
@@ -283,7 +284,11 @@ mod tests {
         };
         let states = [
             State::Empty,
-            State::Ongoing { started_ms: 10, participants: participants.clone() },
+            State::Ongoing {
+                started_ms: 10,
+                times_out_ms: 60_010,
+                participants: participants.clone(),
+            },
             prepare(Outcome::Commit),
             prepare(Outcome::Abort),
             State::Complete(Outcome::Commit),

@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use kafka_protocol::messages::TransactionalId;
 
 use crate::state_log::value_bytes;
-use crate::transaction::Transaction;
+use crate::transaction::{Now, Transaction};
 
 #[derive(Debug)]
 pub(crate) struct Table {
     by_id: BTreeMap<TransactionalId, Transaction>,
-    /// Of each transaction that has one.
-    deadlines: BTreeSet<(i64, TransactionalId)>,
+    /// Of open transactions, by the owner's clock.
+    timeouts: BTreeSet<(i64, TransactionalId)>,
+    /// Of transactional ids without one, by the host's clock.
+    expirations: BTreeSet<(i64, TransactionalId)>,
     /// Of all transactions, in the form of the state log.
     participants_bytes: usize,
     expiration_ms: i64,
@@ -20,8 +22,13 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(expiration_ms: i64) -> Self {
-        let (by_id, deadlines) = (BTreeMap::new(), BTreeSet::new());
-        Self { by_id, deadlines, participants_bytes: 0, expiration_ms }
+        Self {
+            by_id: BTreeMap::new(),
+            timeouts: BTreeSet::new(),
+            expirations: BTreeSet::new(),
+            participants_bytes: 0,
+            expiration_ms,
+        }
     }
 
     /// With the id as it is kept, which no request's buffer backs.
@@ -72,27 +79,37 @@ impl Table {
         self.by_id.entry(id).or_insert(transaction)
     }
 
-    pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
-        self.deadlines.first().map(|(deadline_ms, _)| *deadline_ms)
+    /// By the owner's clock, of which the host's is ahead by so much.
+    pub(crate) fn next_deadline_ms(&self, host_ahead_ms: i64) -> Option<i64> {
+        let timeout = self.timeouts.first().map(|(at_ms, _)| *at_ms);
+        let expiration = self.expirations.first().map(|(at_ms, _)| at_ms - host_ahead_ms);
+        timeout.into_iter().chain(expiration).min()
     }
 
-    /// The one whose deadline came first.
-    pub(crate) fn due(&self, now_ms: i64) -> Option<TransactionalId> {
-        let (_, id) = self.deadlines.first().filter(|(deadline_ms, _)| *deadline_ms <= now_ms)?;
-        Some(id.clone())
+    /// One whose transaction has timed out or that has expired, if there is one.
+    pub(crate) fn due(&self, now: Now) -> Option<TransactionalId> {
+        let timeout = self.timeouts.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms);
+        let expiration = || self.expirations.first().filter(|(at_ms, _)| *at_ms <= now.unix_ms);
+        timeout.or_else(expiration).map(|(_, id)| id.clone())
     }
 
     fn note(&mut self, id: &TransactionalId, transaction: &Transaction) {
         self.participants_bytes += transaction.participants().map_or(0, value_bytes);
-        if let Some(deadline_ms) = transaction.deadline_ms(self.expiration_ms) {
-            self.deadlines.insert((deadline_ms, id.clone()));
+        if let Some(at_ms) = transaction.times_out_ms() {
+            self.timeouts.insert((at_ms, id.clone()));
+        }
+        if let Some(at_ms) = transaction.expires_ms(self.expiration_ms) {
+            self.expirations.insert((at_ms, id.clone()));
         }
     }
 
     fn forget(&mut self, id: &TransactionalId, transaction: &Transaction) {
         self.participants_bytes -= transaction.participants().map_or(0, value_bytes);
-        if let Some(deadline_ms) = transaction.deadline_ms(self.expiration_ms) {
-            self.deadlines.remove(&(deadline_ms, id.clone()));
+        if let Some(at_ms) = transaction.times_out_ms() {
+            self.timeouts.remove(&(at_ms, id.clone()));
+        }
+        if let Some(at_ms) = transaction.expires_ms(self.expiration_ms) {
+            self.expirations.remove(&(at_ms, id.clone()));
         }
     }
 }

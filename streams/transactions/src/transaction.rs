@@ -37,12 +37,21 @@ pub enum Outcome {
     Abort,
 }
 
+/// An instant by two clocks: the owner's, which nobody sets, and the host's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) steady_ms: i64,
+    pub(crate) unix_ms: i64,
+}
+
 /// The states of Kafka's documentation. A transactional id that expires (`Dead`) has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Empty,
     Ongoing {
         started_ms: i64,
+        /// By the owner's clock. It is not stored.
+        times_out_ms: i64,
         participants: Participants,
     },
     /// The outcome is decided. `marker` is what the markers say.
@@ -126,16 +135,30 @@ impl Transaction {
         }
     }
 
-    /// When time changes the state: the transaction times out, or the transactional id expires.
-    pub(crate) fn deadline_ms(&self, expiration_ms: i64) -> Option<i64> {
+    /// When the transaction times out, by the owner's clock.
+    pub(crate) fn times_out_ms(&self) -> Option<i64> {
         match self.state {
-            State::Ongoing { started_ms, .. } => {
-                Some(started_ms.saturating_add(self.timeout_ms.into()))
-            }
+            State::Ongoing { times_out_ms, .. } => Some(times_out_ms),
+            State::Empty | State::Prepare { .. } | State::Complete(_) => None,
+        }
+    }
+
+    /// When the transactional id expires, by the host's clock.
+    pub(crate) fn expires_ms(&self, expiration_ms: i64) -> Option<i64> {
+        match self.state {
             State::Empty | State::Complete(_) => {
                 Some(self.updated_ms.saturating_add(expiration_ms))
             }
-            State::Prepare { .. } => None,
+            State::Ongoing { .. } | State::Prepare { .. } => None,
+        }
+    }
+
+    /// Counts an open transaction's time by the owner's clock from now on. What passed before is
+    /// known by the host's alone, which may have been set.
+    pub(crate) fn resume(&mut self, now: Now) {
+        if let State::Ongoing { started_ms, times_out_ms, .. } = &mut self.state {
+            let passed_ms = now.unix_ms.saturating_sub(*started_ms).max(0);
+            *times_out_ms = now.steady_ms + (i64::from(self.timeout_ms) - passed_ms).max(0);
         }
     }
 
@@ -178,7 +201,7 @@ impl Transaction {
 
     /// Aborts the open transaction, and has its producer fenced by that.
     pub(crate) fn fence(&mut self, claim: Option<Producer>) {
-        let State::Ongoing { started_ms, participants } = &mut self.state else { return };
+        let State::Ongoing { started_ms, participants, .. } = &mut self.state else { return };
         let marker = self.producer.fence();
         self.state = State::Prepare {
             outcome: Outcome::Abort,
@@ -232,7 +255,7 @@ impl Transaction {
         rule: EndRule,
         fresh_id: impl FnOnce() -> ProducerId,
     ) {
-        let State::Ongoing { started_ms, participants } = &mut self.state else { return };
+        let State::Ongoing { started_ms, participants, .. } = &mut self.state else { return };
         let (started_ms, participants) = (*started_ms, std::mem::take(participants));
         let marker = match rule {
             EndRule::EpochStays => self.producer,
@@ -260,11 +283,15 @@ impl Transaction {
     }
 
     /// Makes them participants of the open transaction, or begins one.
-    pub(crate) fn add(&mut self, added: &Participants, now_ms: i64) {
+    pub(crate) fn add(&mut self, added: &Participants, now: Now) {
         if let State::Ongoing { participants, .. } = &mut self.state {
             participants.add(added);
             return;
         }
-        self.state = State::Ongoing { started_ms: now_ms, participants: added.clone() };
+        self.state = State::Ongoing {
+            started_ms: now.unix_ms,
+            times_out_ms: now.steady_ms.saturating_add(self.timeout_ms.into()),
+            participants: added.clone(),
+        };
     }
 }

@@ -18,7 +18,9 @@ use crate::participants::Participants;
 use crate::producer_ids::ProducerIds;
 use crate::state_log::{self, Entry, Record, StateError, value_bytes};
 use crate::table::Table;
-use crate::transaction::{EndRule, Ending, Initialization, Outcome, Producer, State, Transaction};
+use crate::transaction::{
+    EndRule, Ending, Initialization, Now, Outcome, Producer, State, Transaction,
+};
 
 /// Longer transactional ids are refused.
 pub const TRANSACTIONAL_ID_BYTES_MAX: usize = 1_024;
@@ -92,6 +94,7 @@ pub struct Transactions {
     markers_count: u64,
     /// Oldest first: of all transactional ids.
     waiting: VecDeque<Adding>,
+    host_ahead_ms: i64,
 }
 
 impl Transactions {
@@ -103,7 +106,18 @@ impl Transactions {
             unfinished: BTreeMap::new(),
             markers_count: 0,
             waiting: VecDeque::new(),
+            host_ahead_ms: 0,
         }
+    }
+
+    /// Says by how much the clock of the host is ahead of the owner's, which nobody sets.
+    /// Transactions time out by the owner's; what is kept over restarts has the host's time.
+    pub fn set_host_ahead(&mut self, ahead_ms: i64) {
+        self.host_ahead_ms = ahead_ms;
+    }
+
+    fn now(&self, now_ms: i64) -> Now {
+        Now { steady_ms: now_ms, unix_ms: now_ms.saturating_add(self.host_ahead_ms) }
     }
 
     /// Takes a record of the state log, in the order in which they were appended. One that was
@@ -118,8 +132,16 @@ impl Transactions {
     }
 
     /// Goes on after the last record was loaded: what was about to end is ended. To be called once,
-    /// before any request.
-    pub fn resume(&mut self, out: &mut Vec<Effect>) {
+    /// before any request. The time of open transactions goes on by the owner's clock.
+    pub fn resume(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
+        let now = self.now(now_ms);
+        let is_open =
+            |transaction: &Transaction| matches!(transaction.state, State::Ongoing { .. });
+        let open = self.table.iter().filter(|(_, transaction)| is_open(transaction));
+        let open: Vec<TransactionalId> = open.map(|(id, _)| id.clone()).collect();
+        for id in open {
+            self.table.change(&id, |transaction| transaction.resume(now));
+        }
         let is_ending =
             |transaction: &Transaction| matches!(transaction.state, State::Prepare { .. });
         let ending = self.table.iter().filter(|(_, transaction)| is_ending(transaction));
@@ -233,9 +255,10 @@ impl Transactions {
     /// Every marker of an [`Effect::WriteMarkers`] is durable. Said twice, it changes nothing.
     pub fn markers_written(&mut self, ticket: MarkersTicket, now_ms: i64, out: &mut Vec<Effect>) {
         let Some(id) = self.unfinished.remove(&ticket) else { return };
+        let unix_ms = self.now(now_ms).unix_ms;
         self.change(&id, out, |transaction, _| {
             transaction.complete();
-            transaction.updated_ms = now_ms;
+            transaction.updated_ms = unix_ms;
         });
         let all = std::mem::take(&mut self.waiting);
         let (due, others): (VecDeque<Adding>, _) =
@@ -248,7 +271,8 @@ impl Transactions {
 
     /// ListTransactions 0 and 1.
     pub fn list(&self, caller: Caller, request: &ListTransactionsRequest, out: &mut Vec<Effect>) {
-        let response = listing::list(request, self.table.iter(), caller.now_ms);
+        let unix_ms = self.now(caller.now_ms).unix_ms;
+        let response = listing::list(request, self.table.iter(), unix_ms);
         out.push(Effect::Reply(caller.ticket, Response::ListTransactions(response)));
     }
 
@@ -270,8 +294,9 @@ impl Transactions {
     /// answers requests that waited long enough. Does a part of it where much is due; then
     /// [`Self::next_deadline_ms`] is in the past.
     pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
+        let now = self.now(now_ms);
         for _ in 0..TICK_COUNT_MAX {
-            let Some(id) = self.table.due(now_ms) else { break };
+            let Some(id) = self.table.due(now) else { break };
             let transaction = self.table.get(&id).expect("what is due is there");
             if matches!(transaction.state, State::Ongoing { .. }) {
                 self.fence(&id, None, now_ms, out);
@@ -289,7 +314,8 @@ impl Transactions {
     /// When [`Self::tick`] has something to do, at the earliest.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let waiting = self.waiting.front().map(Adding::waits_until_ms);
-        self.table.next_deadline_ms().into_iter().chain(waiting).min()
+        let deadline = self.table.next_deadline_ms(self.host_ahead_ms);
+        deadline.into_iter().chain(waiting).min()
     }
 
     fn try_init(
@@ -310,8 +336,9 @@ impl Transactions {
         if !(1..=self.settings.transaction_timeout_ms_max).contains(&timeout_ms) {
             return Err(ResponseError::InvalidTransactionTimeout);
         }
+        let unix_ms = self.now(caller.now_ms).unix_ms;
         let Some(known) = self.table.get(id) else {
-            return self.create(id, timeout_ms, caller.now_ms, out);
+            return self.create(id, timeout_ms, unix_ms, out);
         };
         let initialization = known.check_initialization(claim)?;
         if initialization == Initialization::AbortFirst {
@@ -324,7 +351,7 @@ impl Transactions {
             }
             transaction.state = State::Empty;
             transaction.timeout_ms = timeout_ms;
-            transaction.updated_ms = caller.now_ms;
+            transaction.updated_ms = unix_ms;
         });
         Ok(changed)
     }
@@ -333,7 +360,7 @@ impl Transactions {
         &mut self,
         id: &TransactionalId,
         timeout_ms: i32,
-        now_ms: i64,
+        unix_ms: i64,
         out: &mut Vec<Effect>,
     ) -> Result<Producer, ResponseError> {
         if self.table.len() >= self.settings.transactional_id_count_max {
@@ -344,7 +371,7 @@ impl Transactions {
             producer,
             previous: None,
             timeout_ms,
-            updated_ms: now_ms,
+            updated_ms: unix_ms,
             state: State::Empty,
         };
         // Of its own, not a part of the buffer that the request came in.
@@ -395,9 +422,10 @@ impl Transactions {
         if self.table.participants_bytes() + added_bytes > self.settings.participants_bytes_max {
             return Err(ResponseError::CoordinatorLoadInProgress);
         }
+        let now = self.now(now_ms);
         self.change(id, out, |transaction, _| {
-            transaction.add(added, now_ms);
-            transaction.updated_ms = now_ms;
+            transaction.add(added, now);
+            transaction.updated_ms = now.unix_ms;
         });
         Ok(())
     }
@@ -428,8 +456,9 @@ impl Transactions {
         if ending == Ending::Again {
             return Ok(transaction.producer);
         }
+        let unix_ms = self.now(caller.now_ms).unix_ms;
         let producer = self.change(id, out, |transaction, fresh_id| {
-            transaction.updated_ms = caller.now_ms;
+            transaction.updated_ms = unix_ms;
             if ending == Ending::OfNothing {
                 transaction.end_nothing(fresh_id);
                 return;
@@ -447,9 +476,10 @@ impl Transactions {
         now_ms: i64,
         out: &mut Vec<Effect>,
     ) {
+        let unix_ms = self.now(now_ms).unix_ms;
         self.change(id, out, |transaction, _| {
             transaction.fence(claim);
-            transaction.updated_ms = now_ms;
+            transaction.updated_ms = unix_ms;
         });
         self.write_markers(id, out);
     }

@@ -236,7 +236,7 @@ impl World {
             assert_eq!(remembered(&self.coordinator), self.durable.1, "something is left behind");
         }
         let mut out = Vec::new();
-        self.coordinator.resume(&mut out);
+        self.coordinator.resume(self.now_ms, &mut out);
         self.queue.extend(out);
     }
 

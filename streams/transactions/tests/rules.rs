@@ -606,3 +606,39 @@ fn what_is_no_transactional_id_is_described_as_such() {
     assert_eq!(result(code), Err(ResponseError::TransactionalIdNotFound));
     assert_eq!(result(owner.describe(&id("")).error_code), Err(InvalidRequest));
 }
+
+#[test]
+fn a_transaction_times_out_evenly_when_the_hosts_clock_is_set() {
+    const HOUR_MS: i64 = 3_600_000;
+    for set_ms in [-HOUR_MS, HOUR_MS] {
+        let (mut owner, _) = ongoing();
+        owner.transactions.set_host_ahead(set_ms);
+        owner.pass(i64::from(TIMEOUT_MS) - 1);
+        assert_eq!(owner.state(&id("t")), "Ongoing", "{set_ms}");
+        owner.pass(1);
+        assert_eq!(owner.state(&id("t")), "PrepareAbort", "{set_ms}");
+    }
+    // A restart knows what passed by the host's clock alone. None gets more than its time.
+    for (passed_ms, left_ms) in [(-HOUR_MS, i64::from(TIMEOUT_MS)), (HOUR_MS, 0)] {
+        let (mut owner, _) = ongoing();
+        owner.now_ms += passed_ms;
+        owner.crash();
+        assert_eq!(owner.transactions.next_deadline_ms(), Some(owner.now_ms + left_ms));
+    }
+}
+
+#[test]
+fn transactional_ids_expire_by_the_hosts_clock() {
+    let (mut owner, first) = ongoing();
+    owner.end(5, &id("t"), first, Commit).expect("it may");
+    // A host without a clock of its own learns the year after the broker has begun.
+    let ahead_ms = 50 * owner.settings.transactional_id_expiration_ms;
+    owner.transactions.set_host_ahead(ahead_ms);
+    owner.finish();
+    let deadline = owner.now_ms + owner.settings.transactional_id_expiration_ms;
+    assert_eq!(owner.transactions.next_deadline_ms(), Some(deadline));
+    // From the next start on the owner's clock agrees with it.
+    owner.now_ms += ahead_ms;
+    owner.crash();
+    assert_eq!(owner.transactions.next_deadline_ms(), Some(deadline + ahead_ms));
+}

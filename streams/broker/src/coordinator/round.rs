@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::assignable::Assignable;
 use super::refusals::refuse;
 use super::{Admission, Ask, Command};
-use crate::clock;
+use crate::clock::{self, SteadyClock};
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
 use crate::topics::{OpenPartition, OpenTopic};
@@ -57,6 +57,8 @@ pub(super) struct State {
     last_ticket: u64,
     /// Markers that are to be written.
     markers: VecDeque<Markers>,
+    /// Sessions and transactions time out by it.
+    clock: SteadyClock,
 }
 
 /// What both state machines ask for in a round.
@@ -89,6 +91,7 @@ impl State {
             replies: BTreeMap::new(),
             last_ticket: 0,
             markers: VecDeque::new(),
+            clock: SteadyClock::begin(),
         };
         state.load()?;
         Ok(state)
@@ -114,9 +117,11 @@ impl State {
                 }
             },
         )?;
-        self.groups.start(clock::unix_ms());
+        self.look_at_clocks();
+        let now_ms = self.clock.now_ms();
+        self.groups.start(now_ms);
         let mut effects = Effects::default();
-        self.transactions.resume(&mut effects.transactions);
+        self.transactions.resume(now_ms, &mut effects.transactions);
         // Nothing but markers, which are written in the next round.
         self.reply(effects, &mut Effects::default());
         Ok(())
@@ -130,15 +135,23 @@ impl State {
             if received == Ok(0) {
                 return;
             }
+            self.look_at_clocks();
             let mut effects = Effects::default();
             for command in round.drain(..) {
                 self.take(command, &mut effects);
             }
-            let now_ms = clock::unix_ms();
+            let now_ms = self.clock.now_ms();
             self.groups.tick(now_ms, &mut effects.groups);
             self.transactions.tick(now_ms, &mut effects.transactions);
             self.settle(effects);
         }
+    }
+
+    /// Notes how far the host's clock was set.
+    fn look_at_clocks(&mut self) {
+        let ahead_ms = self.clock.host_ahead_ms();
+        self.groups.set_host_ahead(ahead_ms);
+        self.transactions.set_host_ahead(ahead_ms);
     }
 
     /// How long nothing is due.
@@ -148,12 +161,12 @@ impl State {
         }
         let deadlines = [self.groups.next_deadline_ms(), self.transactions.next_deadline_ms()];
         let due_ms = deadlines.into_iter().flatten().min().unwrap_or(i64::MAX);
-        let left_ms = due_ms.saturating_sub(clock::unix_ms());
+        let left_ms = due_ms.saturating_sub(self.clock.now_ms());
         Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(TURN_TIME_MAX)
     }
 
     fn take(&mut self, command: Command, effects: &mut Effects) {
-        let now_ms = clock::unix_ms();
+        let now_ms = self.clock.now_ms();
         match command {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
             Command::Admit { write, partitions, api_version, reply } => {
@@ -335,7 +348,7 @@ impl State {
             client_id: &client_id,
             host: &host,
             principal: &principal,
-            now_ms: clock::unix_ms(),
+            now_ms: self.clock.now_ms(),
         };
         self.groups.txn_offset_commit(caller, request, &mut next.groups);
     }
@@ -371,7 +384,7 @@ impl State {
             }
         }
         self.markers = failed;
-        let now_ms = clock::unix_ms();
+        let now_ms = self.clock.now_ms();
         for markers in written {
             let end = match markers.outcome {
                 Outcome::Commit => consumer_groups::TransactionEnd::Commit,

@@ -8,9 +8,9 @@ use super::group::{ClassicGroup, InitialDelay, JoinTimer, Member, Phase, refused
 use crate::effect::{Turn, Waiting};
 
 impl ClassicGroup {
-    pub(crate) fn enter(&mut self, phase: Phase, now_ms: i64) {
+    pub(crate) fn enter(&mut self, phase: Phase, unix_ms: i64) {
         self.phase = phase;
-        self.since_ms = now_ms;
+        self.since_ms = unix_ms;
     }
 
     /// Begins a rebalance, or ends the joining of one if this was the last to join.
@@ -32,7 +32,7 @@ impl ClassicGroup {
     pub(super) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
         let is_initial = self.phase == Phase::Empty;
         self.refuse_syncs(turn);
-        self.enter(Phase::PreparingRebalance, turn.now_ms);
+        self.enter(Phase::PreparingRebalance, turn.unix_ms);
         let rebalance_ms = self.rebalance_timeout_ms();
         let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms);
         if is_initial && delay_ms > 0 {
@@ -75,12 +75,12 @@ impl ClassicGroup {
         if self.members.is_empty() {
             self.leader = None;
             self.protocol = None;
-            self.enter(Phase::Empty, turn.now_ms);
+            self.enter(Phase::Empty, turn.unix_ms);
             self.persist(turn);
             return;
         }
         self.protocol = self.select_protocol();
-        self.enter(Phase::CompletingRebalance, turn.now_ms);
+        self.enter(Phase::CompletingRebalance, turn.unix_ms);
         turn.persist(self.generation_record());
         self.sync_until_ms = Some(turn.now_ms + self.rebalance_timeout_ms());
         self.answer_joins(turn);

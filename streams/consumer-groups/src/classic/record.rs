@@ -34,7 +34,7 @@ impl ClassicGroup {
 
     /// An empty group that was a consumer group: its generations go on from that one's epoch.
     pub(crate) fn take_over(id: StrBytes, epoch: i32, turn: &mut Turn<'_>) -> Self {
-        let mut group = Self::new(id, epoch, turn.now_ms);
+        let mut group = Self::new(id, epoch, turn.unix_ms);
         group.persist(turn);
         group
     }

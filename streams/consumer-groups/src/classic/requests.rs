@@ -93,7 +93,7 @@ impl ClassicGroup {
                 member.assignment = own_bytes(&assigned.assignment);
             }
         }
-        self.enter(Phase::Stable, turn.now_ms);
+        self.enter(Phase::Stable, turn.unix_ms);
         self.persist(turn);
         let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
         for id in ids {

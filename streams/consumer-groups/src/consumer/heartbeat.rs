@@ -265,7 +265,7 @@ impl ConsumerGroup {
     /// Begins another epoch, before what it is begun for is stored.
     fn bump(&mut self, turn: &mut Turn<'_>) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
-        self.since_ms = turn.now_ms;
+        self.since_ms = turn.unix_ms;
         self.persist(turn);
     }
 

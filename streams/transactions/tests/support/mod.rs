@@ -268,7 +268,7 @@ impl Owner {
             self.transactions.load(&record.key, record.value.as_deref()).expect("it is whole");
         }
         let mut out = Vec::new();
-        self.transactions.resume(&mut out);
+        self.transactions.resume(self.now_ms, &mut out);
         self.carry_out(out);
     }
 
