@@ -175,6 +175,19 @@ fn a_second_daemon_is_refused() {
 }
 
 #[test]
+fn a_second_daemon_on_the_same_state_is_refused_and_leaves_it_alone() {
+    let house = House::new();
+    let events = house.events_on_disk();
+    let output = house.second_daemon_on_the_same_state();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("another memlaned"), "{message}");
+    assert!(message.contains("another state-dir"), "{message}");
+    assert_eq!(house.events_on_disk(), events);
+    house.json("volume create a --size 16M", 0);
+}
+
+#[test]
 fn completions_need_no_daemon() {
     let mut house = House::new();
     house.kill();

@@ -49,7 +49,7 @@ const INTERFACE_PULSE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> {
     let begun = Instant::now();
     let _run_dir = run_dir::take(&config.run_dir)?;
-    run_dir::make_dir(&config.state_dir, 0o700)?;
+    let _state_dir = run_dir::take_state(&config.state_dir)?;
     process::keep_memory_small();
     process::protect_from_memory_shortage();
     let rule = AccessRule::of_this_host();

@@ -1,4 +1,4 @@
-//! The run directory: made, and taken by one daemon at a time.
+//! The directories of a daemon: made, and taken by one at a time.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -11,6 +11,9 @@ use rustix::fs::FlockOperation;
 
 use crate::http::AccessRule;
 
+/// What a daemon locks in its directories.
+const LOCK: &str = "memlaned.lock";
+
 /// What a broker locks: two of them would write to the same topics.
 const BROKER_LOCK: &str = "broker.lock";
 
@@ -18,37 +21,56 @@ const BROKER_LOCK: &str = "broker.lock";
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
-/// The run directory, for as long as this lives.
+/// A directory of this daemon's, for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct RunDir {
+pub(crate) struct TakenDir {
     _lock: File,
 }
 
-/// Makes the directory if need be and takes it. Fails when another daemon has it.
-pub(crate) fn take(run_dir: &Path) -> anyhow::Result<RunDir> {
+/// Makes the run directory if need be and takes it. Fails when another daemon has it.
+pub(crate) fn take(run_dir: &Path) -> anyhow::Result<TakenDir> {
     make_dir(run_dir, 0o755)?;
-    let path = run_dir.join("memlaned.lock");
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
+    let path = run_dir.join(LOCK);
+    let lock = open_lock(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    lock_dir(lock, run_dir, "run-dir")
+}
+
+/// The same with the directory of what is to last, before anything in it is read or changed. On a
+/// full disk without a lock yet, two daemons are not kept apart.
+pub(crate) fn take_state(state_dir: &Path) -> anyhow::Result<Option<TakenDir>> {
+    make_dir(state_dir, 0o700)?;
+    let path = state_dir.join(LOCK);
+    match open_lock(&path) {
+        Ok(lock) => lock_dir(lock, state_dir, "state-dir").map(Some),
+        Err(error) if is_full(&error) => {
+            tracing::warn!(path = %path.display(), "no room for the lock; go on without it");
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot open {}", path.display())),
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
     let begun = Instant::now();
+    let dir = dir.display();
     loop {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(RunDir { _lock: lock }),
+            Ok(()) => return Ok(TakenDir { _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK_WAIT_MAX => {
                 std::thread::sleep(LOCK_RETRY);
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
-                "another memlaned uses {}; stop it, or give this one another run-dir",
-                run_dir.display()
-            ),
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                bail!("another memlaned uses {dir}; stop it, or give this one another {option}")
             }
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {dir}/{LOCK}")),
         }
     }
 }
@@ -116,6 +138,17 @@ mod tests {
         assert!(error.to_string().contains("another memlaned"), "{error}");
         drop(first);
         take(&run_dir).expect("the directory is free again");
+    }
+
+    #[test]
+    fn a_state_directory_has_one_daemon() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let state_dir = dir.path().join("state");
+        let first = take_state(&state_dir).expect("the directory is free");
+        let error = take_state(&state_dir).expect_err("the directory is taken");
+        assert!(error.to_string().contains("another state-dir"), "{error}");
+        drop(first);
+        assert!(take_state(&state_dir).expect("the directory is free again").is_some());
     }
 
     #[test]

@@ -158,6 +158,8 @@ impl FdStore {
         let mut child = Command::new(&helpers.program)
             .args(&helpers.args)
             .arg(HOLD)
+            // For those who look at processes, to say whose it is.
+            .arg(&self.socket)
             // It lives on for long, and the daemon's variables may hold keys.
             .env_clear()
             .stdin(Stdio::from(listener))

@@ -1,6 +1,7 @@
 //! Which volumes there are, as this export asks for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use block_device::BlockDevice;
 
@@ -36,12 +37,24 @@ pub struct FileEntry {
     pub name: String,
 }
 
+/// What programs are told of a file that they look at, beside its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileState {
+    /// Bytes that are not holes.
+    pub data_bytes: u64,
+    /// When its contents changed last, since 1970.
+    pub modified: Duration,
+}
+
 /// The volumes that are shown as files. Asked by several threads at once.
 pub trait Files: Send + Sync {
     fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)>;
 
     /// Called for every request: may neither wait nor need memory.
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>>;
+
+    /// Asked when somebody looks at a file.
+    fn state(&self, id: FileId) -> FileState;
 
     /// Whether something has the volume for itself, so that others may open its file only to read.
     fn is_taken(&self, _id: FileId) -> bool {

@@ -46,6 +46,6 @@ mod server;
 pub use export::{Attachment, Config, DeadDevice, Export, Keep, Origin};
 pub use export_kit::{AttachError, AttachErrorKind, Traffic};
 pub use file_users::FileUser;
-pub use files::{FileEntry, FileId, Files};
+pub use files::{FileEntry, FileId, FileState, Files};
 pub use helper_process::run_command;
 pub use helper_runner::HelperRunner;

@@ -5,7 +5,7 @@
 
 use block_device::DeviceErrorKind;
 
-use crate::files::FileId;
+use crate::files::{FileId, FileState};
 
 /// Bytes of `struct fuse_out_header`.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -171,20 +171,23 @@ impl Reply {
     }
 
     fn node(self, node: &Node) -> Self {
-        let (size, mode, link_count) = match *node {
-            Node::Root => (0, DIRECTORY_MODE, 2),
-            Node::File { size_bytes, is_read_only: false, .. } => (size_bytes, FILE_MODE, 1),
-            Node::File { size_bytes, .. } => (size_bytes, READ_ONLY_FILE_MODE, 1),
+        let (size, mode, link_count, state) = match *node {
+            Node::Root => (0, DIRECTORY_MODE, 2, FileState::default()),
+            Node::File { size_bytes, is_read_only: false, state, .. } => {
+                (size_bytes, FILE_MODE, 1, state)
+            }
+            Node::File { size_bytes, state, .. } => (size_bytes, READ_ONLY_FILE_MODE, 1, state),
         };
-        self.u64(node.number())
+        let (seconds, ns) = (state.modified.as_secs(), state.modified.subsec_nanos());
+        // When it was last read is not known, nor anything that changes but the contents.
+        let times = self
+            .u64(node.number())
             .u64(size)
-            .u64(size.div_ceil(512))
-            .zeros(36)
-            .u32(mode)
-            .u32(link_count)
-            .zeros(12)
-            .u32(BLOCK_BYTES)
-            .u32(0)
+            .u64(state.data_bytes.min(size).div_ceil(512))
+            .u64(seconds)
+            .u64(seconds)
+            .u64(seconds);
+        times.u32(ns).u32(ns).u32(ns).u32(mode).u32(link_count).zeros(12).u32(BLOCK_BYTES).u32(0)
     }
 
     fn u16(self, value: u16) -> Self {
@@ -229,7 +232,7 @@ pub(crate) struct Terms {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Root,
-    File { id: FileId, size_bytes: u64, is_read_only: bool },
+    File { id: FileId, size_bytes: u64, is_read_only: bool, state: FileState },
 }
 
 impl Node {
@@ -302,9 +305,14 @@ mod tests {
         }
     }
 
+    fn file(size_bytes: u64, is_read_only: bool) -> Node {
+        let state = FileState { data_bytes: u64::MAX, ..FileState::default() };
+        Node::File { id: FileId(5), size_bytes, is_read_only, state }
+    }
+
     #[test]
     fn every_reply_is_as_long_as_the_kernels_structure() {
-        let file = Node::File { id: FileId(1), size_bytes: 4096, is_read_only: false };
+        let file = file(4096, false);
         check_length(&Reply::done(1), 0);
         check_length(&Reply::failed(1, Failure::Io), 0);
         check_length(&Reply::init(1, &terms()), INIT_BYTES);
@@ -326,7 +334,7 @@ mod tests {
 
     #[test]
     fn attributes_stand_where_the_kernel_looks_for_them() {
-        let node = |is_read_only| Node::File { id: FileId(5), size_bytes: 8192, is_read_only };
+        let node = |is_read_only| file(8192, is_read_only);
         let reply = Reply::attributes(1, &node(false));
         let attributes = &reply.bytes()[HEADER_BYTES + 16..];
         assert_eq!(attributes[0..8], 7_u64.to_ne_bytes());

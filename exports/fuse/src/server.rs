@@ -331,7 +331,7 @@ impl Server<'_> {
         }
         let name = str::from_utf8(name).map_err(|_| Failure::NoSuchFile)?;
         let (id, device) = self.files.by_name(name).ok_or(Failure::NoSuchFile)?;
-        Ok(file_node(id, device.as_ref()))
+        Ok(self.file_node(id, device.as_ref()))
     }
 
     fn node(&self, header: Header) -> Result<Node, Failure> {
@@ -340,7 +340,13 @@ impl Server<'_> {
         }
         let id = FileId::of_node(header.node).ok_or(Failure::NoSuchFile)?;
         let device = self.files.by_id(id).ok_or(Failure::NoSuchFile)?;
-        Ok(file_node(id, device.as_ref()))
+        Ok(self.file_node(id, device.as_ref()))
+    }
+
+    fn file_node(&self, id: FileId, device: &dyn BlockDevice) -> Node {
+        let size_bytes = device.geometry().size_bytes;
+        let is_read_only = device.is_read_only();
+        Node::File { id, size_bytes, is_read_only, state: self.files.state(id) }
     }
 
     /// The error that programs get does not say what to do instead.
@@ -387,11 +393,6 @@ enum Written {
 fn flush_of(header: Header, written_bytes: Option<u32>, device: &dyn BlockDevice) -> Flush {
     let may_wait = device.write_cache() == WriteCache::Volatile;
     Flush { unique: header.unique, node: header.node, written_bytes, may_wait }
-}
-
-fn file_node(id: FileId, device: &dyn BlockDevice) -> Node {
-    let size_bytes = device.geometry().size_bytes;
-    Node::File { id, size_bytes, is_read_only: device.is_read_only() }
 }
 
 /// The terms for this connection, or why there are none.

@@ -925,6 +925,10 @@ fn a_dead_device_is_forgotten_when_its_number_is_given_again() {
 fn a_holder_that_died_is_replaced() {
     let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
     let device = house.attach("db");
+    let holder = house.holder_pid().expect("a holder runs").as_raw_nonzero();
+    let command = fs::read_to_string(format!("/proc/{holder}/cmdline")).expect("it runs");
+    let socket = house.path("holder.sock").display().to_string();
+    assert!(command.split('\0').any(|word| word == socket), "{command:?} does not say whose");
     house.kill_holder();
     assert_eq!(house.ask("refresh"), "ok ");
     house.kill();

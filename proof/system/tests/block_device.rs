@@ -162,6 +162,35 @@ fn who_opened_a_volumes_file_keeps_it_over_refusals_and_planned_restarts() -> Re
     daemon.finish()
 }
 
+#[test]
+fn tools_see_when_a_volume_changed_and_copy_its_data_alone() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 256MiB")?;
+    let (file, copy) = (daemon.run_dir().join("volumes/v"), daemon.folder().join("copy"));
+    let device = attach(&daemon, "v")?;
+    let newer = || Tool::new("find -L").arg(&file).arg("-newer").arg(&copy).check();
+    for round in 1..=2 {
+        let mut data = vec![0; 1 << 20];
+        Random::new(round).fill(&mut data);
+        std::os::unix::fs::FileExt::write_all_at(
+            &std::fs::OpenOptions::new().write(true).open(&device)?,
+            &data,
+            round * 64 * MIB,
+        )?;
+        Tool::new("sync").arg(&device).check()?;
+        if round > 1 {
+            ensure!(!newer()?.is_empty(), "a change is not seen");
+        }
+        Tool::new("cp --preserve=timestamps").arg(&file).arg(&copy).check()?;
+        ensure!(newer()?.is_empty(), "a change is seen where none is");
+        let (of_file, of_copy) = (std::fs::metadata(&file)?, std::fs::metadata(&copy)?);
+        let blocks = [of_file, of_copy].map(|it| std::os::unix::fs::MetadataExt::blocks(&it));
+        ensure!(blocks.iter().all(|it| it * 512 <= 4 * MIB), "512 bytes each: {blocks:?}");
+        Tool::new("cmp").arg(&file).arg(&copy).check()?;
+    }
+    daemon.finish()
+}
+
 /// What would pull the volume away from under its user, and what would give it to another.
 fn check_refusals(daemon: &Daemon, user: &str) -> Result<()> {
     for words in ["snapshot restore v@s", "volume delete v", "attach v", "export vhost-user v"] {

@@ -61,6 +61,17 @@ impl House {
         self.daemon_command().output().expect("the daemon can be started")
     }
 
+    /// The same with a run directory and a pool of its own, but not the state.
+    pub(crate) fn second_daemon_on_the_same_state(&self) -> Output {
+        let mut command = self.daemon_command_with("other-run", "other-region");
+        command.output().expect("the daemon can be started")
+    }
+
+    pub(crate) fn events_on_disk(&self) -> String {
+        let path = self.dir.path().join("state/events.jsonl");
+        std::fs::read_to_string(path).expect("the daemon has made it")
+    }
+
     pub(crate) fn kill(&mut self) {
         let mut daemon = self.daemon.take().expect("the daemon runs");
         daemon.kill().expect("it can be killed");
@@ -121,6 +132,10 @@ impl House {
     }
 
     fn daemon_command(&self) -> Command {
+        self.daemon_command_with("run", "region")
+    }
+
+    fn daemon_command_with(&self, run_dir: &str, region: &str) -> Command {
         let path = self.dir.path();
         let mut command = Command::new(daemon_program());
         command
@@ -128,9 +143,9 @@ impl House {
             .arg("--state-dir")
             .arg(path.join("state"))
             .arg("--run-dir")
-            .arg(path.join("run"))
+            .arg(path.join(run_dir))
             .arg("--pool-path")
-            .arg(path.join("region"))
+            .arg(path.join(region))
             .stdin(Stdio::null());
         command
     }

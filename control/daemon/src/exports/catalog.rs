@@ -63,6 +63,22 @@ impl Catalog {
         by_id.get(&volume_id).map(|metered| metered.traffic()).unwrap_or_default()
     }
 
+    /// The count of changes of its contents since the daemon started.
+    pub(crate) fn changes(&self, volume_id: u64) -> u64 {
+        self.metered(volume_id).map(|metered| metered.changes()).unwrap_or_default()
+    }
+
+    /// Counts a change that no client made.
+    pub(crate) fn note_changed(&self, volume_id: u64) {
+        if let Some(metered) = self.metered(volume_id) {
+            metered.note_changed();
+        }
+    }
+
+    pub(crate) fn metered(&self, volume_id: u64) -> Option<Arc<MeteredVolume>> {
+        self.by_id.read().expect(NO_PANIC).get(&volume_id).cloned()
+    }
+
     /// How long requests take.
     pub(crate) fn latencies(&self) -> &Arc<Latencies> {
         &self.latencies

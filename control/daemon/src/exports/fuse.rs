@@ -3,12 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::UNIX_EPOCH;
 
 use adaptive_polling::SpinPermits;
 use anyhow::{Context, anyhow};
 use block_device::BlockDevice;
 use export_kit::{AttachError, AttachErrorKind, Traffic};
-use fuse::{Config, Export, FileEntry, FileId, Files, HelperRunner, Keep};
+use fuse::{Config, Export, FileEntry, FileId, FileState, Files, HelperRunner, Keep};
 use volumes::Volume;
 
 use crate::config::FuseConfig;
@@ -152,6 +153,12 @@ impl Files for Catalog {
 
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
         self.device_by_id(id.0)
+    }
+
+    fn state(&self, id: FileId) -> FileState {
+        let Some(metered) = self.metered(id.0) else { return FileState::default() };
+        let modified = metered.modified().duration_since(UNIX_EPOCH).unwrap_or_default();
+        FileState { data_bytes: metered.volume().written_bytes(), modified }
     }
 
     fn is_taken(&self, id: FileId) -> bool {

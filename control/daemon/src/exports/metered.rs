@@ -6,8 +6,8 @@
 
 use std::cell::Cell;
 use std::io::IoSlice;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use block_device::{
     BlockDevice, ByteRange, ChangeExtent, DeviceError, Extent, Geometry, SnapshotId, SnapshotInfo,
@@ -120,6 +120,17 @@ pub(crate) struct MeteredVolume {
     latencies: Arc<Latencies>,
     /// Made for the first request: most snapshots never have one.
     parts: OnceLock<Box<[Padded<Part>; PART_COUNT]>>,
+    /// Changes that are no requests.
+    other_changes: AtomicU64,
+    modified: Mutex<Modified>,
+}
+
+/// When contents were last found changed.
+#[derive(Debug)]
+struct Modified {
+    at: SystemTime,
+    changes: u64,
+    size_bytes: u64,
 }
 
 thread_local! {
@@ -129,7 +140,15 @@ thread_local! {
 
 impl MeteredVolume {
     pub(crate) fn new(volume: Arc<Volume>, latencies: Arc<Latencies>) -> Self {
-        Self { volume, latencies, parts: OnceLock::new() }
+        let at = match volume.created_unix_seconds() {
+            seconds @ 1.. if volume.is_snapshot() => UNIX_EPOCH + Duration::from_secs(seconds),
+            // It may have changed until now.
+            _ => SystemTime::now(),
+        };
+        let size_bytes = volume.geometry().size_bytes;
+        let modified = Mutex::new(Modified { at, changes: 0, size_bytes });
+        let other_changes = AtomicU64::default();
+        Self { volume, latencies, parts: OnceLock::new(), other_changes, modified }
     }
 
     pub(crate) fn volume(&self) -> &Arc<Volume> {
@@ -151,7 +170,32 @@ impl MeteredVolume {
         }
     }
 
-    /// Raises two counts of this thread's part.
+    /// The count of changes of contents since the daemon started. Whoever finds it unchanged finds
+    /// in the volume what was there when it was asked for before, or what is about to be counted.
+    pub(crate) fn changes(&self) -> u64 {
+        let VolumeTraffic { writes, discards, .. } = self.traffic();
+        writes + discards + self.other_changes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a change that is no request.
+    pub(crate) fn note_changed(&self) {
+        self.other_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When contents or size last changed, or a little later: when that was first noticed here.
+    /// Later with each change that is noticed, however the clock is set.
+    pub(crate) fn modified(&self) -> SystemTime {
+        let mut modified = self.modified.lock().expect("no thread panics with this lock");
+        let (changes, size_bytes) = (self.changes(), self.volume.geometry().size_bytes);
+        if (modified.changes, modified.size_bytes) != (changes, size_bytes) {
+            let at = SystemTime::now().max(modified.at + Duration::from_nanos(1));
+            *modified = Modified { at, changes, size_bytes };
+        }
+        modified.at
+    }
+
+    /// Raises two counts of this thread's part. Changes are counted when they are done, so that
+    /// nobody takes contents of before for those of after.
     fn count(&self, raised: impl FnOnce(&Part) -> [(&AtomicU64, u64); 2]) {
         let parts = self.parts.get_or_init(Box::default);
         let number = thread_number().unwrap_or(PART_COUNT).min(PART_COUNT - 1);
@@ -206,18 +250,21 @@ impl BlockDevice for MeteredVolume {
     }
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let done = self.time(Timed::Write, || self.volume.write(offset_bytes, from));
         self.count(|part| [(&part.writes, 1), (&part.written_bytes, from.len() as u64)]);
-        self.time(Timed::Write, || self.volume.write(offset_bytes, from))
+        done
     }
 
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        let done = self.volume.write_zeroes(range, zeroes);
         self.count(|part| [(&part.discards, 1), (&part.written_bytes, 0)]);
-        self.volume.write_zeroes(range, zeroes)
+        done
     }
 
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        let done = self.volume.discard(range);
         self.count(|part| [(&part.discards, 1), (&part.written_bytes, 0)]);
-        self.volume.discard(range)
+        done
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

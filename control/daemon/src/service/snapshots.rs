@@ -118,6 +118,7 @@ impl Service {
             (volume, self.made(restored)?)
         };
         self.usages.forget(volume.id());
+        self.catalog.note_changed(volume.id());
         tracing::info!(snapshot = name, "volume restored from a snapshot");
         self.note_new_contents(&volume);
         noted?;
@@ -199,7 +200,7 @@ impl Service {
             size_bytes: geometry.size_bytes,
             sector_bytes: geometry.sector.to_interface(),
             written_bytes: snapshot.written_bytes(),
-            ram_bytes: self.usages.usage(snapshot).ram_bytes,
+            ram_bytes: self.usage_of(snapshot).ram_bytes,
             device,
             nbd_uri: self.nbd.as_ref().map(|nbd| nbd.uri_of(&name)),
             nbd_connections: self.nbd_connection_count_of(snapshot) as u64,

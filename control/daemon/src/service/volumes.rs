@@ -7,6 +7,7 @@ use block_device::BlockDevice;
 use durable_set::{DurableError, DurableErrorKind};
 use volumes::{
     Durability, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind, VolumeName, VolumeSpec,
+    VolumeUsage,
 };
 
 use crate::service::words::{EngineWord, InterfaceWord};
@@ -210,10 +211,14 @@ impl Service {
         }
     }
 
+    pub(super) fn usage_of(&self, volume: &Volume) -> VolumeUsage {
+        self.usages.usage(volume, self.catalog.changes(volume.id()))
+    }
+
     pub(super) fn describe(&self, volume: &Volume) -> api::Volume {
         let name = volume.name();
         let geometry = volume.geometry();
-        let usage = self.usages.usage(volume);
+        let usage = self.usage_of(volume);
         let device = self.device_of(volume);
         let Labelled { owner, labels, .. } = self.labels.of(volume.id());
         api::Volume {

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use block_device::{Action, Extent, Geometry, SectorSize};
 
 use super::*;
-use crate::files::FileEntry;
+use crate::files::{FileEntry, FileState};
 use crate::request::parse;
 use crate::request::tests::{
     Message, init_message, lookup_message, read_message, write_message, write_message_with,
@@ -137,6 +138,11 @@ impl Files for OneVolume {
 
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
         (id == FILE).then(|| Arc::clone(&self.device) as Arc<dyn BlockDevice>)
+    }
+
+    fn state(&self, id: FileId) -> FileState {
+        assert_eq!(id, FILE);
+        FileState { data_bytes: 4097, modified: Duration::new(1_700_000_000, 5) }
     }
 
     fn list(&self) -> Vec<FileEntry> {
@@ -465,10 +471,13 @@ fn a_name_is_looked_up_in_the_directory_only() {
 }
 
 #[test]
-fn attributes_tell_the_size() {
+fn attributes_tell_the_size_what_is_no_hole_and_when_it_changed() {
     let message = Message::new(3, node()).u32(0).u32(0).u64(0).build();
     let (_, body) = Bench::new().serve(&message).expect("a reply");
     assert_eq!(body[24..32], 16_384_u64.to_ne_bytes());
+    assert_eq!(body[32..40], 9_u64.to_ne_bytes(), "in units of 512 bytes");
+    assert_eq!(body[40..64], 1_700_000_000_u64.to_ne_bytes().repeat(3));
+    assert_eq!(body[64..76], 5_u32.to_ne_bytes().repeat(3));
     check_error(&Message::new(3, ROOT_NODE).u32(0).u32(0).u64(0).build(), 0);
     check_error(&Message::new(3, 77).u32(0).u32(0).u64(0).build(), 2);
 }

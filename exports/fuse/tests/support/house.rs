@@ -249,7 +249,7 @@ impl House {
         threads.filter_map(|thread| Some(thread.ok()?.path())).all(sleeps)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use block_device::BlockDevice;
 use fuse::{
-    AttachError, Config, Export, FileEntry, FileId, Files, HelperRunner, Keep, run_command,
+    AttachError, Config, Export, FileEntry, FileId, FileState, Files, HelperRunner, Keep,
+    run_command,
 };
 
 use file_device::FileDevice;
@@ -170,6 +171,10 @@ impl Files for Volumes {
     fn by_id(&self, id: FileId) -> Option<Arc<dyn BlockDevice>> {
         let open = self.open.read().expect("no thread panics with the lock");
         Some(Arc::clone(open.get(&id)?) as Arc<dyn BlockDevice>)
+    }
+
+    fn state(&self, _: FileId) -> FileState {
+        FileState::default()
     }
 
     fn list(&self) -> Vec<FileEntry> {

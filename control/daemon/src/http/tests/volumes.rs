@@ -2,8 +2,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::SystemTime;
 
-use block_device::BlockDevice;
+use block_device::{BlockDevice, ByteRange, Zeroes};
 use serde_json::json;
 
 use super::House;
@@ -315,4 +316,54 @@ async fn owners_and_labels_change_as_a_whole_or_not_at_all() {
     let patch = r#"{"owner": "", "labels": {"rack": ""}}"#;
     let after = house.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
     assert_eq!((&after["owner"], &after["labels"]), (&json!(null), &json!({"site": "b"})));
+}
+
+#[tokio::test]
+async fn what_a_client_has_just_written_is_shown_at_once() {
+    let house = House::new();
+    house.create("a").await;
+    let device = house.service.catalog.device(&house.volume("a"));
+    for count in 1..=8 {
+        device.write((count - 1) * 4096, &[7; 4096]).expect("there is room");
+        let shown = house.get("/v1/volumes/a").await.json(200);
+        assert_eq!(shown["written_bytes"], count * 4096);
+    }
+    device.discard(ByteRange::new(0, 4096)).expect("it needs no memory");
+    assert_eq!(house.get("/v1/volumes/a").await.json(200)["written_bytes"], 7 * 4096);
+}
+
+/// When the volume's file says that it changed.
+fn modified(house: &House) -> SystemTime {
+    let metered = house.service.catalog.metered(house.volume("a").id());
+    metered.expect("it is there").modified()
+}
+
+#[tokio::test]
+async fn a_volume_is_modified_by_each_change_and_by_nothing_else() {
+    let house = House::new();
+    house.create("a").await;
+    let snapshot = r#"{"volumes": ["a"], "snapshot": "s"}"#;
+    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    let device = house.service.catalog.device(&house.volume("a"));
+    let mut before = modified(&house);
+    let mut check = |what: &str, changes: bool| {
+        let after = modified(&house);
+        assert_eq!(after > before, changes, "{what}: {before:?}, {after:?}");
+        assert!(changes || after == before, "{what}: {before:?}, {after:?}");
+        before = after;
+    };
+    device.read(0, &mut [0; 4096]).expect("it is there");
+    device.flush().expect("it is of class ram");
+    check("read and flushed", false);
+    device.write(0, &[7; 4096]).expect("there is room");
+    check("written", true);
+    device.write_zeroes(ByteRange::new(0, 512), Zeroes::KeepAllocated).expect("there is room");
+    check("zeroed", true);
+    device.discard(ByteRange::new(0, 4096)).expect("it needs no memory");
+    check("discarded", true);
+    house.ask("POST", "/v1/snapshots/a@s/restore", "").await.json(200);
+    check("restored", true);
+    house.ask("PATCH", "/v1/volumes/a", r#"{"size": "32MiB"}"#).await.json(200);
+    check("resized", true);
+    check("left alone", false);
 }
