@@ -47,7 +47,7 @@ pub enum DiskProtocol {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineNetwork {
-    /// One of QEMU itself: the guest reaches others, nobody reaches the guest.
+    /// One of QEMU itself, for the guest alone: it gets an address there, and reaches nobody.
     User,
     /// A network of libvirt, by its name.
     Network(String),

@@ -12,6 +12,12 @@ pub(crate) const NAMESPACE: &str = "urn:memlane:machine:1";
 /// The channel of QEMU's guest agent.
 pub(crate) const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 
+/// The namespace of words for QEMU's command line.
+const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
+
+/// The first slot of network devices that libvirt does not know. It counts from 1 up itself.
+const CLOSED_NETWORK_SLOT: usize = 0x10;
+
 /// Ports for disks that are added while the machine runs.
 const SPARE_PORT_COUNT: usize = 4;
 
@@ -105,13 +111,33 @@ impl Plan {
              <memory unit='b'>{memory}</memory>\
              <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
              <vcpu>{cpus}</vcpu>{os}<features><acpi/><apic/></features>{cpu}\
-             <devices>{devices}</devices></domain>",
+             <devices>{devices}</devices>{more}</domain>",
             name = escaped(&self.name),
             memory = self.memory_bytes,
             cpus = self.cpus,
             os = self.os(),
             devices = self.devices(),
+            more = self.closed_networks(),
         )
+    }
+
+    /// QEMU's own networks, of which libvirt cannot say that they are to lead nowhere: by default
+    /// the guest reaches whatever listens on the host's loopback, at 10.0.2.2.
+    fn closed_networks(&self) -> String {
+        let is_own = |network: &&MachineNetwork| **network == MachineNetwork::User;
+        let mut words = String::new();
+        for number in 0..self.networks.iter().filter(is_own).count() {
+            let slot = CLOSED_NETWORK_SLOT + number;
+            words += &format!(
+                "<q:arg value='-netdev'/><q:arg value='user,id=closed{number},restrict=on'/>\
+                 <q:arg value='-device'/>\
+                 <q:arg value='virtio-net-pci,netdev=closed{number},bus=pcie.0,addr={slot:#x}'/>"
+            );
+        }
+        match words.is_empty() {
+            true => words,
+            false => format!("<q:commandline xmlns:q='{QEMU_NAMESPACE}'>{words}</q:commandline>"),
+        }
     }
 
     fn os(&self) -> String {
@@ -146,7 +172,7 @@ impl Plan {
         devices += &"<controller type='pci' model='pcie-root-port'/>".repeat(port_count);
         devices.extend(self.disks.iter().zip(targets()).map(|(disk, target)| disk.xml(&target)));
         devices.extend(self.cdrom.as_deref().map(cdrom_xml));
-        devices.extend(self.networks.iter().map(network_xml));
+        devices.extend(self.networks.iter().filter_map(network_xml));
         devices += &format!(
             "<channel type='unix'><target type='virtio' name='{AGENT_CHANNEL}'/></channel>\
              <serial type='pty'><log file='{}' append='off'/></serial>",
@@ -169,15 +195,16 @@ fn cdrom_xml(image: &Path) -> String {
     )
 }
 
-fn network_xml(network: &MachineNetwork) -> String {
-    let (kind, source) = match network {
-        MachineNetwork::User => ("user", String::new()),
-        MachineNetwork::Network(name) => {
-            ("network", format!("<source network='{}'/>", escaped(name)))
-        }
-        MachineNetwork::Bridge(name) => ("bridge", format!("<source bridge='{}'/>", escaped(name))),
+/// `None` for QEMU's own.
+fn network_xml(network: &MachineNetwork) -> Option<String> {
+    let (kind, name) = match network {
+        MachineNetwork::User => return None,
+        MachineNetwork::Network(name) => ("network", escaped(name)),
+        MachineNetwork::Bridge(name) => ("bridge", escaped(name)),
     };
-    format!("<interface type='{kind}'>{source}<model type='virtio'/></interface>")
+    Some(format!(
+        "<interface type='{kind}'><source {kind}='{name}'/><model type='virtio'/></interface>"
+    ))
 }
 
 fn escaped_path(path: &Path) -> String {
@@ -221,10 +248,24 @@ mod tests {
                 Disk::Nbd { socket: text(), volume: text() },
             ],
             cdrom: Some(PathBuf::from(value)),
-            networks: vec![MachineNetwork::Network(text()), MachineNetwork::Bridge(text())],
+            networks: vec![
+                MachineNetwork::Network(text()),
+                MachineNetwork::Bridge(text()),
+                MachineNetwork::User,
+                MachineNetwork::User,
+            ],
             has_screen: true,
             console_log: PathBuf::from(value),
         }
+    }
+
+    #[test]
+    fn networks_of_qemu_lead_nowhere() {
+        let xml = plan("a").xml();
+        assert_eq!(xml.matches(",restrict=on'/>").count(), 2, "{xml}");
+        assert!(!xml.contains("type='user'"), "{xml}");
+        let plain = Plan { networks: Vec::new(), ..plan("a") }.xml();
+        assert!(!plain.contains("commandline"), "{plain}");
     }
 
     #[test]

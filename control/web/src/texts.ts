@@ -451,7 +451,7 @@ const machines = {
   networkHint: 'Networks of libvirt and bridges have to be there already.',
   networks: {
     none: 'none',
-    user: 'user: the guest reaches others, nobody reaches it',
+    user: 'user: for the guest alone, which reaches nobody',
     network: 'a network of libvirt',
     bridge: 'a bridge of the host',
   },

@@ -3,7 +3,9 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +30,9 @@ echo "DISC-$(head -c 5 /dev/sr0)" >/dev/console
 ip link set eth0 up
 udhcpc -n -q -i eth0 >/tmp/lease 2>&1
 grep -q 'lease of 10.0.2.15 obtained' /tmp/lease && echo LEASE-10.0.2.15 >/dev/console
+ip address add 10.0.2.15/24 dev eth0
+nc -w 5 10.0.2.2 HOST-PORT </dev/null >/tmp/heard 2>&1
+grep -q secret /tmp/heard && echo HOST-REACHED >/dev/console
 echo READY >/dev/console
 while read -r line; do
     echo "HEARD-$line" >/dev/console
@@ -48,7 +53,11 @@ fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()>
         return Ok(());
     }
     let site = Site::start(CONTENTS)?;
-    site.volume_with_text("golden", SCRIPT)?;
+    // It listens on the host's loopback, as a broker does that asks for no password there.
+    let host = TcpListener::bind("127.0.0.1:0")?;
+    let port = host.local_addr()?.port().to_string();
+    thread::spawn(move || host.incoming().flatten().try_for_each(|mut it| it.write_all(b"secret")));
+    site.volume_with_text("golden", &SCRIPT.replace("HOST-PORT", &port))?;
     let mut disc = b"cdrom".to_vec();
     disc.resize(DISC_BYTES, 0);
     site.boot_file("disc.iso", &disc)?;
@@ -66,6 +75,7 @@ fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()>
     for text in ["it's <web> & co", "local-hostname: web", "DISC-cdrom", "LEASE-10.0.2.15"] {
         ensure!(site.console("web").contains(text), "{text}: {}", site.console("web"));
     }
+    ensure!(!site.console("web").contains("HOST-REACHED"), "a guest reaches the host's loopback");
     terminal(&site)?;
     screen(&site)?;
 
