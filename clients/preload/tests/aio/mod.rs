@@ -11,10 +11,11 @@ use crate::site::{Site, program};
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// What `aio.c` does, and how many requests go through the ring at least.
-const SCENARIOS: [(&str, u64); 9] = [
+const SCENARIOS: [(&str, u64); 10] = [
     ("setups", 0),
     ("polled", 2560),
     ("mixed", 300),
+    ("filled", 300),
     ("eventfd", 1280),
     ("odd", 50),
     ("collected", 8),

@@ -175,6 +175,34 @@ static void mixed(void) {
     }
 }
 
+/* More than was asked for, until there is no room; then another file. */
+static void filled(void) {
+    for (int round = 0; round < 3; round++) {
+        aio_context_t context = context_for(COUNT);
+        struct io_event event;
+        /* Begins elsewhere in the ring each time. */
+        ask(0, IOCB_CMD_PWRITE, volume, 0);
+        for (int index = 0; index < round * COUNT; index++) {
+            if (SUBMIT(context, 1, list) != 1) printf("refused\n");
+            while (!take(context, &event)) {}
+        }
+        long count = 0, result;
+        while ((result = SUBMIT(context, 1, list)) == 1) count++;
+        printf("as asked for %d, then %ld", count >= COUNT, result);
+        while (!take(context, &event)) {}
+        ask(1, IOCB_CMD_PWRITE, file, 0);
+        printf(" other %ld", SUBMIT(context, 1, list + 1));
+        int own = 0, others = 0;
+        while (own + others < count) {
+            if (!take(context, &event) || event.res != BLOCK) continue;
+            own += event.obj == (uintptr_t)&requests[0];
+            others += event.obj == (uintptr_t)&requests[1];
+        }
+        printf(" came %d, rest %d", others, take(context, &event));
+        printf(" destroy %ld\n", DESTROY(context));
+    }
+}
+
 static void told_by_eventfd(void) {
     aio_context_t context = context_for(COUNT);
     int told = eventfd(0, EFD_NONBLOCK);
@@ -383,6 +411,7 @@ int main(int count, char **words) {
     if (volume < 0 || file < 0) return 1;
     static const struct { const char *name; void (*function)(void); } scenarios[] = {
         {"setups", setups},       {"polled", polled},     {"mixed", mixed},
+        {"filled", filled},
         {"eventfd", told_by_eventfd}, {"odd", oddities},  {"collected", collected},
         {"waited-for", waited_for}, {"by-number", by_number}, {"children", in_children},
     };
