@@ -74,6 +74,19 @@ fn an_image_is_saved_verified_restored_and_deleted() {
 }
 
 #[test]
+fn an_image_that_the_journal_goes_on_from_is_in_use() {
+    let house = House::new();
+    house.json("volume create db --size 16MiB --durability journal", 0);
+    let save = || house.json("image save", 0)["result"]["image"].as_u64().expect("a number");
+    let number = save();
+    let error = &house.json(&format!("image delete {number}"), 1)["error"];
+    assert_eq!(error["kind"], "in_use", "{error}");
+    assert!(error["message"].as_str().is_some_and(|it| it.contains("save another image first")));
+    save();
+    house.json(&format!("image delete {number}"), 0);
+}
+
+#[test]
 fn status_tells_what_a_loss_of_power_would_take() {
     let house = House::new();
     house.json("volume create db --size 16MiB --durability journal", 0);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::{Problem, ProblemKind, Task, TaskKind, TaskResult};
+use durable_set::{DurableError, DurableErrorKind};
 use image::{ImageError, ImageErrorKind};
 use volumes::{VolumeError, VolumeErrorKind};
 
@@ -80,6 +81,13 @@ impl image::Watch for Progress {
 pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
     let volume_error = error.chain().find_map(|cause| cause.downcast_ref::<VolumeError>());
+    let durable_error = error.chain().find_map(|cause| cause.downcast_ref::<DurableError>());
+    let of_set = match durable_error.map(|error| error.kind) {
+        Some(DurableErrorKind::StartOfJournal) => Some(ProblemKind::InUse),
+        Some(DurableErrorKind::Restoring) => Some(ProblemKind::Busy),
+        Some(DurableErrorKind::NotInImage) => Some(ProblemKind::NotFound),
+        _ => None,
+    };
     let is_short = volume_error.is_some_and(|error| error.kind == VolumeErrorKind::NoSpace);
     let kind = match image_error.map(|error| error.kind) {
         Some(ImageErrorKind::Cancelled) => return TaskEnd::Cancelled,
@@ -89,7 +97,7 @@ pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
         }
         Some(ImageErrorKind::InUse) => ProblemKind::InUse,
         _ if is_short => ProblemKind::NoSpace,
-        _ => ProblemKind::HostFailed,
+        _ => of_set.unwrap_or(ProblemKind::HostFailed),
     };
     TaskEnd::Failed(Problem::new(kind, error_text::in_one_line(&error)))
 }
