@@ -26,6 +26,7 @@ mod commands;
 mod failure;
 mod output;
 mod table;
+mod visible;
 
 use std::process::ExitCode;
 

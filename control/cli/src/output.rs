@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::{EXIT_FAILED, Failure};
+use crate::visible;
 
 /// What kind of reader to print for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
         Form::Text if report.text.is_empty() => Ok(()),
         Form::Json if report.json.is_null() => Ok(()),
         Form::Text => print_line(&coloured(&report.text, io::stdout().is_terminal())),
-        Form::Json => print_line(&format!("{:#}", report.json)),
+        Form::Json => print_line(&visible::in_json(&format!("{:#}", report.json))),
     };
     match printed {
         Ok(()) if report.is_failure => ExitCode::from(EXIT_FAILED),
@@ -77,7 +78,7 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     match form {
         Form::Text => {
             let name = painted("memlane:", RED, wants_colour(io::stderr().is_terminal()));
-            eprintln!("{name} {}", failure.message);
+            eprintln!("{name} {}", visible::in_lines(&failure.message));
         }
         Form::Json => {
             let mut error = json!({"error": {"kind": failure.kind, "message": failure.message}});
@@ -85,7 +86,7 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
                 error["error"]["field"] = json!(field);
             }
             // The exit code says that something failed, whether this can be printed or not.
-            let _ = print_line(&format!("{error:#}"));
+            let _ = print_line(&visible::in_json(&format!("{error:#}")));
         }
     }
     ExitCode::from(failure.exit_code)
@@ -102,7 +103,7 @@ pub(crate) fn refresh(report: &Report, form: Form) -> bool {
     }
     let text = match form {
         Form::Text => coloured(&report.text, io::stdout().is_terminal()),
-        Form::Json => report.json.to_string(),
+        Form::Json => visible::in_json(&report.json.to_string()).into_owned(),
     };
     print_line(&text).is_ok()
 }
@@ -110,11 +111,12 @@ pub(crate) fn refresh(report: &Report, form: Form) -> bool {
 const RED: &str = "31";
 const YELLOW: &str = "33";
 
-/// The text with its warnings in colour, where colours are wanted.
+/// The text with its warnings in colour, where colours are wanted, and with nothing else that does
+/// something to a terminal.
 fn coloured(text: &str, is_terminal: bool) -> String {
     let is_wanted = wants_colour(is_terminal);
     let line = |line: &str| painted(line, YELLOW, is_wanted && line.starts_with("warning: "));
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
+    visible::in_lines(text).lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the reader has a terminal and has not asked for no colours (<https://no-color.org>).
@@ -141,5 +143,6 @@ mod tests {
         assert_eq!(painted("a", RED, false), "a");
         assert_eq!(painted("a", RED, true), "\x1b[1;31ma\x1b[0m");
         assert_eq!(coloured("up\nwarning: full", false), "up\nwarning: full");
+        assert_eq!(coloured("up\x1b[2J", false), "up\\u{1b}[2J");
     }
 }

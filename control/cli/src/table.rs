@@ -4,6 +4,7 @@ use api::ByteSize;
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::visible;
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -35,7 +36,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn text(text: impl ToString) -> Self {
-        Self { text: text.to_string(), value: None }
+        Self { text: visible::in_line(&text.to_string()).into_owned(), value: None }
     }
 
     pub(crate) fn size(bytes: u64) -> Self {

@@ -188,6 +188,24 @@ fn a_group_goes_on_where_it_was_and_can_be_reset() {
 }
 
 #[test]
+fn names_of_others_do_nothing_to_a_terminal() {
+    let broker = Broker::new();
+    broker.text("topic create t", 0);
+    broker.feed("produce t", "a\n", 0);
+    let name = "\x1b[2J\u{9b}31m\x07g\u{202e}";
+    assert_eq!(broker.text(&format!("consume t --group {name}"), 0), "a\n");
+    let shown = r"\u{1b}[2J\u{9b}31m\u{7}g\u{202e}";
+    for words in ["group list".to_owned(), format!("group show {name}")] {
+        let text = broker.text(&words, 0);
+        assert!(!text.contains(|it: char| it != '\n' && it.is_control()), "{text:?}");
+        assert!(text.contains(shown), "{text:?}");
+        let json = broker.text(&format!("{words} --json"), 0);
+        assert!(json.is_ascii() && !json.contains(['\x1b', '\x07']), "{json:?}");
+    }
+    assert_eq!(broker.json("group list", 0)[0]["name"], name);
+}
+
+#[test]
 fn members_of_a_group_share_its_partitions() {
     let broker = Broker::new();
     broker.text("topic create t --partitions 2", 0);

@@ -31,6 +31,7 @@ use crate::arguments::{Arguments, Command, Create, ListVolumes, VolumeCommand};
 use crate::failure::Failure;
 use crate::output::{self, Form, Report};
 use crate::table::{Cell, Table, View};
+use crate::visible;
 use rest_client::Client;
 
 /// The program that measures, beside this one.
@@ -266,7 +267,8 @@ fn ratio_text(ratio: Option<f64>) -> String {
 
 fn lines(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}");
+    let line =
+        |(name, value): &(&str, String)| format!("{name:<width$}  {}", visible::in_line(value));
     fields.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

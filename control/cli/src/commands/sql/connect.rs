@@ -10,6 +10,7 @@ use super::tls::Tls;
 use crate::arguments::sql::SqlOptions;
 use crate::commands::streams::connect::{address, block_on};
 use crate::failure::Failure;
+use crate::visible;
 
 const SERVER_DEFAULT: &str = "127.0.0.1:5433";
 const SERVER_VARIABLE: &str = "MEMLANE_SQL";
@@ -80,7 +81,7 @@ where
                     eprintln!(
                         "memlane: {}: {}",
                         notice.severity().to_lowercase(),
-                        notice.message()
+                        visible::in_lines(notice.message())
                     );
                 }
             }

@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
 use crate::output::{Form, is_still_read};
+use crate::visible;
 
 /// So many rows are looked at together to find how wide columns are.
 const ROWS_AT_ONCE: usize = 1000;
@@ -50,7 +51,10 @@ impl Printer {
     }
 
     /// Begins the rows of a statement.
-    pub(super) fn begin(&mut self, columns: Vec<String>) {
+    pub(super) fn begin(&mut self, mut columns: Vec<String>) {
+        if self.form == Form::Text {
+            columns.iter_mut().for_each(|it| *it = visible::in_line(it).into_owned());
+        }
         self.widths = columns.iter().map(|name| name.chars().count()).collect();
         self.columns = columns;
         self.has_head = false;
@@ -64,12 +68,12 @@ impl Printer {
         match self.form {
             Form::Json => {
                 let line = json_line(&self.columns, &self.types, cells);
-                let written = self.out.write_all(line.as_bytes());
+                let written = self.out.write_all(visible::in_json(&line).as_bytes());
                 self.judge(written)
             }
             Form::Text => {
-                self.pending
-                    .push(cells.map(|cell| cell.map_or("NULL".to_owned(), shown)).collect());
+                let shown = |cell: &'a str| visible::in_line(cell).into_owned();
+                self.pending.push(cells.map(|it| it.map_or("NULL".to_owned(), shown)).collect());
                 match self.pending.len() {
                     ROWS_AT_ONCE.. => self.print_pending(),
                     _ => Ok(()),
@@ -142,18 +146,6 @@ impl Printer {
     }
 }
 
-/// A cell in one line, which does nothing to a terminal.
-fn shown(cell: &str) -> String {
-    let mut shown = String::with_capacity(cell.len());
-    for letter in cell.chars() {
-        match letter.is_control() {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown
-}
-
 /// An object with numbers, truth values and JSON as they are, and all else as text.
 fn json_line<'a>(
     columns: &[String],
@@ -209,10 +201,5 @@ mod tests {
             "{\"b\":true,\"i\":7,\"n\":1.50,\"x\":\"NaN\",\"j\":{\"a\":[1]},\"t\":\"7\",\
              \"a\\\"b\":null}\n"
         );
-    }
-
-    #[test]
-    fn control_characters_are_shown_and_not_done() {
-        assert_eq!(shown("a\n\x1b[2Jß"), "a\\n\\u{1b}[2Jß");
     }
 }

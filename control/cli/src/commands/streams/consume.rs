@@ -5,7 +5,7 @@
 //! what it read has been printed: a record may be printed again after a failure, never left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::places::{Extent, extents, offsets};
 use crate::arguments::streams::{Consume, Place};
 use crate::failure::Failure;
 use crate::output::{Form, Report, is_still_read};
+use crate::visible;
 
 /// How long reading may fail in a row before it is given up.
 const FAILING_TIME_MAX: Duration = Duration::from_secs(30);
@@ -40,6 +41,7 @@ pub(super) async fn run(
     let printer = Printer {
         out: BufWriter::new(io::stdout().lock()),
         form,
+        is_terminal: io::stdout().is_terminal(),
         key_separator: consume.key_separator.clone(),
         left: consume.count.unwrap_or(u64::MAX),
     };
@@ -269,6 +271,8 @@ impl Reading {
 struct Printer {
     out: BufWriter<io::StdoutLock<'static>>,
     form: Form,
+    /// Whether what is printed may do something to who reads it.
+    is_terminal: bool,
     key_separator: Option<String>,
     /// Records that are still to be printed.
     left: u64,
@@ -284,8 +288,8 @@ impl Printer {
         let written = match self.form {
             Form::Json => {
                 let json = JsonRecord::of(topic, partition, record);
-                let line = serde_json::to_vec(&json).expect("records are plain data");
-                self.out.write_all(&line)
+                let line = serde_json::to_string(&json).expect("records are plain data");
+                self.out.write_all(visible::in_json(&line).as_bytes())
             }
             Form::Text => self.print_text(record),
         };
@@ -295,11 +299,17 @@ impl Printer {
     }
 
     fn print_text(&mut self, record: &Record) -> io::Result<()> {
+        let Self { out, is_terminal, .. } = self;
+        // As they are; before a terminal without what does something to it.
+        let mut print = |bytes: &[u8]| match is_terminal {
+            false => out.write_all(bytes),
+            true => out.write_all(visible::in_lines(&String::from_utf8_lossy(bytes)).as_bytes()),
+        };
         if let Some(separator) = &self.key_separator {
-            self.out.write_all(record.key.as_deref().unwrap_or_default())?;
-            self.out.write_all(separator.as_bytes())?;
+            print(record.key.as_deref().unwrap_or_default())?;
+            print(separator.as_bytes())?;
         }
-        self.out.write_all(record.value.as_deref().unwrap_or_default())
+        print(record.value.as_deref().unwrap_or_default())
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
