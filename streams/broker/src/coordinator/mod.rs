@@ -5,8 +5,11 @@
 //! they change is made durable by one flush, and only then are they answered and markers written.
 
 mod assignable;
+mod endings;
 mod refusals;
 mod round;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

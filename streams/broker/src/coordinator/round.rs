@@ -1,6 +1,6 @@
 //! One round after the other: commands in, records to the log, then answers and markers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +9,19 @@ use bytes::Bytes;
 use consumer_groups::Groups;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
-use record_batch::Marker;
-use record_log::{Batch, LogError};
+use record_log::LogError;
 use tokio::sync::{mpsc, oneshot};
-use transactions::{
-    Markers, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
-};
+use transactions::{Outcome, Participants, Producer, Response, Settings, Transactions, Write};
 use uuid::Uuid;
 
 use super::assignable::Assignable;
+use super::endings::Endings;
 use super::refusals::refuse;
 use super::{Admission, Ask, Command};
-use crate::clock::{self, SteadyClock};
+use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{OpenPartition, OpenTopic};
+use crate::topics::OpenPartition;
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -31,11 +29,8 @@ const ROUND_LENGTH_MAX: usize = 1_024;
 /// The thread looks at its clocks at least so often.
 const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// After a failed write of the log, or of a marker, it waits before it tries again.
+/// After a failed write of the log it waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The epoch of the coordinator itself in markers: there is one, and it never moves.
-const COORDINATOR_EPOCH: i32 = 0;
 
 /// Where an answer goes.
 enum Reply {
@@ -55,15 +50,14 @@ pub(super) struct State {
     /// By ticket.
     replies: BTreeMap<u64, Reply>,
     last_ticket: u64,
-    /// Markers that are to be written.
-    markers: VecDeque<Markers>,
+    endings: Endings,
     /// Sessions and transactions time out by it.
     clock: SteadyClock,
 }
 
 /// What both state machines ask for in a round.
 #[derive(Default)]
-struct Effects {
+pub(super) struct Effects {
     groups: Vec<consumer_groups::Effect>,
     transactions: Vec<transactions::Effect>,
 }
@@ -90,7 +84,7 @@ impl State {
             options,
             replies: BTreeMap::new(),
             last_ticket: 0,
-            markers: VecDeque::new(),
+            endings: Endings::default(),
             clock: SteadyClock::begin(),
         };
         state.load()?;
@@ -107,7 +101,7 @@ impl State {
         self.groups = Groups::new(self.options, seed());
         self.transactions = Transactions::new(Settings::DEFAULTS);
         self.replies.clear();
-        self.markers.clear();
+        self.endings.clear();
         let (groups, transactions) = (&mut self.groups, &mut self.transactions);
         self.log.load(
             &mut |key, value| match owner_of(key).context("a key without an owner")? {
@@ -156,16 +150,14 @@ impl State {
 
     /// How long nothing is due.
     fn idle_time(&self) -> Duration {
-        if !self.markers.is_empty() {
-            return PAUSE;
-        }
         let deadlines = [self.groups.next_deadline_ms(), self.transactions.next_deadline_ms()];
         let due_ms = deadlines.into_iter().flatten().min().unwrap_or(i64::MAX);
         let left_ms = due_ms.saturating_sub(self.clock.now_ms());
-        Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)).min(TURN_TIME_MAX)
+        let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+        left.min(self.endings.idle_time().unwrap_or(TURN_TIME_MAX)).min(TURN_TIME_MAX)
     }
 
-    fn take(&mut self, command: Command, effects: &mut Effects) {
+    pub(super) fn take(&mut self, command: Command, effects: &mut Effects) {
         let now_ms = self.clock.now_ms();
         match command {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
@@ -256,7 +248,7 @@ impl State {
     }
 
     /// Carries effects out, and those that come of them.
-    fn settle(&mut self, mut effects: Effects) {
+    pub(super) fn settle(&mut self, mut effects: Effects) {
         loop {
             if let Err(error) = self.persist(&effects) {
                 tracing::error!(%error, "cannot write the state of groups and transactions");
@@ -279,7 +271,7 @@ impl State {
         }
     }
 
-    fn persist(&mut self, effects: &Effects) -> Result<(), LogError> {
+    pub(super) fn persist(&mut self, effects: &Effects) -> Result<(), LogError> {
         let mut records = Vec::new();
         for effect in &effects.groups {
             if let consumer_groups::Effect::Persist(record) = effect {
@@ -304,7 +296,7 @@ impl State {
         for effect in effects.transactions {
             match effect {
                 transactions::Effect::Persist(_) => {}
-                transactions::Effect::WriteMarkers(markers) => self.markers.push_back(markers),
+                transactions::Effect::WriteMarkers(markers) => self.endings.push(markers),
                 transactions::Effect::Reply(ticket, response) => match response {
                     Response::InitProducerId(it) => self.send(ticket.0, it.into()),
                     Response::AddPartitionsToTxn(it) => self.send(ticket.0, it.into()),
@@ -360,32 +352,10 @@ impl State {
         }
     }
 
-    /// Writes the markers of all transactions that end, with one flush for each topic. Those that
-    /// cannot be written now are tried again in the next round.
+    /// Writes the markers of all transactions that end, as far as that can be done now.
     fn write_markers(&mut self, effects: &mut Effects) {
-        let mut touched: BTreeMap<Arc<str>, Arc<OpenTopic>> = BTreeMap::new();
-        let mut written = Vec::new();
-        let mut failed = VecDeque::new();
-        for markers in std::mem::take(&mut self.markers) {
-            match self.append_markers(&markers, &mut touched) {
-                Ok(()) => written.push(markers),
-                Err(error) => {
-                    let id = &**markers.transactional_id;
-                    tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
-                    failed.push_back(markers);
-                }
-            }
-        }
-        for topic in touched.values() {
-            if let Err(error) = topic.flush() {
-                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
-                failed.extend(written.drain(..));
-                break;
-            }
-        }
-        self.markers = failed;
         let now_ms = self.clock.now_ms();
-        for markers in written {
+        for markers in self.endings.write(&self.topics.topics) {
             let end = match markers.outcome {
                 Outcome::Commit => consumer_groups::TransactionEnd::Commit,
                 Outcome::Abort => consumer_groups::TransactionEnd::Abort,
@@ -394,34 +364,6 @@ impl State {
             self.groups.end_transaction(producer.id.0, producer.epoch, end, &mut effects.groups);
             self.transactions.markers_written(markers.ticket, now_ms, &mut effects.transactions);
         }
-    }
-
-    fn append_markers(
-        &self,
-        markers: &Markers,
-        touched: &mut BTreeMap<Arc<str>, Arc<OpenTopic>>,
-    ) -> Result<(), LogError> {
-        let marker = match markers.outcome {
-            Outcome::Commit => Marker::Commit,
-            Outcome::Abort => Marker::Abort,
-        };
-        let unix_ms = clock::unix_ms();
-        for (name, partitions) in &markers.participants.topics {
-            let Some(topic) = self.topics.topics.by_name(name) else { continue };
-            for number in partitions {
-                let Some(partition) = topic.partition(*number) else { continue };
-                let mut batch = marker.to_batch(record_batch::TransactionEnd {
-                    producer_id: markers.producer.id.0,
-                    producer_epoch: markers.producer.epoch,
-                    coordinator_epoch: COORDINATOR_EPOCH,
-                    unix_ms,
-                });
-                let (mut batch, _) = Batch::split_first(&mut batch)?;
-                partition.log.append(&mut batch, unix_ms)?;
-            }
-            touched.insert(Arc::clone(&topic.name), topic);
-        }
-        Ok(())
     }
 
     /// Writes the log anew. Where that fails the old one goes on.

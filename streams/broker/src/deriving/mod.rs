@@ -135,7 +135,7 @@ impl Deriving {
     /// Deletes a topic, with the definition that fills it. May wait.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
-        let topic = self.topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let topic = self.topics.demand(name)?;
         let definition = self.definitions.get(name).filter(|_| topic.is_derived);
         if let Some(definition) = definition {
             self.definitions

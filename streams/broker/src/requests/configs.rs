@@ -67,7 +67,7 @@ fn configs_of(
                 .check_topic(Operation::DescribeConfigs, name)
                 .map_err(|error| Refusal::new(error, format!("no right to see topic {name:?}")))?;
             let topics = &context.broker.topics;
-            let topic = topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+            let topic = topics.demand(name)?;
             let settings = topic.settings();
             let shown = SETTINGS.iter().filter(is_wanted).map(|setting| {
                 let (value, is_own) = settings.value(setting, &topics.defaults);

@@ -61,7 +61,7 @@ impl Context {
     /// The topic, if the client may do that with it.
     fn topic(&self, operation: Operation, name: &str) -> Result<Arc<OpenTopic>, ResponseError> {
         self.check_topic(operation, name)?;
-        self.broker.topics.by_name(name).ok_or(ResponseError::UnknownTopicOrPartition)
+        self.broker.topics.demand(name).map_err(|refusal| refusal.error)
     }
 
     /// A partition of a topic, if the client may do that with the topic.

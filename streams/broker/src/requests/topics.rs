@@ -172,7 +172,7 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
     let topic = match &asked.name {
         Some(name) => {
             check_deletion(context, name)?;
-            topics.by_name(name).ok_or_else(|| Refusal::no_topic(name))?
+            topics.demand(name)?
         }
         None => topics.by_id(asked.topic_id).ok_or_else(|| {
             Refusal::new(ResponseError::UnknownTopicId, "there is no topic of this id")

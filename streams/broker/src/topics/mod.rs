@@ -7,7 +7,7 @@ mod topic;
 mod upkeep;
 mod watchers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -76,11 +76,21 @@ pub(crate) struct Topics {
     storage: Arc<dyn Storage>,
     /// Settings of topics that do not say.
     pub(crate) defaults: BTreeMap<String, String>,
+    /// Volumes of topics that could not be opened.
+    unserved: BTreeSet<String>,
     table: RwLock<Table>,
     /// Grows whenever a topic comes, goes or gets partitions.
     version: AtomicU64,
     /// One change of what topics there are at a time.
     changing: Mutex<()>,
+}
+
+/// What is known of a name.
+pub(crate) enum Found {
+    Served(Arc<OpenTopic>),
+    /// There is one, which could not be opened when the broker started.
+    NotServed,
+    Gone,
 }
 
 #[derive(Default)]
@@ -95,8 +105,8 @@ impl Topics {
         storage: Arc<dyn Storage>,
         defaults: BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
-        let (table, version, changing) = Default::default();
-        let topics = Self { storage, defaults, table, version, changing };
+        let (unserved, table, version, changing) = Default::default();
+        let mut topics = Self { storage, defaults, unserved, table, version, changing };
         for volume in topics.storage.names()? {
             if is_half_made(&volume) {
                 // The broker died while it made the topic, before it said so.
@@ -107,6 +117,7 @@ impl Topics {
                     Ok(topic) => topics.insert(topic),
                     Err(refusal) => {
                         tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+                        topics.unserved.insert(volume);
                     }
                 }
             }
@@ -144,6 +155,24 @@ impl Topics {
         self.table.read().expect(NO_PANIC).by_name.get(name).map(Arc::clone)
     }
 
+    /// Tells a topic that is not there from one that is not served.
+    pub(crate) fn find(&self, name: &str) -> Found {
+        match self.by_name(name) {
+            Some(topic) => Found::Served(topic),
+            None if self.unserved.iter().any(|volume| may_be_of(volume, name)) => Found::NotServed,
+            None => Found::Gone,
+        }
+    }
+
+    /// The topic, or why there is none.
+    pub(crate) fn demand(&self, name: &str) -> Result<Arc<OpenTopic>, Refusal> {
+        match self.find(name) {
+            Found::Served(topic) => Ok(topic),
+            Found::NotServed => Err(not_served(name)),
+            Found::Gone => Err(Refusal::no_topic(name)),
+        }
+    }
+
     pub(crate) fn by_id(&self, id: Uuid) -> Option<Arc<OpenTopic>> {
         self.table.read().expect(NO_PANIC).by_id.get(&id).map(Arc::clone)
     }
@@ -165,6 +194,9 @@ impl Topics {
         if let Some(name) = self.colliding(&new.name) {
             let what = format!("there is a topic {name:?}");
             return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
+        }
+        if let Found::NotServed = self.find(&new.name) {
+            return Err(not_served(&new.name));
         }
         let settings = TopicSettings::new(new.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
@@ -241,7 +273,7 @@ impl Topics {
     /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
-        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let topic = self.demand(name)?;
         match self.storage.delete(&topic.volume) {
             // An attempt before this one did it, and the daemon died before it said so.
             Err(error) if error.kind == StorageErrorKind::Missing => {}
@@ -265,7 +297,7 @@ impl Topics {
         validate_only: bool,
     ) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
-        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let topic = self.demand(name)?;
         let before = topic.log.partition_count();
         let most = record_log::PARTITION_COUNT_MAX;
         let wanted = u32::try_from(partition_count).unwrap_or(0);
@@ -293,7 +325,7 @@ impl Topics {
         change: &Change<'_>,
     ) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
-        let topic = self.by_name(name).ok_or_else(|| Refusal::no_topic(name))?;
+        let topic = self.demand(name)?;
         let before = topic.settings();
         let mut own = before.own.clone();
         change(&mut own)?;
@@ -375,6 +407,23 @@ fn volume_name(topic: &str, id: Uuid) -> String {
     }
     let id = id.simple().to_string();
     format!("{}.{id}", &whole[..VOLUME_NAME_MAX - 1 - id.len()])
+}
+
+/// Whether a volume may hold the topic of this name: of a long one it tells the beginning alone.
+fn may_be_of(volume: &str, topic: &str) -> bool {
+    let whole = volume_name(topic, Uuid::nil());
+    let Some(beginning) = whole.strip_suffix(&Uuid::nil().simple().to_string()) else {
+        return volume == whole;
+    };
+    volume.len() == whole.len() && volume.starts_with(beginning)
+}
+
+fn not_served(name: &str) -> Refusal {
+    let what = format!(
+        "the volume of topic {name:?} could not be opened when the broker started, whose log says \
+         why: mend or delete it, and start the broker again"
+    );
+    Refusal::new(ResponseError::KafkaStorageError, what)
 }
 
 /// Random, and of the form of a UUID of version 4.

@@ -1,0 +1,148 @@
+//! Transactions whose outcome is decided, until each of their markers is stable.
+//!
+//! A marker is appended once to each partition, however often others of its transaction fail, and
+//! is left out where the topic is gone: one that cannot be served now is waited for. What fails is
+//! tried again after a pause that grows.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kafka_protocol::messages::TopicName;
+use record_batch::{Marker, TransactionEnd};
+use record_log::{Batch, LogError};
+use transactions::{Markers, Outcome};
+
+use crate::clock;
+use crate::topics::{Found, OpenTopic, Topics};
+
+/// After a marker failed its transaction waits so long, and twice as long after each further time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The epoch of the coordinator itself in markers: there is one, and it never moves.
+const COORDINATOR_EPOCH: i32 = 0;
+
+#[derive(Default)]
+pub(super) struct Endings {
+    list: VecDeque<Ending>,
+}
+
+struct Ending {
+    markers: Markers,
+    /// Where the marker is to be appended.
+    left: BTreeMap<TopicName, BTreeSet<i32>>,
+    /// Where it was appended, and is not stable yet.
+    unstable: Vec<Arc<OpenTopic>>,
+    pause: Duration,
+    due: Instant,
+}
+
+impl Endings {
+    pub(super) fn push(&mut self, mut markers: Markers) {
+        let left = std::mem::take(&mut markers.participants.topics);
+        let (unstable, pause, due) = (Vec::new(), PAUSE_MIN, Instant::now());
+        self.list.push_back(Ending { markers, left, unstable, pause, due });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// How long nothing is to be tried; `None` where nothing is left to do.
+    pub(super) fn idle_time(&self) -> Option<Duration> {
+        let due = self.list.iter().map(|it| it.due).min()?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Writes what is due, with one flush for each topic. Returns the transactions of which nothing
+    /// is left.
+    pub(super) fn write(&mut self, topics: &Topics) -> Vec<Markers> {
+        let now = Instant::now();
+        let (mut due, later): (VecDeque<Ending>, _) =
+            std::mem::take(&mut self.list).into_iter().partition(|it| it.due <= now);
+        self.list = later;
+        due.iter_mut().for_each(|ending| ending.append(topics));
+        let unstable = due.iter().flat_map(|ending| &ending.unstable);
+        let unstable: BTreeMap<_, _> =
+            unstable.map(|topic| (topic.id, Arc::clone(topic))).collect();
+        let failed = |topic: &Arc<OpenTopic>| match topic.flush() {
+            // Of a topic that is gone nothing has to be stable.
+            Err(error) if topics.by_id(topic.id).is_some() => {
+                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
+                true
+            }
+            _ => false,
+        };
+        let unstable: BTreeSet<_> =
+            unstable.into_iter().filter(|(_, topic)| failed(topic)).map(|(id, _)| id).collect();
+        let mut written = Vec::new();
+        for mut ending in due {
+            ending.unstable.retain(|topic| unstable.contains(&topic.id));
+            if ending.left.is_empty() && ending.unstable.is_empty() {
+                written.push(ending.markers);
+                continue;
+            }
+            ending.due = Instant::now() + ending.pause;
+            ending.pause = (2 * ending.pause).min(PAUSE_MAX);
+            self.list.push_back(ending);
+        }
+        written
+    }
+}
+
+impl Ending {
+    /// Appends the marker where it is not yet, and can be.
+    fn append(&mut self, topics: &Topics) {
+        let marker = self.markers.outcome;
+        let end = TransactionEnd {
+            producer_id: self.markers.producer.id.0,
+            producer_epoch: self.markers.producer.epoch,
+            coordinator_epoch: COORDINATOR_EPOCH,
+            unix_ms: clock::unix_ms(),
+        };
+        let id = &**self.markers.transactional_id;
+        let unstable = &mut self.unstable;
+        self.left.retain(|name, partitions| {
+            let topic = match topics.find(name) {
+                Found::Served(topic) => topic,
+                Found::Gone => return false,
+                Found::NotServed => {
+                    let topic = name.as_str();
+                    tracing::warn!(transaction = id, topic, "cannot end it before that is served");
+                    return true;
+                }
+            };
+            let before = partitions.len();
+            partitions.retain(|number| match append(&topic, *number, marker, end) {
+                Ok(()) => false,
+                Err(error) => {
+                    tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
+                    true
+                }
+            });
+            let is_left = !partitions.is_empty();
+            if partitions.len() < before && unstable.iter().all(|it| it.id != topic.id) {
+                unstable.push(topic);
+            }
+            is_left
+        });
+    }
+}
+
+/// A partition that the topic has not was one of an earlier topic.
+fn append(
+    topic: &OpenTopic,
+    number: i32,
+    outcome: Outcome,
+    end: TransactionEnd,
+) -> Result<(), LogError> {
+    let Some(partition) = topic.partition(number) else { return Ok(()) };
+    let marker = match outcome {
+        Outcome::Commit => Marker::Commit,
+        Outcome::Abort => Marker::Abort,
+    };
+    let mut batch = marker.to_batch(end);
+    let (mut batch, _) = Batch::split_first(&mut batch)?;
+    partition.log.append(&mut batch, end.unix_ms).map(drop)
+}

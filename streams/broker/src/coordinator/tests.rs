@@ -1,0 +1,270 @@
+//! The coordinator's thread without its thread, on topics that fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block_device::BlockDevice;
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use kafka_protocol::messages::{
+    AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest,
+    ProducerId, RequestKind, ResponseKind, TopicName, TransactionalId,
+};
+use kafka_protocol::protocol::StrBytes;
+use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
+use record_log::Batch;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::round::{Effects, State};
+use super::{Ask, Assignable, Command};
+use crate::gate::{Gate, GateFiles};
+use crate::storage::{Embedded, EmbeddedPool, Storage};
+use crate::topics::{NewTopic, OpenTopic, Topics};
+
+/// Far longer than anything here takes.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// What lives on while brokers die.
+struct World {
+    storage: Arc<Embedded>,
+    _folder: TempDir,
+}
+
+/// One life of a broker.
+struct Life {
+    topics: Arc<Topics>,
+    state: State,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let file = Some(folder.path().join("pool"));
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        Self { storage, _folder: folder }
+    }
+
+    fn open(&self) -> Life {
+        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
+        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let class = topics.default_class().expect("there is one");
+        let policy = access::ListenerPolicy {
+            protocol: access::SecurityProtocol::Plaintext,
+            certificates: access::ClientCertificates::None,
+            logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
+            exposure: access::Exposure::Loopback,
+        };
+        let gate = Arc::new(Gate::open(policy, GateFiles::default()).expect("it opens"));
+        let assignable = Assignable { topics: Arc::clone(&topics), gate };
+        let options = consumer_groups::Options::default();
+        let state = State::open(&*self.storage, class, assignable, options).expect("it loads");
+        Life { topics, state }
+    }
+
+    /// The first block of a volume, in which its log says what it is.
+    fn first_block(&self, volume: &str) -> (Arc<dyn BlockDevice>, Vec<u8>) {
+        let device = self.storage.open(volume).expect("it is there");
+        let mut block = vec![0; 4 << 10];
+        device.read(0, &mut block).expect("memory");
+        (device, block)
+    }
+}
+
+impl Life {
+    fn create(&self, name: &str) -> Arc<OpenTopic> {
+        let settings = BTreeMap::new();
+        let new =
+            NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
+        self.topics.create(&new, false).expect("there is room").expect("it is made")
+    }
+
+    /// Hands a request in; what comes of it is not carried out.
+    fn take(
+        &mut self,
+        api_version: i16,
+        request: impl Into<RequestKind>,
+    ) -> (Effects, oneshot::Receiver<ResponseKind>) {
+        let (reply, answer) = oneshot::channel();
+        let ask = Ask {
+            request: request.into(),
+            api_version,
+            client_id: "client".to_owned(),
+            host: "/127.0.0.1".to_owned(),
+            principal: "User:a".to_owned(),
+            reply,
+        };
+        let mut effects = Effects::default();
+        self.state.take(Command::Ask(Box::new(ask)), &mut effects);
+        (effects, answer)
+    }
+
+    fn ask(&mut self, api_version: i16, request: impl Into<RequestKind>) -> ResponseKind {
+        let (effects, mut answer) = self.take(api_version, request);
+        self.state.settle(effects);
+        answer.try_recv().expect("it is answered")
+    }
+
+    /// Carries out what is due, as rounds do that nobody asks anything in.
+    fn pass(&mut self) {
+        self.state.settle(Effects::default());
+    }
+
+    fn transaction_state(&mut self) -> String {
+        let request = DescribeTransactionsRequest::default().with_transactional_ids(vec![id()]);
+        let ResponseKind::DescribeTransactions(mut it) = self.ask(0, request) else {
+            unreachable!("it is another answer")
+        };
+        it.transaction_states.remove(0).transaction_state.to_string()
+    }
+
+    /// A transaction with a record in each of these topics.
+    fn begin(&mut self, topics: &[&Arc<OpenTopic>]) -> BatchProducer {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(Some(id()))
+            .with_transaction_timeout_ms(60_000);
+        let ResponseKind::InitProducerId(made) = self.ask(4, request) else {
+            unreachable!("it is another answer")
+        };
+        let producer =
+            BatchProducer { id: made.producer_id.0, epoch: made.producer_epoch, sequence: 0 };
+        let added = topics.iter().map(|topic| {
+            AddPartitionsToTxnTopic::default().with_name(name(&topic.name)).with_partitions(vec![0])
+        });
+        let request = AddPartitionsToTxnRequest::default()
+            .with_v3_and_below_transactional_id(id())
+            .with_v3_and_below_producer_id(made.producer_id)
+            .with_v3_and_below_producer_epoch(producer.epoch)
+            .with_v3_and_below_topics(added.collect());
+        self.ask(3, request);
+        for topic in topics {
+            let record = NewRecord {
+                key: None,
+                value: Some("v".into()),
+                headers: Vec::new(),
+                timestamp_ms: 0,
+            };
+            let options = BatchOptions {
+                producer: Some(producer),
+                is_transactional: true,
+                ..BatchOptions::default()
+            };
+            let mut bytes = encode_batch(&[record], &options).expect("a batch").to_vec();
+            let (mut batch, _) = Batch::split_first(&mut bytes).expect("a batch");
+            let partition = topic.partition(0).expect("there is one");
+            partition.log.append(&mut batch, 0).expect("there is room");
+            topic.flush().expect("memory");
+        }
+        producer
+    }
+}
+
+fn commit(producer: BatchProducer) -> EndTxnRequest {
+    EndTxnRequest::default()
+        .with_transactional_id(id())
+        .with_producer_id(ProducerId(producer.id))
+        .with_producer_epoch(producer.epoch)
+        .with_committed(true)
+}
+
+fn id() -> TransactionalId {
+    TransactionalId(StrBytes::from_static_str("id"))
+}
+
+fn name(topic: &str) -> TopicName {
+    TopicName(StrBytes::from_string(topic.to_owned()))
+}
+
+/// The offsets after the last record and after the last one that is decided.
+fn ends(topic: &OpenTopic) -> (i64, i64) {
+    let partition = topic.partition(0).expect("there is one");
+    (partition.log.stable_offset(), partition.log.last_stable_offset())
+}
+
+#[test]
+fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
+    let world = World::new();
+    // A name that its volume's has no room for, and one that it has.
+    let long = "long".repeat(30);
+    for hidden in ["hidden", &long] {
+        let mut life = world.open();
+        let (seen, unseen) = (life.create("seen"), life.create(hidden));
+        let producer = life.begin(&[&seen, &unseen]);
+        let (effects, _) = life.take(4, commit(producer));
+        life.state.persist(&effects).expect("memory");
+        let volume = unseen.volume.clone();
+        drop((seen, unseen, life));
+
+        // The broker died before it wrote a marker, and one topic cannot be opened.
+        let (device, block) = world.first_block(&volume);
+        device.write(0, &vec![0xFF; block.len()]).expect("memory");
+        let mut life = world.open();
+        life.pass();
+        let seen = life.topics.by_name("seen").expect("it is there");
+        assert_eq!(ends(&seen), (2, 2), "one marker is where it can be");
+        assert_eq!(life.transaction_state(), "PrepareCommit");
+        let new = NewTopic {
+            name: hidden.to_owned(),
+            partition_count: 1,
+            settings: BTreeMap::new(),
+            is_derived: false,
+        };
+        let told = life.topics.create(&new, false).expect_err("there is one").message;
+        assert!(told.contains("could not be opened"), "{told}");
+        let told = life.topics.delete(hidden).expect_err("it is not served").message;
+        assert!(told.contains("could not be opened"), "{told}");
+        drop((seen, life));
+
+        device.write(0, &block).expect("memory");
+        let mut life = world.open();
+        life.pass();
+        assert_eq!(life.transaction_state(), "CompleteCommit");
+        let unseen = life.topics.by_name(hidden).expect("it is served again");
+        assert_eq!(ends(&unseen), (2, 2));
+        life.topics.delete("seen").expect("it is there");
+        life.topics.delete(hidden).expect("it is there");
+    }
+}
+
+#[test]
+fn a_topic_that_is_gone_holds_no_transaction_up() {
+    let world = World::new();
+    let mut life = world.open();
+    let (left, gone) = (life.create("left"), life.create("gone"));
+    let producer = life.begin(&[&left, &gone]);
+    life.topics.delete("gone").expect("it is there");
+    life.ask(4, commit(producer));
+    assert_eq!(life.transaction_state(), "CompleteCommit");
+    assert_eq!(ends(&left), (2, 2));
+}
+
+#[test]
+fn a_partition_gets_one_marker_however_often_another_fails() {
+    let world = World::new();
+    let mut life = world.open();
+    let (good, bad) = (life.create("good"), life.create("bad"));
+    let producer = life.begin(&[&good, &bad]);
+    // Its volume is gone, and the broker does not know yet.
+    world.storage.delete(&bad.volume).expect("it is there");
+    life.ask(4, commit(producer));
+    assert_eq!(ends(&good), (2, 2), "what is healthy waits for nothing");
+    let begin = Instant::now();
+    let mut rounds = 0;
+    // Three more attempts are made in that time.
+    while begin.elapsed() < Duration::from_secs(1) {
+        life.pass();
+        rounds += 1;
+    }
+    assert_eq!(ends(&good), (2, 2), "a round wrote another marker");
+    assert!(rounds > 3);
+    assert_eq!(life.transaction_state(), "PrepareCommit");
+    life.topics.delete("bad").expect("it is known");
+    let begin = Instant::now();
+    while life.transaction_state() != "CompleteCommit" {
+        assert!(begin.elapsed() < TIME_LIMIT, "the transaction does not end");
+        std::thread::yield_now();
+        life.pass();
+    }
+    assert_eq!(ends(&good), (2, 2));
+}
