@@ -3,6 +3,8 @@
 //! Which groups the client may see, and what it may do with them, the owner knows: it takes what
 //! is forbidden out of requests and replies.
 
+use std::collections::BTreeSet;
+
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -44,12 +46,15 @@ impl Kind {
 impl Groups {
     /// ListGroups, versions 0 to 5, filtered by states from 4 and by types from 5 on.
     pub fn list(&mut self, caller: Caller<'_>, request: &ListGroupsRequest, out: &mut Vec<Effect>) {
-        let passes = |filter: &[StrBytes], name: &str| {
-            filter.is_empty() || filter.iter().any(|it| it.eq_ignore_ascii_case(name))
+        let set = |filter: &[StrBytes]| -> BTreeSet<String> {
+            filter.iter().map(|it| it.to_ascii_lowercase()).collect()
+        };
+        let (states, types) = (set(&request.states_filter), set(&request.types_filter));
+        let passes = |filter: &BTreeSet<String>, name: &str| {
+            filter.is_empty() || filter.contains(&name.to_ascii_lowercase())
         };
         let groups = self.groups.iter().filter(|(_, group)| {
-            passes(&request.states_filter, group.kind.state_name())
-                && passes(&request.types_filter, group.kind.type_name())
+            passes(&states, group.kind.state_name()) && passes(&types, group.kind.type_name())
         });
         let groups = groups.map(|(id, group)| {
             ListedGroup::default()

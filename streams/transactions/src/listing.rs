@@ -1,12 +1,14 @@
 //! Answers to administrators: which transactions there are, and what they do.
 
+use std::collections::BTreeSet;
+
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_transactions_response::{
     TopicData, TransactionState as Description,
 };
 use kafka_protocol::messages::list_transactions_response::TransactionState as Listed;
 use kafka_protocol::messages::{
-    ListTransactionsRequest, ListTransactionsResponse, TransactionalId,
+    ListTransactionsRequest, ListTransactionsResponse, ProducerId, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -29,11 +31,11 @@ pub(crate) fn list<'all>(
     all: impl Iterator<Item = (&'all TransactionalId, &'all Transaction)>,
     unix_ms: i64,
 ) -> ListTransactionsResponse {
+    let states: BTreeSet<&str> = request.state_filters.iter().map(|it| it.as_str()).collect();
+    let producers: BTreeSet<ProducerId> = request.producer_id_filters.iter().copied().collect();
     let is_wanted = |transaction: &Transaction| {
-        let states = &request.state_filters;
-        let producers = &request.producer_id_filters;
         let running_ms = transaction.started_ms().map(|started| unix_ms.saturating_sub(started));
-        (states.is_empty() || states.iter().any(|name| **name == *transaction.state_name()))
+        (states.is_empty() || states.contains(transaction.state_name()))
             && (producers.is_empty() || producers.contains(&transaction.producer.id))
             && (request.duration_filter < 0
                 || running_ms.is_some_and(|it| it > request.duration_filter))

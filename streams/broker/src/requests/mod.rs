@@ -5,6 +5,7 @@ mod cluster;
 mod configs;
 mod coordinated;
 mod offsets;
+mod once;
 mod records;
 mod topics;
 
@@ -79,7 +80,7 @@ impl Context {
 /// Answers a request whose key and version are served.
 pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
     let asked = context.asked;
-    let request = match decode(asked, &mut body) {
+    let mut request = match decode(asked, &mut body) {
         Ok(request) => request,
         Err(error) => {
             tracing::debug!(request = ?asked.key, %error, "a request cannot be read");
@@ -88,6 +89,7 @@ pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
             return asked.refusal(code);
         }
     };
+    once::name_once(&mut request);
     let broker = Arc::clone(&context.broker);
     let response = answer(context, request).await;
     broker.counters.error(asked.key, error_code_of(&response));

@@ -1,5 +1,7 @@
 //! Records that are deleted, those who write them, and the memory that they take.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_response::{
@@ -112,17 +114,23 @@ pub(super) fn log_dirs(
         return DescribeLogDirsResponse::default().with_error_code(error);
     }
     let topics = context.broker.topics.all();
-    let wanted = |name: &str, number: i32| match &request.topics {
-        None => true,
-        Some(asked) => {
-            asked.iter().any(|it| &**it.topic == name && it.partitions.contains(&number))
+    let asked = request.topics.map(|topics| {
+        let mut asked: BTreeMap<TopicName, BTreeSet<i32>> = BTreeMap::new();
+        for it in topics {
+            asked.entry(it.topic).or_default().extend(it.partitions);
         }
+        asked
+    });
+    let wanted = |name: &TopicName, number: i32| {
+        let of_topic = asked.as_ref().map(|asked| asked.get(name));
+        of_topic.is_none_or(|numbers| numbers.is_some_and(|it| it.contains(&number)))
     };
     let topics = topics.iter().filter_map(|topic| {
+        let name = TopicName(text(&*topic.name));
         let partitions: Vec<_> = topic
             .partitions()
             .iter()
-            .filter(|partition| wanted(&topic.name, index(partition.log.number())))
+            .filter(|partition| wanted(&name, index(partition.log.number())))
             .map(|partition| {
                 let bytes = i64::try_from(partition.log.size_bytes()).unwrap_or(i64::MAX);
                 DescribeLogDirsPartition::default()
@@ -130,11 +138,8 @@ pub(super) fn log_dirs(
                     .with_partition_size(bytes)
             })
             .collect();
-        (!partitions.is_empty()).then(|| {
-            DescribeLogDirsTopic::default()
-                .with_name(TopicName(text(&*topic.name)))
-                .with_partitions(partitions)
-        })
+        (!partitions.is_empty())
+            .then(|| DescribeLogDirsTopic::default().with_name(name).with_partitions(partitions))
     });
     let folder = DescribeLogDirsResult::default()
         .with_log_dir(text("memlane"))

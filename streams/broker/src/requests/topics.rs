@@ -1,6 +1,6 @@
 //! Topics that are made, deleted and widened. Each change is durable before it is acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use access::{Operation, Resource};
@@ -30,8 +30,9 @@ pub(super) const SET_BY_DEFAULT: i8 = 5;
 pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse {
     on_blocking_thread(move || {
         let mut topics = Vec::new();
-        for (nth, asked) in request.topics.iter().enumerate() {
-            let is_repeated = request.topics[..nth].iter().any(|it| it.name == asked.name);
+        let mut names = BTreeSet::new();
+        for asked in &request.topics {
+            let is_repeated = !names.insert(&asked.name);
             let made = match is_repeated {
                 true => Err(Refusal::new(
                     ResponseError::InvalidRequest,

@@ -300,6 +300,10 @@ async fn take(
     };
     let asked = Asked { key, version, correlation_id };
     broker.counters.request(key);
+    tracing::debug!(
+        address = %client.address, principal = client.principal(), client = header.client_id,
+        request = ?key, version, correlation_id, "a request"
+    );
     if !kafka::is_served(key, version) {
         broker.counters.error(key, ResponseError::UnsupportedVersion.code());
         return Ok(Taken::answer(Some(Answer::Ready(requests::not_served(asked)))));

@@ -1,6 +1,8 @@
 //! Fetch sessions (KIP-227): what a connection fetches again and again, so that its requests name
 //! only what changes. A session belongs to its connection and ends with it.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -36,9 +38,33 @@ impl Tracked {
         (self.id, &self.name) == (other.id, &other.name)
     }
 
-    fn is_partition(&self, other: &Self) -> bool {
-        self.is_same_topic(other) && self.want.index == other.want.index
+    fn place(&self) -> Place {
+        (self.id, Arc::clone(&self.name), self.want.index)
     }
+}
+
+/// What tells partitions apart.
+type Place = (Uuid, Arc<str>, i32);
+
+/// What is wanted of each partition, and where the request named it first. What it says last
+/// counts.
+fn named_once(wanted: Vec<Tracked>) -> HashMap<Place, (usize, Tracked)> {
+    let mut once: HashMap<Place, (usize, Tracked)> = HashMap::with_capacity(wanted.len());
+    for (nth, wanted) in wanted.into_iter().enumerate() {
+        match once.entry(wanted.place()) {
+            Entry::Occupied(mut known) => known.get_mut().1.want = wanted.want,
+            Entry::Vacant(place) => {
+                place.insert((nth, wanted));
+            }
+        }
+    }
+    once
+}
+
+fn in_order(wanted: HashMap<Place, (usize, Tracked)>) -> Vec<Tracked> {
+    let mut wanted: Vec<_> = wanted.into_values().collect();
+    wanted.sort_unstable_by_key(|(nth, _)| *nth);
+    wanted.into_iter().map(|(_, wanted)| wanted).collect()
 }
 
 /// What a request asks for from now on, and for no longer.
@@ -139,7 +165,7 @@ impl Sessions {
             epoch: 1,
             is_incremental: false,
             is_committed_only: start.is_committed_only,
-            tracked: changes.wanted,
+            tracked: in_order(named_once(changes.wanted)),
         };
         Ok(self.current.insert(session))
     }
@@ -164,15 +190,19 @@ impl Sessions {
         session.epoch = session.epoch.checked_add(1).unwrap_or(1);
         session.is_incremental = true;
         session.is_committed_only = start.is_committed_only;
-        for gone in &changes.forgotten {
-            session.tracked.retain(|it| !it.is_partition(gone));
+        if !changes.forgotten.is_empty() {
+            let gone: HashSet<Place> = changes.forgotten.iter().map(Tracked::place).collect();
+            session.tracked.retain(|it| !gone.contains(&it.place()));
         }
-        for wanted in changes.wanted {
-            match session.tracked.iter_mut().find(|it| it.is_partition(&wanted)) {
-                Some(known) => known.want = wanted.want,
-                None => session.tracked.push(wanted),
+        let mut new = named_once(changes.wanted);
+        if !new.is_empty() {
+            for known in &mut session.tracked {
+                if let Some((_, wanted)) = new.remove(&known.place()) {
+                    known.want = wanted.want;
+                }
             }
         }
+        session.tracked.extend(in_order(new));
         Ok(session)
     }
 }

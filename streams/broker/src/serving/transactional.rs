@@ -2,7 +2,7 @@
 //! record that no transaction knows of would never be committed or aborted, and hold up all
 //! readers of committed records (KIP-890).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use access::{Operation, Resource};
@@ -25,12 +25,12 @@ pub(super) struct Admission {
     admitted: Vec<Admitted>,
     /// Why the client may write nothing for the transaction.
     pub(super) refusal: Option<ResponseError>,
+    /// Where in `admitted` each partition is.
+    places: HashMap<String, HashMap<i32, usize>>,
 }
 
 #[derive(Debug)]
 struct Admitted {
-    topic: String,
-    number: i32,
     partition: Arc<OpenPartition>,
     /// Where the partition ended when the transaction was known to be open, or why it is not.
     at: Result<i64, ResponseError>,
@@ -39,8 +39,8 @@ struct Admitted {
 impl Admission {
     /// The end that [`record_log::Partition::append_to_transaction`] asks for.
     pub(super) fn of(&self, topic: &str, partition: i32) -> Result<i64, ResponseError> {
-        let found = self.admitted.iter().find(|it| it.topic == topic && it.number == partition);
-        found.map_or(Err(ResponseError::InvalidTxnState), |admitted| admitted.at)
+        let place = self.places.get(topic).and_then(|topic| topic.get(&partition));
+        place.map_or(Err(ResponseError::InvalidTxnState), |place| self.admitted[*place].at)
     }
 }
 
@@ -102,7 +102,9 @@ fn find_new(
         let index = admission.admitted.len();
         let at = Ok(partition.log.next_offset());
         let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
-        admission.admitted.push(Admitted { topic: name.to_owned(), number, partition, at });
+        admission.admitted.push(Admitted { partition, at });
+        let of_topic = admission.places.entry(name.to_owned()).or_default();
+        of_topic.entry(number).or_insert(index);
         if is_new {
             let name = TopicName(StrBytes::from_string(name.to_owned()));
             let new = all.entry((batch.producer_id, batch.producer_epoch)).or_default();

@@ -1,7 +1,7 @@
 //! Names that a client may not use, taken out of its request before the coordinator sees the rest.
 //! Each is refused on its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use access::{Operation, Resource};
@@ -192,10 +192,8 @@ fn join_groups(groups: &mut Vec<OffsetFetchResponseGroup>, more: Vec<OffsetFetch
     }
 }
 
-/// Leaves what passes, each name once, and returns the rest.
-fn take<T: Clone + Ord>(names: &mut Vec<T>, passes: impl Fn(&T) -> bool) -> Vec<T> {
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.clone()));
+/// Leaves what passes, and returns the rest.
+fn take<T>(names: &mut Vec<T>, passes: impl Fn(&T) -> bool) -> Vec<T> {
     let (kept, refused) = std::mem::take(names).into_iter().partition(passes);
     *names = kept;
     refused

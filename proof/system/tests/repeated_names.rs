@@ -1,0 +1,79 @@
+//! Names that a request repeats without end: they are looked up and answered once.
+
+use std::io::{Read, Write};
+
+use anyhow::{Result, ensure};
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::{self as of, ApiKey, RequestKind, ResponseKind};
+use kafka_protocol::protocol::{Encodable, StrBytes};
+use system::Broker;
+
+/// Of one request; the broker takes 200,000 elements.
+const REPEATED: usize = 60_000;
+
+/// The answer to a request, and how long it was.
+fn ask(broker: &Broker, key: ApiKey, request: &RequestKind) -> Result<(usize, ResponseKind)> {
+    let served = kafka::SERVED.iter().find(|it| it.0 == key);
+    let version = served.map_or(0, |it| it.2);
+    let mut frame = BytesMut::new();
+    of::RequestHeader::default()
+        .with_request_api_key(key as i16)
+        .with_request_api_version(version)
+        .encode(&mut frame, key.request_header_version(version))?;
+    request.encode(&mut frame, version)?;
+    let mut stream = broker.connect()?;
+    stream.write_all(&[&u32::try_from(frame.len())?.to_be_bytes()[..], &frame].concat())?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+    stream.read_exact(&mut answer)?;
+    let header_bytes = if key.response_header_version(version) >= 1 { 5 } else { 4 };
+    let mut body = Bytes::copy_from_slice(&answer[header_bytes..]);
+    Ok((answer.len(), ResponseKind::decode(key, &mut body, version)?))
+}
+
+#[test]
+fn what_a_request_names_again_and_again_is_answered_once() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M --partitions 20 --log debug")?;
+    let name = || of::TopicName(StrBytes::from_static_str("topic"));
+    let group = || of::GroupId(StrBytes::from_static_str("group"));
+    let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name()));
+    let metadata = of::MetadataRequest::default().with_topics(Some(vec![topic; REPEATED]));
+    let (bytes, answer) = ask(&broker, ApiKey::Metadata, &metadata.into())?;
+    let ResponseKind::Metadata(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.topics.len() == 1 && it.topics[0].partitions.len() == 20, "{bytes} bytes");
+
+    let groups =
+        of::ConsumerGroupDescribeRequest::default().with_group_ids(vec![group(); REPEATED]);
+    let (bytes, answer) = ask(&broker, ApiKey::ConsumerGroupDescribe, &groups.into())?;
+    let ResponseKind::ConsumerGroupDescribe(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.groups.len() == 1, "{bytes} bytes");
+
+    let topic = of::offset_fetch_request::OffsetFetchRequestTopics::default()
+        .with_name(name())
+        .with_partition_indexes(vec![0; 2]);
+    let asked = of::offset_fetch_request::OffsetFetchRequestGroup::default()
+        .with_group_id(group())
+        .with_member_epoch(-1)
+        .with_topics(Some(vec![topic; REPEATED / 4]));
+    let fetch = of::OffsetFetchRequest::default().with_groups(vec![asked; 2]);
+    let (bytes, answer) = ask(&broker, ApiKey::OffsetFetch, &fetch.into())?;
+    let ResponseKind::OffsetFetch(it) = answer else { panic!("{answer:?}") };
+    let is_once = it.groups.len() == 1
+        && it.groups[0].topics.len() == 1
+        && it.groups[0].topics[0].partitions.len() == 1;
+    ensure!(is_once, "{bytes} bytes");
+
+    let topic = of::describe_producers_request::TopicRequest::default()
+        .with_name(name())
+        .with_partition_indexes(vec![0; REPEATED]);
+    let producers = of::DescribeProducersRequest::default().with_topics(vec![topic; 2]);
+    let (bytes, answer) = ask(&broker, ApiKey::DescribeProducers, &producers.into())?;
+    let ResponseKind::DescribeProducers(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.topics.len() == 1 && it.topics[0].partitions.len() == 1, "{bytes} bytes");
+
+    // The log of such a broker says who asks for what.
+    let said = broker.log();
+    ensure!(said.contains("request=DescribeProducers"), "{said}");
+    broker.stop()
+}

@@ -1,0 +1,68 @@
+//! Names of a request as the sets that they are: what is named twice is looked up and answered
+//! once, so that no answer is longer than what there is.
+
+use std::collections::BTreeSet;
+
+use kafka_protocol::messages::{RequestKind, TopicName};
+
+/// Leaves the first of each name.
+pub(super) fn name_once(request: &mut RequestKind) {
+    match request {
+        RequestKind::Metadata(it) => {
+            if let Some(topics) = &mut it.topics {
+                once(topics, |it| (it.topic_id, it.name.clone()));
+            }
+        }
+        RequestKind::FindCoordinator(it) => once(&mut it.coordinator_keys, Clone::clone),
+        RequestKind::DescribeConfigs(it) => {
+            once(&mut it.resources, |it| (it.resource_type, it.resource_name.clone()));
+        }
+        RequestKind::ListOffsets(it) => {
+            each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
+        RequestKind::OffsetForLeaderEpoch(it) => {
+            each_once(&mut it.topics, |it| (&it.topic, &mut it.partitions), |it| it.partition);
+        }
+        RequestKind::DeleteRecords(it) => {
+            each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
+        RequestKind::DescribeProducers(it) => {
+            each_once(&mut it.topics, |it| (&it.name, &mut it.partition_indexes), |it| *it);
+        }
+        RequestKind::OffsetFetch(it) => {
+            if let Some(topics) = &mut it.topics {
+                each_once(topics, |it| (&it.name, &mut it.partition_indexes), |it| *it);
+            }
+            once(&mut it.groups, |it| it.group_id.clone());
+            for topics in it.groups.iter_mut().filter_map(|it| it.topics.as_mut()) {
+                each_once(topics, |it| (&it.name, &mut it.partition_indexes), |it| *it);
+            }
+        }
+        RequestKind::DescribeGroups(it) => once(&mut it.groups, Clone::clone),
+        RequestKind::ConsumerGroupDescribe(it) => once(&mut it.group_ids, Clone::clone),
+        RequestKind::DeleteGroups(it) => once(&mut it.groups_names, Clone::clone),
+        RequestKind::DescribeTransactions(it) => once(&mut it.transactional_ids, Clone::clone),
+        _ => {}
+    }
+}
+
+fn once<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> K) {
+    let mut seen = BTreeSet::new();
+    items.retain(|it| seen.insert(key(it)));
+}
+
+/// Leaves the first of each partition.
+fn each_once<T, P>(
+    topics: &mut Vec<T>,
+    parts: impl Fn(&mut T) -> (&TopicName, &mut Vec<P>),
+    index: impl Fn(&P) -> i32,
+) {
+    let mut seen = BTreeSet::new();
+    topics.retain_mut(|topic| {
+        let (name, partitions) = parts(topic);
+        let was_empty = partitions.is_empty();
+        let name = name.clone();
+        partitions.retain(|it| seen.insert((name.clone(), index(it))));
+        was_empty || !partitions.is_empty()
+    });
+}
