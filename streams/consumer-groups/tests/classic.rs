@@ -316,3 +316,27 @@ fn members_commit_only_in_their_generation() {
     assert_eq!(owner.commit(&by(&ids[0], generation + 1)), rebalancing);
     assert_eq!(owner.fetch("news", 0, false), (5, 0));
 }
+
+#[test]
+fn an_id_that_was_given_out_and_never_joins_disturbs_nobody() {
+    let mut owner = Owner::new(options());
+    let ids = owner.stable_group(2);
+    let generation = owner.rebalance(&ids);
+    for id in &ids {
+        owner.synced(&sync_request(id, generation, &[]));
+    }
+    // Its client dies before it joins with the id; that of another leaves.
+    owner.joined(4, &join_request("", &["range"]));
+    let left = owner.joined(4, &join_request("", &["range"])).member_id;
+    let leave = LeaveGroupRequest::default().with_group_id(group_id()).with_member_id(left);
+    let ticket = owner.call(1, |groups, caller, out| groups.leave(caller, &leave, out));
+    assert_eq!(answer!(owner, ticket, LeaveGroup).error_code, 0);
+    let mut passed = 0;
+    while passed < 2 * SESSION_MS {
+        for id in &ids {
+            assert_eq!(owner.heartbeat(id, generation), 0, "after {passed} ms");
+        }
+        owner.pass(SESSION_MS / 4);
+        passed += SESSION_MS / 4;
+    }
+}

@@ -130,7 +130,16 @@ impl ClassicGroup {
         }
     }
 
-    pub(super) fn after_removal(&mut self, turn: &mut Turn<'_>) {
+    /// Goes on when members may have left, of so many, or ids that were given out and never
+    /// joined: for these nobody's share changes, and they are no longer waited for.
+    pub(super) fn after_departures(&mut self, member_count_before: usize, turn: &mut Turn<'_>) {
+        match self.members.len() < member_count_before {
+            true => self.after_removal(turn),
+            false => self.complete_if_all_joined(turn),
+        }
+    }
+
+    fn after_removal(&mut self, turn: &mut Turn<'_>) {
         match self.phase {
             Phase::Stable | Phase::CompletingRebalance => self.prepare_rebalance(turn),
             Phase::PreparingRebalance => self.complete_if_all_joined(turn),
@@ -141,16 +150,14 @@ impl ClassicGroup {
     /// Does what is due.
     pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
         let now_ms = turn.now_ms;
-        let count_before = self.members.len() + self.invited.len();
+        let count_before = self.members.len();
         self.invited.retain(|_, until_ms| *until_ms > now_ms);
         let is_dead = |member: &Member| member.expires_ms().is_some_and(|it| it <= now_ms);
         let dead = self.members.iter().filter(|(_, it)| is_dead(it)).map(|(id, _)| id.clone());
         for id in dead.collect::<Vec<_>>() {
             self.remove(&id, turn);
         }
-        if self.members.len() + self.invited.len() < count_before {
-            self.after_removal(turn);
-        }
+        self.after_departures(count_before, turn);
         self.expire_join(turn);
         self.expire_sync(turn);
     }

@@ -139,10 +139,9 @@ impl ClassicGroup {
         members: &[MemberIdentity],
         turn: &mut Turn<'_>,
     ) -> Vec<Result<(), ResponseError>> {
+        let count_before = self.members.len();
         let results = members.iter().map(|it| self.leave_one(it, turn)).collect::<Vec<_>>();
-        if results.iter().any(Result::is_ok) {
-            self.after_removal(turn);
-        }
+        self.after_departures(count_before, turn);
         results
     }
 
