@@ -61,8 +61,8 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// What a flush promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a flush promises; each class promises what the one before it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// What is acknowledged survives the death of the process, not the loss of power.
     Ram,

@@ -41,6 +41,18 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Lets clients of this host do everything.
+    #[cfg(test)]
+    pub(crate) fn open_to_this_host() -> Arc<Self> {
+        let policy = ListenerPolicy {
+            protocol: access::SecurityProtocol::Plaintext,
+            certificates: access::ClientCertificates::None,
+            logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
+            exposure: access::Exposure::Loopback,
+        };
+        Arc::new(Self::open(policy, GateFiles::default()).expect("there are no files"))
+    }
+
     pub(crate) fn open(policy: ListenerPolicy, files: GateFiles) -> anyhow::Result<Self> {
         let user_file = files.users.map(UserFile::open).transpose()?;
         let users =

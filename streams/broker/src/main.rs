@@ -110,7 +110,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         initial_rebalance_delay_ms: options.group_initial_rebalance_delay,
         ..consumer_groups::Options::default()
     };
-    let class = topics.default_class()?;
+    let class = topics.state_class();
     let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
     let definitions = Arc::new(Definitions::open(&*storage, class)?);

@@ -14,7 +14,7 @@ use record_log::{Batch, LogError, NewTopic, Partition, SEGMENT_BYTES_MAX, Topic,
 use uuid::Uuid;
 
 use crate::clock;
-use crate::storage::{Storage, VolumeClass};
+use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
 use crate::topics::random_id;
 
 /// Which log: no topic's volume has a name like these.
@@ -28,11 +28,11 @@ pub(crate) struct StatePlace {
 impl StatePlace {
     /// Of groups and transactions.
     pub(crate) const COORDINATOR: Self =
-        Self { volume: "broker-state", properties: b"{\"state\":1}" };
+        Self { volume: STATE_VOLUMES[0], properties: b"{\"state\":1}" };
 
     /// Of what SQL made.
     pub(crate) const DEFINITIONS: Self =
-        Self { volume: "broker-definitions", properties: b"{\"definitions\":1}" };
+        Self { volume: STATE_VOLUMES[1], properties: b"{\"definitions\":1}" };
 }
 
 /// Records are put in batches of about this size.
@@ -62,17 +62,22 @@ pub(crate) struct StateLog {
 }
 
 impl StateLog {
-    /// Opens the log, or makes it.
+    /// Opens the log, or makes it, on a volume that is at least as durable as `class` says.
     pub(crate) fn open(
         storage: &dyn Storage,
         place: StatePlace,
         class: VolumeClass,
     ) -> anyhow::Result<Self> {
         let StatePlace { volume, properties } = place;
-        let is_there = storage.names()?.iter().any(|name| name == volume);
-        let device = match is_there {
-            true => storage.open(volume)?,
-            false => storage.create(volume, class)?,
+        let there = storage.volumes()?.into_iter().find(|it| it.name == volume);
+        let device = match there {
+            Some(there) => {
+                if there.class.durability < class.durability {
+                    storage.set_class(volume, class)?;
+                }
+                storage.open(volume)?
+            }
+            None => storage.create(volume, class)?,
         };
         let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
         let opened = Topic::open(Arc::clone(&device), options)

@@ -42,6 +42,6 @@ pub use participants::Participants;
 pub use state_log::{Record, StateError, StateErrorKind};
 pub use transaction::{Outcome, Producer};
 pub use transactions::{
-    STATE_VALUE_BYTES_MAX, Settings, TRANSACTIONAL_ID_BYTES_MAX, Transactions, WAITING_COUNT_MAX,
-    Write,
+    Known, STATE_VALUE_BYTES_MAX, Settings, TRANSACTIONAL_ID_BYTES_MAX, Transactions,
+    WAITING_COUNT_MAX, Write,
 };

@@ -37,6 +37,10 @@ impl Participants {
         self.topics.is_empty() && self.groups.is_empty()
     }
 
+    pub(crate) fn has_partition(&self, topic: &TopicName, partition: i32) -> bool {
+        self.topics.get(topic).is_some_and(|partitions| partitions.contains(&partition))
+    }
+
     pub(crate) fn contains(&self, other: &Self) -> bool {
         let has = |(topic, partitions): (&TopicName, &BTreeSet<i32>)| {
             self.topics.get(topic).is_some_and(|known| known.is_superset(partitions))

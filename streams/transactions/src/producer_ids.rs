@@ -4,6 +4,9 @@
 /// Ids of one record in the state log.
 const BLOCK_COUNT: i64 = 1_000;
 
+/// Clients may write any id. There is room behind this one for all that are ever given.
+const USED_MAX: i64 = 1 << 62;
+
 /// Ids below `next` were given away, those below `reserved_end` may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProducerIds {
@@ -30,6 +33,13 @@ impl ProducerIds {
         self.next = self.reserved_end;
     }
 
+    /// An id that a partition knows, whoever gave it: none that is given from now on is as low.
+    pub(crate) fn note_used(&mut self, id: i64) {
+        if (self.reserved_end..USED_MAX).contains(&id) {
+            self.note_taken(id + 1);
+        }
+    }
+
     pub(crate) fn reserved_end(&self) -> i64 {
         self.reserved_end
     }
@@ -47,6 +57,20 @@ mod tests {
             assert_eq!(ids.take(|end| reserved = end), expected);
             assert!(expected < reserved && reserved <= expected + BLOCK_COUNT);
         }
+    }
+
+    #[test]
+    fn ids_that_are_in_use_are_not_given() {
+        let mut ids = ProducerIds::default();
+        let mut reserved = 0;
+        ids.take(|end| reserved = end);
+        ids.note_used(1_500);
+        ids.note_used(7);
+        for too_high in [USED_MAX, i64::MAX, -1] {
+            ids.note_used(too_high);
+        }
+        assert_eq!(ids.take(|end| reserved = end), 1_501);
+        assert_eq!(reserved, 1_501 + BLOCK_COUNT);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse,
     DescribeTransactionsRequest, DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest, ProducerId,
+    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest, ProducerId, TopicName,
     TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -84,6 +84,14 @@ pub struct Write {
     pub participants: Participants,
 }
 
+/// A producer that a partition knows.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub producer: Producer,
+    /// The topic and partition, where a transaction of the producer is open there.
+    pub open: Option<(TopicName, i32)>,
+}
+
 #[derive(Debug)]
 pub struct Transactions {
     settings: Settings,
@@ -148,6 +156,35 @@ impl Transactions {
         let ending: Vec<TransactionalId> = ending.map(|(id, _)| id.clone()).collect();
         for id in ending {
             self.write_markers(&id, out);
+        }
+    }
+
+    /// Brings what was loaded in line with the partitions, which may know more where the state log
+    /// was lost or is older than they: no producer is given an id that one of them knows, and a
+    /// transaction that is open on one and not here, which nobody could end, is aborted there.
+    /// After [`Transactions::resume`].
+    pub fn meet(&mut self, known: Vec<Known>, out: &mut Vec<Effect>) {
+        let mut unknown = BTreeMap::<(ProducerId, i16), Participants>::new();
+        let open = open_by_producer(&self.table);
+        for Known { producer, open: place } in known {
+            self.producer_ids.note_used(producer.id.0);
+            let Some((topic, partition)) = place else { continue };
+            let ours = open.get(&producer.id);
+            if !ours.is_some_and(|it| it.has_partition(&topic, partition)) {
+                let participants = unknown.entry((producer.id, producer.epoch)).or_default();
+                participants.add_partitions(&topic, [partition]);
+            }
+        }
+        for ((id, epoch), participants) in unknown {
+            let ticket = MarkersTicket(self.markers_count);
+            self.markers_count += 1;
+            out.push(Effect::WriteMarkers(Markers {
+                ticket,
+                transactional_id: TransactionalId::default(),
+                producer: Producer { id, epoch },
+                outcome: Outcome::Abort,
+                participants,
+            }));
         }
     }
 
@@ -526,6 +563,16 @@ impl Adding {
     fn waits_until_ms(&self) -> i64 {
         self.caller.now_ms.saturating_add(WAIT_MS_MAX)
     }
+}
+
+/// What each producer has in its open transaction, or had in one that is about to end.
+fn open_by_producer(table: &Table) -> BTreeMap<ProducerId, &Participants> {
+    let open = table.iter().filter_map(|(_, transaction)| match &transaction.state {
+        State::Ongoing { participants, .. } => Some((transaction.producer.id, participants)),
+        State::Prepare { marker, participants, .. } => Some((marker.id, participants)),
+        State::Empty | State::Complete(_) => None,
+    });
+    open.collect()
 }
 
 fn take_id(producer_ids: &mut ProducerIds, out: &mut Vec<Effect>) -> ProducerId {

@@ -5,6 +5,8 @@
 //! they change is made durable by one flush, and only then are they answered and markers written.
 
 mod assignable;
+#[cfg(test)]
+mod away_tests;
 mod endings;
 mod refusals;
 mod round;

@@ -8,10 +8,13 @@ use anyhow::Context;
 use bytes::Bytes;
 use consumer_groups::Groups;
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::{RequestKind, ResponseKind};
+use kafka_protocol::messages::{ProducerId, RequestKind, ResponseKind, TopicName};
+use kafka_protocol::protocol::StrBytes;
 use record_log::LogError;
 use tokio::sync::{mpsc, oneshot};
-use transactions::{Outcome, Participants, Producer, Response, Settings, Transactions, Write};
+use transactions::{
+    Known, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
+};
 use uuid::Uuid;
 
 use super::assignable::Assignable;
@@ -21,7 +24,7 @@ use super::{Admission, Ask, Command};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::OpenPartition;
+use crate::topics::{OpenPartition, Topics};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -53,6 +56,9 @@ pub(super) struct State {
     endings: Endings,
     /// Sessions and transactions time out by it.
     clock: SteadyClock,
+    /// Whether what is known is what the log says: not after a write that failed, until the log
+    /// was read again. Nobody is answered meanwhile.
+    is_current: bool,
 }
 
 /// What both state machines ask for in a round.
@@ -86,6 +92,7 @@ impl State {
             last_ticket: 0,
             endings: Endings::default(),
             clock: SteadyClock::begin(),
+            is_current: true,
         };
         state.load()?;
         Ok(state)
@@ -95,14 +102,10 @@ impl State {
         self.log.id()
     }
 
-    /// Begins again from what the log says. Requests that wait are not answered: their clients
-    /// come again.
+    /// Begins again from what the log says, once all of it was read, and in line with partitions.
     fn load(&mut self) -> anyhow::Result<()> {
-        self.groups = Groups::new(self.options, seed());
-        self.transactions = Transactions::new(Settings::DEFAULTS);
-        self.replies.clear();
-        self.endings.clear();
-        let (groups, transactions) = (&mut self.groups, &mut self.transactions);
+        let mut groups = Groups::new(self.options, seed());
+        let mut transactions = Transactions::new(Settings::DEFAULTS);
         self.log.load(
             &mut |key, value| match owner_of(key).context("a key without an owner")? {
                 (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
@@ -111,14 +114,39 @@ impl State {
                 }
             },
         )?;
+        (self.groups, self.transactions) = (groups, transactions);
         self.look_at_clocks();
         let now_ms = self.clock.now_ms();
         self.groups.start(now_ms);
         let mut effects = Effects::default();
         self.transactions.resume(now_ms, &mut effects.transactions);
+        self.transactions.meet(producers(&self.topics.topics), &mut effects.transactions);
         // Nothing but markers, which are written in the next round.
         self.reply(effects, &mut Effects::default());
+        self.is_current = true;
         Ok(())
+    }
+
+    /// What is known is not what the log says. Requests that wait are not answered: their clients
+    /// come again.
+    fn doubt(&mut self) {
+        self.replies.clear();
+        self.endings.clear();
+        self.is_current = false;
+    }
+
+    /// Reads the log again where that is due. While it cannot be read, requests of the round are
+    /// not answered; what the broker has to tell stays.
+    fn reload(&mut self, round: &mut Vec<Command>) -> bool {
+        if self.is_current {
+            return true;
+        }
+        std::thread::sleep(PAUSE);
+        if let Err(error) = self.load() {
+            tracing::error!(%error, "cannot load the state of groups and transactions");
+            round.retain(|command| matches!(command, Command::TopicDeleted(_)));
+        }
+        self.is_current
     }
 
     pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Command>) {
@@ -128,6 +156,9 @@ impl State {
             let received = tokio::time::timeout(self.idle_time(), receiving).await;
             if received == Ok(0) {
                 return;
+            }
+            if !self.reload(&mut round) {
+                continue;
             }
             self.look_at_clocks();
             let mut effects = Effects::default();
@@ -150,6 +181,9 @@ impl State {
 
     /// How long nothing is due.
     fn idle_time(&self) -> Duration {
+        if !self.is_current {
+            return Duration::ZERO;
+        }
         let deadlines = [self.groups.next_deadline_ms(), self.transactions.next_deadline_ms()];
         let due_ms = deadlines.into_iter().flatten().min().unwrap_or(i64::MAX);
         let left_ms = due_ms.saturating_sub(self.clock.now_ms());
@@ -252,10 +286,7 @@ impl State {
         loop {
             if let Err(error) = self.persist(&effects) {
                 tracing::error!(%error, "cannot write the state of groups and transactions");
-                std::thread::sleep(PAUSE);
-                if let Err(error) = self.load() {
-                    tracing::error!(%error, "cannot load the state of groups and transactions");
-                }
+                self.doubt();
                 return;
             }
             let mut next = Effects::default();
@@ -375,6 +406,23 @@ impl State {
             tracing::warn!(%error, "cannot write the state of groups and transactions anew");
         }
     }
+}
+
+/// All producers that partitions know.
+fn producers(topics: &Topics) -> Vec<Known> {
+    let mut known = Vec::new();
+    for topic in topics.all() {
+        for (partition, it) in (0..).zip(topic.partitions().iter()) {
+            known.extend(it.log.producers().iter().map(|state| Known {
+                producer: Producer { id: ProducerId(state.producer_id), epoch: state.epoch },
+                open:
+                    state.transaction_offset.map(|_| {
+                        (TopicName(StrBytes::from_string(topic.name.to_string())), partition)
+                    }),
+            }));
+        }
+    }
+    known
 }
 
 /// The first byte of a key says to which of the two a record belongs.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::round::{Effects, State};
 use super::{Ask, Assignable, Command};
-use crate::gate::{Gate, GateFiles};
+use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
@@ -49,14 +49,8 @@ impl World {
     fn open(&self) -> Life {
         let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
         let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
-        let class = topics.default_class().expect("there is one");
-        let policy = access::ListenerPolicy {
-            protocol: access::SecurityProtocol::Plaintext,
-            certificates: access::ClientCertificates::None,
-            logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
-            exposure: access::Exposure::Loopback,
-        };
-        let gate = Arc::new(Gate::open(policy, GateFiles::default()).expect("it opens"));
+        let class = topics.state_class();
+        let gate = Gate::open_to_this_host();
         let assignable = Assignable { topics: Arc::clone(&topics), gate };
         let options = consumer_groups::Options::default();
         let state = State::open(&*self.storage, class, assignable, options).expect("it loads");

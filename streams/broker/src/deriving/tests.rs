@@ -59,7 +59,7 @@ impl World {
     fn open(&self) -> Life {
         let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
         let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
-        let class = topics.default_class().expect("there is one");
+        let class = topics.state_class();
         let definitions = Arc::new(Definitions::open(&*self.storage, class).expect("they open"));
         let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));
         let worker = Worker::new(Arc::new(deriving));

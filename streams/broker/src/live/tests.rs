@@ -19,7 +19,7 @@ use super::service::LiveClient;
 use super::{LiveLimits, LiveQueries, LiveThreads};
 use crate::clock;
 use crate::following::FollowingThreads;
-use crate::gate::{Gate, GateFiles};
+use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
@@ -52,14 +52,7 @@ impl Running {
             is_derived: false,
         };
         let topic = topics.create(&new, false).expect("there is room").expect("it is made");
-        let policy = access::ListenerPolicy {
-            protocol: access::SecurityProtocol::Plaintext,
-            certificates: access::ClientCertificates::None,
-            logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
-            exposure: access::Exposure::Loopback,
-        };
-        let files = GateFiles { users: None, acls: None, super_users: Vec::new(), tls: None };
-        let gate = Arc::new(Gate::open(policy, files).expect("it opens"));
+        let gate = Gate::open_to_this_host();
         let limits = LiveLimits { per_principal: 1_000 };
         let live = Arc::new(LiveQueries::new(Arc::clone(&topics), gate, limits));
         let (stop, stops) = watch::channel(false);

@@ -16,7 +16,7 @@ use volumes::{Durability, Reduction};
 
 use super::in_use::VolumesInUse;
 use super::ring_volume::RingVolume;
-use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
+use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
 
 /// The daemon's sockets, in its run directory.
 const API_SOCKET: &str = "api.sock";
@@ -91,9 +91,16 @@ impl Daemon {
 }
 
 impl Storage for Daemon {
-    fn names(&self) -> Result<Vec<String>, StorageError> {
+    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
         let volumes: Vec<Volume> = self.rest.get(api::VOLUMES_PATH).map_err(refused)?;
-        Ok(volumes.into_iter().map(|volume| volume.name).collect())
+        let stored = |volume: Volume| StoredVolume {
+            name: volume.name,
+            class: VolumeClass {
+                durability: found(Durability::ALL, durability, volume.durability),
+                reduction: found(Reduction::ALL, reduction, volume.reduction),
+            },
+        };
+        Ok(volumes.into_iter().map(stored).collect())
     }
 
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
@@ -187,6 +194,16 @@ fn durability(asked: Durability) -> api::Durability {
         Durability::Image => api::Durability::Image,
         Durability::Journal => api::Durability::Journal,
     }
+}
+
+/// The choice that has this word in the interface.
+fn found<Choice: Copy, Word: PartialEq, const COUNT: usize>(
+    choices: [Choice; COUNT],
+    word_of: impl Fn(Choice) -> Word,
+    word: Word,
+) -> Choice {
+    let choice = choices.into_iter().find(|choice| word_of(*choice) == word);
+    choice.expect("each word is that of one choice")
 }
 
 fn refused(error: RestError) -> StorageError {

@@ -9,7 +9,7 @@ use maintenance::Maintenance;
 use region::{Region, RegionSpec};
 use volumes::{Durability, Engine, EngineOptions, VolumeError, VolumeErrorKind, VolumeSpec};
 
-use super::{Storage, StorageError, StorageErrorKind, VOLUME_BYTES, VolumeClass};
+use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
 
 /// More than there are processors, so that threads which wait for a disk hold no other up.
 const LANE_COUNT: usize = 8;
@@ -59,8 +59,12 @@ impl Embedded {
 }
 
 impl Storage for Embedded {
-    fn names(&self) -> Result<Vec<String>, StorageError> {
-        Ok(self.engine.volumes().iter().map(|volume| volume.name()).collect())
+    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
+        let stored = |volume: &Arc<volumes::Volume>| StoredVolume {
+            name: volume.name(),
+            class: VolumeClass { durability: volume.durability(), reduction: volume.reduction() },
+        };
+        Ok(self.engine.volumes().iter().map(stored).collect())
     }
 
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {

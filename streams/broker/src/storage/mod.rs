@@ -17,11 +17,22 @@ pub(crate) use embedded::{Embedded, EmbeddedPool};
 /// Each topic's volume has all the addresses that a volume can have.
 const VOLUME_BYTES: u64 = 64 << 40;
 
+/// The volumes of what the broker knows of groups and transactions, and of what SQL made. No
+/// topic's volume has a name like these.
+pub(crate) const STATE_VOLUMES: [&str; 2] = ["broker-state", "broker-definitions"];
+
 /// How a volume keeps what is written, as the topic's owner asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeClass {
     pub(crate) durability: Durability,
     pub(crate) reduction: Reduction,
+}
+
+/// A volume that is there.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredVolume {
+    pub(crate) name: String,
+    pub(crate) class: VolumeClass,
 }
 
 /// The class of a refusal, as far as clients can act on it.
@@ -51,7 +62,7 @@ impl StorageError {
 
 /// A set of volumes by name. Calls may wait, and are for threads that may.
 pub(crate) trait Storage: Send + Sync {
-    fn names(&self) -> Result<Vec<String>, StorageError>;
+    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError>;
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError>;
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
     /// Gives a volume another name, which no volume has. Those who have it open keep it.

@@ -16,7 +16,9 @@ use kafka_protocol::error::ResponseError;
 use record_log::{LogError, LogErrorKind, Topic, TopicOptions};
 use uuid::Uuid;
 
-use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
+use crate::storage::{
+    STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
+};
 
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
@@ -81,8 +83,9 @@ pub(crate) struct Topics {
     table: RwLock<Table>,
     /// Grows whenever a topic comes, goes or gets partitions.
     version: AtomicU64,
-    /// One change of what topics there are at a time.
-    changing: Mutex<()>,
+    /// How the state of groups, transactions and definitions is kept. Held by the one thread that
+    /// changes what topics there are.
+    changing: Mutex<VolumeClass>,
 }
 
 /// What is known of a name.
@@ -100,20 +103,25 @@ struct Table {
 }
 
 impl Topics {
-    /// Opens all topics that the storage holds.
+    /// Opens all topics that the storage holds. A volume that is kept worse than the settings of
+    /// its topic say is kept as they say from now on.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         defaults: BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
-        let (unserved, table, version, changing) = Default::default();
+        let settings = TopicSettings::new(BTreeMap::new(), &defaults);
+        let changing = Mutex::new(settings.map_err(anyhow::Error::msg)?.class);
+        let (unserved, table, version) = Default::default();
         let mut topics = Self { storage, defaults, unserved, table, version, changing };
-        for volume in topics.storage.names()? {
+        let mut strongest = topics.state_class().durability;
+        for StoredVolume { name: volume, class } in topics.storage.volumes()? {
             if is_half_made(&volume) {
                 // The broker died while it made the topic, before it said so.
                 tracing::info!(volume, "a topic that was not made to the end is deleted");
                 topics.storage.delete(&volume)?;
             } else if volume.starts_with(VOLUME_PREFIX) && !volume.contains('@') {
-                match topics.open_volume(&volume) {
+                strongest = strongest.max(class.durability);
+                match topics.open_volume(&volume).and_then(|topic| topics.reconcile(topic, class)) {
                     Ok(topic) => topics.insert(topic),
                     Err(refusal) => {
                         tracing::error!(volume, error = refusal.message, "cannot serve the topic");
@@ -122,13 +130,46 @@ impl Topics {
                 }
             }
         }
+        let all = topics.all();
+        let settings = all.iter().map(|topic| topic.settings().class.durability).max();
+        let kept = strongest.max(settings.unwrap_or(strongest));
+        topics.changing.get_mut().expect(NO_PANIC).durability = kept;
         Ok(topics)
     }
 
-    /// How topics are kept that do not say, and what belongs to none.
-    pub(crate) fn default_class(&self) -> anyhow::Result<VolumeClass> {
-        let settings = TopicSettings::new(BTreeMap::new(), &self.defaults);
-        Ok(settings.map_err(anyhow::Error::msg)?.class)
+    /// How the state of groups, transactions and definitions is kept: as well as the topic that is
+    /// kept best, since it speaks of the records of all.
+    pub(crate) fn state_class(&self) -> VolumeClass {
+        *self.changing.lock().expect(NO_PANIC)
+    }
+
+    /// Has a topic's volume kept at least as its settings say: they are older where the default
+    /// changed, or where the broker died while the topic was changed.
+    fn reconcile(&self, topic: OpenTopic, class: VolumeClass) -> Result<OpenTopic, Refusal> {
+        let wanted = topic.settings().class;
+        if class.durability < wanted.durability {
+            let volume = &topic.volume;
+            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the volume \
+                of a topic was kept worse than the topic's settings say");
+            self.storage.set_class(volume, wanted).map_err(of_storage)?;
+        }
+        Ok(topic)
+    }
+
+    /// Has the state of the broker kept as well as a topic of this class, before there is one.
+    fn keep_state_as_well(
+        &self,
+        state: &mut VolumeClass,
+        class: VolumeClass,
+    ) -> Result<(), Refusal> {
+        if class.durability > state.durability {
+            let stronger = VolumeClass { durability: class.durability, ..*state };
+            for volume in STATE_VOLUMES {
+                self.storage.set_class(volume, stronger).map_err(of_storage)?;
+            }
+            *state = stronger;
+        }
+        Ok(())
     }
 
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
@@ -189,7 +230,7 @@ impl Topics {
         new: &NewTopic,
         validate_only: bool,
     ) -> Result<Option<Arc<OpenTopic>>, Refusal> {
-        let _one = self.changing.lock().expect(NO_PANIC);
+        let mut state = self.changing.lock().expect(NO_PANIC);
         check_name(&new.name)?;
         if let Some(name) = self.colliding(&new.name) {
             let what = format!("there is a topic {name:?}");
@@ -212,6 +253,7 @@ impl Topics {
         if validate_only {
             return Ok(None);
         }
+        self.keep_state_as_well(&mut state, settings.class)?;
         let topic = self.make(new, settings)?;
         let volume = &topic.volume;
         tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
@@ -324,23 +366,35 @@ impl Topics {
         validate_only: bool,
         change: &Change<'_>,
     ) -> Result<(), Refusal> {
-        let _one = self.changing.lock().expect(NO_PANIC);
+        let mut state = self.changing.lock().expect(NO_PANIC);
         let topic = self.demand(name)?;
         let before = topic.settings();
         let mut own = before.own.clone();
         change(&mut own)?;
         let settings = TopicSettings::new(own.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
-        if validate_only || settings == *before {
+        if validate_only {
             return Ok(());
         }
-        if settings.class != before.class {
-            self.storage.set_class(&topic.volume, settings.class).map_err(of_storage)?;
+        let set_class =
+            || self.storage.set_class(&topic.volume, settings.class).map_err(of_storage);
+        // Also where the settings said so already: the volume may have been changed beside them.
+        let is_weaker = settings.class.durability < before.class.durability;
+        if !is_weaker {
+            self.keep_state_as_well(&mut state, settings.class)?;
+            set_class()?;
+        }
+        if settings == *before {
+            return Ok(());
         }
         let is_derived = topic.is_derived;
         let properties = Properties { name: name.to_owned(), settings: own, is_derived };
         let bytes = serde_json::to_vec(&properties).expect("it is plain data");
         topic.log.set_properties(&bytes).map_err(of_log)?;
+        // Last: a volume is never kept worse than its topic's settings say.
+        if is_weaker {
+            set_class()?;
+        }
         topic.log.set_options(options(&settings));
         topic.set_settings(settings);
         Ok(())

@@ -1,0 +1,192 @@
+//! What the broker remembers of groups, transactions and definitions is never worth less than the
+//! records that it speaks of: over losses of memory, lost volumes and changed settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kafka_client::{
+    Acks, Client, CommittedOffset, Compression, ConfigChange, Isolation, NewTopic, OffsetAt,
+    Producer, ProducerSettings, Settings, TransactionSettings, TransactionalProducer,
+};
+use record_batch::NewRecord;
+use system::{Broker, Daemon, DaemonOptions, wait_for};
+use tokio::runtime::Runtime;
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+const STATE: [&str; 2] = ["broker-state", "broker-definitions"];
+
+/// Longer than a test: no transaction ends by itself.
+const TRANSACTION_TIME: Duration = Duration::from_secs(900);
+
+fn start_daemon() -> Result<Daemon> {
+    Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })
+}
+
+struct Log {
+    client: Arc<Client>,
+    topic: &'static str,
+}
+
+impl Log {
+    fn of(broker: &Broker, topic: &'static str) -> Self {
+        Self { client: Arc::new(Client::new(broker.address(), Settings::default())), topic }
+    }
+
+    async fn create(&self, configs: &[(&str, &str)]) -> Result<()> {
+        let configs = configs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let name = self.topic.to_owned();
+        let topic = NewTopic { name, partitions: Some(1), configs: configs.collect() };
+        Ok(self.client.create_topic(&topic).await?)
+    }
+
+    async fn producer(&self, id: &str) -> Result<TransactionalProducer> {
+        let settings =
+            TransactionSettings { compression: Compression::None, time_max: TRANSACTION_TIME };
+        Ok(TransactionalProducer::new(Arc::clone(&self.client), id, settings).await?)
+    }
+
+    async fn set_durability(&self, class: &str) -> Result<()> {
+        let name = "memlane.durability".to_owned();
+        let change = ConfigChange { name, value: Some(class.to_owned()) };
+        Ok(self.client.alter_topic_configs(self.topic, &[change]).await?)
+    }
+
+    /// Sends records within the open transaction. Returns the offset of the first.
+    async fn send(&self, producer: &mut TransactionalProducer, count: u8) -> Result<i64> {
+        let record =
+            |number| NewRecord { value: Some(vec![number].into()), ..NewRecord::default() };
+        let records = (0..count).map(record).collect();
+        let sent = producer.send(self.topic, vec![(0, records)]).await?;
+        Ok(sent.first().context("one batch was sent")?.1)
+    }
+
+    async fn end(&self, isolation: Isolation) -> Result<i64> {
+        let offsets = self.client.topic_offsets(self.topic, OffsetAt::Latest, isolation).await?;
+        offsets.first().and_then(|it| it.offset).context("one partition")
+    }
+
+    /// Waits until readers of what is committed see the end of the log.
+    fn wait_until_none_is_open(&self, runtime: &Runtime) -> Result<()> {
+        let is_closed = || {
+            runtime.block_on(async {
+                let end = self.end(Isolation::ReadUncommitted).await?;
+                Ok(self.end(Isolation::ReadCommitted).await? == end)
+            })
+        };
+        wait_for("the end of a transaction that nobody knows", TIME_LIMIT, is_closed)
+    }
+}
+
+fn check_durability(daemon: &Daemon, volumes: &[&str], wanted: &str) -> Result<()> {
+    for volume in volumes {
+        let found = serde_json::to_value(daemon.volume(volume)?.durability)?;
+        ensure!(found == wanted, "{volume} is of class {found}, not {wanted}");
+    }
+    Ok(())
+}
+
+#[test]
+fn groups_and_transactions_survive_what_records_survive() -> Result<()> {
+    let mut daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    check_durability(&daemon, &STATE, "ram")?;
+    let log = Log::of(&broker, "orders");
+    let committed = CommittedOffset { topic: "orders".into(), partition: 0, offset: 3 };
+    runtime.block_on(async {
+        log.create(&[("memlane.durability", "journal")]).await?;
+        let mut producer = log.producer("first").await?;
+        log.send(&mut producer, 3).await?;
+        producer.commit().await?;
+        log.client.set_group_offsets("group", std::slice::from_ref(&committed)).await?;
+        // One transaction is open when memory goes.
+        log.send(&mut producer, 2).await
+    })?;
+    check_durability(&daemon, &STATE, "journal")?;
+    broker.kill()?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    broker.start_again()?;
+    let log = Log::of(&broker, "orders");
+    runtime.block_on(async {
+        let found = log.client.group_offsets("group").await?;
+        ensure!(found == [committed], "the group is at {found:?}");
+        let mut other = log.producer("second").await?;
+        let end = log.end(Isolation::ReadUncommitted).await?;
+        let at = log.send(&mut other, 1).await?;
+        ensure!(at == end, "a new producer's record is at {at}, and the end was {end}");
+        other.commit().await?;
+        // Its open transaction is ended by the next producer of its name.
+        log.producer("first").await.map(drop)
+    })?;
+    log.wait_until_none_is_open(&runtime)?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+#[test]
+fn state_that_is_lost_holds_no_reader_up_and_takes_no_record_for_a_repeat() -> Result<()> {
+    let daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let log = Log::of(&broker, "orders");
+    runtime.block_on(async {
+        log.create(&[]).await?;
+        let mut producer = log.producer("first").await?;
+        log.send(&mut producer, 2).await
+    })?;
+    broker.stop()?;
+    daemon.memlane("volume delete broker-state --force")?;
+    broker.start_again()?;
+    let log = Log::of(&broker, "orders");
+    log.wait_until_none_is_open(&runtime)?;
+    runtime.block_on(async {
+        let end = log.end(Isolation::ReadUncommitted).await?;
+        let mut other = log.producer("other").await?;
+        let at = log.send(&mut other, 1).await?;
+        ensure!(at == end, "a new producer's record is at {at}, and the end was {end}");
+        other.commit().await?;
+        // Without transactions too.
+        let settings = ProducerSettings {
+            acks: Acks::All,
+            is_idempotent: true,
+            ..ProducerSettings::default()
+        };
+        let mut plain = Producer::new(Arc::clone(&log.client), log.topic, settings).await?;
+        let end = log.end(Isolation::ReadUncommitted).await?;
+        let sent = plain.send(vec![(0, vec![NewRecord::default()])]).await?;
+        ensure!(sent == [(0, end)], "{sent:?}, and the end was {end}");
+        Ok(())
+    })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+#[test]
+fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
+    let daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let log = Log::of(&broker, "orders");
+    runtime.block_on(log.create(&[]))?;
+    check_durability(&daemon, &["topic.orders"], "ram")?;
+    broker.stop()?;
+    let flags = "--topic-default memlane.durability=journal";
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), flags)?;
+    let log = Log::of(&broker, "orders");
+    check_durability(&daemon, &["topic.orders"], "journal")?;
+    check_durability(&daemon, &STATE, "journal")?;
+    // Changed beside the topic, and set again as it was.
+    daemon.memlane("volume set topic.orders durability=ram")?;
+    runtime.block_on(log.set_durability("journal"))?;
+    check_durability(&daemon, &["topic.orders"], "journal")?;
+    daemon.memlane("volume set topic.orders durability=ram")?;
+    runtime.block_on(log.set_durability("journal"))?;
+    check_durability(&daemon, &["topic.orders"], "journal")?;
+    runtime.block_on(log.set_durability("ram"))?;
+    check_durability(&daemon, &["topic.orders"], "ram")?;
+    check_durability(&daemon, &STATE, "journal")?;
+    broker.stop()?;
+    daemon.finish()
+}

@@ -1,0 +1,215 @@
+//! The coordinator on a storage that goes away and comes back.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use block_device::{
+    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
+};
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::{
+    GroupId, OffsetCommitRequest, OffsetFetchRequest, RequestKind, ResponseKind, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use tokio::runtime::Runtime;
+use volumes::{Durability, Reduction};
+
+use super::*;
+use crate::gate::Gate;
+use crate::storage::{Embedded, EmbeddedPool, StorageError, StoredVolume};
+use crate::topics::Topics;
+
+const COMMIT_VERSION: i16 = 8;
+const FETCH_VERSION: i16 = 7;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A pool whose volumes fail while it is away.
+struct Leaving {
+    pool: Embedded,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Leaving {
+    fn wrap(&self, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        Arc::new(LeavingVolume { device, is_away: Arc::clone(&self.is_away) })
+    }
+}
+
+impl Storage for Leaving {
+    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
+        self.pool.volumes()
+    }
+
+    fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        Ok(self.wrap(self.pool.create(name, class)?))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        Ok(self.wrap(self.pool.open(name)?))
+    }
+
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
+        self.pool.rename(name, new_name)
+    }
+
+    fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
+        self.pool.set_class(name, class)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        self.pool.delete(name)
+    }
+
+    fn reach(&self) -> Result<(), StorageError> {
+        self.pool.reach()
+    }
+}
+
+struct LeavingVolume {
+    device: Arc<dyn BlockDevice>,
+    is_away: Arc<AtomicBool>,
+}
+
+impl LeavingVolume {
+    fn there(&self, action: Action, range: ByteRange) -> Result<&dyn BlockDevice, DeviceError> {
+        match self.is_away.load(Ordering::Acquire) {
+            true => Err(DeviceError::new(DeviceErrorKind::Corrupt, action, range)),
+            false => Ok(&*self.device),
+        }
+    }
+}
+
+impl BlockDevice for LeavingVolume {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let range = ByteRange::new(offset_bytes, into.len() as u64);
+        self.there(Action::Read, range)?.read(offset_bytes, into)
+    }
+
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        self.there(Action::Read, range)?.read_in_place(range, scratch, visit)
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let range = ByteRange::new(offset_bytes, from.len() as u64);
+        self.there(Action::Write, range)?.write(offset_bytes, from)
+    }
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.there(Action::WriteZeroes, range)?.write_zeroes(range, zeroes)
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.there(Action::Discard, range)?.discard(range)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.there(Action::Flush, ByteRange::new(0, 0))?.flush()
+    }
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.there(Action::ListExtents, range)?.extents(range, count_max)
+    }
+}
+
+struct Running {
+    coordinator: Coordinator,
+    runtime: Runtime,
+}
+
+impl Running {
+    fn ask(&self, request: RequestKind, api_version: i16) -> Option<ResponseKind> {
+        self.runtime.block_on(self.coordinator.ask(|reply| Ask {
+            request,
+            api_version,
+            client_id: "client".to_owned(),
+            host: "/127.0.0.1".to_owned(),
+            principal: "User:ANONYMOUS".to_owned(),
+            reply,
+        }))
+    }
+
+    /// The error of the answer, if there is one.
+    fn commit(&self, offset: i64) -> Option<i16> {
+        let partition = OffsetCommitRequestPartition::default().with_committed_offset(offset);
+        let topic =
+            OffsetCommitRequestTopic::default().with_name(topic()).with_partitions(vec![partition]);
+        let request =
+            OffsetCommitRequest::default().with_group_id(group()).with_topics(vec![topic]);
+        match self.ask(RequestKind::OffsetCommit(request), COMMIT_VERSION)? {
+            ResponseKind::OffsetCommit(it) => Some(it.topics[0].partitions[0].error_code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The offset in the answer, if there is one: -1 says that there is none.
+    fn committed(&self) -> Option<i64> {
+        let topic =
+            OffsetFetchRequestTopic::default().with_name(topic()).with_partition_indexes(vec![0]);
+        let request =
+            OffsetFetchRequest::default().with_group_id(group()).with_topics(Some(vec![topic]));
+        match self.ask(RequestKind::OffsetFetch(request), FETCH_VERSION)? {
+            ResponseKind::OffsetFetch(it) => {
+                assert_eq!(it.error_code, 0, "{it:?}");
+                Some(it.topics[0].partitions[0].committed_offset)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn topic() -> TopicName {
+    TopicName(StrBytes::from_static_str("orders"))
+}
+
+fn group() -> GroupId {
+    GroupId(StrBytes::from_static_str("group"))
+}
+
+#[test]
+fn state_that_cannot_be_read_again_is_not_taken_for_an_empty_one() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
+    let file = Some(folder.path().join("pool"));
+    let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
+    let is_away = Arc::new(AtomicBool::new(false));
+    let storage: Arc<dyn Storage> = Arc::new(Leaving { pool, is_away: Arc::clone(&is_away) });
+    let topics = Topics::open(Arc::clone(&storage), BTreeMap::new()).expect("there are none");
+    let assignable = Assignable { topics: Arc::new(topics), gate: Gate::open_to_this_host() };
+    let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
+    let (coordinator, thread) =
+        start(&*storage, class, assignable, consumer_groups::Options::default())
+            .expect("it starts");
+    let running = Running { coordinator, runtime: Runtime::new().expect("it starts") };
+    assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
+    is_away.store(true, Ordering::Release);
+    assert_eq!(running.commit(4), None, "it is not durable");
+    // Over several attempts to read the log.
+    for _ in 0..3 {
+        assert_eq!(running.committed(), None, "nobody knows now");
+    }
+    is_away.store(false, Ordering::Release);
+    let committed = loop {
+        match running.committed() {
+            Some(committed) => break committed,
+            None => std::thread::sleep(POLL_INTERVAL),
+        }
+    };
+    assert!([3, 4].contains(&committed), "the group is at {committed}");
+    assert_eq!((running.commit(5), running.committed()), (Some(0), Some(5)));
+    drop(running);
+    thread.join();
+}
