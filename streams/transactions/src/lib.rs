@@ -29,6 +29,7 @@
 
 mod adding;
 mod effect;
+mod known;
 mod listing;
 mod participants;
 mod producer_ids;
@@ -38,10 +39,11 @@ mod transaction;
 mod transactions;
 
 pub use effect::{Caller, Effect, Markers, MarkersTicket, Response, Ticket};
+pub use known::Known;
 pub use participants::Participants;
 pub use state_log::{Record, StateError, StateErrorKind};
 pub use transaction::{Outcome, Producer};
 pub use transactions::{
-    Known, STATE_VALUE_BYTES_MAX, Settings, TRANSACTIONAL_ID_BYTES_MAX, Transactions,
-    WAITING_COUNT_MAX, Write,
+    STATE_VALUE_BYTES_MAX, Settings, TRANSACTIONAL_ID_BYTES_MAX, Transactions, WAITING_COUNT_MAX,
+    Write,
 };

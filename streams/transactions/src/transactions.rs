@@ -6,13 +6,14 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse,
     DescribeTransactionsRequest, DescribeTransactionsResponse, EndTxnRequest, EndTxnResponse,
-    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest, ProducerId, TopicName,
+    InitProducerIdRequest, InitProducerIdResponse, ListTransactionsRequest, ProducerId,
     TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 
 use crate::adding::{Adding, Api};
 use crate::effect::{Caller, Effect, Markers, MarkersTicket, Response};
+use crate::known::{self, Known};
 use crate::listing;
 use crate::participants::Participants;
 use crate::producer_ids::ProducerIds;
@@ -82,14 +83,6 @@ pub struct Write {
     pub transactional_id: TransactionalId,
     pub producer: Producer,
     pub participants: Participants,
-}
-
-/// A producer that a partition knows.
-#[derive(Clone, Debug)]
-pub struct Known {
-    pub producer: Producer,
-    /// The topic and partition, where a transaction of the producer is open there.
-    pub open: Option<(TopicName, i32)>,
 }
 
 #[derive(Debug)]
@@ -164,24 +157,14 @@ impl Transactions {
     /// transaction that is open on one and not here, which nobody could end, is aborted there.
     /// After [`Transactions::resume`].
     pub fn meet(&mut self, known: Vec<Known>, out: &mut Vec<Effect>) {
-        let mut unknown = BTreeMap::<(ProducerId, i16), Participants>::new();
-        let open = open_by_producer(&self.table);
-        for Known { producer, open: place } in known {
-            self.producer_ids.note_used(producer.id.0);
-            let Some((topic, partition)) = place else { continue };
-            let ours = open.get(&producer.id);
-            if !ours.is_some_and(|it| it.has_partition(&topic, partition)) {
-                let participants = unknown.entry((producer.id, producer.epoch)).or_default();
-                participants.add_partitions(&topic, [partition]);
-            }
-        }
-        for ((id, epoch), participants) in unknown {
+        known.iter().for_each(|it| self.producer_ids.note_used(it.producer.id.0));
+        for (producer, participants) in known::unknown_to(&self.table, known) {
             let ticket = MarkersTicket(self.markers_count);
             self.markers_count += 1;
             out.push(Effect::WriteMarkers(Markers {
                 ticket,
                 transactional_id: TransactionalId::default(),
-                producer: Producer { id, epoch },
+                producer,
                 outcome: Outcome::Abort,
                 participants,
             }));
@@ -563,16 +546,6 @@ impl Adding {
     fn waits_until_ms(&self) -> i64 {
         self.caller.now_ms.saturating_add(WAIT_MS_MAX)
     }
-}
-
-/// What each producer has in its open transaction, or had in one that is about to end.
-fn open_by_producer(table: &Table) -> BTreeMap<ProducerId, &Participants> {
-    let open = table.iter().filter_map(|(_, transaction)| match &transaction.state {
-        State::Ongoing { participants, .. } => Some((transaction.producer.id, participants)),
-        State::Prepare { marker, participants, .. } => Some((marker.id, participants)),
-        State::Empty | State::Complete(_) => None,
-    });
-    open.collect()
 }
 
 fn take_id(producer_ids: &mut ProducerIds, out: &mut Vec<Effect>) -> ProducerId {
