@@ -41,6 +41,8 @@ fn attached_devices_and_files_do_what_a_device_must() -> Result<()> {
         let device = attach(&daemon, &name)?;
         check(&format!("a device of {sector}"), &FileSubject::open(&device, sector)?, 13);
     }
+    // The file of an attached volume is only read.
+    daemon.memlane("detach v512")?;
     let file = daemon.run_dir().join("volumes").join("v512");
     ensure!(file.exists(), "a volume is a file, too");
     check("a volume's file", &FileSubject::open(&file, 512)?, 13);

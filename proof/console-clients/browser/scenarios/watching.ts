@@ -9,6 +9,8 @@ import type { Site } from '../console.ts';
 import { ask, note } from '../host.ts';
 
 const WATCHERS = Number(process.env['MEMLANE_WATCHERS'] ?? 50);
+/** Fewer than the console lets one user have. */
+const WATCHERS_OF_USER = 25;
 const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 3) * 1_000;
 
 /** As `Activity.svelte` and `Overview.svelte` ask, where the last five minutes are shown. */
@@ -20,6 +22,11 @@ const POLLED: [path: string, intervalMs: number][] = [
 
 const VOLUMES = Array.from({ length: 20 }, (_, index) => `watched-${index}`);
 
+interface Session {
+  cookie: string;
+  csrf: string;
+}
+
 interface Watcher {
   events: number;
   answers: number;
@@ -28,13 +35,15 @@ interface Watcher {
 }
 
 export async function watching(site: Site): Promise<void> {
-  const cookie = await setUp(site);
+  const cookies = await logIn(site);
   for (const name of VOLUMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
   await ask('begin-io', VOLUMES[0] ?? '', '5');
   const alone = await used(MEASURED_MS);
   const idleMemory = await ask('console-memory');
   const agent = new Agent({ rejectUnauthorized: false, keepAlive: true });
-  const watchers = Array.from({ length: WATCHERS }, () => watch(site, cookie, agent));
+  const watchers = Array.from({ length: WATCHERS }, (_, index) => {
+    return watch(site, cookies[index % cookies.length] ?? '', agent);
+  });
   // All are connected, and the caches of the console are warm.
   await allAreTold(watchers);
   const before = watchers.map((it) => ({ ...it }));
@@ -109,18 +118,41 @@ function watch(site: Site, cookie: string, agent: Agent): Watcher {
   return watcher;
 }
 
-/** Makes the first administrator; the cookie of its session. */
-async function setUp(site: Site): Promise<string> {
-  const { administrator: name, code, password } = site;
-  const body = JSON.stringify({ code, name, password });
-  const headers = { 'content-type': 'application/json', 'content-length': body.length };
+/** The cookies of so many users that each has a share of what all may watch. */
+async function logIn(site: Site): Promise<string[]> {
+  const { administrator, code, password } = site;
+  const first = await post(site, '/console/v1/setup', { code, name: administrator, password });
+  const cookies = [first.cookie];
+  while (cookies.length * WATCHERS_OF_USER < WATCHERS) {
+    const name = `watcher-${cookies.length}`;
+    await post(site, '/console/v1/users', { name, password, role: 'administrator' }, first);
+    cookies.push((await post(site, '/console/v1/session', { name, password })).cookie);
+  }
+  return cookies;
+}
+
+/** Sends a body; the session that begins with it. */
+async function post(site: Site, path: string, sent: object, by?: Session): Promise<Session> {
+  const body = JSON.stringify(sent);
+  const headers = {
+    'content-type': 'application/json',
+    'content-length': body.length,
+    ...(by && { cookie: by.cookie, 'x-memlane-csrf': by.csrf }),
+  };
   return new Promise((done, fail) => {
     const options = { method: 'POST', headers, rejectUnauthorized: false };
-    const asked = request(`${site.origin}/console/v1/setup`, options, (answer) => {
-      answer.resume();
-      const cookie = answer.headers['set-cookie']?.[0]?.split(';')[0];
-      if (cookie === undefined) fail(new Error(`no session: ${answer.statusCode}`));
-      else done(cookie);
+    const asked = request(`${site.origin}${path}`, options, (answer) => {
+      let text = '';
+      answer.on('data', (bytes: Buffer) => (text += bytes.toString()));
+      answer.on('end', () => {
+        if ((answer.statusCode ?? 500) >= 300) {
+          fail(new Error(`${path}: ${answer.statusCode}: ${text}`));
+          return;
+        }
+        const cookie = answer.headers['set-cookie']?.[0]?.split(';')[0] ?? '';
+        const { csrf = '' } = JSON.parse(text) as { csrf?: string };
+        done({ cookie, csrf });
+      });
     });
     asked.on('error', fail).end(body);
   });

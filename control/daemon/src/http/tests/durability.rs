@@ -82,7 +82,7 @@ async fn an_image_is_listed_verified_and_deleted() {
         json!([])
     );
     // What was changed since is told from there on.
-    house.ask("DELETE", &path, "").await.refused("host_failed", None);
+    house.ask("DELETE", &path, "").await.refused("in_use", None);
     assert_eq!(task(&house, "/v1/images", "{}").await["state"], "done");
     house.ask("DELETE", &path, "").await.nothing();
     house.get(&path).await.refused("not_found", None);
