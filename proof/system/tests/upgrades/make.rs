@@ -136,7 +136,6 @@ pub(crate) fn leave_behind() -> Result<Place> {
     place.shell(SNAPSHOTS).check()?;
     blocks::write(&place, SECOND_BLOCKS)?;
     place.daemon.save_image()?;
-    blocks::write(&place, LAST_BLOCKS)?;
 
     let mut served = place.open_broker()?;
     served.shell(TOPICS).check()?;
@@ -165,6 +164,8 @@ pub(crate) fn leave_behind() -> Result<Place> {
     served.shell(RIGHTS).check()?;
     served.broker.stop()?;
     drop(served);
+    // Behind the last image: the first topic of class `journal` has one saved.
+    blocks::write(&place, LAST_BLOCKS)?;
     place.daemon.kill()?;
     Ok(place)
 }
