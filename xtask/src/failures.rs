@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 /// How much of a failed test's output is repeated; all of it stays in the suite's log.
 const LINES_MAX: usize = 25;
 
+/// The beginning of the line that names a failed test or suite.
+pub(crate) const FAILED: &str = "failed";
+
 /// The beginning of what a thread of a test, or of a program that it started, says when it panics.
 const PANICKED: &str = "panicked at ";
 
@@ -28,7 +31,7 @@ pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
     let lines: Vec<_> = log.lines().collect();
     let mut said = Vec::new();
     for name in names(&lines) {
-        said.push(format!("failed: {suite}: {name}"));
+        said.push(format!("{FAILED}: {suite}: {name}"));
         said.extend(section(&lines, name).iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     if said.is_empty() {
@@ -37,7 +40,7 @@ pub(crate) fn summary(suite: &str, log: &str) -> Vec<String> {
             Some(line) => ("in which a thread panicked", line),
             None => ("which names no test; its last lines", lines.len().saturating_sub(LINES_MAX)),
         };
-        said.push(format!("failed: {suite}, {what}:"));
+        said.push(format!("{FAILED}: {suite}, {what}:"));
         said.extend(lines[start..].iter().take(LINES_MAX).map(|line| format!("  | {line}")));
     }
     said

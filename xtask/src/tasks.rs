@@ -15,7 +15,7 @@ use crate::house::{self, House};
 use crate::page::{self, Page};
 use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
-use crate::{deb, deb_check, stress, tidy};
+use crate::{deb, deb_check, failures, stress, tidy};
 
 /// A suite that takes longer hangs.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -405,6 +405,9 @@ fn conclude(outcome: Outcome) -> Result<()> {
     eprintln!("{}", outcome.summary());
     let counts = outcome.counts;
     if counts.failed > 0 {
+        // Once more, as often no more than the end of the output is at hand.
+        let named = outcome.failures.iter().filter(|line| line.starts_with(failures::FAILED));
+        named.for_each(|line| eprintln!("{line}"));
         bail!("{} tests failed", counts.failed);
     }
     ensure!(counts.passed > 0, "no test ran");

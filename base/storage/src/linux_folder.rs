@@ -34,7 +34,16 @@ pub struct LinuxFolder {
 /// Keeps other processes from locking the folder. Ends with the process, however that ends.
 #[derive(Debug)]
 pub struct FolderLock {
-    _description: File,
+    description: File,
+}
+
+impl Drop for FolderLock {
+    /// Unlocks the folder, as to close it is not enough: a child that another thread has just
+    /// forked shares the lock until it executes a program (flock(2)).
+    fn drop(&mut self) {
+        // Only a descriptor that is closed could not be unlocked.
+        let _ = self.description.unlock();
+    }
 }
 
 impl LinuxFolder {
@@ -76,7 +85,7 @@ impl LinuxFolder {
             for name in self.names()?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 unlinkat(&self.directory, name, AtFlags::empty())?;
             }
-            Ok(FolderLock { _description: description })
+            Ok(FolderLock { description })
         };
         lock().map_err(self.failed(StorageAction::Lock))
     }

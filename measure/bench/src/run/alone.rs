@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 /// Held for the length of a run. The kernel lets go of it when the process ends in any way.
 #[derive(Debug)]
-pub(crate) struct Alone(#[expect(dead_code, reason = "it is held, not used")] File);
+pub(crate) struct Alone(File);
 
 impl Alone {
     /// Fails at once when another run holds it.
@@ -38,6 +38,15 @@ impl Alone {
     }
 }
 
+impl Drop for Alone {
+    /// Unlocks the file, as to close it is not enough: a child that another thread has just forked
+    /// shares its lock until the child executes a program (flock(2)).
+    fn drop(&mut self) {
+        // Only a descriptor that is closed could not be unlocked.
+        let _ = self.0.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +58,11 @@ mod tests {
         let first = Alone::take(&path).expect("it is free");
         let error = Alone::take(&path).expect_err("it is taken");
         assert!(error.to_string().contains("another run"), "{error}");
+        // A child that was forked meanwhile would hold it in the same way.
+        let Alone(file) = &first;
+        let inherited = file.try_clone().expect("a descriptor can be had");
         drop(first);
         Alone::take(&path).expect("it is free again");
+        drop(inherited);
     }
 }
