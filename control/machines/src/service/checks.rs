@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use api::{ByteSize, DiskProtocol, MachineCreate, MachineNetwork, Problem, ProblemKind};
 
+use super::cloud_init::{check_network_config, check_user_data};
 use crate::template::Boot;
 
 const NAME_BYTES_MAX: usize = 63;
@@ -137,6 +138,9 @@ pub(super) fn check_seed(request: &MachineCreate, names: &[String]) -> Result<()
         let detail = format!("cloud-init is told {SEED_TEXT_BYTES_MAX} bytes at most");
         return Err(invalid("user_data", detail));
     }
+    check_user_data(user_data).map_err(|why| invalid("user_data", why))?;
+    let network = request.network_config.as_deref();
+    network.map(check_network_config).transpose().map_err(|why| invalid("network_config", why))?;
     names.iter().try_for_each(|name| check_name("name", &format!("{name}{SEED_SUFFIX}")))
 }
 
@@ -245,6 +249,12 @@ mod tests {
         check(folder, &MachineCreate { network_config: text("a"), ..request() }, "network_config");
         let user_data = text(&"a".repeat(SEED_TEXT_BYTES_MAX + 1));
         check(folder, &MachineCreate { user_data, ..request() }, "user_data");
+        for user_data in ["hostname: web\n", "#cloud-config\na: [b\n"] {
+            check(folder, &MachineCreate { user_data: text(user_data), ..request() }, "user_data");
+        }
+        let (user_data, network_config) = (text("#cloud-config\n"), text("ethernets: {}\n"));
+        let odd_network = MachineCreate { user_data, network_config, ..request() };
+        check(folder, &odd_network, "network_config");
         let (name, user_data) = ("a".repeat(NAME_BYTES_MAX), text("#cloud-config"));
         check(folder, &MachineCreate { name, user_data, ..request() }, "name");
         let networks = vec![MachineNetwork::User; NETWORK_COUNT_MAX + 1];

@@ -3,6 +3,7 @@
 
 mod attach;
 mod checks;
+mod cloud_init;
 mod consoles;
 mod create;
 mod disks;

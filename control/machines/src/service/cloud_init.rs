@@ -1,0 +1,263 @@
+//! What cloud-init would make of what it is told, as far as that can be seen from outside: it says
+//! nothing of what it cannot read but in a log inside the guest.
+
+use saphyr_parser::{Event, Parser, Tag};
+
+/// Where cloud-init looks for the words of a MIME message.
+const MIME_HEAD_BYTES: usize = 4096;
+const MIME_WORD: &str = "mime-version:";
+
+/// What the first line begins with, in capitals or not: the formats that cloud-init knows.
+const FORMATS: [(&str, Format); 9] = [
+    ("#cloud-config-archive", Format::Yaml(Shape::List)),
+    ("#cloud-config-jsonp", Format::Other),
+    ("#cloud-config", Format::Yaml(Shape::Mapping)),
+    ("#cloud-boothook", Format::Other),
+    ("#include-once", Format::Other),
+    ("#include", Format::Other),
+    ("#part-handler", Format::Other),
+    ("## template: jinja", Format::Other),
+    ("#!", Format::Other),
+];
+
+#[derive(Clone, Copy)]
+enum Format {
+    Yaml(Shape),
+    /// It is read by others, or only there.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Mapping,
+    List,
+    Scalar,
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mapping => "a mapping (lines of KEY: VALUE)",
+            Self::List => "a list (lines of - ITEM)",
+            Self::Scalar => "a plain text",
+        }
+    }
+}
+
+/// Checks what a guest is to do.
+///
+/// # Errors
+/// A sentence that says why cloud-init would not do it.
+pub(super) fn check_user_data(text: &str) -> Result<(), String> {
+    let start = text.trim_start().to_lowercase();
+    let Some((name, format)) = FORMATS.iter().find(|it| start.starts_with(it.0)) else {
+        let head: String = text.chars().take(MIME_HEAD_BYTES).collect();
+        if head.to_lowercase().contains(MIME_WORD) {
+            return Ok(());
+        }
+        let first: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
+        return Err(format!(
+            "cloud-init reads nothing that begins with {first:?}: the first line is #cloud-config, \
+             or #! and a program, or another of its formats"
+        ));
+    };
+    let Format::Yaml(wanted) = format else { return Ok(()) };
+    let outline = Outline::of(text)?;
+    match outline.shape {
+        Some(found) if found != *wanted => {
+            Err(format!("below {name} stands {}, not {}", found.name(), wanted.name()))
+        }
+        // Nothing but the first line asks for nothing.
+        _ => Ok(()),
+    }
+}
+
+/// Checks a guest's network.
+///
+/// # Errors
+/// A sentence that says why cloud-init would not use it.
+pub(super) fn check_network_config(text: &str) -> Result<(), String> {
+    let outline = Outline::of(text)?;
+    match outline.shape {
+        Some(Shape::Mapping) => {}
+        Some(found) => {
+            return Err(format!("it is {}, not {}", found.name(), Shape::Mapping.name()));
+        }
+        None => return Err("it is empty".to_owned()),
+    }
+    let version = outline.scalar("network.version").or_else(|| outline.scalar("version"));
+    match version {
+        Some("1" | "2") => Ok(()),
+        Some(other) => Err(format!("its version is {other:?}, and cloud-init knows 1 and 2")),
+        None => Err("it lacks version: 1 or version: 2".to_owned()),
+    }
+}
+
+/// A document of YAML: what it is, and the scalars of its first two levels.
+#[derive(Debug, Default)]
+struct Outline {
+    /// `None`: nothing is in it.
+    shape: Option<Shape>,
+    scalars: Vec<(String, String)>,
+}
+
+impl Outline {
+    /// # Errors
+    /// The text is no document of YAML, is several, or has tags of a program's own.
+    fn of(text: &str) -> Result<Self, String> {
+        let mut outline = Self::default();
+        let mut reading = Reading::default();
+        let mut document_count = 0;
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|error| {
+                let at = error.marker();
+                let place = format!("line {}, column {}", at.line(), at.col() + 1);
+                format!("it is no YAML: {place}: {}", error.info())
+            })?;
+            let line = span.start.line();
+            if matches!(event, Event::DocumentStart(_)) {
+                document_count += 1;
+            }
+            if document_count > 1 {
+                return Err(format!("line {line}: a second document begins, and one is read"));
+            }
+            if let Some(tag) = tag_of(&event).filter(|it| !is_standard(it)) {
+                return Err(format!("line {line}: the tag {tag} is not one that cloud-init knows"));
+            }
+            reading.take(&event, &mut outline);
+        }
+        Ok(outline)
+    }
+
+    fn scalar(&self, path: &str) -> Option<&str> {
+        self.scalars.iter().find(|it| it.0 == path).map(|it| it.1.as_str())
+    }
+}
+
+/// Where a reader is.
+#[derive(Default)]
+struct Reading {
+    /// Of mappings and lists that are open: what stands before the colon in each mapping, once that
+    /// was read.
+    open: Vec<(Shape, Option<String>)>,
+}
+
+impl Reading {
+    fn take(&mut self, event: &Event<'_>, outline: &mut Outline) {
+        match event {
+            Event::MappingStart(..) => self.enter(Shape::Mapping, outline),
+            Event::SequenceStart(..) => self.enter(Shape::List, outline),
+            Event::MappingEnd | Event::SequenceEnd => {
+                self.open.pop();
+                self.end_value();
+            }
+            Event::Scalar(text, ..) => self.take_scalar(text, outline),
+            Event::Alias(_) => self.take_scalar("", outline),
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, shape: Shape, outline: &mut Outline) {
+        outline.shape.get_or_insert(shape);
+        self.open.push((shape, None));
+    }
+
+    fn take_scalar(&mut self, text: &str, outline: &mut Outline) {
+        outline.shape.get_or_insert(Shape::Scalar);
+        let is_key = matches!(self.open.last(), Some((Shape::Mapping, None)));
+        if is_key {
+            let (_, key) = self.open.last_mut().expect("it was looked at");
+            *key = Some(text.to_owned());
+            return;
+        }
+        let keys: Option<Vec<_>> = self.open.iter().map(|it| it.1.as_deref()).collect();
+        if let Some(keys) = keys.filter(|it| (1..=2).contains(&it.len())) {
+            outline.scalars.push((keys.join("."), text.to_owned()));
+        }
+        self.end_value();
+    }
+
+    /// What was read is a value, or a key that is no text.
+    fn end_value(&mut self) {
+        if let Some((Shape::Mapping, key)) = self.open.last_mut() {
+            *key = match key {
+                Some(_) => None,
+                None => Some(String::new()),
+            };
+        }
+    }
+}
+
+fn tag_of<'a>(event: &'a Event<'_>) -> Option<&'a Tag> {
+    match event {
+        Event::Scalar(.., tag) | Event::SequenceStart(_, tag) | Event::MappingStart(_, tag) => {
+            tag.as_deref()
+        }
+        _ => None,
+    }
+}
+
+/// The tags of YAML itself, and the one that says that there is none.
+fn is_standard(tag: &Tag) -> bool {
+    tag.handle == "tag:yaml.org,2002:" || tag.handle.is_empty() && tag.suffix == "!"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cloud_init_reads_is_taken() {
+        for text in [
+            "#cloud-config\n",
+            "#cloud-config\nhostname: it's <web> & co\n",
+            "\n #Cloud-Config\nruncmd:\n  - [ls, -l]\n  - echo 'a: b'\n",
+            "#cloud-config\nusers: &all [default]\nx: *all\n",
+            "#cloud-config\n{\"packages\": [\"nginx\"]}",
+            "#cloud-config\na: !!str 1\nb: ! 2\n",
+            "#cloud-config\n? [a, b]\n: c\nd: e\n",
+            "#cloud-config-archive\n- type: text/cloud-config\n  content: 'a: b'\n",
+            "#!/bin/sh\n: {",
+            "#include\nhttps://example.com/a\n",
+            "## template: jinja\n#cloud-config\n{% if a %}\n",
+            "Content-Type: multipart/mixed; boundary=\"a\"\nMIME-Version: 1.0\n\n--a--\n",
+        ] {
+            assert_eq!(check_user_data(text), Ok(()), "{text:?}");
+        }
+        for text in ["version: 2\nethernets: {}\n", "network:\n  version: 1\n  config: []\n"] {
+            assert_eq!(check_network_config(text), Ok(()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cloud_init_would_leave_is_refused_with_its_place() {
+        for (text, why) in [
+            ("", "begins with \"\""),
+            ("hostname: web\n", "begins with \"hostname: web\""),
+            ("# cloud-config\na: b\n", "#cloud-config"),
+            ("\u{feff}#cloud-config\n", "begins with"),
+            ("#cloud-config\na: [b\n", "no YAML: line"),
+            ("#cloud-config\na: b\n\tc: d\n", "no YAML: line 2"),
+            ("#cloud-config\na: *b\n", "no YAML: line 2"),
+            ("#cloud-config\n- a\n", "a list"),
+            ("#cloud-config\nword\n", "a plain text"),
+            ("#cloud-config\na: b\n---\nc: d\n", "line 3: a second document"),
+            ("#cloud-config\na: !vault b\n", "line 2: the tag !vault"),
+            ("#cloud-config-archive\na: b\n", "a mapping"),
+        ] {
+            let refused = check_user_data(text).expect_err(text);
+            assert!(refused.contains(why), "{text:?}: {refused}");
+        }
+        for (text, why) in [
+            ("", "empty"),
+            ("- a", "a list"),
+            ("ethernets: {}\n", "lacks version"),
+            ("a: {version: 2}\n", "lacks version"),
+            ("version: 3\n", "\"3\""),
+            ("version: 2\nversion", "no YAML"),
+        ] {
+            let refused = check_network_config(text).expect_err(text);
+            assert!(refused.contains(why), "{text:?}: {refused}");
+        }
+    }
+}
