@@ -43,7 +43,8 @@ pub enum WriteCache {
 pub enum Zeroes {
     /// A hole: the blocks count as never written.
     Unmap,
-    /// Written zeros: the blocks stay allocated (NBD's `NO_HOLE`).
+    /// Written zeros: blocks that were written stay allocated (NBD's `NO_HOLE`). Those that were
+    /// not stay holes.
     KeepAllocated,
 }
 
@@ -123,7 +124,7 @@ pub trait BlockDevice: Send + Sync {
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError>;
 
     /// Makes `range` read as zeros. For whole blocks, unmapped ones as a discard, for which see
-    /// there; kept ones may need memory as a write does.
+    /// there; kept ones may need memory as an overwrite does. Holes stay holes and need none.
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError>;
 
     /// Forgets the whole blocks inside `range`: they read as zeros and give their memory back.

@@ -110,3 +110,35 @@ fn punching_takes_as_long_as_there_is_data_not_as_the_range() {
         volume.write_zeroes(range, Zeroes::Unmap).expect("punched");
     });
 }
+
+#[test]
+fn zeros_that_keep_blocks_allocated_make_no_maps_of_holes() {
+    let pool = Pool::new(8 * MIB, 1);
+    let engine: Engine = pool.open();
+    let size_bytes = 64 << 40;
+    let volume = engine.create_volume(spec("v", size_bytes)).expect("a volume can be made");
+    for offset in [8192, 3 << 40, size_bytes - 4096] {
+        volume.write(offset, &[1; 4096]).expect("the write succeeds");
+    }
+    let snapshot = "s".parse().expect("a name");
+    engine.create_snapshots(&["v"], &snapshot, 1).expect("there is room");
+    let map_bytes = || engine.usage().map_bytes;
+    let before = map_bytes();
+    // Holes of leaves that are there, whole and in part, and zeros, shared with a snapshot.
+    volume.write(3 << 40, &[0; 4096]).expect("zeros are written");
+    let with_own_path = map_bytes();
+    assert_ne!(with_own_path, before, "a copy of the path was made");
+    for range in [(0, 8192), (100, 512), (size_bytes - 8192, 4096), (3 << 40, 4096)] {
+        let range = ByteRange::new(range.0, range.1);
+        volume.write_zeroes(range, Zeroes::KeepAllocated).expect("zeroed");
+    }
+    assert_eq!(map_bytes(), with_own_path);
+    // All of the volume: as long as there is data, not as the range.
+    volume.write_zeroes(ByteRange::new(1, size_bytes - 2), Zeroes::KeepAllocated).expect("zeroed");
+    let extents = volume.extents(ByteRange::new(0, size_bytes), 10).expect("extents are listed");
+    let kinds: Vec<_> = extents.iter().map(|extent| extent.kind).collect();
+    use block_device::ExtentKind::{Data, Hole, Zero};
+    assert_eq!(kinds, [Hole, Zero, Hole, Zero, Hole, Data]);
+    engine.delete_snapshot("v", "s").expect("it is there");
+    check_sound_when_empty(&engine);
+}

@@ -1,6 +1,7 @@
 //! The blocks of a volume, without locks: what requests do to them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use block_device::{BLOCK_BYTES, ByteRange, Extent, ExtentKind, Zeroes};
 
@@ -62,27 +63,23 @@ impl Blocks {
     pub(crate) fn write_zeroes(&mut self, range: ByteRange, zeroes: Zeroes) {
         if zeroes == Zeroes::Unmap {
             self.discard(range);
-            for part in edges(range) {
-                if let Some(contents) = self.written.get_mut(&part.block) {
-                    contents[part.start..][..part.length].fill(0);
-                }
-            }
-            return;
         }
-        for part in parts(range) {
-            self.materialize(part.block)[part.start..][..part.length].fill(0);
+        // What is a hole reads as zeros as it is.
+        for part in edges(range) {
+            if let Some(contents) = self.written.get_mut(&part.block) {
+                contents[part.start..][..part.length].fill(0);
+            }
+        }
+        for (_, contents) in self.written.range_mut(whole_blocks(range)) {
+            contents.fill(0);
         }
     }
 
     /// Forgets the blocks that lie whole in the range.
     pub(crate) fn discard(&mut self, range: ByteRange) {
-        let block_bytes = BLOCK_BYTES as u64;
-        let first = range.start.div_ceil(block_bytes);
-        let end = range.start.saturating_add(range.length) / block_bytes;
-        if first < end {
-            let mut after = self.written.split_off(&first);
-            self.written.append(&mut after.split_off(&end));
-        }
+        let whole = whole_blocks(range);
+        let mut after = self.written.split_off(&whole.start);
+        self.written.append(&mut after.split_off(&whole.end));
     }
 
     pub(crate) fn extents(&self, range: ByteRange, count_max: usize) -> Vec<Extent> {
@@ -116,6 +113,14 @@ impl Blocks {
     fn materialize(&mut self, block: u64) -> &mut Block {
         self.written.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]))
     }
+}
+
+/// The blocks that lie whole in a range.
+fn whole_blocks(range: ByteRange) -> Range<u64> {
+    let block_bytes = BLOCK_BYTES as u64;
+    let first = range.start.div_ceil(block_bytes);
+    let end = range.start.saturating_add(range.length) / block_bytes;
+    first..end.max(first)
 }
 
 /// The part of one block that a range covers.

@@ -91,6 +91,19 @@ fn trimming_gives_memory_back() -> Result<()> {
     daemon.finish()
 }
 
+/// Of a device much larger than the pool, whose map alone would fill it.
+#[test]
+fn zeros_of_an_empty_device_take_no_memory() -> Result<()> {
+    let Some(daemon) = daemon_for(&[])? else { return Ok(()) };
+    daemon.memlane("volume create v --size 1TiB")?;
+    let device = attach(&daemon, "v")?;
+    let empty = daemon.status()?.pool.used_bytes;
+    Tool::new("blkdiscard -z --offset 4096 --length 512GiB").arg(&device).check()?;
+    let zeroed = daemon.status()?.pool.used_bytes;
+    ensure!(zeroed < empty + 16 * MIB, "zeros took {} bytes", zeroed - empty);
+    daemon.finish()
+}
+
 #[test]
 fn a_device_has_the_sectors_and_the_size_of_its_volume() -> Result<()> {
     let Some(daemon) = daemon_for(&[])? else { return Ok(()) };

@@ -2,14 +2,14 @@
 
 use block_device::{Action, ByteRange, DeviceError, Zeroes};
 use codec::BLOCK_BYTES;
-use page_store::{DirtyBits, OwnedPageRef, PageRef, PageRefKind};
+use page_store::{DirtyBits, LinkError, OwnedPageRef, PageRef, PageRefKind, Writer};
 use sync::Pinned;
 
 use crate::blocks::{
-    LEAF_BLOCKS, Piece, block_range, blocks_in_leaf, leaf_of, pieces, whole_blocks,
+    LEAF_BLOCKS, LEAF_BYTES, Piece, block_range, blocks_in_leaf, leaf_of, pieces, whole_blocks,
 };
 use crate::device::volume::Volume;
-use crate::device::write::{PartError, change_part};
+use crate::device::write::{PartError, change_part, holds};
 use crate::error::refusal;
 use crate::map::volume_map::VolumeMap;
 use crate::space::find::Space;
@@ -17,57 +17,80 @@ use crate::space::find::Space;
 impl Volume {
     /// What a block holds cannot be had any more: reads of it fail until it is overwritten.
     pub fn declare_lost(&self, block: u64) -> Result<(), DeviceError> {
-        // A pattern first, so that the block has an entry of the volume's own.
-        write_zeroes(self, block_range(block), Zeroes::KeepAllocated)?;
         let range = block_range(block);
-        let is_filled = |entry: PageRef| entry.kind() == PageRefKind::Fill(0);
-        let lost = self.map.lose_own_if(block, is_filled);
         let fail = |error| DeviceError::new(refusal(error), Action::WriteZeroes, range);
-        lost.map(drop).map_err(fail)
+        // A pattern first, so that the block has an entry of the volume's own.
+        let fill = || {
+            let mut writer = self.map.pool.store.writer();
+            self.admit(&writer.pinned, Action::WriteZeroes, range)?;
+            publish_zeros(&self.map, &mut writer, block).map_err(fail)
+        };
+        self.space.find(&self.map, || false, fill)?;
+        let is_filled = |entry: PageRef| entry.kind() == PageRefKind::Fill(0);
+        self.map.lose_own_if(block, is_filled).map(drop).map_err(fail)
     }
 }
 
-/// Makes a range read as zeros.
+/// Makes a range read as zeros. Holes stay holes: they read as zeros, and take no memory for maps.
 pub(super) fn write_zeroes(
     volume: &Volume,
     range: ByteRange,
     zeroes: Zeroes,
 ) -> Result<(), DeviceError> {
-    let zero =
-        |piece| volume.space.find(&volume.map, || false, || zero_piece(volume, piece, zeroes));
     match zeroes {
         Zeroes::Unmap => {
             discard(volume, Action::WriteZeroes, range)?;
-            cut_pieces(range).try_for_each(zero)
+            cut_pieces(range).try_for_each(|piece| zero_piece(volume, piece))
         }
-        Zeroes::KeepAllocated => {
-            volume.admit(&volume.map.pool.store.pin(), Action::WriteZeroes, range)?;
-            pieces(range).try_for_each(zero)
-        }
+        Zeroes::KeepAllocated => zero_leaves(volume, range),
     }
 }
 
-fn zero_piece(volume: &Volume, piece: Piece, zeroes: Zeroes) -> Result<(), DeviceError> {
-    loop {
-        let Err(error) = zero_present_piece(volume, piece, zeroes) else { return Ok(()) };
+/// Writes zeros to what the leaves in the range have.
+fn zero_leaves(volume: &Volume, range: ByteRange) -> Result<(), DeviceError> {
+    let (map, store) = (&volume.map, &volume.map.pool.store);
+    volume.admit(&store.pin(), Action::WriteZeroes, range)?;
+    let end = range.start + range.length;
+    let mut at = range.start;
+    while at < end {
+        let from = leaf_of(at / BLOCK_BYTES as u64);
+        let Some((leaf, _)) = map.tree.next_leaf(store, &store.pin(), from) else { break };
+        let start = at.max(leaf * LEAF_BYTES);
+        at = (leaf + 1) * LEAF_BYTES;
+        let inside = ByteRange::new(start, at.min(end).saturating_sub(start));
+        pieces(inside).try_for_each(|piece| zero_piece(volume, piece))?;
+    }
+    Ok(())
+}
+
+fn zero_piece(volume: &Volume, piece: Piece) -> Result<(), DeviceError> {
+    let zero = || loop {
+        let Err(error) = zero_present_piece(volume, piece) else { return Ok(()) };
         error.prepare(volume, Action::WriteZeroes, piece.range(), piece.block)?;
-    }
+    };
+    let is_overwrite = || holds(&volume.map, piece.block);
+    volume.space.find(&volume.map, is_overwrite, zero)
 }
 
-fn zero_present_piece(volume: &Volume, piece: Piece, zeroes: Zeroes) -> Result<(), PartError> {
+fn zero_present_piece(volume: &Volume, piece: Piece) -> Result<(), PartError> {
     let map = &*volume.map;
     let mut writer = map.pool.store.writer();
     let admitted = volume.admit(&writer.pinned, Action::WriteZeroes, piece.range());
     admitted.map_err(|error| PartError::Device(error.kind))?;
-    if !piece.is_whole() {
-        let is_hole = map.entry(&writer.pinned, piece.block).is_hole();
-        if is_hole && zeroes == Zeroes::Unmap {
-            return Ok(());
-        }
-        return change_part(map, &mut writer, piece, |part| part.fill(0));
+    let entry = map.entry(&writer.pinned, piece.block);
+    // What is all zeros already stays as it is, also in a leaf that others share.
+    if entry.is_hole() || entry.kind() == PageRefKind::Fill(0) {
+        return Ok(());
     }
-    let _held = map.hold_own_block(&mut writer, piece.block)?;
-    Ok(map.publish(&mut writer, piece.block, OwnedPageRef::fill(0))?)
+    match piece.is_whole() {
+        true => Ok(publish_zeros(map, &mut writer, piece.block)?),
+        false => change_part(map, &mut writer, piece, |part| part.fill(0)),
+    }
+}
+
+fn publish_zeros(map: &VolumeMap, writer: &mut Writer<'_>, block: u64) -> Result<(), LinkError> {
+    let _held = map.hold_own_block(writer, block)?;
+    map.publish(writer, block, OwnedPageRef::fill(0))
 }
 
 /// Makes holes of the whole blocks in `range` of a volume that requests are served from. Their

@@ -40,7 +40,7 @@ pub(super) fn write(volume: &Volume, offset: u64, from: &[u8]) -> Result<(), Dev
 }
 
 /// Whether a block holds something.
-fn holds(map: &VolumeMap, block: u64) -> bool {
+pub(super) fn holds(map: &VolumeMap, block: u64) -> bool {
     let pinned = map.pool.store.pin();
     !map.is_gone() && !map.entry(&pinned, block).is_hole()
 }

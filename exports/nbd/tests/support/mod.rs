@@ -142,8 +142,6 @@ impl BlockDevice for SparseDevice {
                 blocks.remove(&block);
             } else if let Some(bytes) = blocks.get_mut(&block) {
                 bytes[inside].fill(0);
-            } else if zeroes == Zeroes::KeepAllocated {
-                blocks.insert(block, Box::new([0; BLOCK_BYTES]));
             }
         }
         Ok(())
