@@ -64,6 +64,13 @@ impl Topic {
         Ok(Self { volume, properties, partitions, flushing: Mutex::default() })
     }
 
+    /// The id and the properties of the topic that the volume holds, which is left as it is; `None`
+    /// where the volume was never written to.
+    pub fn look(device: &dyn BlockDevice) -> Result<Option<(TopicId, Vec<u8>)>, LogError> {
+        let Some(record) = TopicRecord::load(device)? else { return Ok(None) };
+        Ok(Some((record.id, Properties::open(device)?.get())))
+    }
+
     /// Opens the topic that the volume holds: finds the end of each partition, and gives back what
     /// deletions and torn writes left. `None` where the volume was never written to.
     pub fn open(

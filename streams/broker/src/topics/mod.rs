@@ -174,21 +174,16 @@ impl Topics {
 
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
         let device = self.storage.open(volume).map_err(of_storage)?;
-        // Until its settings are known.
-        let first_options = TopicOptions { segment_bytes: record_log::SEGMENT_BYTES_MAX };
-        let Some(log) = Topic::open(device, first_options).map_err(of_log)? else {
+        let no_topic = || {
             let what = format!("volume {volume:?} has the name of a topic's and holds none");
-            return Err(Refusal::new(ResponseError::KafkaStorageError, what));
+            Refusal::new(ResponseError::KafkaStorageError, what)
         };
-        let properties: Properties =
-            serde_json::from_slice(&log.properties()).map_err(|error| {
-                let what =
-                    format!("what volume {volume:?} says of its topic cannot be read: {error}");
-                Refusal::new(ResponseError::KafkaStorageError, what)
-            })?;
+        let (id, properties) = Topic::look(&*device).map_err(of_log)?.ok_or_else(no_topic)?;
+        let properties = read_properties(volume, &properties)?;
+        check_place(volume, &properties.name, Uuid::from_bytes(id))?;
         let settings = TopicSettings::new(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
-        log.set_options(options(&settings));
+        let log = Topic::open(device, options(&settings)).map_err(of_log)?.ok_or_else(no_topic)?;
         OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
 
@@ -282,7 +277,7 @@ impl Topics {
         let made = Topic::create(device, &log).map_err(of_log);
         let made = made.and_then(|log| match self.storage.rename(&half_made, &volume) {
             Ok(()) => OpenTopic::new(&properties, volume, log, settings).map_err(of_log),
-            Err(error) => self.find_unanswered(&volume, id).ok_or_else(|| of_storage(error)),
+            Err(error) => self.find_unanswered(&volume, id, error),
         });
         if made.is_err() {
             // What cannot be deleted now is deleted when the broker starts again.
@@ -295,13 +290,23 @@ impl Topics {
 
     /// The topic of this id, if it has its name although the daemon died before it said so. One
     /// that an attempt before this one made in the same way is served from now on.
-    fn find_unanswered(&self, volume: &str, id: Uuid) -> Option<OpenTopic> {
-        let topic = self.open_volume(volume).ok()?;
-        if topic.id == id {
-            return Some(topic);
+    fn find_unanswered(
+        &self,
+        volume: &str,
+        id: Uuid,
+        error: StorageError,
+    ) -> Result<OpenTopic, Refusal> {
+        let is_taken = error.kind == StorageErrorKind::Exists;
+        let mut refusal = of_storage(error);
+        match self.open_volume(volume) {
+            Ok(topic) if topic.id == id => return Ok(topic),
+            Ok(topic) => self.insert(topic),
+            Err(why) if is_taken => {
+                refusal.message = format!("{}: {}", refusal.message, why.message)
+            }
+            Err(_) => {}
         }
-        self.insert(topic);
-        None
+        Err(refusal)
     }
 
     /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
@@ -461,6 +466,27 @@ fn volume_name(topic: &str, id: Uuid) -> String {
     }
     let id = id.simple().to_string();
     format!("{}.{id}", &whole[..VOLUME_NAME_MAX - 1 - id.len()])
+}
+
+fn read_properties(volume: &str, bytes: &[u8]) -> Result<Properties, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let what = format!("what volume {volume:?} says of its topic cannot be read: {error}");
+        Refusal::new(ResponseError::KafkaStorageError, what)
+    })
+}
+
+/// Refuses what has another name than the volume of this topic: contents are copied with the name
+/// and the id of the topic in them, as by clones and from images, and names of volumes are not.
+fn check_place(volume: &str, topic: &str, id: Uuid) -> Result<(), Refusal> {
+    let own = volume_name(topic, id);
+    if volume == own {
+        return Ok(());
+    }
+    let what = format!(
+        "volume {volume:?} holds a copy of topic {topic:?}, whose own volume is {own:?}: only a \
+         volume of that name is served as the topic"
+    );
+    Err(Refusal::new(ResponseError::KafkaStorageError, what))
 }
 
 /// Whether a volume may hold the topic of this name: of a long one it tells the beginning alone.

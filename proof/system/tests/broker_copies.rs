@@ -1,0 +1,114 @@
+//! Copies of the broker's volumes, and older states of them: none takes the place of what the
+//! broker serves.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use kafka_client::{
+    Acks, Client, Isolation, NewTopic, OffsetAt, Producer, ProducerSettings, Settings,
+};
+use record_batch::NewRecord;
+use system::{Broker, Daemon, DaemonOptions};
+use tokio::runtime::Runtime;
+
+fn start_daemon() -> Result<Daemon> {
+    Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })
+}
+
+fn client_of(broker: &Broker) -> Arc<Client> {
+    Arc::new(Client::new(broker.address(), Settings::default()))
+}
+
+async fn create(client: &Client, name: &str) -> Result<()> {
+    let topic = NewTopic { name: name.to_owned(), partitions: Some(1), configs: Vec::new() };
+    Ok(client.create_topic(&topic).await?)
+}
+
+async fn produce(client: &Arc<Client>, topic: &str, count: usize) -> Result<()> {
+    let settings = ProducerSettings { acks: Acks::All, ..ProducerSettings::default() };
+    let mut producer = Producer::new(Arc::clone(client), topic, settings).await?;
+    producer.send(vec![(0, vec![NewRecord::default(); count])]).await?;
+    Ok(())
+}
+
+async fn end_of(client: &Client, topic: &str) -> Result<i64> {
+    let ends = client.topic_offsets(topic, OffsetAt::Latest, Isolation::ReadUncommitted).await?;
+    ends.first().and_then(|it| it.offset).context("one partition")
+}
+
+/// Longer than the name of a volume may be, so that the volume's name has a part of it alone.
+fn long_name() -> String {
+    format!("orders-{}", "x".repeat(100))
+}
+
+#[test]
+fn a_copy_of_a_topics_volume_takes_no_topics_place() -> Result<()> {
+    let daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let (runtime, long) = (Runtime::new()?, long_name());
+    let client = client_of(&broker);
+    runtime.block_on(async {
+        for topic in ["orders", &long] {
+            create(&client, topic).await?;
+            produce(&client, topic, 3).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    let of_long = daemon.volumes()?.into_iter().map(|it| it.name);
+    let of_long = of_long.filter(|it| it.starts_with("topic.orders-")).collect::<Vec<_>>();
+    let [of_long] = &of_long[..] else { anyhow::bail!("one volume of a long name: {of_long:?}") };
+    daemon.memlane("volume set topic.orders durability=image")?;
+    daemon.save_image()?;
+    daemon.memlane("snapshot create topic.orders@before")?;
+    // Names before and behind the topic's own, and one of the length of the long one's.
+    let as_long = format!("{}{}", &of_long[..of_long.len() - 4], "0000");
+    for words in [
+        "clone topic.orders topic.another".to_owned(),
+        "clone topic.orders@before topic.orders.old".to_owned(),
+        format!("clone {of_long} {as_long}"),
+        "image restore topic.orders --as topic.zebra".to_owned(),
+    ] {
+        daemon.memlane(&words)?;
+    }
+    runtime.block_on(async {
+        for topic in ["orders", &long] {
+            produce(&client, topic, 3).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    broker.stop()?;
+    broker.start_again()?;
+    let client = client_of(&broker);
+    runtime.block_on(async {
+        for topic in ["orders", &long] {
+            let end = end_of(&client, topic).await?;
+            ensure!(end == 6, "{topic} ends at {end}");
+        }
+        let topics = client.cluster().await?.topics;
+        ensure!(topics.len() == 2, "{topics:?}");
+        for name in ["another", "orders.old", "zebra"] {
+            let refused = create(&client, name).await.err().context("it is in the way")?;
+            ensure!(format!("{refused:#}").contains("could not be opened"), "{refused:#}");
+        }
+        anyhow::Ok(())
+    })?;
+    let log = broker.log();
+    for volume in ["topic.another", "topic.orders.old", &as_long, "topic.zebra"] {
+        let said = log.lines().find(|it| it.contains(volume)).context("it is passed over")?;
+        ensure!(said.contains("copy"), "{said}");
+    }
+    // A copy that is there before its name is asked for is told of, and not taken for the topic.
+    daemon.memlane("clone topic.orders topic.late")?;
+    let refused = runtime.block_on(create(&client, "late")).err().context("it is in the way")?;
+    ensure!(format!("{refused:#}").contains("copy"), "{refused:#}");
+    broker.stop()?;
+    // Whoever wants the copy in the topic's place says so.
+    daemon.memlane("snapshot delete topic.orders@before")?;
+    daemon.memlane("volume delete topic.orders --force")?;
+    daemon.memlane("volume rename topic.another topic.orders")?;
+    broker.start_again()?;
+    let end = runtime.block_on(end_of(&client_of(&broker), "orders"))?;
+    ensure!(end == 3, "orders ends at {end}");
+    broker.stop()?;
+    daemon.finish()
+}
