@@ -276,7 +276,7 @@ impl Host for SqlHost {
                     return Err(no_definition(kind, &name));
                 }
                 if kind != DefinitionKind::Table {
-                    broker.coordinator.topic_deleted(&name);
+                    broker.coordinator.topics_deleted(vec![name]);
                 }
                 Ok(())
             })

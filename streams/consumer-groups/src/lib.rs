@@ -25,8 +25,8 @@
 //! clients that have gone are the owner's to drop. Everything is bounded by [`Options`].
 //!
 //! It reads no clock, draws no seed, starts no thread and knows no network. Whether clients may use
-//! groups and topics, and whether topics exist, its owner checks before; which topics patterns may
-//! show to a member it asks its owner ([`Topics::sight`]).
+//! groups and topics its owner checks before; which topics there are, and which of them patterns
+//! may show to a member, it asks its owner ([`Topics`]).
 #![forbid(unsafe_code)]
 
 mod admin_requests;

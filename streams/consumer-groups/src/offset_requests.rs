@@ -1,6 +1,7 @@
 //! OffsetCommit, OffsetFetch, OffsetDelete, and the offsets of transactions.
 //!
-//! Whether topics exist, and whether the client may name them, the owner has checked before.
+//! Whether the client may name topics, the owner has checked before. Whether there are such is
+//! looked at here: a topic that was deleted meanwhile takes no offset any more.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -22,10 +23,11 @@ use kafka_protocol::protocol::StrBytes;
 use crate::classic::Committer;
 use crate::effect::{Caller, Effect, Turn, code};
 use crate::fields::own;
-use crate::groups::{Groups, Kind};
+use crate::groups::{Group, Groups, Kind};
 use crate::offsets::{self, Offset, Place, Producer};
 use crate::options::{ENTRY_BYTES, ID_BYTES_MAX, TOPIC_BYTES_MAX};
 use crate::subscriptions::Subscriptions;
+use crate::topics::Topics;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ enum Target {
 /// What a request says of one partition.
 struct Given<'a> {
     topic: &'a StrBytes,
+    /// Of the topic; 0 where there is none.
+    partition_count: u32,
     partition: i32,
     offset: i64,
     leader_epoch: i32,
@@ -56,6 +60,7 @@ impl Groups {
         &mut self,
         caller: Caller<'_>,
         request: &OffsetCommitRequest,
+        known: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
         let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
@@ -71,9 +76,11 @@ impl Groups {
         let expire_ms = keep_ms.map(|it| turn.unix_ms.saturating_add(it));
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
+            let partition_count = known.by_name(&topic.name).map_or(0, |it| it.partition_count);
             let partitions = topic.partitions.iter().map(|it: &OffsetCommitRequestPartition| {
                 let given = Given {
                     topic: &topic.name.0,
+                    partition_count,
                     partition: it.partition_index,
                     offset: it.committed_offset,
                     leader_epoch: it.committed_leader_epoch,
@@ -100,6 +107,7 @@ impl Groups {
         &mut self,
         caller: Caller<'_>,
         request: &TxnOffsetCommitRequest,
+        known: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
         let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
@@ -116,10 +124,12 @@ impl Groups {
             .and_then(|()| self.check_commit(group_id, &committer, &caller));
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
+            let partition_count = known.by_name(&topic.name).map_or(0, |it| it.partition_count);
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for it in &topic.partitions {
                 let given = Given {
                     topic: &topic.name.0,
+                    partition_count,
                     partition: it.partition_index,
                     offset: it.committed_offset,
                     leader_epoch: it.committed_leader_epoch,
@@ -209,21 +219,23 @@ impl Groups {
         self.settle(id);
     }
 
-    /// Forgets the offsets of a topic that was deleted, those of open transactions included.
+    /// Forgets the offsets of a topic that was deleted, those of open transactions included. To be
+    /// done again before a topic of that name is made: the owner may have died between.
     pub fn delete_topic(&mut self, name: &str, out: &mut Vec<Effect>) {
-        let ids: Vec<StrBytes> = self.groups.keys().cloned().collect();
+        let topic = StrBytes::from_string(name.to_owned());
+        let has_some = |(_, group): &(&StrBytes, &Group)| group.offsets.has_topic(&topic);
+        let ids: Vec<StrBytes> =
+            self.groups.iter().filter(has_some).map(|(id, _)| id.clone()).collect();
         for id in ids {
             let group = self.groups.get_mut(&id).expect("the id is of a group");
-            let is_of_topic = |place: &&Place| place.topic.as_str() == name;
-            let committed = group.offsets.committed().map(|(place, _)| place);
-            let committed: Vec<Place> = committed.filter(is_of_topic).cloned().collect();
+            let committed: Vec<Place> = group.offsets.of_topic(&topic).cloned().collect();
             for place in committed {
                 group.offsets.remove(&place);
                 out.push(Effect::Persist(offsets::key(&id, &place).gone()));
             }
             let producers: Vec<i64> = group.offsets.producers().collect();
             for producer_id in producers {
-                for place in group.offsets.pending_of(producer_id, name) {
+                for place in group.offsets.pending_of(producer_id, &topic) {
                     group.offsets.release(producer_id, &place);
                     let pending = offsets::pending_key(&id, producer_id, &place);
                     out.push(Effect::Persist(pending.gone()));
@@ -291,7 +303,9 @@ impl Groups {
         if metadata.len() > self.options.offset_metadata_bytes_max {
             return Err(ResponseError::OffsetMetadataTooLarge);
         }
-        if !(1..=TOPIC_BYTES_MAX).contains(&given.topic.len()) || given.partition < 0 {
+        let has_partition =
+            u32::try_from(given.partition).is_ok_and(|it| it < given.partition_count);
+        if !(1..=TOPIC_BYTES_MAX).contains(&given.topic.len()) || !has_partition {
             return Err(ResponseError::UnknownTopicOrPartition);
         }
         let place = Place { topic: own(given.topic), partition: given.partition };

@@ -106,10 +106,21 @@ impl Offsets {
         self.pending.keys().copied()
     }
 
+    /// The partitions of a topic that have committed offsets.
+    pub(crate) fn of_topic(&self, topic: &StrBytes) -> impl Iterator<Item = &Place> {
+        places_of(&self.committed, topic)
+    }
+
+    /// Whether any offset is of this topic, be it pending.
+    pub(crate) fn has_topic(&self, topic: &StrBytes) -> bool {
+        let mut all = self.pending.values().map(|it| &it.offsets).chain([&self.committed]);
+        all.any(|offsets| places_of(offsets, topic).next().is_some())
+    }
+
     /// A producer's pending offsets of one topic.
-    pub(crate) fn pending_of(&self, producer_id: i64, topic: &str) -> Vec<Place> {
-        let pending = self.pending.get(&producer_id).into_iter().flat_map(|it| it.offsets.keys());
-        pending.filter(|place| place.topic.as_str() == topic).cloned().collect()
+    pub(crate) fn pending_of(&self, producer_id: i64, topic: &StrBytes) -> Vec<Place> {
+        let pending = self.pending.get(&producer_id).into_iter();
+        pending.flat_map(|it| places_of(&it.offsets, topic)).cloned().collect()
     }
 
     pub(crate) fn commit(&mut self, place: Place, offset: Offset) {
@@ -184,6 +195,16 @@ impl Offsets {
         self.count -= 1;
         self.bytes -= offset.size(&place.topic);
     }
+}
+
+/// They are in order, so that the others are not looked at.
+fn places_of<'a>(
+    offsets: &'a BTreeMap<Place, Offset>,
+    topic: &StrBytes,
+) -> impl Iterator<Item = &'a Place> {
+    let first = Place { topic: topic.clone(), partition: i32::MIN };
+    let last = Place { topic: topic.clone(), partition: i32::MAX };
+    offsets.range(first..=last).map(|(place, _)| place)
 }
 
 /// A producer's incarnation.

@@ -15,7 +15,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{JoinGroupResponse, LeaveGroupRequest, ResponseKind};
 use kafka_protocol::protocol::StrBytes;
 use model::{Random, for_each_seed_at_once};
-use support::catalog::{Catalog, Consumer, Owned};
+use support::catalog::{Catalog, Consumer, EveryTopic, Owned};
 use support::{Owner, commit_request, group_id, join_request, options, sync_request, text};
 
 const STEP_COUNT: usize = 400;
@@ -47,8 +47,9 @@ impl Commits {
         let request = commit_request("a", self.last)
             .with_member_id(member_id.clone())
             .with_generation_id_or_member_epoch(epoch);
-        let ticket =
-            owner.call(9, |groups, caller, out| groups.offset_commit(caller, &request, out));
+        let ticket = owner.call(9, |groups, caller, out| {
+            groups.offset_commit(caller, &request, &EveryTopic, out)
+        });
         let Some(ResponseKind::OffsetCommit(response)) = owner.replies.remove(&ticket) else {
             return;
         };

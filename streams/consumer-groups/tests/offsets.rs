@@ -15,6 +15,7 @@ use kafka_protocol::messages::{
     DeleteGroupsRequest, ListGroupsRequest, OffsetDeleteRequest, OffsetFetchRequest, ProducerId,
     TxnOffsetCommitRequest,
 };
+use support::catalog::{Catalog, EveryTopic};
 use support::{Owner, commit_request, group_id, options, text, topic_name};
 
 const DAY_MS: i64 = 24 * 3_600 * 1_000;
@@ -35,8 +36,9 @@ fn every_version_is_answered_in_its_form() {
     let mut owner = Owner::new(options());
     for version in 2..=9 {
         let request = commit_request("news", i64::from(version));
-        let ticket =
-            owner.call(version, |groups, caller, out| groups.offset_commit(caller, &request, out));
+        let ticket = owner.call(version, |groups, caller, out| {
+            groups.offset_commit(caller, &request, &EveryTopic, out)
+        });
         assert_eq!(answer!(owner, ticket, OffsetCommit).topics[0].partitions[0].error_code, 0);
     }
     for version in 1..8 {
@@ -73,8 +75,8 @@ fn txn_request(producer_id: i64, epoch: i16, offset: i64) -> TxnOffsetCommitRequ
 }
 
 fn commit_in_transaction(owner: &mut Owner, request: &TxnOffsetCommitRequest) -> i16 {
-    let ticket =
-        owner.call(5, |groups, caller, out| groups.txn_offset_commit(caller, request, out));
+    let ticket = owner
+        .call(5, |groups, caller, out| groups.txn_offset_commit(caller, request, &EveryTopic, out));
     answer!(owner, ticket, TxnOffsetCommit).topics[0].partitions[0].error_code
 }
 
@@ -221,6 +223,36 @@ fn a_deleted_topic_takes_its_offsets_with_it() {
     end(&mut owner, 40, 0, TransactionEnd::Commit);
     assert_eq!(owner.fetch("news", 0, true), (-1, 0));
     assert_eq!(owner.fetch("more", 0, true), (1, 0));
+}
+
+#[test]
+fn offsets_are_taken_for_partitions_that_are_there_alone() {
+    let mut owner = Owner::new(options());
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    for (topics, code) in [(Catalog::of(&[]), unknown), (Catalog::of(&[("news", 1)]), 0)] {
+        let request = commit_request("news", 1);
+        let ticket = owner.call(9, |groups, caller, out| {
+            groups.offset_commit(caller, &request, &topics, out);
+        });
+        let answered = answer!(owner, ticket, OffsetCommit);
+        assert_eq!(answered.topics[0].partitions[0].error_code, code);
+        let request = txn_request(40, 0, 9);
+        let ticket = owner.call(5, |groups, caller, out| {
+            groups.txn_offset_commit(caller, &request, &topics, out);
+        });
+        let answered = answer!(owner, ticket, TxnOffsetCommit);
+        assert_eq!(answered.topics[0].partitions[0].error_code, code);
+    }
+    let mut request = commit_request("news", 1);
+    for (index, code) in [(-1, unknown), (1, unknown), (0, 0)] {
+        request.topics[0].partitions[0].partition_index = index;
+        let topics = Catalog::of(&[("news", 1)]);
+        let ticket = owner.call(9, |groups, caller, out| {
+            groups.offset_commit(caller, &request, &topics, out);
+        });
+        let answered = answer!(owner, ticket, OffsetCommit);
+        assert_eq!(answered.topics[0].partitions[0].error_code, code, "partition {index}");
+    }
 }
 
 #[test]

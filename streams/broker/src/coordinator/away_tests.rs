@@ -1,4 +1,4 @@
-//! The coordinator on a storage that goes away and comes back.
+//! The coordinator on a storage that goes away and comes back, and over ends of its broker.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -17,14 +17,16 @@ use kafka_protocol::messages::{
     GroupId, OffsetCommitRequest, OffsetFetchRequest, RequestKind, ResponseKind, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use volumes::{Durability, Reduction};
 
 use super::*;
 use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool, StorageError, StoredVolume};
-use crate::topics::Topics;
+use crate::topics::{NewTopic, Refusal, Topics};
 
+const TOPIC: &str = "orders";
 const COMMIT_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 7;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -126,12 +128,58 @@ impl BlockDevice for LeavingVolume {
     }
 }
 
+/// What lives on while brokers die.
+struct World {
+    storage: Arc<dyn Storage>,
+    is_away: Arc<AtomicBool>,
+    _folder: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
+        let file = Some(folder.path().join("pool"));
+        let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
+        let is_away = Arc::new(AtomicBool::new(false));
+        let storage = Arc::new(Leaving { pool, is_away: Arc::clone(&is_away) });
+        Self { storage, is_away, _folder: folder }
+    }
+
+    fn start(&self) -> Running {
+        let topics = Topics::open(Arc::clone(&self.storage), BTreeMap::new());
+        let topics = Arc::new(topics.expect("they are read"));
+        let assignable =
+            Assignable { topics: Arc::clone(&topics), gate: Gate::open_to_this_host() };
+        let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
+        let options = consumer_groups::Options::default();
+        let (coordinator, thread) =
+            start(&*self.storage, class, assignable, options).expect("it starts");
+        let runtime = Runtime::new().expect("it starts");
+        Running { coordinator, topics, runtime, thread }
+    }
+}
+
 struct Running {
     coordinator: Coordinator,
+    topics: Arc<Topics>,
     runtime: Runtime,
+    thread: CoordinatorThread,
 }
 
 impl Running {
+    /// Ends with nothing but what is in the log.
+    fn end(self) {
+        drop(self.coordinator);
+        self.thread.join();
+    }
+
+    fn create(&self, name: &str) -> Result<(), Refusal> {
+        let settings = BTreeMap::new();
+        let new =
+            NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
+        self.topics.create(&new, false).map(drop)
+    }
+
     fn ask(&self, request: RequestKind, api_version: i16) -> Option<ResponseKind> {
         self.runtime.block_on(self.coordinator.ask(|reply| Ask {
             request,
@@ -173,7 +221,7 @@ impl Running {
 }
 
 fn topic() -> TopicName {
-    TopicName(StrBytes::from_static_str("orders"))
+    TopicName(StrBytes::from_static_str(TOPIC))
 }
 
 fn group() -> GroupId {
@@ -182,26 +230,17 @@ fn group() -> GroupId {
 
 #[test]
 fn state_that_cannot_be_read_again_is_not_taken_for_an_empty_one() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
-    let file = Some(folder.path().join("pool"));
-    let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
-    let is_away = Arc::new(AtomicBool::new(false));
-    let storage: Arc<dyn Storage> = Arc::new(Leaving { pool, is_away: Arc::clone(&is_away) });
-    let topics = Topics::open(Arc::clone(&storage), BTreeMap::new()).expect("there are none");
-    let assignable = Assignable { topics: Arc::new(topics), gate: Gate::open_to_this_host() };
-    let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
-    let (coordinator, thread) =
-        start(&*storage, class, assignable, consumer_groups::Options::default())
-            .expect("it starts");
-    let running = Running { coordinator, runtime: Runtime::new().expect("it starts") };
+    let world = World::new();
+    let running = world.start();
+    running.create(TOPIC).expect("there is room");
     assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
-    is_away.store(true, Ordering::Release);
+    world.is_away.store(true, Ordering::Release);
     assert_eq!(running.commit(4), None, "it is not durable");
     // Over several attempts to read the log.
     for _ in 0..3 {
         assert_eq!(running.committed(), None, "nobody knows now");
     }
-    is_away.store(false, Ordering::Release);
+    world.is_away.store(false, Ordering::Release);
     let committed = loop {
         match running.committed() {
             Some(committed) => break committed,
@@ -210,6 +249,69 @@ fn state_that_cannot_be_read_again_is_not_taken_for_an_empty_one() {
     };
     assert!([3, 4].contains(&committed), "the group is at {committed}");
     assert_eq!((running.commit(5), running.committed()), (Some(0), Some(5)));
-    drop(running);
+    running.end();
+}
+
+#[test]
+fn a_topic_that_is_made_again_knows_no_offset_of_the_one_before() {
+    let world = World::new();
+    let running = world.start();
+    running.create(TOPIC).expect("there is room");
+    assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
+    // The broker dies before the coordinator hears of it.
+    running.topics.delete(TOPIC).expect("it is there");
+    running.end();
+
+    let running = world.start();
+    running.create(TOPIC).expect("there is room");
+    assert_eq!(running.committed(), Some(-1));
+    running.end();
+    let running = world.start();
+    assert_eq!((running.committed(), running.commit(1)), (Some(-1), Some(0)));
+    running.end();
+}
+
+#[test]
+fn a_topic_that_is_not_there_takes_no_offsets() {
+    let world = World::new();
+    let running = world.start();
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!((running.commit(3), running.committed()), (Some(unknown), Some(-1)));
+    running.create(TOPIC).expect("there is room");
+    assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
+    running.topics.delete(TOPIC).expect("it is there");
+    assert_eq!(running.commit(4), Some(unknown));
+    running.end();
+}
+
+#[test]
+fn offsets_of_a_deleted_topic_are_gone_when_that_is_said() {
+    let world = World::new();
+    let running = world.start();
+    running.create(TOPIC).expect("there is room");
+    assert_eq!(running.commit(3), Some(0));
+    running.coordinator.topics_deleted(vec![TOPIC.into()]);
+    assert_eq!(running.committed(), Some(3), "the topic is there");
+    running.topics.delete(TOPIC).expect("it is there");
+    running.coordinator.topics_deleted(vec![TOPIC.into()]);
+    running.end();
+    let running = world.start();
+    assert_eq!(running.committed(), Some(-1));
+    running.end();
+}
+
+#[test]
+fn no_topic_is_made_while_old_offsets_cannot_be_forgotten() {
+    let world = World::new();
+    let Running { coordinator, topics, thread, .. } = world.start();
+    drop(coordinator);
     thread.join();
+    let volumes = world.storage.volumes().expect("they are read").len();
+    let settings = BTreeMap::new();
+    let new = NewTopic { name: TOPIC.to_owned(), partition_count: 1, settings, is_derived: false };
+    let refusal = topics.create(&new, false).expect_err("nobody forgets");
+    assert_eq!(refusal.error, ResponseError::CoordinatorNotAvailable);
+    assert!(refusal.message.contains("cannot be forgotten"), "{}", refusal.message);
+    assert_eq!(world.storage.volumes().expect("they are read").len(), volumes);
+    assert!(topics.by_name(TOPIC).is_none());
 }

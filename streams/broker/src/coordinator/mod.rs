@@ -8,12 +8,14 @@ mod assignable;
 #[cfg(test)]
 mod away_tests;
 mod endings;
+mod forgetting;
 mod refusals;
 mod round;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
@@ -53,7 +55,11 @@ enum Command {
         api_version: i16,
         reply: oneshot::Sender<Admission>,
     },
-    TopicDeleted(Arc<str>),
+    /// Forgets what groups committed to topics of these names, as far as there are none.
+    Forget {
+        names: Vec<Arc<str>>,
+        done: SyncSender<()>,
+    },
     /// What groups there are, and what they committed.
     Groups(oneshot::Sender<Vec<GroupView>>),
 }
@@ -88,10 +94,12 @@ pub(crate) fn start(
     topics: Assignable,
     options: consumer_groups::Options,
 ) -> anyhow::Result<(Coordinator, CoordinatorThread)> {
+    let known = Arc::clone(&topics.topics);
     let mut state = State::open(storage, class, topics, options)
         .context("cannot load the state of groups and transactions")?;
     let log_id = state.log_id();
     let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
+    forgetting::before_topics_are_made(&known, &queue);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let work = move || runtime.block_on(state.run(commands));
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
@@ -131,10 +139,11 @@ impl Coordinator {
         answer.await.ok()
     }
 
-    /// Forgets what groups have of a topic that is gone.
-    pub(crate) fn topic_deleted(&self, name: &Arc<str>) {
-        if self.queue.try_send(Command::TopicDeleted(Arc::clone(name))).is_err() {
-            tracing::warn!(topic = %name, "offsets of a deleted topic are kept until they expire");
+    /// Forgets what groups committed to topics that are gone, which is durable when this returns.
+    /// Where that takes too long it is done when topics of these names are made again. May wait.
+    pub(crate) fn topics_deleted(&self, names: Vec<Arc<str>>) {
+        if !names.is_empty() && !forgetting::forget(&self.queue, &names) {
+            tracing::warn!(?names, "offsets of deleted topics are kept until they are made again");
         }
     }
 }

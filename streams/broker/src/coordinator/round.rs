@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,7 +25,7 @@ use super::{Admission, Ask, Command};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{OpenPartition, Topics};
+use crate::topics::{Found, OpenPartition, Topics};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -66,6 +67,8 @@ pub(super) struct State {
 pub(super) struct Effects {
     groups: Vec<consumer_groups::Effect>,
     transactions: Vec<transactions::Effect>,
+    /// Who waits until that is durable.
+    forgotten: Vec<SyncSender<()>>,
 }
 
 impl Effects {
@@ -136,7 +139,7 @@ impl State {
     }
 
     /// Reads the log again where that is due. While it cannot be read, requests of the round are
-    /// not answered; what the broker has to tell stays.
+    /// not answered.
     fn reload(&mut self, round: &mut Vec<Command>) -> bool {
         if self.is_current {
             return true;
@@ -144,7 +147,7 @@ impl State {
         std::thread::sleep(PAUSE);
         if let Err(error) = self.load() {
             tracing::error!(%error, "cannot load the state of groups and transactions");
-            round.retain(|command| matches!(command, Command::TopicDeleted(_)));
+            round.clear();
         }
         self.is_current
     }
@@ -205,7 +208,15 @@ impl State {
                 // The interface may have lost its patience.
                 let _gone = reply.send(self.groups.views().collect());
             }
-            Command::TopicDeleted(name) => self.groups.delete_topic(&name, &mut effects.groups),
+            Command::Forget { names, done } => {
+                // One that is there again, or is not served now, has offsets of its own.
+                let is_gone =
+                    |name: &&Arc<str>| matches!(self.topics.topics.find(name), Found::Gone);
+                for name in names.iter().filter(is_gone) {
+                    self.groups.delete_topic(name, &mut effects.groups);
+                }
+                effects.forgotten.push(done);
+            }
         }
     }
 
@@ -248,7 +259,7 @@ impl State {
             RequestKind::SyncGroup(it) => groups.sync(caller, it, out),
             RequestKind::Heartbeat(it) => groups.heartbeat(caller, it, out),
             RequestKind::LeaveGroup(it) => groups.leave(caller, it, out),
-            RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, out),
+            RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, &self.topics, out),
             RequestKind::OffsetFetch(it) => groups.offset_fetch(caller, it, out),
             RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, out),
             RequestKind::ListGroups(it) => groups.list(caller, it, out),
@@ -319,6 +330,10 @@ impl State {
 
     /// Sends what is due; what admitted offsets bring goes to `next`.
     fn reply(&mut self, effects: Effects, next: &mut Effects) {
+        for done in effects.forgotten {
+            // Its patience may have ended.
+            let _gone = done.try_send(());
+        }
         for effect in effects.groups {
             if let consumer_groups::Effect::Reply(ticket, response) = effect {
                 self.send(ticket.0, response);
@@ -373,7 +388,7 @@ impl State {
             principal: &principal,
             now_ms: self.clock.now_ms(),
         };
-        self.groups.txn_offset_commit(caller, request, &mut next.groups);
+        self.groups.txn_offset_commit(caller, request, &self.topics, &mut next.groups);
     }
 
     fn send(&mut self, ticket: u64, response: ResponseKind) {

@@ -139,12 +139,13 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
             .topic_names
             .into_iter()
             .map(|name| DeleteTopicState::default().with_name(Some(name)));
+        let mut gone = Vec::new();
         let responses = by_name.chain(request.topics).map(|asked| {
             let found = find_deleted(&context, &asked);
             let name = found.as_ref().map(|topic| TopicName(text(&*topic.name))).ok();
             let deleted = found.and_then(|topic| {
                 context.broker.deriving.delete(&topic.name)?;
-                context.broker.coordinator.topic_deleted(&topic.name);
+                gone.push(Arc::clone(&topic.name));
                 Ok(())
             });
             let result = DeletableTopicResult::default()
@@ -162,7 +163,9 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
                 }
             }
         });
-        DeleteTopicsResponse::default().with_responses(responses.collect())
+        let responses = responses.collect();
+        context.broker.coordinator.topics_deleted(gone);
+        DeleteTopicsResponse::default().with_responses(responses)
     })
     .await
 }

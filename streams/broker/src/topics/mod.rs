@@ -10,7 +10,7 @@ mod watchers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use kafka_protocol::error::ResponseError;
 use record_log::{LogError, LogErrorKind, Topic, TopicOptions};
@@ -74,6 +74,9 @@ pub(crate) struct NewTopic {
 /// Changes what the owner of a topic has set.
 pub(crate) type Change<'a> = dyn Fn(&mut BTreeMap<String, String>) -> Result<(), Refusal> + 'a;
 
+/// Forgets what is remembered elsewhere of a topic of this name. May wait.
+pub(crate) type Forget = dyn Fn(&str) -> Result<(), Refusal> + Send + Sync;
+
 pub(crate) struct Topics {
     storage: Arc<dyn Storage>,
     /// Settings of topics that do not say.
@@ -86,6 +89,8 @@ pub(crate) struct Topics {
     /// How the state of groups, transactions and definitions is kept. Held by the one thread that
     /// changes what topics there are.
     changing: Mutex<VolumeClass>,
+    /// Of the coordinator of groups, which begins after the topics.
+    forget: OnceLock<Box<Forget>>,
 }
 
 /// What is known of a name.
@@ -111,8 +116,8 @@ impl Topics {
     ) -> anyhow::Result<Self> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
         let changing = Mutex::new(settings.map_err(anyhow::Error::msg)?.class);
-        let (unserved, table, version) = Default::default();
-        let mut topics = Self { storage, defaults, unserved, table, version, changing };
+        let (unserved, table, version, forget) = Default::default();
+        let mut topics = Self { storage, defaults, unserved, table, version, changing, forget };
         let mut strongest = topics.state_class().durability;
         for StoredVolume { name: volume, class } in topics.storage.volumes()? {
             if is_half_made(&volume) {
@@ -135,6 +140,11 @@ impl Topics {
         let kept = strongest.max(settings.unwrap_or(strongest));
         topics.changing.get_mut().expect(NO_PANIC).durability = kept;
         Ok(topics)
+    }
+
+    /// Has `forget` succeed before a topic of a name is there. Set once.
+    pub(crate) fn set_forget(&self, forget: Box<Forget>) {
+        assert!(self.forget.set(forget).is_ok(), "one coordinator remembers topics");
     }
 
     /// How the state of groups, transactions and definitions is kept: as well as the topic that is
@@ -257,7 +267,7 @@ impl Topics {
     }
 
     /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume
-    /// with a topic's name holds the whole topic.
+    /// with a topic's name holds the whole topic, of which nothing is remembered from before.
     fn make(&self, new: &NewTopic, settings: TopicSettings) -> Result<OpenTopic, Refusal> {
         let id = Uuid::from_bytes(random_id());
         let (half_made, volume) = (half_made_name(id), volume_name(&new.name, id));
@@ -275,6 +285,10 @@ impl Topics {
             properties: &bytes,
         };
         let made = Topic::create(device, &log).map_err(of_log);
+        let made = made.and_then(|log| {
+            let forget = self.forget.get().map_or(Ok(()), |forget| forget(&new.name));
+            forget.map(|()| log)
+        });
         let made = made.and_then(|log| match self.storage.rename(&half_made, &volume) {
             Ok(()) => OpenTopic::new(&properties, volume, log, settings).map_err(of_log),
             Err(error) => self.find_unanswered(&volume, id, error),

@@ -23,6 +23,8 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
+use self::catalog::EveryTopic;
+
 pub(crate) const GROUP: &str = "readers";
 pub(crate) const SESSION_MS: i64 = 10_000;
 pub(crate) const REBALANCE_MS: i64 = 60_000;
@@ -252,7 +254,8 @@ impl Owner {
     }
 
     pub(crate) fn commit(&mut self, request: &OffsetCommitRequest) -> i16 {
-        let ticket = self.call(9, |groups, caller, out| groups.offset_commit(caller, request, out));
+        let ticket = self
+            .call(9, |groups, caller, out| groups.offset_commit(caller, request, &EveryTopic, out));
         answer!(self, ticket, OffsetCommit).topics[0].partitions[0].error_code
     }
 
