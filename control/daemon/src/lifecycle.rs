@@ -12,6 +12,7 @@ use adaptive_polling::{CpuLatencyRequest, SpinPermits};
 use volumes::Engine;
 
 use crate::attachments::AttachmentList;
+use crate::broker_lock::BrokerLock;
 use crate::config::{Config, CpuLatencyPolicy, Flags};
 use crate::durable::{self, Durable, Keeper};
 use crate::endings::Endings;
@@ -159,6 +160,7 @@ impl Daemon {
             vhost_user,
             users,
             labels,
+            broker_lock: BrokerLock::of(&config.run_dir),
             devices,
             ublk: ublk.clone().map(|ublk| -> Arc<dyn KernelDevices> { ublk }),
             attachments,

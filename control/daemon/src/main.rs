@@ -13,6 +13,7 @@
 
 mod accounts;
 mod attachments;
+mod broker_lock;
 mod config;
 mod durable;
 mod endings;

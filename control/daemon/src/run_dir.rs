@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::FlockOperation;
 
+use crate::broker_lock;
 use crate::http::AccessRule;
 
 /// What a daemon locks in its directories.
 const LOCK: &str = "memlaned.lock";
-
-/// What a broker locks: two of them would write to the same topics.
-const BROKER_LOCK: &str = "broker.lock";
 
 /// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -78,7 +76,7 @@ fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
 /// Makes the file that a broker locks while it uses the daemon. It is for the processes that may
 /// use the daemon's sockets, and stays the same file for as long as the directory is there.
 pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Result<()> {
-    let path = run_dir.join(BROKER_LOCK);
+    let path = run_dir.join(broker_lock::FILE_NAME);
     OpenOptions::new()
         .write(true)
         .create(true)

@@ -112,3 +112,44 @@ fn a_copy_of_a_topics_volume_takes_no_topics_place() -> Result<()> {
     broker.stop()?;
     daemon.finish()
 }
+
+#[test]
+fn a_volume_of_a_broker_that_runs_is_not_set_back_also_after_a_restart_of_the_daemon() -> Result<()>
+{
+    let mut daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let client = client_of(&broker);
+    runtime.block_on(async {
+        create(&client, "orders").await?;
+        produce(&client, "orders", 3).await
+    })?;
+    daemon.memlane("snapshot create topic.orders@before")?;
+    runtime.block_on(produce(&client, "orders", 3))?;
+    // The broker has nothing to ask for, and so does not connect again.
+    daemon.kill()?;
+    daemon.start_again()?;
+    for words in [
+        "snapshot restore topic.orders@before",
+        "snapshot restore topic.orders@before --force",
+        "volume resize topic.orders --size 1G --force",
+        "volume resize broker-state --size 1M --force",
+    ] {
+        let refused = daemon.memlane(words).err().context("it was done under the broker")?;
+        ensure!(format!("{refused:#}").contains("memlane-broker"), "{refused:#}");
+    }
+    runtime.block_on(async {
+        produce(&client, "orders", 1).await?;
+        let end = end_of(&client, "orders").await?;
+        ensure!(end == 7, "orders ends at {end}");
+        anyhow::Ok(())
+    })?;
+    broker.stop()?;
+    daemon.memlane("snapshot restore topic.orders@before --force")?;
+    broker.start_again()?;
+    let end = runtime.block_on(end_of(&client_of(&broker), "orders"))?;
+    ensure!(end == 3, "orders ends at {end}");
+    broker.stop()?;
+    daemon.memlane("snapshot delete topic.orders@before")?;
+    daemon.finish()
+}

@@ -7,6 +7,7 @@ use volumes::{
     VolumeName,
 };
 
+use crate::broker_lock::NoBroker;
 use crate::service::volumes::{Made, parse_name};
 use crate::service::words::InterfaceWord;
 use crate::service::{Ownership, Precondition, Service, refusals};
@@ -23,6 +24,8 @@ struct Plan {
     labelled: Labelled,
     size: Option<(u64, ShrinkPolicy)>,
     name: Option<VolumeName>,
+    /// While contents are dropped that belong to somebody.
+    _away: Option<NoBroker>,
 }
 
 /// What a change that does not come about goes back to. The size is not part of it: it is changed
@@ -76,10 +79,12 @@ impl Service {
             self.check_renamable(volume, new_name)?;
             self.check_owner(volume, "renamed", Ownership::of_force(request.force))?;
         }
+        let mut away = None;
         if let Some(size) = request.size {
             self.check_resizable(volume)?;
             if size.0 < volume.geometry().size_bytes {
-                self.check_owner(volume, "shrunk", Ownership::of_force(request.force))?;
+                let ownership = Ownership::of_force(request.force);
+                away = self.keep_owner_away(volume, "shrunk", ownership)?;
             }
         }
         let labelled = self.labels.of(volume.id());
@@ -97,6 +102,7 @@ impl Service {
             labelled,
             size: request.size.map(|size| (size.0, shrink)),
             name,
+            _away: away,
         })
     }
 

@@ -30,6 +30,7 @@ use adaptive_polling::CpuLatencyRequest;
 use api::Problem;
 
 use crate::attachments::AttachmentList;
+use crate::broker_lock::BrokerLock;
 use crate::durable::Durable;
 use crate::events::EventLog;
 use crate::export_list::ExportList;
@@ -85,6 +86,7 @@ pub(crate) struct Service {
     pub(crate) vhost_user: Arc<VhostUserExports>,
     pub(crate) users: Arc<VolumeUsers>,
     pub(crate) labels: VolumeLabels,
+    pub(crate) broker_lock: BrokerLock,
     pub(crate) devices: Devices,
     /// `None`: switched off.
     pub(crate) ublk: Option<Arc<dyn KernelDevices>>,

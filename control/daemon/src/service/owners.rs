@@ -4,8 +4,12 @@
 use api::{Problem, ProblemKind};
 use volumes::Volume;
 
+use crate::broker_lock::NoBroker;
 use crate::service::Service;
 use crate::volume_labels::Labelled;
+
+/// The owner of all that a broker makes, which holds a lock as long as it runs.
+const BROKER: &str = "memlane-broker";
 
 /// What becomes of a request that its volume's owner does not know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,34 @@ impl Service {
             volume.name()
         );
         Err(Problem::new(ProblemKind::InUse, detail))
+    }
+
+    /// The same of what changes contents in place: refused, whoever asks, while the owner is known
+    /// to run, as a broker is. It may have the volume open and come back for it after a restart of
+    /// this daemon. It does not begin to run as long as what is returned lives.
+    pub(super) fn keep_owner_away(
+        &self,
+        volume: &Volume,
+        action: &str,
+        ownership: Ownership,
+    ) -> Result<Option<NoBroker>, Problem> {
+        self.check_owner(volume, action, ownership)?;
+        if self.labels.of(volume.id()).owner != BROKER {
+            return Ok(None);
+        }
+        let cannot = || format!("the volume {:?} cannot be {action}", volume.name());
+        match self.broker_lock.take() {
+            Ok(Some(away)) => Ok(Some(away)),
+            Ok(None) => {
+                let why =
+                    "it belongs to memlane-broker, which runs and would not know; stop it first";
+                Err(Problem::new(ProblemKind::InUse, format!("{}: {why}", cannot())))
+            }
+            Err(error) => {
+                let why = format!("it cannot be told whether memlane-broker runs: {error}");
+                Err(Problem::new(ProblemKind::HostFailed, format!("{}: {why}", cannot())))
+            }
+        }
     }
 
     /// What a volume is to have, if that can be.

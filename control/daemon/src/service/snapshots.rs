@@ -113,7 +113,7 @@ impl Service {
                 let detail = format!("the volume {volume_name:?} cannot be restored: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
-            self.check_owner(&volume, "restored", ownership)?;
+            let _away = self.keep_owner_away(&volume, "restored", ownership)?;
             let restored = self.durable.set().restore_snapshot(&volume_name, &own_name);
             (volume, self.made(restored)?)
         };

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
 use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sdk::{ClientOptions, Target};
 use volumes::{Durability, Reduction};
 
@@ -26,11 +28,15 @@ const RING_SOCKET: &str = "ring.sock";
 /// directory, and would keep every broker out by a lock of that.
 const LOCK: &str = "broker.lock";
 
+/// How long the lock may be another's.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const LOCK_RETRY: Duration = Duration::from_millis(2);
+
 /// Who the daemon is told that the volumes belong to.
 const OWNER: &str = "memlane-broker";
 
 /// A daemon that has gone is waited for so long before reads and writes fail.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The volumes are looked for in each of so many rounds of questions: their list is long.
 const LOOK_ROUNDS: u32 = 10;
@@ -58,7 +64,7 @@ impl Daemon {
         let lock = File::open(&path).with_context(|| {
             format!("cannot open {place}, which memlaned makes for those who may use its sockets")
         })?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+        take(&lock).with_context(|| {
             format!("cannot lock {place}: another broker serves the topics of this daemon")
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
@@ -176,6 +182,20 @@ impl Storage for Daemon {
         }
         *round = round.wrapping_add(1);
         Ok(())
+    }
+}
+
+/// Takes the lock, for which a broker that was killed may still be waited for, or the daemon while
+/// it restores a volume.
+fn take(lock: &File) -> Result<(), Errno> {
+    let begun = Instant::now();
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_WAIT_MAX => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            taken => return taken,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tower::ServiceExt;
 use volumes::{Engine, EngineOptions, Volume};
 
 use crate::attachments::AttachmentList;
+use crate::broker_lock::BrokerLock;
 use crate::config::{
     AllowList, ImagesConfig, JournalConfig, NbdConfig, OnJournalFailure, StorePlace,
 };
@@ -107,6 +108,7 @@ impl House {
         let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
         let service = Arc::new(Service {
             labels: VolumeLabels::read(dir.path())?,
+            broker_lock: BrokerLock::of(dir.path()),
             engine,
             catalog,
             watch: Arc::new(watch),

@@ -296,6 +296,34 @@ async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
 }
 
 #[tokio::test]
+async fn what_belongs_to_a_broker_that_runs_is_not_changed_in_place_also_by_force() {
+    let house = House::new();
+    let body = r#"{"name": "topic", "size": "8MiB", "owner": "memlane-broker"}"#;
+    house.ask("POST", "/v1/volumes", body).await.json(201);
+    let snapshot = r#"{"volumes": ["topic"], "snapshot": "s"}"#;
+    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    let restore = "/v1/snapshots/topic@s/restore?force=true";
+    let shrink = r#"{"size": "4MiB", "force": true}"#;
+    let lock = house.dir.path().join("broker.lock");
+    let lock = std::fs::File::create(lock).expect("there is room");
+    lock.try_lock().expect("nobody has it");
+    for (method, path, body) in [("POST", restore, ""), ("PATCH", "/v1/volumes/topic", shrink)] {
+        let answer = house.ask(method, path, body).await;
+        answer.refused("in_use", None);
+        assert!(answer.problem().detail.contains("which runs"), "{}", answer.text);
+    }
+    let larger = r#"{"size": "16MiB"}"#;
+    house.ask("PATCH", "/v1/volumes/topic", larger).await.json(200);
+    // What the broker does itself, and who takes a volume from it for good.
+    let renamed = r#"{"name": "mine", "force": true}"#;
+    house.ask("PATCH", "/v1/volumes/topic", renamed).await.json(200);
+    lock.unlock().expect("it is held");
+    house.ask("POST", "/v1/snapshots/mine@s/restore?force=true", "").await.json(200);
+    house.ask("PATCH", "/v1/volumes/mine", shrink).await.json(200);
+    lock.try_lock().expect("the daemon let it go");
+}
+
+#[tokio::test]
 async fn owners_and_labels_change_as_a_whole_or_not_at_all() {
     let house = House::new();
     let before = house.create("db").await;
