@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use random::Random;
 use record_batch::{BatchOptions, BatchProducer, Marker, NewRecord, TransactionEnd, encode_batch};
@@ -16,7 +17,7 @@ use super::worker::Worker;
 use super::{Deriving, objects_of};
 use crate::clock;
 use crate::definitions::Definitions;
-use crate::storage::{Embedded, EmbeddedPool, Storage};
+use crate::storage::{Embedded, EmbeddedPool, Failing, Storage, Unreliable};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
 const PARTITIONS: u32 = 3;
@@ -27,6 +28,7 @@ type Pairs = Vec<(Option<String>, Option<String>)>;
 /// What lives on while brokers die.
 struct World {
     storage: Arc<Embedded>,
+    failing: Arc<Failing>,
     _folder: TempDir,
     random: Random,
     sequences: BTreeMap<u32, i32>,
@@ -52,12 +54,14 @@ impl World {
         let pool = EmbeddedPool { size_bytes: 256 << 20, file };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
         let random = Random::new(seed);
-        let (sequences, committed, price_counts, prices) = Default::default();
-        Self { storage, _folder: folder, random, sequences, committed, price_counts, prices }
+        let (failing, sequences, committed, price_counts, prices) = Default::default();
+        let _folder = folder;
+        Self { storage, failing, _folder, random, sequences, committed, price_counts, prices }
     }
 
     fn open(&self) -> Life {
-        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
+        let (pool, failing) = (Arc::clone(&self.storage), Arc::clone(&self.failing));
+        let storage: Arc<dyn Storage> = Arc::new(Unreliable { pool, failing });
         let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
         let class = topics.state_class();
         let definitions = Arc::new(Definitions::open(&*self.storage, class).expect("they open"));
@@ -300,6 +304,80 @@ fn a_derived_topic_has_what_passes_once_and_in_order_whenever_the_broker_dies() 
         }
     }
     assert!(deaths > 50, "{deaths} deaths");
+}
+
+impl World {
+    /// Derives what is there while no flush is taken. Returns the ends of the partitions whose last
+    /// records are not stable then.
+    fn derive_unflushed(&self, life: &mut Life, derived: &OpenTopic) -> Vec<(u32, i64)> {
+        self.failing.flushes.store(true, Ordering::Release);
+        life.worker.turn_all(true);
+        self.failing.flushes.store(false, Ordering::Release);
+        let log = |number| derived.log.partition(number).expect("it is there");
+        let ends = (0..PARTITIONS).map(|it| (it, log(it).next_offset()));
+        ends.filter(|(number, end)| log(*number).stable_offset() < *end).collect()
+    }
+
+    /// As a worker does that tries again a second after an error.
+    fn begin_anew(life: &mut Life) {
+        let deriving = Deriving::new(Arc::clone(&life.topics), Arc::clone(&life.definitions));
+        life.worker = Worker::new(Arc::new(deriving));
+        life.worker.find();
+        while life.worker.turn_all(true) {}
+    }
+}
+
+#[test]
+fn what_a_flush_did_not_make_stable_is_not_made_again() {
+    let mut world = World::new(5);
+    world.create(&[], &["CREATE TOPIC d_all AS SELECT * FROM orders"]);
+    let (mut life, mut unstable) = (world.open(), 0);
+    life.worker.find();
+    let topic = |life: &Life, name| life.topics.by_name(name).expect("it is there");
+    let (orders, derived) = (topic(&life, "orders"), topic(&life, "d_all"));
+    for _ in 0..30 {
+        (0..3).for_each(|_| world.publish(&orders));
+        unstable += world.derive_unflushed(&mut life, &derived).len();
+        World::begin_anew(&mut life);
+    }
+    assert!(unstable > 10, "{unstable} times something was not stable");
+    for number in 0..PARTITIONS {
+        let (pairs, offsets) = log_of(&derived, number);
+        assert!(offsets.is_sorted_by(|a, b| a < b), "partition {number}: {offsets:?}");
+        assert_eq!(pairs, world.committed.remove(&number).unwrap_or_default());
+    }
+}
+
+#[test]
+fn values_that_a_flush_did_not_make_stable_are_not_made_again() {
+    let mut world = World::new(5);
+    let statement = "CREATE TOPIC d_all AS SELECT * FROM \"orders$current\"";
+    world.create(&[("memlane.values", "latest")], &[statement]);
+    let (mut life, mut unstable) = (world.open(), 0);
+    life.worker.find();
+    let topic = |life: &Life, name| life.topics.by_name(name).expect("it is there");
+    let (orders, derived) = (topic(&life, "orders"), topic(&life, "d_all"));
+    for _ in 0..30 {
+        (0..3).for_each(|_| world.publish(&orders));
+        // The first steps look at what is there.
+        for _ in 0..3 {
+            life.worker.turn_all(true);
+        }
+        (0..3).for_each(|_| world.publish(&orders));
+        let ends = world.derive_unflushed(&mut life, &derived);
+        unstable += ends.len();
+        World::begin_anew(&mut life);
+        for (number, end) in ends {
+            let mut values = BTreeMap::new();
+            each_record(&derived, number, &mut |record| {
+                let (key, value) = (text(record.key), text(record.value));
+                let before = values.insert(key, value.clone());
+                let is_again = record.offset >= end && before == Some(value);
+                assert!(!is_again, "offset {} of partition {number}", record.offset);
+            });
+        }
+    }
+    assert!(unstable > 10, "{unstable} times something was not stable");
 }
 
 #[test]

@@ -265,6 +265,9 @@ impl Derived {
     fn begin(&self) -> Result<Runner, SqlError> {
         let topics = self.topics.as_ref().expect("the caller looked");
         let (source, output) = (Arc::clone(&topics.read.source), Arc::clone(&topics.output));
+        // What was appended before an error was made, though no flush took it: what is made is
+        // looked for in what is stable.
+        output.flush()?;
         if matches!(self.origin, Origin::Merge(_)) {
             return Ok(Runner::EachRecord(EachRecord::new(Maker::Merge, source, output)));
         }

@@ -4,6 +4,8 @@ mod daemon;
 mod embedded;
 mod in_use;
 mod ring_volume;
+#[cfg(test)]
+mod unreliable;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use volumes::{Durability, Reduction};
 
 pub(crate) use daemon::Daemon;
 pub(crate) use embedded::{Embedded, EmbeddedPool};
+#[cfg(test)]
+pub(crate) use unreliable::{Failing, Unreliable};
 
 /// Each topic's volume has all the addresses that a volume can have.
 const VOLUME_BYTES: u64 = 64 << 40;

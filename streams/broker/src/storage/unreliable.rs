@@ -1,0 +1,127 @@
+//! A pool that fails as a daemon does that is away or dies before it answers, for tests.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block_device::{
+    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
+};
+
+use super::{Embedded, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass};
+
+/// What fails now.
+#[derive(Debug, Default)]
+pub(crate) struct Failing {
+    pub(crate) flushes: AtomicBool,
+    /// All that is asked for, and is not done.
+    pub(crate) requests: AtomicBool,
+    /// What is asked for is done, and that is not said.
+    pub(crate) answers: AtomicBool,
+}
+
+impl Failing {
+    fn ask<Made>(
+        &self,
+        make: impl FnOnce() -> Result<Made, StorageError>,
+    ) -> Result<Made, StorageError> {
+        let gone = || StorageError::new(StorageErrorKind::Failed, "the daemon has gone");
+        if self.requests.load(Ordering::Acquire) {
+            return Err(gone());
+        }
+        let made = make();
+        match self.answers.load(Ordering::Acquire) {
+            true => Err(gone()),
+            false => made,
+        }
+    }
+}
+
+pub(crate) struct Unreliable {
+    pub(crate) pool: Arc<Embedded>,
+    pub(crate) failing: Arc<Failing>,
+}
+
+impl Unreliable {
+    fn wrap(&self, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        Arc::new(UnreliableVolume { device, failing: Arc::clone(&self.failing) })
+    }
+}
+
+impl Storage for Unreliable {
+    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
+        self.failing.ask(|| self.pool.volumes())
+    }
+
+    fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        Ok(self.wrap(self.failing.ask(|| self.pool.create(name, class))?))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        Ok(self.wrap(self.failing.ask(|| self.pool.open(name))?))
+    }
+
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
+        self.failing.ask(|| self.pool.rename(name, new_name))
+    }
+
+    fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
+        self.failing.ask(|| self.pool.set_class(name, class))
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        self.failing.ask(|| self.pool.delete(name))
+    }
+
+    fn reach(&self) -> Result<(), StorageError> {
+        self.failing.ask(|| Ok(()))
+    }
+}
+
+struct UnreliableVolume {
+    device: Arc<dyn BlockDevice>,
+    failing: Arc<Failing>,
+}
+
+impl BlockDevice for UnreliableVolume {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(offset_bytes, into)
+    }
+
+    fn read_in_place(
+        &self,
+        range: ByteRange,
+        scratch: &mut [u8],
+        visit: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), DeviceError> {
+        self.device.read_in_place(range, scratch, visit)
+    }
+
+    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.device.write(offset_bytes, from)
+    }
+
+    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
+        self.device.write_zeroes(range, zeroes)
+    }
+
+    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.failing.flushes.load(Ordering::Acquire) {
+            let range = ByteRange::new(0, self.geometry().size_bytes);
+            return Err(DeviceError::new(DeviceErrorKind::Corrupt, Action::Flush, range));
+        }
+        self.device.flush()
+    }
+
+    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.device.extents(range, count_max)
+    }
+}
