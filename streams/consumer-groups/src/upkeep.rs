@@ -7,7 +7,6 @@ use kafka_protocol::protocol::StrBytes;
 use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::{ConsumerGroup, KIND_CONSUMER, decode_member, decode_target};
 use crate::effect::{Effect, Record, Turn};
-use crate::fields::Reader;
 use crate::groups::{Group, Groups, Kind};
 use crate::keys::Key;
 use crate::offsets::{self, Offset, Place};
@@ -126,10 +125,8 @@ impl Groups {
                 *kind = Kind::Classic(loaded);
             }
             Key::Generation(id) => {
-                let mut value = Reader::new(value);
-                let generation = value.i32().filter(|_| value.is_done())?;
                 if let Kind::Classic(group) = &mut self.loaded(&id).kind {
-                    group.generation_max = generation.max(group.generation);
+                    group.load_generation(value)?;
                 }
             }
             Key::Member(id, member_id) => {

@@ -5,7 +5,7 @@ mod support;
 use consumer_groups::Options;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
-use kafka_protocol::messages::{DescribeGroupsRequest, LeaveGroupRequest};
+use kafka_protocol::messages::{DescribeGroupsRequest, HeartbeatRequest, LeaveGroupRequest};
 use support::{
     Owner, REBALANCE_MS, SESSION_MS, commit_request, group_id, join_request, options, sync_request,
     text,
@@ -292,6 +292,61 @@ fn a_generation_is_never_handed_out_twice() {
         assert_eq!(owner.heartbeat(&ids[0], generation), 0);
         let next = owner.joined(5, &join_request(&ids[0], &["range"])).generation_id;
         assert!(next > unfinished, "{next} was handed out before");
+    }
+}
+
+#[test]
+fn a_static_member_that_was_told_its_id_in_a_rebalance_is_not_fenced_after_a_restart() {
+    let leave = LeaveGroupRequest::default()
+        .with_group_id(group_id())
+        .with_members(vec![MemberIdentity::default().with_group_instance_id(Some(text("i")))]);
+    // Its place is taken over by a client that comes back, or is free before.
+    for leaves in [false, true] {
+        let mut owner = Owner::new(options());
+        let (first, generation, ..) = join_static(&mut owner, 9, "");
+        owner.synced(&sync_request(&text(&first), generation, &[]));
+        let invited = owner.joined(5, &join_request("", &["range"])).member_id;
+        let other = owner.join(5, &join_request(&invited, &["range"]));
+        if leaves {
+            owner.call(5, |groups, caller, out| groups.leave(caller, &leave, out));
+        }
+        let second = match leaves {
+            true => {
+                let request = join_request("", &["range"]).with_group_instance_id(Some(text("i")));
+                let ticket = owner.join(9, &request);
+                let alone = answer!(owner, other, JoinGroup).generation_id;
+                assert_eq!(
+                    owner.heartbeat(&invited, alone),
+                    code(ResponseError::RebalanceInProgress)
+                );
+                owner.join(5, &join_request(&invited, &["range"]));
+                let joined = answer!(owner, ticket, JoinGroup);
+                (joined.member_id.to_string(), joined.generation_id)
+            }
+            false => {
+                let (id, generation, ..) = join_static(&mut owner, 9, "");
+                (id, generation)
+            }
+        };
+        assert_ne!(second.0, first);
+        let rewritten: Vec<_> = owner.groups.state().collect();
+        for log in [owner.log.clone(), rewritten] {
+            owner.restart(log);
+            let mut beat = |id: &str, generation| {
+                let request = HeartbeatRequest::default()
+                    .with_group_id(group_id())
+                    .with_group_instance_id(Some(text("i")))
+                    .with_member_id(text(id))
+                    .with_generation_id(generation);
+                let ticket =
+                    owner.call(4, |groups, caller, out| groups.heartbeat(caller, &request, out));
+                answer!(owner, ticket, Heartbeat).error_code
+            };
+            let rejoins = code(ResponseError::IllegalGeneration);
+            assert_eq!(beat(&second.0, second.1), rejoins, "leaves: {leaves}");
+            assert_eq!(beat(&first, generation), code(ResponseError::FencedInstanceId));
+        }
+        assert_eq!(owner.groups.state().count(), 2);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Random histories of groups, with members that come, leave and die, replies that are lost, a
 //! state log that takes no record, and a coordinator that dies after any effect; it starts again
 //! from its records. Never do two members own a partition at once, what was acknowledged as
-//! committed stays, what the log did not take was never answered and leaves nothing behind, and
-//! each request is answered once. Left alone, a group is stable within some rounds of its members,
-//! and stays so.
+//! committed stays, what the log did not take was never answered and leaves nothing behind, no
+//! static member is fenced that nobody replaced, and each request is answered once. Left alone, a
+//! group is stable within some rounds of its members, and stays so.
 
 mod support;
 
@@ -511,6 +511,8 @@ impl ClassicHistory {
 
 impl Client {
     fn start_over(&mut self, error_code: i16) {
+        let fenced = ResponseError::FencedInstanceId.code();
+        assert_ne!(error_code, fenced, "a client is fenced whose instance nobody else has");
         let rejoins = [ResponseError::RebalanceInProgress, ResponseError::IllegalGeneration];
         if !rejoins.iter().any(|it| it.code() == error_code) {
             self.id = StrBytes::default();

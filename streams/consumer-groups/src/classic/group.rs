@@ -124,6 +124,9 @@ pub(crate) struct ClassicGroup {
     pub(crate) sync_until_ms: Option<i64>,
     /// The value of the group's record in the state log.
     pub(crate) durable: Option<Bytes>,
+    /// The member of each static instance, as the state log has it in place of what `durable` says:
+    /// those that join are told their ids before the generation is stable.
+    pub(crate) told: BTreeMap<StrBytes, StrBytes>,
 }
 
 impl ClassicGroup {
@@ -143,6 +146,7 @@ impl ClassicGroup {
             join_timer: None,
             sync_until_ms: None,
             durable: None,
+            told: BTreeMap::new(),
         }
     }
 
@@ -160,7 +164,8 @@ impl ClassicGroup {
 
     /// What it takes in memory, about.
     pub(crate) fn footprint(&self) -> usize {
-        self.bytes() + self.durable.as_ref().map_or(0, Bytes::len)
+        let told: usize = self.told.iter().map(|(it, id)| ENTRY_BYTES + it.len() + id.len()).sum();
+        self.bytes() + self.durable.as_ref().map_or(0, Bytes::len) + told
     }
 
     pub(crate) fn is_leader(&self, member_id: &StrBytes) -> bool {

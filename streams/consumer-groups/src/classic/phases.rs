@@ -81,7 +81,7 @@ impl ClassicGroup {
         }
         self.protocol = self.select_protocol();
         self.enter(Phase::CompletingRebalance, turn.unix_ms);
-        turn.persist(self.generation_record());
+        self.persist_generation(turn);
         self.sync_until_ms = Some(turn.now_ms + self.rebalance_timeout_ms());
         self.answer_joins(turn);
     }

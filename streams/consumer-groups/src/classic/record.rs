@@ -17,12 +17,60 @@ impl ClassicGroup {
         let record = self.encode();
         self.durable.clone_from(&record.value);
         turn.persist(record);
+        // Which of its members are told, the group itself says now.
+        if !std::mem::take(&mut self.told).is_empty() {
+            turn.persist(self.generation_record());
+        }
     }
 
-    pub(super) fn generation_record(&self) -> Record {
+    /// Stores what members are told before the generation is stable: its number, and the ids that
+    /// static ones have in it.
+    pub(super) fn persist_generation(&mut self, turn: &mut Turn<'_>) {
+        self.told.clone_from(&self.instances);
+        turn.persist(self.generation_record());
+    }
+
+    fn generation_record(&self) -> Record {
         let mut value = Writer::default();
         value.i32(self.generation_max);
+        // Nothing else in the form that earlier releases read.
+        if !self.told.is_empty() {
+            value.count(self.told.len());
+            for (instance, id) in &self.told {
+                value.text(instance).text(id);
+            }
+        }
         Key::Generation(self.id.clone()).with(value)
+    }
+
+    /// Takes over what was told beside the group's record.
+    pub(crate) fn load_generation(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut value = Reader::new(bytes);
+        let generation = value.i32()?;
+        let told = match value.is_done() {
+            true => Vec::new(),
+            false => value.list(|value| Some((value.text()?, value.text()?)))?,
+        };
+        if !value.is_done() {
+            return None;
+        }
+        self.generation_max = generation.max(self.generation);
+        for (instance, id) in &told {
+            self.rename(instance, id);
+        }
+        self.told = told.into_iter().collect();
+        Some(())
+    }
+
+    /// Gives the member of an instance the id that it was told last.
+    fn rename(&mut self, instance: &StrBytes, id: &StrBytes) {
+        let Some(current) = self.instances.get_mut(instance).filter(|it| *it != id) else { return };
+        let before = std::mem::replace(current, id.clone());
+        let member = self.members.remove(&before).expect("an instance has its member");
+        self.members.insert(id.clone(), member);
+        if self.is_leader(&before) {
+            self.leader = Some(id.clone());
+        }
     }
 
     /// What is stored of it: the last stable generation, whatever goes on, and the highest number.
