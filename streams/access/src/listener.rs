@@ -20,6 +20,15 @@ pub enum SecurityProtocol {
 }
 
 impl SecurityProtocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plaintext => "PLAINTEXT",
+            Self::Ssl => "SSL",
+            Self::SaslPlaintext => "SASL_PLAINTEXT",
+            Self::SaslSsl => "SASL_SSL",
+        }
+    }
+
     pub fn has_tls(self) -> bool {
         matches!(self, Self::Ssl | Self::SaslSsl)
     }

@@ -1,5 +1,6 @@
 //! What all connections share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -41,6 +42,8 @@ pub(crate) struct Limits {
 
 pub(crate) struct Broker {
     pub(crate) cluster_id: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
     pub(crate) advertised: Advertised,
     pub(crate) new_topics: NewTopics,
     pub(crate) limits: Limits,
@@ -49,6 +52,8 @@ pub(crate) struct Broker {
     pub(crate) deriving: Arc<Deriving>,
     pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
+    /// What the coordinator was started with.
+    pub(crate) groups: consumer_groups::Options,
     pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,
     pub(crate) recompression: Recompression,

@@ -121,7 +121,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .build()
         .context("cannot start threads")?;
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
-    let opened = Opened { topics, gate, definitions, deriving };
+    let opened = Opened { topics, gate, definitions, deriving, groups: group_options };
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);
@@ -134,6 +134,7 @@ struct Opened {
     gate: Arc<Gate>,
     definitions: Arc<Definitions>,
     deriving: Arc<Deriving>,
+    groups: consumer_groups::Options,
 }
 
 async fn serve(
@@ -146,7 +147,7 @@ async fn serve(
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
-    let Opened { topics, gate, definitions, deriving } = opened;
+    let Opened { topics, gate, definitions, deriving, groups } = opened;
     gate.policy.check(address.ip())?;
     let (host, port) = match &options.advertise {
         Some(text) => host_and_port(text)?,
@@ -156,6 +157,7 @@ async fn serve(
     let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
         cluster_id: coordinator.log_id.simple().to_string(),
+        address,
         advertised: Advertised { host, port },
         new_topics: new_topics(options),
         limits: limits(options),
@@ -164,6 +166,7 @@ async fn serve(
         deriving,
         live: live_queries(options, &topics, &gate),
         coordinator,
+        groups,
         gate,
         buffers: Buffers::default(),
         recompression: Recompression::default(),

@@ -10,6 +10,16 @@ const NOBODY: &str = "nobody";
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const GROUP: i8 = 32;
+
+/// What the settings in a row of the table are of.
+fn resource<'a>(row: &str, name: &'a str) -> (i8, &'a str) {
+    match row.split(": ").nth(1) {
+        Some("topics") => (TOPIC, name),
+        Some("groups") => (GROUP, name),
+        _ => (BROKER, "1"),
+    }
+}
 
 fn text(name: &str) -> StrBytes {
     StrBytes::from_string(name.to_owned())
@@ -37,6 +47,10 @@ pub(crate) fn versions(row: &str) -> Option<&'static [i16]> {
         "OffsetFetch: topics" | "OffsetFetch: all topics" => Some(&[7, 9]),
         // Later ones name topics by their ids.
         "Fetch" => Some(&[12]),
+        "ElectLeaders" | "DescribeQuorum" => Some(&[0, 1, 2]),
+        "AlterPartitionReassignments" | "ListConfigResources" => Some(&[0, 1]),
+        "AlterReplicaLogDirs" => Some(&[1, 2]),
+        "AlterConfigs: topics" => Some(&[0, 2]),
         _ => None,
     }
 }
@@ -81,32 +95,93 @@ pub(crate) fn request(row: &str, version: i16, names: &[&str]) -> Option<Request
                 .with_permission_type(1);
             of::DeleteAclsRequest::default().with_filters(vec![filter]).into()
         }
-        "DescribeConfigs: topics" | "DescribeConfigs: the broker" => {
-            let of_broker = row.ends_with("broker");
+        _ => {
+            return about_settings(row, names)
+                .or_else(|| about_placement(row, names))
+                .or_else(|| about_records(row, names))
+                .or_else(|| about_topics(row, names))
+                .or_else(|| about_groups(row, version, name, names));
+        }
+    })
+}
+
+fn about_settings(row: &str, names: &[&str]) -> Option<RequestKind> {
+    Some(match row.split(':').next().unwrap_or_default() {
+        "DescribeConfigs" => {
             let resources = names.iter().map(|name| {
+                let (kind, name) = resource(row, name);
                 of::describe_configs_request::DescribeConfigsResource::default()
-                    .with_resource_type(if of_broker { BROKER } else { TOPIC })
-                    .with_resource_name(text(if of_broker { "0" } else { name }))
+                    .with_resource_type(kind)
+                    .with_resource_name(text(name))
             });
             of::DescribeConfigsRequest::default().with_resources(resources.collect()).into()
         }
-        "IncrementalAlterConfigs: topics" | "IncrementalAlterConfigs: the broker" => {
-            let of_broker = row.ends_with("broker");
+        "IncrementalAlterConfigs" => {
             let resources = names.iter().map(|name| {
+                let (kind, name) = resource(row, name);
                 of::incremental_alter_configs_request::AlterConfigsResource::default()
-                    .with_resource_type(if of_broker { BROKER } else { TOPIC })
-                    .with_resource_name(text(if of_broker { "0" } else { name }))
+                    .with_resource_type(kind)
+                    .with_resource_name(text(name))
             });
             of::IncrementalAlterConfigsRequest::default()
                 .with_validate_only(true)
                 .with_resources(resources.collect())
                 .into()
         }
-        _ => {
-            return about_records(row, names)
-                .or_else(|| about_topics(row, names))
-                .or_else(|| about_groups(row, version, name, names));
+        "AlterConfigs" => {
+            let resources = names.iter().map(|name| {
+                let (kind, name) = resource(row, name);
+                of::alter_configs_request::AlterConfigsResource::default()
+                    .with_resource_type(kind)
+                    .with_resource_name(text(name))
+            });
+            of::AlterConfigsRequest::default()
+                .with_validate_only(true)
+                .with_resources(resources.collect())
+                .into()
         }
+        "ListConfigResources" => of::ListConfigResourcesRequest::default().into(),
+        _ => return None,
+    })
+}
+
+fn about_placement(row: &str, names: &[&str]) -> Option<RequestKind> {
+    Some(match row {
+        "AlterPartitionReassignments" => {
+            use of::alter_partition_reassignments_request::{
+                ReassignablePartition, ReassignableTopic,
+            };
+            let partition = ReassignablePartition::default().with_replicas(None);
+            let topics = topics(names, |it| {
+                ReassignableTopic::default().with_name(it).with_partitions(vec![partition.clone()])
+            });
+            of::AlterPartitionReassignmentsRequest::default().with_topics(topics).into()
+        }
+        "ElectLeaders" => {
+            let topics = topics(names, |it| {
+                of::elect_leaders_request::TopicPartitions::default()
+                    .with_topic(it)
+                    .with_partitions(vec![0])
+            });
+            of::ElectLeadersRequest::default().with_topic_partitions(Some(topics)).into()
+        }
+        "AlterReplicaLogDirs" => {
+            use of::alter_replica_log_dirs_request::{AlterReplicaLogDir, AlterReplicaLogDirTopic};
+            let topics = topics(names, |it| {
+                AlterReplicaLogDirTopic::default().with_name(it).with_partitions(vec![0])
+            });
+            let folder =
+                AlterReplicaLogDir::default().with_path(text("memlane")).with_topics(topics);
+            of::AlterReplicaLogDirsRequest::default().with_dirs(vec![folder]).into()
+        }
+        "DescribeQuorum" => {
+            use of::describe_quorum_request::{PartitionData, TopicData};
+            let log = TopicData::default()
+                .with_topic_name(topic("__cluster_metadata"))
+                .with_partitions(vec![PartitionData::default()]);
+            of::DescribeQuorumRequest::default().with_topics(vec![log]).into()
+        }
+        _ => return None,
     })
 }
 
@@ -424,6 +499,14 @@ pub(crate) fn said(row: &str, answer: &ResponseKind) -> Vec<(String, i16)> {
         ResponseKind::DescribeCluster(it) => whole(it.error_code),
         ResponseKind::ListPartitionReassignments(it) => whole(it.error_code),
         ResponseKind::DescribeLogDirs(it) => whole(it.error_code),
+        ResponseKind::DescribeQuorum(it) => whole(it.error_code),
+        ResponseKind::ListConfigResources(it) => whole(it.error_code),
+        ResponseKind::AlterPartitionReassignments(it) => whole(it.error_code),
+        ResponseKind::ElectLeaders(it) => {
+            whole(it.replica_election_results[0].partition_result[0].error_code)
+        }
+        ResponseKind::AlterReplicaLogDirs(it) => whole(it.results[0].partitions[0].error_code),
+        ResponseKind::AlterConfigs(it) => each!(it.responses, resource_name, error_code),
         ResponseKind::DescribeAcls(it) => whole(it.error_code),
         ResponseKind::CreateAcls(it) => whole(it.results[0].error_code),
         ResponseKind::DeleteAcls(it) => whole(it.filter_results[0].error_code),

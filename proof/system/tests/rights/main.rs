@@ -3,7 +3,9 @@
 //!
 //! A client here is an address of this host, for which the access lists have lines.
 
+mod announced;
 mod asking;
+mod placement;
 mod table;
 
 use std::fmt::Write as _;
@@ -48,6 +50,17 @@ impl Connection {
         Ok(Self { stream })
     }
 
+    /// Sends the bytes of a request, and reads those of its answer.
+    fn exchange(&mut self, frame: &[u8]) -> Result<Vec<u8>> {
+        let length = u32::try_from(frame.len())?.to_be_bytes();
+        self.stream.write_all(&[&length[..], frame].concat())?;
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+        self.stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+
     /// Sends a request; the bytes of its answer and what they say.
     fn ask(&mut self, asked: Asked, request: &RequestKind) -> Result<(Vec<u8>, ResponseKind)> {
         let Asked(key, version) = asked;
@@ -57,12 +70,7 @@ impl Connection {
             .with_request_api_version(version)
             .encode(&mut frame, key.request_header_version(version))?;
         request.encode(&mut frame, version)?;
-        let length = u32::try_from(frame.len())?.to_be_bytes();
-        self.stream.write_all(&[&length[..], &frame].concat())?;
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length)?;
-        let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
-        self.stream.read_exact(&mut answer)?;
+        let answer = self.exchange(&frame)?;
         let header_bytes = if key.response_header_version(version) >= 1 { 5 } else { 4 };
         let mut body = Bytes::copy_from_slice(&answer[header_bytes..]);
         let said = ResponseKind::decode(key, &mut body, version)?;

@@ -23,6 +23,8 @@ pub(crate) fn error_code_of(response: &ResponseKind) -> i16 {
         ResponseKind::IncrementalAlterConfigs(it) => {
             first(it.responses.iter().map(|it| it.error_code))
         }
+        ResponseKind::AlterConfigs(it) => first(it.responses.iter().map(|it| it.error_code)),
+        ResponseKind::DescribeConfigs(it) => first(it.results.iter().map(|it| it.error_code)),
         ResponseKind::Metadata(it) => first(it.topics.iter().map(|it| it.error_code)),
         ResponseKind::FindCoordinator(it) => {
             first(it.coordinators.iter().map(|it| it.error_code).chain([it.error_code]))

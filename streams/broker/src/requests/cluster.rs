@@ -15,7 +15,7 @@ use kafka_protocol::messages::metadata_response::{
 use kafka_protocol::messages::{
     BrokerId, DescribeClusterResponse, DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse, FindCoordinatorRequest, FindCoordinatorResponse,
-    ListPartitionReassignmentsResponse, MetadataRequest, MetadataResponse, TopicName,
+    MetadataRequest, MetadataResponse, TopicName,
 };
 use uuid::Uuid;
 
@@ -268,13 +268,4 @@ fn describe_partition(
         .with_isr_nodes(vec![BrokerId(NODE_ID)])
         .with_eligible_leader_replicas(Some(Vec::new()))
         .with_last_known_elr(Some(Vec::new()))
-}
-
-/// Partitions never move.
-pub(super) fn reassignments(context: &Context) -> ListPartitionReassignmentsResponse {
-    let error = ResponseError::ClusterAuthorizationFailed;
-    let checked = context.check(Operation::Describe, Resource::cluster(), error);
-    ListPartitionReassignmentsResponse::default()
-        .with_error_message(None)
-        .with_error_code(code(&checked))
 }

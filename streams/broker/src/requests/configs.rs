@@ -1,6 +1,8 @@
-//! Settings of topics, and of the broker as far as clients ask for them.
+//! Settings of topics, and of the broker and groups as far as clients ask for them.
 
-use std::collections::BTreeMap;
+mod changes;
+mod fixed;
+mod list;
 
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
@@ -8,29 +10,30 @@ use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use kafka_protocol::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig,
-};
-use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
-use kafka_protocol::messages::{
-    DescribeConfigsRequest, DescribeConfigsResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-};
+use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
 use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
-use super::{Context, on_blocking_thread, text};
+use super::{Context, text};
 use crate::broker::NODE_ID;
-use crate::topics::{Kind, Refusal, SETTINGS, Setting, find_setting};
+use crate::topics::{Kind, Refusal, SETTINGS, Setting};
+
+pub(super) use changes::{alter, replace};
+pub(super) use list::list;
 
 /// Kinds of resources, as Kafka counts them.
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const LOGGER: i8 = 8;
+const CLIENT_METRICS: i8 = 16;
+const GROUP: i8 = 32;
 
-/// Operations on a setting (KIP-339).
-const SET: i8 = 0;
-const DELETE: i8 = 1;
-const APPEND: i8 = 2;
-const SUBTRACT: i8 = 3;
+/// Kafka's numbers for types of settings.
+const BOOLEAN: i8 = 1;
+const STRING: i8 = 2;
+const INT: i8 = 3;
+const LONG: i8 = 5;
+const DOUBLE: i8 = 6;
+const LIST: i8 = 7;
 
 pub(super) fn describe(
     context: &Context,
@@ -56,88 +59,84 @@ fn configs_of(
     resource: &DescribeConfigsResource,
     request: &DescribeConfigsRequest,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
-    let is_wanted = |setting: &&Setting| {
+    let (kind, name) = (resource.resource_type, &*resource.resource_name);
+    check(context, Operation::DescribeConfigs, kind, name)?;
+    let is_wanted = |name: &str| {
         let keys = resource.configuration_keys.as_ref();
-        keys.is_none_or(|keys| keys.iter().any(|key| &**key == setting.name))
+        keys.is_none_or(|keys| keys.iter().any(|key| &**key == name))
     };
-    match resource.resource_type {
+    let fixed = match kind {
         TOPIC => {
-            let name = &*resource.resource_name;
-            context
-                .check_topic(Operation::DescribeConfigs, name)
-                .map_err(|error| Refusal::new(error, format!("no right to see topic {name:?}")))?;
             let topics = &context.broker.topics;
             let topic = topics.demand(name)?;
             let settings = topic.settings();
-            let shown = SETTINGS.iter().filter(is_wanted).map(|setting| {
+            let wanted = SETTINGS.iter().filter(|setting| is_wanted(setting.name));
+            let shown = wanted.map(|setting| {
                 let (value, is_own) = settings.value(setting, &topics.defaults);
                 show(setting, value, is_own, request)
             });
-            Ok(shown.collect())
+            return Ok(shown.collect());
         }
+        // What is set for each broker of the cluster by a request: nothing.
+        BROKER if name.is_empty() => Vec::new(),
         BROKER => {
-            if !context.may(Operation::DescribeConfigs, Resource::cluster()) {
-                let error = ResponseError::ClusterAuthorizationFailed;
-                return Err(Refusal::new(error, "no right to see the broker's settings"));
-            }
-            let shown = broker_settings(context).into_iter().filter(|(name, ..)| {
-                let keys = resource.configuration_keys.as_ref();
-                keys.is_none_or(|keys| keys.iter().any(|key| &**key == *name))
-            });
-            Ok(shown.map(|(name, kind, value)| show_fixed(name, kind, value)).collect())
+            check_node(name)?;
+            fixed::of_broker(&context.broker)
         }
-        _ => Err(no_such_resource()),
+        GROUP => fixed::of_groups(&context.broker.groups),
+        CLIENT_METRICS => Vec::new(),
+        _ => return Err(no_such_resource()),
+    };
+    Ok(fixed.into_iter().filter(|it| is_wanted(it.name)).map(|it| it.show()).collect())
+}
+
+/// Whether the client may do that with the settings of a resource, and there can be one of that
+/// name.
+fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Result<(), Refusal> {
+    let refused = |error: ResponseError| {
+        let what = format!("no right to the settings of {} {name:?}", kind_name(kind));
+        Refusal::new(error, what)
+    };
+    match kind {
+        TOPIC => context.check_topic(operation, name).map_err(refused),
+        GROUP => {
+            let error = ResponseError::GroupAuthorizationFailed;
+            context.check(operation, Resource::group(name), error).map_err(refused)
+        }
+        _ => {
+            let error = ResponseError::ClusterAuthorizationFailed;
+            context.check(operation, Resource::cluster(), error).map_err(refused)
+        }
+    }?;
+    if matches!(kind, GROUP | CLIENT_METRICS) && name.is_empty() {
+        let what = format!("a {} has a name", kind_name(kind));
+        return Err(Refusal::new(ResponseError::InvalidRequest, what));
+    }
+    Ok(())
+}
+
+fn kind_name(kind: i8) -> &'static str {
+    match kind {
+        TOPIC => "topic",
+        BROKER => "broker",
+        LOGGER => "logger",
+        CLIENT_METRICS => "subscription of clients' metrics",
+        GROUP => "group",
+        _ => "resource",
     }
 }
 
-/// Kafka's numbers for types of settings.
-const BOOLEAN: i8 = 1;
-const STRING: i8 = 2;
-const INT: i8 = 3;
-const LONG: i8 = 5;
-const DOUBLE: i8 = 6;
-const LIST: i8 = 7;
-
-/// Set when the broker was started.
-const SET_BY_START: i8 = 4;
-
-/// What clients ask of the broker itself, by Kafka's names.
-fn broker_settings(context: &Context) -> Vec<(&'static str, i8, String)> {
-    let broker = &context.broker;
-    let of_topics = |name: &'static str| {
-        let default = find_setting(name).expect("it is in the table").default;
-        broker.topics.defaults.get(name).map_or(default, |set| set).to_owned()
-    };
-    let created = broker.new_topics.are_created_on_demand.to_string();
-    vec![
-        ("auto.create.topics.enable", BOOLEAN, created),
-        ("broker.id", INT, NODE_ID.to_string()),
-        ("default.replication.factor", INT, "1".to_owned()),
-        ("log.cleanup.policy", LIST, of_topics("cleanup.policy")),
-        ("log.message.timestamp.type", STRING, of_topics("message.timestamp.type")),
-        ("log.retention.bytes", LONG, of_topics("retention.bytes")),
-        ("log.retention.ms", LONG, of_topics("retention.ms")),
-        ("log.segment.bytes", INT, of_topics("segment.bytes")),
-        ("max.connections", INT, broker.limits.connection_count.to_string()),
-        ("message.max.bytes", INT, of_topics("max.message.bytes")),
-        ("min.insync.replicas", INT, "1".to_owned()),
-        ("num.partitions", INT, broker.new_topics.partition_count.to_string()),
-        ("socket.request.max.bytes", INT, broker.limits.request_bytes.to_string()),
-    ]
-}
-
-fn show_fixed(name: &'static str, kind: i8, value: String) -> DescribeConfigsResourceResult {
-    DescribeConfigsResourceResult::default()
-        .with_name(text(name))
-        .with_value(Some(text(value)))
-        .with_read_only(true)
-        .with_config_source(SET_BY_START)
-        .with_config_type(kind)
-        .with_documentation(None)
+fn check_node(name: &str) -> Result<(), Refusal> {
+    if name.parse() == Ok(NODE_ID) {
+        return Ok(());
+    }
+    let what = format!("there is one broker, {NODE_ID}, and not {name:?}");
+    Err(Refusal::new(ResponseError::InvalidRequest, what))
 }
 
 fn no_such_resource() -> Refusal {
-    Refusal::new(ResponseError::InvalidRequest, "only topics and brokers have settings here")
+    let what = "only topics, brokers and groups have settings here";
+    Refusal::new(ResponseError::InvalidRequest, what)
 }
 
 fn show(
@@ -179,91 +178,4 @@ fn show(
         .with_config_type(kind)
         .with_synonyms(synonyms)
         .with_documentation(documentation)
-}
-
-pub(super) async fn alter(
-    context: Context,
-    request: IncrementalAlterConfigsRequest,
-) -> IncrementalAlterConfigsResponse {
-    on_blocking_thread(move || {
-        let responses = request.resources.iter().map(|resource| {
-            let response = AlterConfigsResourceResponse::default()
-                .with_error_message(None)
-                .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name.clone());
-            match alter_one(&context, resource, request.validate_only) {
-                Ok(()) => response,
-                Err(refusal) => response
-                    .with_error_code(refusal.error.code())
-                    .with_error_message(Some(text(refusal.message))),
-            }
-        });
-        IncrementalAlterConfigsResponse::default().with_responses(responses.collect())
-    })
-    .await
-}
-
-fn alter_one(
-    context: &Context,
-    resource: &AlterConfigsResource,
-    validate_only: bool,
-) -> Result<(), Refusal> {
-    if resource.resource_type != TOPIC {
-        return Err(match resource.resource_type {
-            BROKER if !context.may(Operation::AlterConfigs, Resource::cluster()) => Refusal::new(
-                ResponseError::ClusterAuthorizationFailed,
-                "no right to change the broker's settings",
-            ),
-            BROKER => Refusal::new(
-                ResponseError::InvalidRequest,
-                "the broker's settings are in its configuration file",
-            ),
-            _ => no_such_resource(),
-        });
-    }
-    let name = &*resource.resource_name;
-    context
-        .check_topic(Operation::AlterConfigs, name)
-        .map_err(|error| Refusal::new(error, format!("no right to change topic {name:?}")))?;
-    let defaults = &context.broker.topics.defaults;
-    context.broker.topics.configure(name, validate_only, &|own| {
-        resource.configs.iter().try_for_each(|change| apply(own, defaults, change))
-    })
-}
-
-fn apply(
-    own: &mut BTreeMap<String, String>,
-    defaults: &BTreeMap<String, String>,
-    change: &AlterableConfig,
-) -> Result<(), Refusal> {
-    let name = change.name.to_string();
-    let refuse = |what: String| Err(Refusal::new(ResponseError::InvalidConfig, what));
-    let Some(setting) = find_setting(&name) else {
-        return refuse(format!("there is no setting {name:?} of topics"));
-    };
-    if change.config_operation == DELETE {
-        own.remove(&name);
-        return Ok(());
-    }
-    let Some(value) = change.value.as_deref() else {
-        return refuse(format!("setting {name:?} is given no value"));
-    };
-    let is_list = matches!(setting.kind, Kind::Choices(_));
-    let before = own.get(&name).or_else(|| defaults.get(&name)).map_or(setting.default, |it| it);
-    let listed = before.split(',').map(str::trim).filter(|it| !it.is_empty());
-    let changed = match change.config_operation {
-        SET => value.to_owned(),
-        APPEND if is_list => {
-            let added = value.split(',').map(str::trim).filter(|it| !before.contains(it));
-            listed.chain(added).collect::<Vec<_>>().join(",")
-        }
-        SUBTRACT if is_list => {
-            let removed: Vec<&str> = value.split(',').map(str::trim).collect();
-            listed.filter(|it| !removed.contains(it)).collect::<Vec<_>>().join(",")
-        }
-        APPEND | SUBTRACT => return refuse(format!("setting {name:?} is not a list")),
-        other => return refuse(format!("there is no operation {other} on settings")),
-    };
-    own.insert(name, changed);
-    Ok(())
 }

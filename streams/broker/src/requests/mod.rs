@@ -6,6 +6,7 @@ mod configs;
 mod coordinated;
 mod offsets;
 mod once;
+mod placement;
 mod records;
 mod topics;
 
@@ -110,7 +111,11 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::DescribeCluster(_) => cluster::describe(&context).into(),
         RequestKind::FindCoordinator(it) => cluster::find_coordinator(&context, &it).into(),
         RequestKind::DescribeTopicPartitions(it) => cluster::partitions(&context, &it).into(),
-        RequestKind::ListPartitionReassignments(_) => cluster::reassignments(&context).into(),
+        RequestKind::ListPartitionReassignments(_) => placement::reassignments(&context).into(),
+        RequestKind::AlterPartitionReassignments(it) => placement::reassign(&context, &it).into(),
+        RequestKind::ElectLeaders(it) => placement::elect(&context, &it).into(),
+        RequestKind::AlterReplicaLogDirs(it) => placement::move_to_folder(&context, &it).into(),
+        RequestKind::DescribeQuorum(it) => placement::quorum(&context, &it).into(),
         RequestKind::ListOffsets(it) => offsets::list(context, it).await.into(),
         RequestKind::OffsetForLeaderEpoch(it) => offsets::for_epoch(&context, it).into(),
         RequestKind::DeleteRecords(it) => records::delete(context, it).await.into(),
@@ -121,6 +126,8 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::CreatePartitions(it) => topics::add_partitions(context, it).await.into(),
         RequestKind::DescribeConfigs(it) => configs::describe(&context, it).into(),
         RequestKind::IncrementalAlterConfigs(it) => configs::alter(context, it).await.into(),
+        RequestKind::AlterConfigs(it) => configs::replace(context, it).await.into(),
+        RequestKind::ListConfigResources(it) => configs::list(&context, &it).into(),
         RequestKind::DescribeAcls(it) => acls::describe(context, it).await.into(),
         RequestKind::CreateAcls(it) => acls::create(context, it).await.into(),
         RequestKind::DeleteAcls(it) => acls::delete(context, it).await.into(),

@@ -17,6 +17,24 @@ pub(super) fn name_once(request: &mut RequestKind) {
         RequestKind::DescribeConfigs(it) => {
             once(&mut it.resources, |it| (it.resource_type, it.resource_name.clone()));
         }
+        RequestKind::ElectLeaders(it) => {
+            if let Some(topics) = &mut it.topic_partitions {
+                each_once(topics, |it| (&it.topic, &mut it.partitions), |it| *it);
+            }
+        }
+        RequestKind::AlterPartitionReassignments(it) => {
+            each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
+        RequestKind::AlterReplicaLogDirs(it) => {
+            for folder in &mut it.dirs {
+                let topics = &mut folder.topics;
+                each_once(topics, |it| (&it.name, &mut it.partitions), |it| *it);
+            }
+        }
+        RequestKind::DescribeQuorum(it) => {
+            let topics = &mut it.topics;
+            each_once(topics, |it| (&it.topic_name, &mut it.partitions), |it| it.partition_index);
+        }
         RequestKind::ListOffsets(it) => {
             each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
         }

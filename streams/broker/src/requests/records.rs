@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
 };
 
 use super::cluster::index;
+use super::placement::FOLDER;
 use super::{Context, on_blocking_thread, text};
 use crate::topics::error_of;
 
@@ -142,7 +143,7 @@ pub(super) fn log_dirs(
             .then(|| DescribeLogDirsTopic::default().with_name(name).with_partitions(partitions))
     });
     let folder = DescribeLogDirsResult::default()
-        .with_log_dir(text("memlane"))
+        .with_log_dir(text(FOLDER))
         .with_topics(topics.collect())
         .with_total_bytes(-1)
         .with_usable_bytes(-1);

@@ -3,7 +3,8 @@
 use kafka_protocol::messages::ApiKey;
 
 use super::schema::{
-    Field, RequestShape, array, bool, bytes, float64, int8, int32, int32s, request, string, strings,
+    Field, RequestShape, array, bool, bytes, float64, int8, int8s, int32, int32s, request, string,
+    strings,
 };
 
 /// Which ACLs are described or deleted.
@@ -99,4 +100,9 @@ pub(super) const CLUSTER_REQUESTS: &[RequestShape] = &[
             bytes("salted_password"),
         ]),
     ]),
+    request(ApiKey::ListConfigResources, 0, 1)
+        .flexible_since(0)
+        .of(&[int8s("resource_types").since(1)]),
+    request(ApiKey::DescribeQuorum, 0, 2).flexible_since(0).of(&[array("topics")
+        .of(&[string("topic_name"), array("partitions").of(&[int32("partition_index")])])]),
 ];

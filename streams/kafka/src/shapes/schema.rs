@@ -162,6 +162,10 @@ pub(super) const fn structure(name: &'static str) -> Field {
     one(name, Kind::Structure(&[]))
 }
 
+pub(super) const fn int8s(name: &'static str) -> Field {
+    array_of(name, Kind::Int8)
+}
+
 pub(super) const fn int32s(name: &'static str) -> Field {
     array_of(name, Kind::Int32)
 }

@@ -133,4 +133,14 @@ pub(super) const TOPIC_REQUESTS: &[RequestShape] = &[
         array("topic_partitions").of(&[string("topic"), int32s("partitions")]).or_null(),
         int32("timeout_ms"),
     ]),
+    request(ApiKey::AlterPartitionReassignments, 0, 1).flexible_since(0).of(&[
+        int32("timeout_ms"),
+        bool("allow_replication_factor_change").since(1),
+        array("topics").of(&[
+            string("name"),
+            array("partitions").of(&[int32("partition_index"), int32s("replicas").or_null()]),
+        ]),
+    ]),
+    request(ApiKey::AlterReplicaLogDirs, 1, 2).flexible_since(2).of(&[array("dirs")
+        .of(&[string("path"), array("topics").of(&[string("name"), int32s("partitions")])])]),
 ];

@@ -1,0 +1,101 @@
+//! The guide's table of requests against what a broker announces, and does with the others.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use kafka_protocol::messages::{self as of, ApiKey, RequestHeader, ResponseKind};
+use kafka_protocol::protocol::{Encodable, StrBytes};
+
+use crate::{ADMIN, Asked, Connection, Site};
+
+const GUIDE: &str = include_str!("../../../../docs/guides/kafka.md");
+
+/// Of UnsupportedVersion.
+const UNSUPPORTED: i16 = 35;
+
+/// No request of Kafka's has a higher number.
+const KEY_MAX: i16 = 200;
+
+/// A line of the table.
+struct Row {
+    key: i16,
+    name: String,
+    /// The lowest and the highest version.
+    of_kafka: (i16, i16),
+    here: Option<(i16, i16)>,
+}
+
+fn versions(text: &str) -> Result<(i16, i16)> {
+    let (lowest, highest) = text.split_once(" to ").unwrap_or((text, text));
+    Ok((lowest.parse()?, highest.parse()?))
+}
+
+fn rows() -> Result<Vec<Row>> {
+    let (_, below) = GUIDE.split_once("\n| key | request | ").context("no table")?;
+    let lines = below.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| -> Result<Row> {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        ensure!(cells.len() == 5, "five cells");
+        let here = (cells[3] != "refused").then(|| versions(cells[3])).transpose()?;
+        ensure!(here.is_some() || !cells[4].is_empty(), "it does not say why it is refused");
+        let name = cells[1].trim_matches('`').to_owned();
+        Ok(Row { key: cells[0].parse()?, name, of_kafka: versions(cells[2])?, here })
+    };
+    lines.map(|line| row(line).with_context(|| format!("in the line {line:?}"))).collect()
+}
+
+fn announced(site: &Site) -> Result<BTreeMap<i16, (i16, i16)>> {
+    let request = of::ApiVersionsRequest::default()
+        .with_client_software_name(StrBytes::from_static_str("announced"))
+        .with_client_software_version(StrBytes::from_static_str("1"));
+    let answer = site.admin("ApiVersions", request)?;
+    let ResponseKind::ApiVersions(answer) = answer else { panic!("{answer:?}") };
+    ensure!(answer.error_code == 0, "{answer:?}");
+    let keys = answer.api_keys.iter();
+    Ok(keys.map(|it| (it.api_key, (it.min_version, it.max_version))).collect())
+}
+
+#[test]
+fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> Result<()> {
+    let site = Site::start(Vec::new())?;
+    let rows = rows()?;
+    let mut of_table = BTreeMap::new();
+    for row in &rows {
+        let Row { key, name, of_kafka, here } = row;
+        if let Ok(known) = ApiKey::try_from(*key) {
+            ensure!(format!("{known:?}") == *name, "{key} is {known:?} and not {name}");
+        }
+        let Some(here) = here else { continue };
+        ensure!(of_kafka.0 <= here.0 && here.1 <= of_kafka.1, "{name}: {here:?} of {of_kafka:?}");
+        let is_first = of_table.insert(*key, *here).is_none();
+        ensure!(is_first, "{name} has two lines");
+    }
+    let mut announced = announced(&site)?;
+    // Announced for those who look whether it is there, and not served.
+    let produce = announced.get_mut(&(ApiKey::Produce as i16)).context("Produce")?;
+    ensure!(produce.0 == 0, "Produce is announced from {}", produce.0);
+    produce.0 = 3;
+    ensure!(announced == of_table, "announced: {announced:?}, in the table: {of_table:?}");
+    for key in (0..KEY_MAX).filter_map(|key| ApiKey::try_from(key).ok()) {
+        let has_row = rows.iter().any(|row| row.key == key as i16);
+        ensure!(has_row, "the table has no row for {key:?}");
+    }
+    for row in rows.iter().filter(|row| row.here.is_none()) {
+        let mut frame = Vec::new();
+        let header = RequestHeader::default()
+            .with_request_api_key(row.key)
+            .with_request_api_version(row.of_kafka.1);
+        header.encode(&mut frame, 2)?;
+        let answer = Connection::open(&site.broker, ADMIN)?.exchange(&frame)?;
+        let code = answer.last_chunk().copied().map(i16::from_be_bytes);
+        ensure!(code == Some(UNSUPPORTED), "{}: {answer:?}", row.name);
+    }
+    // What is served is served in no other version.
+    for (key, (lowest, highest)) in of_table {
+        let api_key = ApiKey::try_from(key).map_err(|()| anyhow::anyhow!("no key {key}"))?;
+        ensure!(kafka::is_served(api_key, lowest) && kafka::is_served(api_key, highest));
+        ensure!(!kafka::is_served(api_key, lowest - 1) && !kafka::is_served(api_key, highest + 1));
+        Asked::highest(&format!("{api_key:?}"))?;
+    }
+    Ok(())
+}

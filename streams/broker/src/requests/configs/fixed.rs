@@ -1,0 +1,115 @@
+//! Settings that no request changes: of the broker, by its options, and of groups, which have the
+//! broker's.
+
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
+
+use super::super::placement::FOLDER;
+use super::super::text;
+use super::{BOOLEAN, INT, LIST, LONG, STRING};
+use crate::broker::{Broker, NODE_ID};
+use crate::topics::find_setting;
+
+/// Set when the broker was started.
+const SET_BY_START: i8 = 4;
+
+/// What clients are shown, by Kafka's name for it.
+pub(super) struct Fixed {
+    pub(super) name: &'static str,
+    kind: i8,
+    value: String,
+}
+
+impl Fixed {
+    fn new(name: &'static str, kind: i8, value: impl ToString) -> Self {
+        Self { name, kind, value: value.to_string() }
+    }
+
+    pub(super) fn show(self) -> DescribeConfigsResourceResult {
+        DescribeConfigsResourceResult::default()
+            .with_name(text(self.name))
+            .with_value(Some(text(self.value)))
+            .with_read_only(true)
+            .with_config_source(SET_BY_START)
+            .with_config_type(self.kind)
+            .with_documentation(None)
+    }
+}
+
+pub(super) fn of_broker(broker: &Broker) -> Vec<Fixed> {
+    let mut all = of_storage(broker);
+    all.extend(of_listener(broker));
+    all.extend(of_coordinator(&broker.groups));
+    all.sort_by_key(|it| it.name);
+    all
+}
+
+fn of_storage(broker: &Broker) -> Vec<Fixed> {
+    let of_topics = |name: &'static str| {
+        let default = find_setting(name).expect("it is in the table").default;
+        broker.topics.defaults.get(name).map_or(default, |set| set).to_owned()
+    };
+    vec![
+        Fixed::new("auto.create.topics.enable", BOOLEAN, broker.new_topics.are_created_on_demand),
+        Fixed::new("broker.id", INT, NODE_ID),
+        Fixed::new("compression.type", STRING, of_topics("compression.type")),
+        Fixed::new("default.replication.factor", INT, 1),
+        Fixed::new("delete.topic.enable", BOOLEAN, true),
+        Fixed::new("log.cleanup.policy", LIST, of_topics("cleanup.policy")),
+        Fixed::new("log.dirs", STRING, FOLDER),
+        Fixed::new("log.message.timestamp.type", STRING, of_topics("message.timestamp.type")),
+        Fixed::new("log.retention.bytes", LONG, of_topics("retention.bytes")),
+        Fixed::new("log.retention.ms", LONG, of_topics("retention.ms")),
+        Fixed::new("log.segment.bytes", INT, of_topics("segment.bytes")),
+        Fixed::new("message.max.bytes", INT, of_topics("max.message.bytes")),
+        Fixed::new("min.insync.replicas", INT, 1),
+        Fixed::new("node.id", INT, NODE_ID),
+        Fixed::new("num.partitions", INT, broker.new_topics.partition_count),
+        Fixed::new("process.roles", LIST, "broker,controller"),
+        Fixed::new("unclean.leader.election.enable", BOOLEAN, false),
+    ]
+}
+
+fn of_listener(broker: &Broker) -> Vec<Fixed> {
+    let policy = &broker.gate.policy;
+    let protocol = policy.protocol.name();
+    let host = match &*broker.advertised.host {
+        host if host.contains(':') => format!("[{host}]"),
+        host => host.to_owned(),
+    };
+    let advertised = format!("{protocol}://{host}:{}", broker.advertised.port);
+    let mut all = vec![
+        Fixed::new("advertised.listeners", STRING, advertised),
+        Fixed::new("listeners", STRING, format!("{protocol}://{}", broker.address)),
+        Fixed::new("max.connections", INT, broker.limits.connection_count),
+        Fixed::new("socket.request.max.bytes", INT, broker.limits.request_bytes),
+    ];
+    if policy.protocol.has_sasl() {
+        let mechanisms: Vec<_> = policy.logins.mechanisms.iter().map(|it| it.name()).collect();
+        all.push(Fixed::new("sasl.enabled.mechanisms", LIST, mechanisms.join(",")));
+    }
+    all
+}
+
+fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
+    let consumer_heartbeat = options.consumer_heartbeat_interval_ms;
+    let offsets_minutes = options.offsets_retention_ms / 60_000;
+    vec![
+        Fixed::new("group.consumer.heartbeat.interval.ms", INT, consumer_heartbeat),
+        Fixed::new("group.consumer.session.timeout.ms", INT, options.consumer_session_timeout_ms),
+        Fixed::new("group.coordinator.rebalance.protocols", LIST, "classic,consumer"),
+        Fixed::new("group.initial.rebalance.delay.ms", INT, options.initial_rebalance_delay_ms),
+        Fixed::new("group.max.session.timeout.ms", INT, options.session_timeout_ms_max),
+        Fixed::new("group.max.size", INT, options.members_max),
+        Fixed::new("group.min.session.timeout.ms", INT, options.session_timeout_ms_min),
+        Fixed::new("offset.metadata.max.bytes", INT, options.offset_metadata_bytes_max),
+        Fixed::new("offsets.retention.minutes", INT, offsets_minutes),
+    ]
+}
+
+/// Of each group, whether it is there or not: all have the broker's.
+pub(super) fn of_groups(options: &consumer_groups::Options) -> Vec<Fixed> {
+    vec![
+        Fixed::new("consumer.heartbeat.interval.ms", INT, options.consumer_heartbeat_interval_ms),
+        Fixed::new("consumer.session.timeout.ms", INT, options.consumer_session_timeout_ms),
+    ]
+}
