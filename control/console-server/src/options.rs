@@ -86,6 +86,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "broker_user")]
     pub(crate) broker_password_file: Option<PathBuf>,
 
+    /// Ask the broker for each user by name: a query reads what --broker-user and the broker's user
+    /// of the same name may both read
+    #[arg(long, requires = "broker_user")]
+    pub(crate) broker_users: bool,
+
     #[command(flatten)]
     pub(crate) sign_on: SignOnOptions,
 

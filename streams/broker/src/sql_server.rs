@@ -152,8 +152,8 @@ impl Host for SqlHost {
     }
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
-        let host = client.address.ip();
-        self.broker.gate.allows(&client.principal, host, operation, resource)
+        let (gate, host) = (&self.broker.gate, client.address.ip());
+        client.principals().all(|it| gate.allows(it, host, operation, resource))
     }
 
     fn topic_names(&self) -> Vec<Arc<str>> {
@@ -263,7 +263,8 @@ impl Host for SqlHost {
         async move {
             let definition = self.definition(name).filter(|it| it.kind == kind);
             let definition = definition.ok_or_else(|| no_definition(kind, name))?;
-            let may_delete = definition.owner == client.principal.as_str()
+            let is_owner = definition.owner == client.principal.as_str();
+            let may_delete = is_owner && client.on_behalf_of.is_none()
                 || self.allows(client, Operation::Delete, Resource::topic(name));
             if !may_delete {
                 let what = format!("must be owner of {} {name}", kind.name());
@@ -310,7 +311,11 @@ async fn on_blocking_thread<T: Send + 'static>(
 }
 
 fn live_client(client: &Client) -> LiveClient {
-    LiveClient { principal: client.principal.clone(), host: client.address.ip() }
+    LiveClient {
+        principal: client.principal.clone(),
+        on_behalf_of: client.on_behalf_of.clone(),
+        host: client.address.ip(),
+    }
 }
 
 /// How far records were appended.

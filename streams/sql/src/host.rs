@@ -161,13 +161,35 @@ impl PublishedRecord {
 /// Who is at the other end of a connection.
 #[derive(Debug)]
 pub struct Client {
+    /// Who logged in.
     pub principal: Principal,
+    /// Whom it asks for, by what it says itself: that takes rights away and gives none, as both
+    /// need each.
+    pub on_behalf_of: Option<Principal>,
     pub address: SocketAddr,
     /// Held as long as the connection lasts.
     pub place: ConnectionPlace,
 }
 
 impl Client {
+    /// Those who all have to have a right.
+    pub fn principals(&self) -> impl Iterator<Item = &Principal> {
+        [&self.principal].into_iter().chain(&self.on_behalf_of)
+    }
+
+    /// The name that queries know it by.
+    #[cfg(feature = "engine")]
+    pub(crate) fn name(&self) -> &str {
+        self.on_behalf_of.as_ref().unwrap_or(&self.principal).name()
+    }
+
+    /// Whether what somebody did is its own: who asks for another sees nothing else of its login.
+    #[cfg(feature = "engine")]
+    pub(crate) fn is_own(&self, principal: &Principal, on_behalf_of: Option<&Principal>) -> bool {
+        let is_for_same = self.on_behalf_of.is_none() || self.on_behalf_of.as_ref() == on_behalf_of;
+        self.principal == *principal && is_for_same
+    }
+
     /// An error where the client may not do that with a topic.
     #[cfg(feature = "engine")]
     pub(crate) fn check(

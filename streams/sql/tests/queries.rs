@@ -656,6 +656,48 @@ fn users_log_in_and_see_what_they_may() {
 }
 
 #[test]
+fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() {
+    run(async {
+        let running = Running::start(Limits::default(), true).await;
+        running.topics.create("orders", 1);
+        running.topics.create("secrets", 1);
+        let asking = async |user: &str, more: &str| {
+            let client = running.client_saying(user, support::SECRET, more).await;
+            client.expect("the secret is right")
+        };
+        let read_only = "-c default_transaction_read_only=on --memlane.on-behalf-of=reader";
+        let for_reader = asking("admin", read_only).await;
+        let names = texts(&for_reader, "select current_user, session_user").await;
+        assert_eq!(names, [["reader", "admin"]]);
+        assert_eq!(texts(&for_reader, "select count(*) from orders").await, [["0"]]);
+        assert_eq!(failure(&for_reader, "select count(*) from secrets").await, "42P01");
+        assert_eq!(failure(&for_reader, "subscribe to secrets").await, "42P01");
+        // As it said with its login.
+        assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "25006");
+        for change in ["set memlane.on_behalf_of = admin", "reset memlane.on_behalf_of"] {
+            assert_eq!(failure(&for_reader, change).await, "22023", "{change}");
+        }
+        texts(&for_reader, "reset all").await;
+        assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "42501");
+        // A name gives no right.
+        let for_admin = asking("reader", "-c memlane.on_behalf_of=admin").await;
+        assert_eq!(failure(&for_admin, "select count(*) from secrets").await, "42P01");
+        let odd = running.client_saying("admin", support::SECRET, "-c memlane.on_behalf_of=");
+        let odd = odd.await.map(drop).expect_err("there is no such user");
+        assert_eq!(odd.code().map(|it| it.code()), Some("22023"), "{odd}");
+
+        let seen = "select usename from pg_stat_activity order by pid";
+        let again = asking("admin", read_only).await;
+        assert_eq!(texts(&again, seen).await, [["reader"], ["reader"]]);
+        let counted = "select count(*) from pg_stat_statements where query like '%orders%'";
+        let for_other = asking("admin", "-c memlane.on_behalf_of=reader2").await;
+        assert_ne!(texts(&again, counted).await, [["0"]]);
+        assert_eq!(texts(&for_other, counted).await, [["0"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
 fn limits_of_statements_hold_for_each_user() {
     run(async {
         let limits = Limits { queries_per_principal: 1, ..Limits::default() };

@@ -7,4 +7,4 @@ mod queries;
 
 pub(crate) use interface::Interface;
 pub(crate) use place::HttpPlace;
-pub(crate) use queries::{Queries, QueryError, SqlPlace};
+pub(crate) use queries::{AskedFor, Queries, QueryError, SqlPlace};

@@ -1,9 +1,10 @@
 //! Queries over topics, by SQL: one connection for each, which ends with it.
 //!
 //! A query only reads: its first word is SELECT or SUBSCRIBE, the broker takes one statement alone,
-//! and it is told that the connection changes nothing, so that no function does either. What it may
-//! read is up to the broker, by the access list of the user that the console logs in as. Rows are
-//! taken from the broker as fast as the reader takes them.
+//! and it is told with the login that the connection changes nothing, so that no function does
+//! either. What it may read is up to the broker, by the access list of the user that the console
+//! logs in as and, where the console says for whom it asks, by that of the user of that name too.
+//! Rows are taken from the broker as fast as the reader takes them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -54,16 +55,35 @@ const ROWS_TOGETHER: usize = 200;
 /// Something is told so often at least: a browser that has gone is found by that.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
+/// Said with each login, so that nothing that is run afterwards takes it back.
+const READS_ONLY: &str = "-c default_transaction_read_only=on";
+
+/// For whom a query is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedFor {
+    /// The console: all users see the same.
+    Console,
+    /// The user, by name: the broker gives what its user of that name may, too.
+    User,
+}
+
 /// Where the broker serves SQL, and as whom it is asked.
 #[derive(Clone, Debug)]
-pub(crate) struct SqlPlace(Config);
+pub(crate) struct SqlPlace {
+    config: Config,
+    asked_for: AskedFor,
+}
 
 impl SqlPlace {
     /// `login`: the user, and the file of the password.
     ///
     /// # Errors
     /// The address is not of this host, or the file cannot be used.
-    pub(crate) fn new(address: SocketAddr, login: Option<(&str, &Path)>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        address: SocketAddr,
+        login: Option<(&str, &Path)>,
+        asked_for: AskedFor,
+    ) -> anyhow::Result<Self> {
         check_host(address).map_err(anyhow::Error::msg)?;
         let mut config = Config::new();
         config.host(address.ip().to_string()).port(address.port()).dbname(DATABASE);
@@ -72,7 +92,19 @@ impl SqlPlace {
             Some((user, file)) => config.user(user).password(password(file)?),
             None => config.user(USER_DEFAULT),
         };
-        Ok(Self(config))
+        Ok(Self { config, asked_for })
+    }
+
+    fn config_for(&self, user: &str) -> Config {
+        let mut config = self.config.clone();
+        match self.asked_for {
+            AskedFor::Console => config.options(READS_ONLY),
+            // Names of users have neither spaces nor backslashes.
+            AskedFor::User => {
+                config.options(format!("{READS_ONLY} -c memlane.on_behalf_of={user}"))
+            }
+        };
+        config
     }
 }
 
@@ -119,7 +151,7 @@ impl Queries {
         let kind = Kind::of(text)?;
         let turn = self.enter(user)?;
         let (client, connection) =
-            self.place.0.connect(NoTls).await.map_err(|error| broken(&error))?;
+            self.place.config_for(user).connect(NoTls).await.map_err(|error| broken(&error))?;
         let connection = tokio::spawn(async move {
             // An error of the connection is one of the query that waits for it.
             let _ended = connection.await;
@@ -189,8 +221,6 @@ async fn start(
         Some(it) => QueryError::Refused(format!("{} ({})", it.message(), it.code().code())),
         None => broken(&error),
     };
-    // What only reads ends no other's query either. Nothing that is run after it takes it back.
-    client.simple_query("SET default_transaction_read_only = on").await.map_err(refused)?;
     // Only one statement can be prepared, and this alone tells types.
     let prepared = client.prepare(text).await.map_err(refused)?;
     if !prepared.params().is_empty() {
@@ -344,7 +374,8 @@ mod tests {
     #[test]
     fn a_user_has_few_queries_and_leaves_room_for_others() {
         let address = "127.0.0.1:1".parse().expect("an address");
-        let queries = Queries::of(SqlPlace::new(address, None).expect("a place"));
+        let queries =
+            Queries::of(SqlPlace::new(address, None, AskedFor::Console).expect("a place"));
         let enter = |user: &str| queries.enter(user);
         let turns: Vec<_> = (0..QUERIES_OF_USER_MAX).map(|_| enter("ann")).collect();
         assert!(turns.iter().all(Result::is_ok));
@@ -366,14 +397,17 @@ mod tests {
         let here = "127.0.0.1:5433".parse().expect("an address");
         let place = |mode| {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
-            SqlPlace::new(here, Some(("console", &file)))
+            SqlPlace::new(here, Some(("console", &file)), AskedFor::User)
         };
-        let config = place(0o640).expect("it can be used").0;
+        let config = place(0o640).expect("it can be used").config_for("ann");
         assert_eq!(
             (config.get_user(), config.get_password()),
             (Some("console"), Some(&b"secret"[..]))
         );
+        let options = "-c default_transaction_read_only=on -c memlane.on_behalf_of=ann";
+        assert_eq!(config.get_options(), Some(options));
         assert!(place(0o644).is_err());
-        assert!(SqlPlace::new("192.0.2.1:5433".parse().expect("an address"), None).is_err());
+        let elsewhere = "192.0.2.1:5433".parse().expect("an address");
+        assert!(SqlPlace::new(elsewhere, None, AskedFor::Console).is_err());
     }
 }

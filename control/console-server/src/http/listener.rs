@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Accounts, Attempts, AuditLog, AuditSink, Passwords, Sessions, Setup, is_name};
 use crate::backend::Backend;
-use crate::broker::{Interface, Queries, SqlPlace};
+use crate::broker::{AskedFor, Interface, Queries, SqlPlace};
 use crate::gateway::Gateway;
 use crate::http::certificate;
 use crate::http::connections::Connections;
@@ -170,7 +170,11 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
 fn queries(options: &Options) -> anyhow::Result<Option<Queries>> {
     let Some(address) = options.broker_sql else { return Ok(None) };
     let login = options.broker_user.as_deref().zip(options.broker_password_file.as_deref());
-    let place = SqlPlace::new(address, login).context("--broker-sql cannot be used")?;
+    let asked_for = match options.broker_users {
+        true => AskedFor::User,
+        false => AskedFor::Console,
+    };
+    let place = SqlPlace::new(address, login, asked_for).context("--broker-sql cannot be used")?;
     Ok(Some(Queries::of(place)))
 }
 

@@ -1,6 +1,8 @@
 //! Topics, groups and queries of a real broker, by the console.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -275,7 +277,7 @@ fn a_query_ends_nothing_that_others_run() -> Result<()> {
         let told = together.query(&oleg, &query)?;
         ensure!(told.body.contains("25006"), "{told:?}");
     }
-    // All run as one user of the broker: the audit log says whose a query was.
+    // All run as one user of this broker: the audit log says whose a query was.
     let audit = together.site.get(&together.administrator, "/console/v1/audit?user=oleg")?;
     ensure!(audit.body.contains("SELECT pg_cancel_backend(pid)"), "{audit:?}");
     together.sql("INSERT INTO orders (key, value) VALUES ('d', '4')")?;
@@ -305,40 +307,84 @@ fn a_console_says_what_it_misses() -> Result<()> {
     wait_for("the console to see the broker", TIME_LIMIT, || Ok(!is_down()?))
 }
 
+/// A console that logs in to a broker with users, access lists and the topics `open` and `closed`.
+struct Guarded {
+    broker: Broker,
+    /// Of the broker's users and lists.
+    _folder: tempfile::TempDir,
+    site: Site,
+    administrator: Client,
+}
+
+impl Guarded {
+    fn start(more: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        for name in ["admin", "console"] {
+            fs::write(path(name), format!("secret of {name}\n"))?;
+            let set = product("memlane-broker").args(["user", "set", name, "--user-file"]);
+            set.arg(path("users")).input(fs::File::open(path(name))?).check()?;
+        }
+        fs::write(path("lists"), "version = 1\n")?;
+        let sql = free_address()?.to_string();
+        let (http, text) = (free_address()?.to_string(), folder.path().display());
+        let broker = Broker::start(&format!(
+            "--embedded 128MiB --http {http} --sql {sql} --user-file {text}/users --acl-file \
+             {text}/lists --super-user User:admin"
+        ))?;
+        fs::set_permissions(path("console"), fs::Permissions::from_mode(0o600))?;
+        let flags = format!(
+            "--broker {http} --broker-sql {sql} --broker-user console --broker-password-file \
+             {text}/console {more}"
+        );
+        let flags = flags.split_whitespace().map(str::to_owned).collect();
+        let (site, administrator) = Site::with_administrator_and(flags)?;
+        let guarded = Self { broker, _folder: folder, site, administrator };
+        guarded.as_admin("topic create open")?;
+        guarded.as_admin("topic create closed")?;
+        Ok(guarded)
+    }
+
+    fn as_admin(&self, words: &str) -> Result<String> {
+        let tool = product("memlane").args(words.split_whitespace());
+        let tool = tool.args(["--broker", &self.broker.address(), "--sasl-user", "admin"]);
+        tool.env("MEMLANE_BROKER_PASSWORD", "secret of admin").check()
+    }
+
+    fn ask(&self, client: &Client, text: &str) -> Result<Answer> {
+        self.site.post(client, QUERY, &json!({"query": text}))
+    }
+}
+
 #[test]
 fn the_broker_says_what_the_consoles_own_user_may_read() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name);
-    for name in ["admin", "console"] {
-        std::fs::write(path(name), format!("secret of {name}\n"))?;
-        let set = product("memlane-broker").args(["user", "set", name, "--user-file"]);
-        set.arg(path("users")).input(std::fs::File::open(path(name))?).check()?;
-    }
-    std::fs::write(path("lists"), "version = 1\n")?;
-    let sql = free_address()?.to_string();
-    let (http, text) = (free_address()?.to_string(), folder.path().display());
-    let broker = Broker::start(&format!(
-        "--embedded 128MiB --http {http} --sql {sql} --user-file {text}/users --acl-file \
-         {text}/lists --super-user User:admin"
-    ))?;
-    let as_admin = |words: &str| {
-        let tool = product("memlane").args(words.split_whitespace());
-        let tool = tool.args(["--broker", &broker.address(), "--sasl-user", "admin"]);
-        tool.env("MEMLANE_BROKER_PASSWORD", "secret of admin").check()
-    };
-    as_admin("topic create open")?;
-    as_admin("topic create closed")?;
-    as_admin("acl add console read --topic open")?;
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path("console"), std::fs::Permissions::from_mode(0o600))?;
-    let flags = format!("--broker {http} --broker-sql {sql} --broker-user console");
-    let mut flags: Vec<_> = flags.split(' ').map(str::to_owned).collect();
-    flags.extend(["--broker-password-file".to_owned(), path("console").display().to_string()]);
-    let (site, administrator) = Site::with_administrator_and(flags)?;
-    let ask = |text: &str| site.post(&administrator, QUERY, &json!({"query": text}));
+    let guarded = Guarded::start("")?;
+    guarded.as_admin("acl add console read --topic open")?;
+    let ask = |text: &str| guarded.ask(&guarded.administrator, text);
     assert_eq!(rows(&lines(&ask("SELECT count(*) FROM open")?)?), [json!(["0"])]);
     for text in ["SELECT count(*) FROM closed", "SUBSCRIBE TO closed"] {
         check(&ask(text)?, 422, "invalid_field");
     }
+    Ok(())
+}
+
+#[test]
+fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() -> Result<()> {
+    let guarded = Guarded::start("--broker-users")?;
+    let olga = json!({"name": "olga", "role": "operator"});
+    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    guarded.as_admin("acl add console read --topic open")?;
+    guarded.as_admin("acl add console read --topic closed")?;
+    guarded.as_admin("acl add olga read --topic open")?;
+    let count = |topic: &str| guarded.ask(&olga, &format!("SELECT count(*) FROM {topic}"));
+    assert_eq!(rows(&lines(&count("open")?)?), [json!(["0"])]);
+    check(&count("closed")?, 422, "invalid_field");
+    check(&guarded.ask(&olga, "SUBSCRIBE TO closed")?, 422, "invalid_field");
+    // A role of the console is none of the broker's.
+    check(&guarded.ask(&guarded.administrator, "SELECT count(*) FROM open")?, 422, "invalid_field");
+    let who = guarded.ask(&olga, "SELECT current_user, session_user")?;
+    assert_eq!(rows(&lines(&who)?), [json!(["olga", "console"])]);
+    guarded.as_admin("acl add olga read --topic closed")?;
+    assert_eq!(rows(&lines(&count("closed")?)?), [json!(["0"])]);
     Ok(())
 }

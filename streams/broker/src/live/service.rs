@@ -51,6 +51,8 @@ struct Subscribers {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveClient {
     pub(crate) principal: Principal,
+    /// Who needs the right too.
+    pub(crate) on_behalf_of: Option<Principal>,
     pub(crate) host: IpAddr,
 }
 
@@ -110,9 +112,11 @@ impl LiveQueries {
     /// # Errors
     /// It may not, or it is not.
     pub(super) fn check(&self, client: &LiveClient, topic: &OpenTopic) -> Result<(), SqlError> {
-        let LiveClient { principal, host } = client;
+        let LiveClient { principal, on_behalf_of, host } = client;
         let name = &topic.name;
-        if !self.gate.allows(principal, *host, Operation::Read, Resource::topic(name)) {
+        let may_read =
+            |it: &Principal| self.gate.allows(it, *host, Operation::Read, Resource::topic(name));
+        if ![principal].into_iter().chain(on_behalf_of).all(may_read) {
             let what = format!("permission denied for table {name}");
             return Err(SqlError::new(SqlState::PERMISSION, what));
         }

@@ -98,6 +98,7 @@ impl Running {
         };
         let client = LiveClient {
             principal: Principal::user("tester").expect("a good name"),
+            on_behalf_of: None,
             host: [127, 0, 0, 1].into(),
         };
         let live = LiveQuery { topic: "quotes".into(), table, subscribe };

@@ -14,7 +14,7 @@ pub(crate) const SERVER_VERSION: &str = "15.0";
 
 /// The functions of one connection.
 pub(crate) fn functions(client: &Client) -> Vec<Arc<ScalarUDF>> {
-    let user = client.principal.name();
+    let (user, login) = (client.name(), client.principal.name());
     let version = format!("PostgreSQL {SERVER_VERSION} (Memlane {})", env!("CARGO_PKG_VERSION"));
     [
         ("version", version.as_str()),
@@ -22,7 +22,7 @@ pub(crate) fn functions(client: &Client) -> Vec<Arc<ScalarUDF>> {
         ("current_catalog", DATABASE),
         ("current_schema", SCHEMA),
         ("current_user", user),
-        ("session_user", user),
+        ("session_user", login),
         ("user", user),
         ("current_role", user),
     ]

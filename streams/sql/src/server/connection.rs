@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::io::{Io, Stream, Unread};
 use super::shared::stopped;
 use super::state::{Connection, Ending, Portal, Prepared, terminated_error};
+use crate::engine::ON_BEHALF_OF;
 use crate::error::{SqlError, SqlState};
 use crate::statements::{Assignment, Words, split};
 use crate::wire::{Answers, Formats, Request, TransactionState};
@@ -24,10 +25,10 @@ impl Connection {
         out.authentication_ok();
         let default_time = self.server.limits.statement_time;
         for (name, value) in parameters {
-            if matches!(name.as_str(), "user" | "database" | "options" | "replication") {
+            if name == ON_BEHALF_OF {
                 continue;
             }
-            let (name, value) = (name.to_ascii_lowercase(), Some(value.clone()));
+            let (name, value) = (name.clone(), Some(value.clone()));
             let assignment = Assignment { name, value };
             if let Err(error) = self.variables.set(&assignment, default_time) {
                 out.notice(&error);

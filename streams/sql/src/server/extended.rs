@@ -97,7 +97,9 @@ impl Connection {
             _ => None,
         };
         let command = Some(command);
-        let figures = Some(self.server.registry.statistics.of(&self.client.principal, words));
+        let (statistics, client) = (&self.server.registry.statistics, &self.client);
+        let figures = statistics.of(&client.principal, client.on_behalf_of.as_ref(), words);
+        let figures = Some(figures);
         Ok(Prepared { command, text, plan, point_read, insert, live, figures, parameters })
     }
 

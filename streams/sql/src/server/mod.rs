@@ -14,6 +14,7 @@ mod interrupt;
 mod io;
 mod listener;
 mod live;
+mod parameters;
 mod registry;
 mod rows;
 mod shared;

@@ -14,8 +14,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::io::{Io, Stream, Unread};
+use super::parameters;
 use super::shared::Server;
 use super::state::Connection;
+use crate::engine::ON_BEHALF_OF;
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 use crate::wire::{Request, Startup, take_startup};
@@ -29,7 +31,23 @@ const LOGIN_BYTES_MAX: usize = 10_000;
 /// What the client said of itself first.
 struct Introduction {
     minor_version: u16,
+    user: String,
     parameters: Vec<(String, String)>,
+}
+
+impl Introduction {
+    fn new(minor_version: u16, parameters: &[(String, String)]) -> Self {
+        let user = parameters.iter().find(|it| it.0 == "user").map(|it| it.1.clone());
+        let parameters = parameters::named(parameters);
+        Self { minor_version, user: user.unwrap_or_default(), parameters }
+    }
+
+    /// Whom the client asks for, if it is not for itself.
+    fn on_behalf_of(&self) -> Result<Option<Principal>, SqlError> {
+        let name = self.parameters.iter().rfind(|it| it.0 == ON_BEHALF_OF);
+        let principal = name.map(|it| Principal::user(&it.1)).transpose();
+        principal.map_err(|error| SqlError::new(SqlState::INVALID_PARAMETER, error.to_string()))
+    }
 }
 
 /// Serves a connection from its first byte to its last.
@@ -59,7 +77,7 @@ pub(super) async fn serve(
                     return Ok(Begun::Ended);
                 }
                 Startup::Begin { minor_version, parameters } => {
-                    let introduction = Introduction { minor_version, parameters };
+                    let introduction = Introduction::new(minor_version, &parameters);
                     return Ok(Begun::Plain(stream, introduction));
                 }
             }
@@ -73,7 +91,7 @@ pub(super) async fn serve(
             let certificate = ClientCertificate::of(stream.get_ref().1);
             match first {
                 Startup::Begin { minor_version, parameters } => {
-                    let introduction = Introduction { minor_version, parameters };
+                    let introduction = Introduction::new(minor_version, &parameters);
                     let of = Of { address, certificate };
                     log_in(server, Io::new(*stream, input), introduction, of, stops).await
                 }
@@ -143,10 +161,10 @@ async fn log_in<S: Stream>(
 ) -> io::Result<()> {
     let known = in_time(async { Ok(identify(server, &mut io, &introduction, &of).await) }).await?;
     let client = match known {
-        Ok(principal) => server
-            .host
-            .connect(&principal)
-            .map(|place| Arc::new(Client { principal, address: of.address, place })),
+        Ok(principal) => introduction.on_behalf_of().and_then(|on_behalf_of| {
+            let (address, place) = (of.address, server.host.connect(&principal)?);
+            Ok(Arc::new(Client { principal, on_behalf_of, address, place }))
+        }),
         Err(Unread::Invalid(error)) => Err(error),
         Err(Unread::Closed) => return Ok(()),
     };
@@ -180,7 +198,7 @@ async fn identify<S: Stream>(
     if let Some(principal) = known.map_err(|error| refused(error.to_string()))? {
         return Ok(principal);
     }
-    let name = introduction.parameters.iter().find(|it| it.0 == "user").map_or("", |it| &it.1);
+    let name = &introduction.user;
     let mechanism = Mechanism::Scram(ScramHash::Sha256);
     if !policy.logins.mechanisms.contains(&mechanism) {
         return Err(refused("clients of SQL log in by SCRAM-SHA-256, which is off".to_owned()));

@@ -23,8 +23,11 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct Statistics {
-    by_statement: Mutex<HashMap<(Principal, u64), Arc<Figures>>>,
+    by_statement: Mutex<HashMap<Key, Arc<Figures>>>,
 }
+
+/// Who logged in, whom they ask for, and a number of the text.
+type Key = (Principal, Option<Principal>, u64);
 
 /// Of one statement of one user.
 #[derive(Debug)]
@@ -59,11 +62,16 @@ impl Figures {
 impl Statistics {
     /// The figures of a statement, which are kept at least as long as someone has them, if there
     /// is room for them.
-    pub(super) fn of(&self, principal: &Principal, words: &Words) -> Arc<Figures> {
+    pub(super) fn of(
+        &self,
+        principal: &Principal,
+        on_behalf_of: Option<&Principal>,
+        words: &Words,
+    ) -> Arc<Figures> {
         let text = without_constants(words);
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        let key = (principal.clone(), hasher.finish());
+        let key = (principal.clone(), on_behalf_of.cloned(), hasher.finish());
         let mut kept = self.by_statement.lock().expect(NO_PANIC);
         if let Some(figures) = kept.get(&key) {
             return Arc::clone(figures);
@@ -82,8 +90,9 @@ impl Statistics {
     pub(super) fn list(&self) -> Vec<StatementTotals> {
         let kept = self.by_statement.lock().expect(NO_PANIC);
         let read = |it: &AtomicU64| it.load(Ordering::Relaxed);
-        let totals = kept.iter().map(|((principal, id), it)| StatementTotals {
+        let totals = kept.iter().map(|((principal, on_behalf_of, id), it)| StatementTotals {
             principal: principal.clone(),
+            on_behalf_of: on_behalf_of.clone(),
             // Shown as bigint, as PostgreSQL does.
             id: id.cast_signed(),
             text: it.text.clone(),
@@ -104,7 +113,7 @@ pub(super) fn kept_text(text: &str) -> String {
 }
 
 /// Forgets the statement that was called least, of those that no connection has prepared.
-fn forget_one(kept: &mut HashMap<(Principal, u64), Arc<Figures>>) {
+fn forget_one(kept: &mut HashMap<Key, Arc<Figures>>) {
     let idle = kept.iter().filter(|(_, it)| Arc::strong_count(it) == 1);
     let least = idle.min_by_key(|(_, it)| it.calls.load(Ordering::Relaxed));
     if let Some(key) = least.map(|(key, _)| key.clone()) {
@@ -164,9 +173,9 @@ mod tests {
             "SELECT a FROM t WHERE b = '' AND c > 1e9",
         ];
         for text in alike {
-            statistics.of(&alice, &words(text)).count(true, Duration::from_millis(2), 3);
+            statistics.of(&alice, None, &words(text)).count(true, Duration::from_millis(2), 3);
         }
-        let other = statistics.of(&user("bob"), &words("SELECT $1, 2"));
+        let other = statistics.of(&user("bob"), None, &words("SELECT $1, 2"));
         other.count(true, Duration::from_millis(1), 1);
         let mut list = statistics.list();
         list.sort_by_key(|it| it.calls);
@@ -179,9 +188,9 @@ mod tests {
     #[test]
     fn as_many_as_fit_are_kept_those_that_are_prepared_first() {
         let (statistics, alice) = (Statistics::default(), user("alice"));
-        let held = statistics.of(&alice, &words("SELECT held"));
+        let held = statistics.of(&alice, None, &words("SELECT held"));
         for index in 0..STATEMENT_COUNT_MAX + 10 {
-            let figures = statistics.of(&alice, &words(&format!("SELECT column_{index}")));
+            let figures = statistics.of(&alice, None, &words(&format!("SELECT column_{index}")));
             figures.count(true, Duration::ZERO, 0);
         }
         held.count(true, Duration::ZERO, 0);

@@ -367,7 +367,7 @@ fn variable_name(words: &Words) -> String {
     match text.join(" ").as_str() {
         "transaction isolation level" => "transaction_isolation".to_owned(),
         "time zone" => "timezone".to_owned(),
-        other => other.trim_matches('"').to_owned(),
+        other => other.replace(" . ", ".").trim_matches('"').to_owned(),
     }
 }
 

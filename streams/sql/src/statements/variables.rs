@@ -6,7 +6,7 @@ use std::time::Duration;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::text::Words;
-use crate::engine::{READ_ONLY, SERVER_VERSION, switch};
+use crate::engine::{ON_BEHALF_OF, READ_ONLY, SERVER_VERSION, switch};
 use crate::error::{SqlError, SqlState};
 
 /// Names are not longer, and so many are kept that are not known here.
@@ -154,6 +154,10 @@ impl Variables {
                 Some(value) if !is_same(value) => Err(invalid(value)),
                 _ => Ok(None),
             };
+        }
+        if name == ON_BEHALF_OF {
+            let what = format!("{name} is said with the login, in options, and stays");
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
         }
         if name == STATEMENT_TIMEOUT {
             self.is_time_set = value.is_some();

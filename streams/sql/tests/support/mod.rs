@@ -33,7 +33,7 @@ const SIZE_BYTES: u64 = 1 << 40;
 /// What users log in with.
 pub(crate) const SECRET: &str = "secret";
 
-/// Topics in memory. `reader` may only read, and see `orders` alone.
+/// Topics in memory. Who is called `reader` and something may only read, and see `orders` alone.
 pub(crate) struct Topics {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
     followers: Mutex<BTreeMap<(String, u32), Follower>>,
@@ -121,7 +121,8 @@ impl Host for Topics {
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
         let is_read = matches!(operation, Operation::Read | Operation::Describe);
-        client.principal.name() != "reader" || is_read && resource == Resource::topic("orders")
+        let may_read = is_read && resource == Resource::topic("orders");
+        client.principals().all(|it| !it.name().starts_with("reader") || may_read)
     }
 
     fn topic_names(&self) -> Vec<Arc<str>> {
@@ -302,9 +303,21 @@ impl Running {
         user: &str,
         secret: &str,
     ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        self.client_saying(user, secret, "").await
+    }
+
+    /// Of a client that says more with its login.
+    pub(crate) async fn client_saying(
+        &self,
+        user: &str,
+        secret: &str,
+        options: &str,
+    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
         let (port, none) = (self.port, tokio_postgres::NoTls);
-        let settings =
-            format!("host=127.0.0.1 port={port} user={user} password={secret} dbname=memlane");
+        let settings = format!(
+            "host=127.0.0.1 port={port} user={user} password={secret} dbname=memlane \
+             options='{options}'"
+        );
         let (client, connection) = tokio_postgres::connect(&settings, none).await?;
         tokio::spawn(connection);
         Ok(client)

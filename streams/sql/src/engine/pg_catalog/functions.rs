@@ -318,7 +318,7 @@ fn has_privilege(call: &Call<'_>, table: Option<usize>) -> Result<ScalarValue> {
     let (Some(table), Some(privileges)) = (table, call.text(call.values.len() - 1)) else {
         return Ok(ScalarValue::Boolean(None));
     };
-    let own = call.viewer.client.principal.name();
+    let own = call.viewer.client.name();
     let is_own = table == 0
         || call.text(0).is_some_and(|name| name == own)
         || call.oid(0).is_some_and(|oid| oid == role_oid(own));

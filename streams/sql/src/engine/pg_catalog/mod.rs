@@ -25,4 +25,6 @@ pub(crate) use definitions::{INFORMATION_SCHEMA, PG_CATALOG};
 pub(crate) use functions::functions;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tables::SystemSchema;
-pub(crate) use viewer::{Activity, Connected, READ_ONLY, StatementTotals, Viewer, switch};
+pub(crate) use viewer::{
+    Activity, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, Viewer, switch,
+};

@@ -136,7 +136,7 @@ fn table_privileges(viewer: &Viewer) -> Vec<Row> {
             if privileges::has(viewer, &relation, privilege) {
                 rows.push(vec![
                     ("grantor", text(OWNER)),
-                    ("grantee", text(viewer.client.principal.name())),
+                    ("grantee", text(viewer.client.name())),
                     ("table_catalog", text(DATABASE)),
                     ("table_schema", text(relation.schema_name)),
                     ("table_name", text(&relation.name)),
@@ -297,7 +297,7 @@ fn settings(viewer: &Viewer) -> Vec<Row> {
 
 fn activity(viewer: &Viewer) -> Vec<Row> {
     let connected = viewer.connected().into_iter().map(|it| {
-        let name = it.client.principal.name();
+        let name = it.client.name();
         let address = it.client.address;
         let since = it.running.as_ref().map(|(_, since)| time(*since));
         let none = || ScalarValue::TimestampMicrosecond(None, Some("UTC".into()));
@@ -331,7 +331,7 @@ fn statements(viewer: &Viewer) -> Vec<Row> {
     let row = |it: StatementTotals| {
         let mean = it.total.div_f64(it.calls.max(1) as f64);
         vec![
-            ("userid", oid(role_oid(it.principal.name()))),
+            ("userid", oid(role_oid(it.on_behalf_of.unwrap_or(it.principal).name()))),
             ("dbid", oid(DATABASE_OID)),
             ("toplevel", truth(true)),
             ("queryid", ScalarValue::Int64(Some(it.id))),

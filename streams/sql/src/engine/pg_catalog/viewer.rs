@@ -13,6 +13,9 @@ const NO_PANIC: &str = "no thread panics with this lock";
 /// The parameter with which a client says that its connection changes nothing.
 pub(crate) const READ_ONLY: &str = "default_transaction_read_only";
 
+/// The parameter with which a client says whom it asks for. It is said with the login, and stays.
+pub(crate) const ON_BEHALF_OF: &str = "memlane.on_behalf_of";
+
 /// A switch as PostgreSQL writes them; `None`: it is none.
 pub(crate) fn switch(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
@@ -52,6 +55,7 @@ pub(crate) struct Connected {
 #[derive(Clone, Debug)]
 pub(crate) struct StatementTotals {
     pub(crate) principal: Principal,
+    pub(crate) on_behalf_of: Option<Principal>,
     pub(crate) id: i64,
     /// Without constants.
     pub(crate) text: String,
@@ -126,7 +130,7 @@ impl Viewer {
     pub(super) fn statements(&self) -> Vec<StatementTotals> {
         let sees_all = self.may_with_cluster(Operation::Describe);
         let mut list = self.activity.statements();
-        list.retain(|it| sees_all || it.principal == self.client.principal);
+        list.retain(|it| sees_all || self.client.is_own(&it.principal, it.on_behalf_of.as_ref()));
         list
     }
 
@@ -138,12 +142,12 @@ impl Viewer {
     }
 
     fn is_own(&self, client: &Client) -> bool {
-        client.principal == self.client.principal
+        self.client.is_own(&client.principal, client.on_behalf_of.as_ref())
     }
 
     /// The users that the client may know of.
     pub(super) fn role_names(&self) -> Vec<String> {
-        let own = self.client.principal.name().to_owned();
+        let own = self.client.name().to_owned();
         let mut names = vec![own];
         if self.may_with_cluster(Operation::Describe) {
             names.extend(self.host.users().list().map(|user| user.name.to_string()));

@@ -1,0 +1,65 @@
+//! Parameters that a client names when it connects, by themselves or in `options`, as PostgreSQL's
+//! clients do.
+
+/// The parameters, those of `options` first, without what belongs to the login itself. Names are in
+/// small letters.
+pub(super) fn named(parameters: &[(String, String)]) -> Vec<(String, String)> {
+    let options = parameters.iter().filter(|it| it.0 == "options");
+    let mut named: Vec<_> = options.flat_map(|it| of_options(&it.1)).collect();
+    for (name, value) in parameters {
+        if !matches!(name.as_str(), "user" | "database" | "options" | "replication") {
+            named.push((name.to_ascii_lowercase(), value.clone()));
+        }
+    }
+    named
+}
+
+/// `-c NAME=VALUE`, `-cNAME=VALUE` and `--NAME=VALUE`. Other switches are for servers of another
+/// make.
+fn of_options(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut words = words(text).into_iter();
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("-c") {
+            Some("") => words.next(),
+            Some(setting) => Some(setting.to_owned()),
+            None => word.strip_prefix("--").map(str::to_owned),
+        };
+        if let Some((name, value)) = setting.as_deref().and_then(|it| it.split_once('=')) {
+            found.push((name.to_ascii_lowercase().replace('-', "_"), value.to_owned()));
+        }
+    }
+    found
+}
+
+/// Words between spaces; a backslash takes what follows as it is.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.extend(letters.next()),
+            it if it.is_ascii_whitespace() => words.push(std::mem::take(&mut word)),
+            it => word.push(it),
+        }
+    }
+    words.push(word);
+    words.retain(|it| !it.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_name_parameters_as_for_postgresql() {
+        let given = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let options = r"-c a=1 -cB=two\ words  --c-d=x=y -d 5 -c odd -c e=\\";
+        let parameters = [given("user", "ann"), given("A", "3"), given("options", options)];
+        let expected = [("a", "1"), ("b", "two words"), ("c_d", "x=y"), ("e", "\\"), ("a", "3")];
+        assert_eq!(named(&parameters), expected.map(|(name, value)| given(name, value)));
+        assert_eq!(named(&[given("options", "-c")]), []);
+    }
+}
