@@ -10,6 +10,7 @@ use region::{Region, RegionSpec};
 use crate::admin::engine::Engine;
 use crate::blocks::{LEAF_BLOCKS, LEAF_BYTES};
 use crate::device::volume::Volume;
+use crate::map::table::{self, Commit, Kind, Origin, Shape, Stored};
 use crate::spec::{Durability, EngineOptions, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
@@ -60,10 +61,49 @@ fn a_deleted_volume_remembers_nothing_of_the_one_that_took_its_place() {
     let old = create(&engine, "old");
     engine.delete_volume("old").expect("it is there");
     let new = create(&engine, "new");
-    assert_eq!(old.map.record, new.map.record, "the new one stands where the old one stood");
+    assert_eq!(old.map.record(), new.map.record(), "the new one stands where the old one stood");
     new.write(0, &[5; BLOCK_BYTES]).expect("there is room");
     check_refused(&old, 0, DeviceErrorKind::Gone);
     assert_eq!(old.map.leaves.find(0), None);
+}
+
+/// Records of this kind are made no more.
+#[test]
+fn a_frozen_copy_that_an_earlier_release_left_in_the_table_goes_at_the_next_opening() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+    let engine_of_old = engine(&folder);
+    let volume = create(&engine_of_old, "one");
+    volume.write(0, &[5; BLOCK_BYTES]).expect("there is room");
+    let (store, map) = (&volume.map.pool.store, &volume.map);
+    let record = table::all().find(|record| record.is_free(store)).expect("there is a place");
+    let stored = Stored {
+        name: "one".parse().expect("a good name"),
+        id: table::take_id(store, None),
+        size_bytes: map.size_bytes(),
+        shape: Shape { kind: Kind::Frozen, ..map.shape() },
+        written_blocks: 1,
+        fill_blocks: 1,
+        untried_blocks: 0,
+        base: None,
+        is_anchored: false,
+        origin: Some(Origin { volume_id: map.id(), created_unix_seconds: 0 }),
+    };
+    record.create(store, &stored, Commit::Now);
+    let pinned = store.pin();
+    let root = map.tree.root(store, &pinned).expect("something was written");
+    store.share_node(&pinned, root).expect("it has one parent");
+    store.set_root(record.root_word(), Some(root));
+    drop(pinned);
+    drop(volume);
+    engine_of_old.close();
+
+    let engine = engine(&folder);
+    let volume = engine.volume("one").expect("it is there");
+    assert!(record.is_free(&volume.map.pool.store) && engine.volumes().len() == 1);
+    drop(volume);
+    engine.delete_volume("one").expect("it is there");
+    while engine.maintain() {}
+    assert_eq!(engine.usage().map_bytes, 0, "its map is gone too");
 }
 
 #[test]

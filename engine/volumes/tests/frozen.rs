@@ -10,7 +10,7 @@ use std::thread;
 use block_device::{BlockDevice, ByteRange, DeviceErrorKind};
 use model::Random;
 use support::{Pool, check_sound_when_empty, check_sums, settle};
-use volumes::{BlockView, CapacityClass, Engine, Frozen, Volume, VolumeSpec};
+use volumes::{BlockView, CapacityClass, Engine, Frozen, Volume, VolumeErrorKind, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
@@ -385,5 +385,68 @@ fn patterns_and_compressed_blocks_count_for_what_overwrites_could_lack() {
     for at in 0..250 {
         let written = volume.write(at * BLOCK, &noise(10_000 + at));
         written.unwrap_or_else(|error| panic!("overwrite {at}: {error}"));
+    }
+}
+
+/// As many snapshots of a volume as the table has room for, each of other contents, and none left.
+fn fill_table(engine: &Engine, volume: &Arc<Volume>) -> u64 {
+    for number in 0.. {
+        let written = volume.write(number % 8 * BLOCK, &noise(number));
+        written.expect("there is room");
+        let name = format!("s{number}").parse().expect("a good name");
+        match engine.create_snapshots(&["db"], &name, 1) {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind, VolumeErrorKind::TooManyVolumes);
+                return number;
+            }
+        }
+    }
+    unreachable!("the table fills")
+}
+
+#[test]
+fn all_that_is_listed_can_be_frozen_also_when_the_table_is_full() {
+    let pool = Pool::new(64 * MIB, 2);
+    let engine = pool.open();
+    let empty = create(&engine, "empty", MIB);
+    let volume = create(&engine, "db", 8 * MIB);
+    let snapshots = fill_table(&engine, &volume);
+    assert!(snapshots > 1000, "{snapshots} snapshots");
+    let all: Vec<_> = engine.volumes().into_iter().chain(engine.snapshots()).collect();
+    let frozen = engine.freeze(&all).expect("the table is full of what lasts");
+    let refused = engine.freeze(&all).expect_err("each place is taken");
+    assert_eq!(refused.kind, VolumeErrorKind::TooManyVolumes);
+    // A volume takes the place of another: what is frozen has nothing to do with either.
+    engine.delete_volume("empty").expect("it is there");
+    drop(empty);
+    let clone = engine.clone_volume("db@s5", "clone".parse().expect("a good name"));
+    let clone = clone.expect("there is a place again");
+    clone.write(5 * BLOCK, &noise(1_000_000)).expect("there is room");
+    volume.write(5 * BLOCK, &noise(1_000_001)).expect("there is room");
+    assert!(frozen.is_whole());
+    for (source, copy) in all.iter().zip(frozen.volumes()) {
+        assert_eq!((copy.name(), copy.origin_id()), (source.name(), Some(source.id())));
+        if let Some(number) = source.name().strip_prefix("db@s") {
+            let number = number.parse::<u64>().expect("a number");
+            assert!(is(copy, number % 8, number), "{}", source.name());
+        }
+    }
+    let killed = pool.as_after_a_kill();
+    drop((all, volume, clone));
+    engine.close();
+    assert!(!frozen.is_whole(), "they go with the run");
+    drop(frozen);
+    for left in [pool, killed] {
+        let engine = left.open();
+        settle(&engine);
+        let snapshot = engine.snapshot("db", "s7").expect("it is there");
+        assert!(is(&snapshot, 7, 7) && is(&snapshot, 0, 0));
+        assert!(is(&engine.volume("clone").expect("it is there"), 5, 1_000_000));
+        let all: Vec<_> = engine.volumes().into_iter().chain(engine.snapshots()).collect();
+        drop(engine.freeze(&all).expect("all places are free again"));
+        drop((snapshot, all));
+        check_sums(&engine);
+        check_sound_when_empty(&engine);
     }
 }

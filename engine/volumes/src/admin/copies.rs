@@ -10,6 +10,7 @@
 //!  ── a kill leaves no copy ─────────────────────────────────────────────────────┤── all of them ─
 //! ```
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::{ByteRange, ChangeExtent, DeviceError};
@@ -19,8 +20,8 @@ use crate::admin::engine::Engine;
 use crate::admin::volumes::snapshot_name;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::map::table::{self, Commit, Kind, Origin, Record, Stored};
-use crate::map::volume_map::VolumeMap;
+use crate::map::table::{self, Commit, FrozenPlace, Kind, Origin, Stored};
+use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{CapacityClass, VolumeName};
 
 /// What copies are to be.
@@ -119,7 +120,7 @@ impl Engine {
         let snapshot = self.volume(&name)?;
         if name != new {
             self.check_free(&new)?;
-            snapshot.map.record.rename(&self.pool.store, new_name);
+            snapshot.map.record().rename(&self.pool.store, new_name);
             self.list_under(&snapshot, new);
         }
         Ok(())
@@ -220,28 +221,40 @@ impl Engine {
         // What a volume holds is counted when all leaks are known.
         self.end_leak_check();
         let store = &self.pool.store;
-        let free = table::all().filter(|record| record.is_free(store));
-        let records: Vec<Record> = free.take(sources.len()).collect();
-        if records.len() < sources.len() {
-            let name = sources[records.len()].name();
+        let places = self.free_places(plan.kind, sources.len());
+        if places.len() < sources.len() {
+            let name = sources[places.len()].name();
             return Err(VolumeError::new(VolumeErrorKind::TooManyVolumes, name));
         }
         let group = table::next_group(store);
         let copies: Vec<_> = sources
             .iter()
-            .zip(records)
-            .map(|(source, record)| self.begin_copy(source, record, plan, group))
+            .zip(places)
+            .map(|(source, place)| self.begin_copy(source, place, plan, group))
             .collect();
         self.share_maps(sources, &copies, group)
             .inspect_err(|_| copies.iter().for_each(|copy| copy.retire()))?;
         Ok(copies)
     }
 
+    /// Places for copies, so many at most.
+    fn free_places(&self, kind: Kind, count: usize) -> Vec<Place> {
+        if kind != Kind::Frozen {
+            let free = table::all().filter(|record| record.is_free(&self.pool.store));
+            return free.map(Place::Listed).take(count).collect();
+        }
+        // Who gives copies up does so with this held, to where their places are free.
+        let _kept = self.pool.frozen.keep();
+        let taken: HashSet<_> = self.space.frozen().iter().map(|map| map.tree.root_word).collect();
+        let is_free = |place: &FrozenPlace| !taken.contains(&place.root_word());
+        FrozenPlace::all().filter(is_free).map(Place::Frozen).take(count).collect()
+    }
+
     /// An empty copy that does not count yet.
     fn begin_copy(
         &self,
         source: &VolumeMap,
-        record: Record,
+        place: Place,
         plan: &Plan,
         group: u64,
     ) -> Arc<VolumeMap> {
@@ -249,7 +262,7 @@ impl Engine {
         let mut shape = source.shape();
         shape.kind = plan.kind;
         shape.capacity = CapacityClass::Thin;
-        let own_name = || source.record.name(store).expect("the volume was made with a name");
+        let own_name = || source.record().name(store).expect("the volume was made with a name");
         let stored = Stored {
             name: plan.name.clone().unwrap_or_else(own_name),
             id: table::take_id(store, plan.id),
@@ -265,8 +278,10 @@ impl Engine {
                 created_unix_seconds: plan.created_unix_seconds,
             }),
         };
-        record.create(store, &stored, Commit::WithGroup(group));
-        VolumeMap::new(Arc::clone(&self.pool), record, &stored)
+        if let Place::Listed(record) = place {
+            record.create(store, &stored, Commit::WithGroup(group));
+        }
+        VolumeMap::new(Arc::clone(&self.pool), place, &stored)
     }
 
     /// The instant. A root with as many references as can be counted cannot be shared, nor pages

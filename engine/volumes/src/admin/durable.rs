@@ -148,7 +148,7 @@ impl Engine {
         let _administration = self.administrate();
         self.check_free(&volume.name())?;
         self.complete_map(&volume.map)?;
-        volume.map.record.end_filling(&self.pool.store);
+        volume.map.record().end_filling(&self.pool.store);
         self.list_volume(volume);
         Ok(())
     }

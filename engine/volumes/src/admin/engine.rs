@@ -138,7 +138,7 @@ impl Engine {
     /// Deletes a volume or snapshot. What its map holds is for maintenance to give back.
     pub(super) fn unlist_and_retire(&self, volume: &Arc<Volume>) {
         let map = &volume.map;
-        map.record.begin_deleting(&self.pool.store);
+        map.record().begin_deleting(&self.pool.store);
         map.set_gone();
         self.write_volumes().retain(|_, listed| !Arc::ptr_eq(listed, volume));
         self.space.remove_map(map);

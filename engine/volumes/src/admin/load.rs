@@ -11,7 +11,7 @@ use crate::device::discard::trim;
 use crate::device::hooks::Hooks;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::map::table::{self, Kind, Record, Stored};
-use crate::map::volume_map::VolumeMap;
+use crate::map::volume_map::{Place, VolumeMap};
 use crate::pool::shared::Pool;
 use crate::space::find::Space;
 use crate::spec::Durability;
@@ -27,6 +27,7 @@ pub(crate) enum End {
 /// that it may name.
 pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Volumes {
     let pool = &space.pool;
+    table::forget_frozen(&pool.store);
     table::all().for_each(|record| end_interrupted(pool, record, end));
     let mut found = Vec::new();
     for record in table::all() {
@@ -94,7 +95,7 @@ fn end_interrupted(pool: &Pool, record: Record, end: End) {
 
 fn load_map(pool: &Arc<Pool>, record: Record, stored: &Stored, end: End) -> Arc<VolumeMap> {
     pool.leaks.admit(&pool.store, &pool.store.pin(), record.root_word());
-    let map = VolumeMap::new(Arc::clone(pool), record, stored);
+    let map = VolumeMap::new(Arc::clone(pool), Place::Listed(record), stored);
     let is_snapshot = map.kind == Kind::Snapshot;
     if end == End::Clean || is_snapshot {
         // Counts that no volume of this size can have are damaged.
@@ -121,9 +122,9 @@ fn end_trimming(space: &Space, map: &VolumeMap) {
     let store = &map.pool.store;
     // A snapshot never grows; what is made of it knows.
     if map.kind != Kind::Snapshot
-        && map.record.is_trimming(store)
+        && map.record().is_trimming(store)
         && trim(space, map, past_end(map.size_bytes())).is_ok()
     {
-        map.record.end_trimming(store);
+        map.record().end_trimming(store);
     }
 }

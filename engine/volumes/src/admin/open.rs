@@ -36,7 +36,8 @@ impl Engine {
     pub fn close(self) {
         let store = &self.pool.store;
         self.end_leak_check();
-        self.pool.frozen.close();
+        // The next run knows nothing of what goes with this one.
+        self.space.let_go(&self.space.frozen());
         for volume in self.listed() {
             volume.map.set_gone();
         }
@@ -46,7 +47,7 @@ impl Engine {
         self.maintenance().stop(&self.space);
         let mut are_counts_kept = true;
         for volume in self.listed() {
-            volume.map.record.set_counts(store, &volume.map.counts);
+            volume.map.record().set_counts(store, &volume.map.counts);
             are_counts_kept &= has_kept_counts_only(&volume.map);
         }
         // Otherwise the next open counts anew, as after a kill.

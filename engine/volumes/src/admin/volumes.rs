@@ -10,7 +10,7 @@ use crate::device::discard::trim;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{SnapshotsLeft, VolumeError, VolumeErrorKind};
 use crate::map::table::{self, Commit, Kind, Shape, Stored};
-use crate::map::volume_map::VolumeMap;
+use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{
     CapacityClass, Durability, Reduction, SIZE_BYTES_MAX, ShrinkPolicy, VolumeName, VolumeSpec,
     is_size,
@@ -28,7 +28,7 @@ impl Engine {
         if is_claimed {
             let map = &volume.map;
             self.complete_map(map).inspect_err(|_| self.drop_volume(&volume))?;
-            map.record.end_filling(&self.pool.store);
+            map.record().end_filling(&self.pool.store);
             map.set_anchored(map.durability() == Durability::Journal);
         }
         self.list_volume(&volume);
@@ -74,7 +74,7 @@ impl Engine {
         };
         let commit = if is_filling { Commit::WhenFilled } else { Commit::Now };
         record.create(store, &stored, commit);
-        let map = VolumeMap::new(Arc::clone(&self.pool), record, &stored);
+        let map = VolumeMap::new(Arc::clone(&self.pool), Place::Listed(record), &stored);
         if stored.shape.capacity == CapacityClass::Guaranteed {
             map.note_claimed();
         }
@@ -107,7 +107,7 @@ impl Engine {
             return Ok(());
         }
         self.check_free(new_name.as_str())?;
-        volume.map.record.rename(&self.pool.store, &new_name);
+        volume.map.record().rename(&self.pool.store, &new_name);
         self.list_under(&volume, new_name.to_string());
         for snapshot in self.snapshots_of(&volume) {
             let name = snapshot_name(new_name.as_str(), &snapshot.snapshot_name());
@@ -131,7 +131,7 @@ impl Engine {
         let old_bytes = map.size_bytes();
         if size_bytes >= old_bytes {
             self.claim_growth(map, size_bytes)?;
-            map.record.set_size(store, size_bytes);
+            map.record().set_size(store, size_bytes);
             map.set_size_bytes(size_bytes);
             self.note_table_change();
             return Ok(());
@@ -150,11 +150,11 @@ impl Engine {
             map.set_size_bytes(old_bytes);
             return Err(refusal());
         }
-        map.record.begin_trimming(store);
-        map.record.set_size(store, size_bytes);
+        map.record().begin_trimming(store);
+        map.record().set_size(store, size_bytes);
         // Without memory for copies of what other maps share, the next resize goes on.
         if trim(&self.space, map, lost).is_ok() {
-            map.record.end_trimming(store);
+            map.record().end_trimming(store);
         }
         map.release_blocks(old_bytes - size_bytes);
         self.note_table_change();
@@ -165,13 +165,13 @@ impl Engine {
     /// Drops what an earlier resize had to leave past the volume's end.
     pub(super) fn end_trimming(&self, map: &VolumeMap) -> Result<(), VolumeError> {
         let store = &self.pool.store;
-        if map.record.is_trimming(store) {
+        if map.record().is_trimming(store) {
             let trimmed = trim(&self.space, map, past_end(map.size_bytes()));
             trimmed.map_err(|source| VolumeError {
                 source: Some(source.into()),
                 ..VolumeError::new(VolumeErrorKind::NoSpace, map.name())
             })?;
-            map.record.end_trimming(store);
+            map.record().end_trimming(store);
         }
         Ok(())
     }

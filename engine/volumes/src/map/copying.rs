@@ -3,7 +3,7 @@
 use page_store::NoSpace;
 use sync::Pinned;
 
-use crate::map::volume_map::VolumeMap;
+use crate::map::volume_map::{Place, VolumeMap};
 
 impl VolumeMap {
     /// Becomes a copy of another map: shares all of its nodes. A root with as many references as
@@ -20,9 +20,17 @@ impl VolumeMap {
         self.set_generation_of(source);
         // At this instant, like the map: an image that is being noted as the base clears
         // dirty bits only afterwards.
-        self.record.set_base(store, source.record.base(store));
-        self.inherit_trimming(source);
-        self.record.set_counts(store, &self.counts);
+        let base = source.image_base();
+        match self.place {
+            Place::Listed(record) => {
+                record.set_base(store, base);
+                self.inherit_trimming(source);
+                record.set_counts(store, &self.counts);
+            }
+            Place::Frozen(_) => {
+                self.frozen_base.set(base).expect("a copy is made once");
+            }
+        }
         Ok(())
     }
 
@@ -35,8 +43,8 @@ impl VolumeMap {
         }
         let old = self.tree.root(store, pinned);
         self.inherit_trimming(snapshot);
-        self.record.begin_reverting(store, snapshot.record);
-        self.record.end_reverting(store);
+        self.record().begin_reverting(store, snapshot.record());
+        self.record().end_reverting(store);
         self.leaves.forget_all();
         self.take_over(snapshot);
         self.begin_generation();
@@ -63,16 +71,19 @@ impl VolumeMap {
     /// goes before it grows.
     fn inherit_trimming(&self, source: &Self) {
         let store = &self.pool.store;
-        if source.record.is_trimming(store) {
-            self.record.begin_trimming(store);
+        if source.record().is_trimming(store) {
+            self.record().begin_trimming(store);
         }
     }
 
-    /// Frees the record of a volume that is not used any more, and gives its map back.
+    /// Frees the place of a volume that is not used any more, and gives its map back.
     pub(crate) fn retire(&self) {
         let store = &self.pool.store;
         let root = self.tree.root(store, &store.pin());
-        self.record.end_deleting(store);
+        match self.place {
+            Place::Listed(record) => record.end_deleting(store),
+            Place::Frozen(place) => store.set_root(place.root_word(), None),
+        }
         if let Some(root) = root {
             store.retire_tree(root);
         }

@@ -6,7 +6,8 @@
 //! word 1      id
 //! word 2      size in bytes
 //! word 3      shape, a byte each: sector (0 for 512, 1 for 4096), reduction, durability, capacity,
-//!             kind (0 volume, 1 snapshot, 2 copy that is dropped at the next opening)
+//!             kind (0 volume, 1 snapshot, 2 a frozen copy of an earlier release, which the next
+//!             opening drops)
 //! word 4      root of the map
 //! words 5-7   written blocks, fill blocks, blocks to be compressed: true after a clean end only,
 //!             but always for snapshots
@@ -16,6 +17,8 @@
 //!             there
 //! word 28     1: the journal and the image it starts from have all that is not dirty
 //! word 29     group of copies that this was made with: counts once the group is committed
+//! word 30     root of a frozen copy, which has nothing else to do with the record, and goes with
+//!             the run: the next opening forgets it
 //! word 31     record whose map, size and image this one is to have, if not 0
 //! ```
 //!
@@ -50,6 +53,7 @@ const ANCHORED: usize = 28;
 const ORIGIN: usize = 24;
 const CREATED: usize = 25;
 const GROUP: usize = 29;
+const FROZEN_ROOT: usize = 30;
 const REVERTING: usize = 31;
 
 /// Words of record 0.
@@ -72,6 +76,29 @@ const _: () = assert!(NAME_BYTES_MAX < NAME_WORDS * 8);
 /// A place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record(usize);
+
+/// Where the root of a frozen copy is: beside a record that may be any volume's, or free. So as
+/// many can be frozen as there can be volumes, also when the table is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FrozenPlace(usize);
+
+impl FrozenPlace {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (1..RECORD_COUNT).map(Self)
+    }
+
+    /// The word that names the root of the copy's map.
+    pub(crate) fn root_word(self) -> usize {
+        Record(self.0).word(FROZEN_ROOT)
+    }
+}
+
+/// Forgets the frozen copies of a run that was killed. What only they had counts as leaked.
+pub(crate) fn forget_frozen(store: &PageStore) {
+    for place in FrozenPlace::all().filter(|place| store.root_word(place.root_word()) != 0) {
+        store.set_root(place.root_word(), None);
+    }
+}
 
 /// What a live record says.
 #[derive(Clone, Debug)]
@@ -274,7 +301,7 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == LIVE
     }
 
-    /// Whether it is of a copy that was to go with its maker.
+    /// Whether it is of a copy that was to go with its maker, an earlier release.
     pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
         let shape = Shape::from_word(self.get(store, SHAPE));
         self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)

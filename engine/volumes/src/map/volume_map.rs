@@ -1,7 +1,7 @@
 //! The map of one volume, with what is known of it: where each block's page is, and what stable
 //! storage lacks. `entries` changes what blocks hold.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use block_device::SectorSize;
 use codec::BLOCK_BYTES;
@@ -14,17 +14,35 @@ use crate::map::claims::{Claims, is_page};
 use crate::map::counts::Counts;
 use crate::map::leaf_bits::{LeafBits, LeafSet};
 use crate::map::leaf_cache::LeafCache;
-use crate::map::table::{ImageBase, Kind, Origin, Record, Shape, Stored};
+use crate::map::table::{FrozenPlace, ImageBase, Kind, Origin, Record, Shape, Stored};
 use crate::map::tree::Tree;
 use crate::pool::leak_check::LeafPlace;
 use crate::pool::shared::Pool;
 use crate::spec::{CapacityClass, Durability, Reduction, place_of};
 
+/// Where a map is named in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a record of the table, with all else that is to outlive the run.
+    Listed(Record),
+    /// In a word for its root alone.
+    Frozen(FrozenPlace),
+}
+
+impl Place {
+    fn root_word(self) -> usize {
+        match self {
+            Self::Listed(record) => record.root_word(),
+            Self::Frozen(place) => place.root_word(),
+        }
+    }
+}
+
 /// The map of a volume, of a snapshot or of a frozen copy.
 #[derive(Debug)]
 pub struct VolumeMap {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) record: Record,
+    pub(crate) place: Place,
     pub(crate) tree: Tree,
     pub(crate) leaves: LeafCache,
     /// Changed with every block held.
@@ -35,6 +53,8 @@ pub struct VolumeMap {
     pub(crate) sector: SectorSize,
     pub(crate) kind: Kind,
     origin: Option<Origin>,
+    /// Of a frozen copy, whose place has no room for it: what its volume's base was.
+    pub(super) frozen_base: OnceLock<Option<ImageBase>>,
     name: Mutex<String>,
     size_bytes: AtomicU64,
     reduction: AtomicU8,
@@ -52,14 +72,14 @@ pub struct VolumeMap {
 }
 
 impl VolumeMap {
-    pub(crate) fn new(pool: Arc<Pool>, record: Record, stored: &Stored) -> Arc<Self> {
+    pub(crate) fn new(pool: Arc<Pool>, place: Place, stored: &Stored) -> Arc<Self> {
         let lane_count = pool.store.lane_count();
         let leaf_count = leaves_in(stored.size_bytes);
         let shape = stored.shape;
         Arc::new(Self {
             pool,
-            record,
-            tree: Tree { root_word: record.root_word() },
+            place,
+            tree: Tree { root_word: place.root_word() },
             leaves: match shape.kind {
                 Kind::Volume => LeafCache::new(leaf_count),
                 Kind::Snapshot | Kind::Frozen => LeafCache::new_for_copy(leaf_count),
@@ -70,6 +90,7 @@ impl VolumeMap {
             sector: shape.sector,
             kind: shape.kind,
             origin: stored.origin,
+            frozen_base: OnceLock::new(),
             name: Mutex::new(stored.name.to_string()),
             size_bytes: AtomicU64::new(stored.size_bytes),
             reduction: AtomicU8::new(place_of(&Reduction::ALL, shape.reduction)),
@@ -82,6 +103,14 @@ impl VolumeMap {
             untried_leaves: LeafBits::new(),
             dirty_leaves: LeafBits::new(),
         })
+    }
+
+    /// The record of a volume or snapshot. Nothing is recorded of frozen copies.
+    pub(crate) fn record(&self) -> Record {
+        match self.place {
+            Place::Listed(record) => record,
+            Place::Frozen(_) => panic!("a frozen copy is in no record"),
+        }
     }
 
     /// The volume's name; that of a snapshot is `VOLUME@SNAPSHOT`.
@@ -139,7 +168,7 @@ impl VolumeMap {
     /// Changes how contents are reduced and what flushes promise from now on. The class of capacity
     /// is recorded only.
     pub(crate) fn set_shape(&self, shape: Shape) {
-        self.record.set_shape(&self.pool.store, shape);
+        self.record().set_shape(&self.pool.store, shape);
         self.reduction.store(place_of(&Reduction::ALL, shape.reduction), Ordering::Relaxed);
         self.durability.store(place_of(&Durability::ALL, shape.durability), Ordering::Relaxed);
     }
@@ -160,7 +189,7 @@ impl VolumeMap {
 
     /// An image has all that is not dirty towards the journal, or (`false`) none has.
     pub fn set_anchored(&self, is_anchored: bool) {
-        self.record.set_anchored(&self.pool.store, is_anchored);
+        self.record().set_anchored(&self.pool.store, is_anchored);
         // PAIRS-WITH: VolumeMap::is_anchored, "an image has what is not dirty".
         self.is_anchored.store(is_anchored, Ordering::Release);
     }
@@ -182,12 +211,15 @@ impl VolumeMap {
 
     /// The image that has the contents of all blocks that are not dirty towards images.
     pub fn image_base(&self) -> Option<ImageBase> {
-        self.record.base(&self.pool.store)
+        match self.place {
+            Place::Listed(record) => record.base(&self.pool.store),
+            Place::Frozen(_) => self.frozen_base.get().copied().flatten(),
+        }
     }
 
     /// Sets [`VolumeMap::image_base`].
     pub fn set_image_base(&self, base: Option<ImageBase>) {
-        self.record.set_base(&self.pool.store, base);
+        self.record().set_base(&self.pool.store, base);
     }
 
     /// Leaves that the volume may have.
@@ -203,10 +235,10 @@ impl VolumeMap {
     /// The size that no resize under way takes back: requests may be kept from the end of the
     /// volume before it is known whether it can be cut off.
     pub fn settled_size_bytes(&self) -> u64 {
-        match self.is_gone() {
-            // Its place in the table may be another's.
-            true => self.size_bytes(),
-            false => self.record.size_bytes(&self.pool.store),
+        match self.place {
+            // Otherwise its place in the table may be another's.
+            Place::Listed(record) if !self.is_gone() => record.size_bytes(&self.pool.store),
+            _ => self.size_bytes(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How often a writer that waits for copies looks whether they are still being read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,7 +30,6 @@ pub(crate) struct FrozenCopies {
     looks: AtomicU64,
     /// Held while copies go that another thread reads, and while one relies on their pages.
     giving_way: Mutex<()>,
-    is_closed: AtomicBool,
 }
 
 impl FrozenCopies {
@@ -67,17 +66,6 @@ impl FrozenCopies {
 
     pub(crate) fn end_holding_on(&self) {
         self.held_on.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// The pool is left in order: nothing is to be stored any more, nor is a copy given up.
-    pub(crate) fn close(&self) {
-        let _keep = self.keep();
-        self.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    /// Asked with [`FrozenCopies::keep`].
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Waits until no copy is left, or none should be waited for.

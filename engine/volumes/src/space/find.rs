@@ -242,10 +242,16 @@ impl Space {
     /// lane or with a block held.
     fn make_frozen_give_way(&self) -> bool {
         self.pool.frozen.wait_while_read();
-        let mut copies = self.maps();
-        copies.retain(|map| map.kind == Kind::Frozen && !map.is_gone());
+        let copies = self.frozen();
         self.let_go(&copies);
         !copies.is_empty()
+    }
+
+    /// The frozen copies that there are.
+    pub(crate) fn frozen(&self) -> Vec<Arc<VolumeMap>> {
+        let mut copies = self.maps();
+        copies.retain(|map| map.kind == Kind::Frozen && !map.is_gone());
+        copies
     }
 
     /// Gives the maps of copies back that are not gone. What went before is on its way too when
@@ -255,9 +261,8 @@ impl Space {
         let _keep = frozen.keep();
         let left: Vec<_> = copies.iter().filter(|copy| copy.set_gone()).collect();
         left.iter().for_each(|copy| self.remove_map(copy));
-        // To end the run this lock is waited for: nothing is retired past that, and the next
-        // opening drops what is left.
-        if !left.is_empty() && !frozen.is_closed() {
+        // To end the run this lock is waited for: nothing is retired past that.
+        if !left.is_empty() {
             pool.store.wait_for_readers();
             left.iter().for_each(|copy| copy.retire());
         }
