@@ -118,18 +118,20 @@ impl Deriving {
         Ok(())
     }
 
-    /// Forgets a definition, and deletes the topic that it fills. Returns whether it was there. May
-    /// wait.
+    /// Deletes the topic that a definition fills, and forgets the definition: what fails can be
+    /// repeated as long as that is there. Returns whether it was. May wait.
     pub(crate) fn undefine(&self, definition: &Definition) -> Result<bool, SqlError> {
         let _one = self.changing.lock().expect(NO_PANIC);
-        if !self.definitions.remove(definition)? {
+        let known = self.definitions.get(&definition.name);
+        if known.is_none_or(|it| it.version != definition.version) {
             return Ok(false);
         }
-        let topic = self.topics.by_name(&definition.name).filter(|it| it.is_derived);
-        if let Some(topic) = topic {
-            self.topics.delete(&topic.name).map_err(of_refusal)?;
+        let topic = self.topics.by_name(&definition.name);
+        if topic.is_some_and(|it| it.is_derived) {
+            let deleted = self.topics.delete(&definition.name);
+            deleted.or_else(is_gone).map_err(of_refusal)?;
         }
-        Ok(true)
+        self.definitions.remove(definition)
     }
 
     /// Deletes a topic, with the definition that fills it. May wait.
@@ -137,12 +139,21 @@ impl Deriving {
         let _one = self.changing.lock().expect(NO_PANIC);
         let topic = self.topics.demand(name)?;
         let definition = self.definitions.get(name).filter(|_| topic.is_derived);
+        self.topics.delete(name).or_else(is_gone)?;
         if let Some(definition) = definition {
             self.definitions
                 .remove(&definition)
                 .map_err(|error| Refusal::new(ResponseError::KafkaStorageError, error.message))?;
         }
-        self.topics.delete(name)
+        Ok(())
+    }
+}
+
+/// An attempt before this one deleted the topic, and was not answered.
+fn is_gone(refusal: Refusal) -> Result<(), Refusal> {
+    match refusal.error {
+        ResponseError::UnknownTopicOrPartition => Ok(()),
+        _ => Err(refusal),
     }
 }
 

@@ -381,6 +381,26 @@ fn values_that_a_flush_did_not_make_stable_are_not_made_again() {
 }
 
 #[test]
+fn what_is_dropped_while_the_storage_is_away_can_be_dropped_again() {
+    let world = World::new(5);
+    world.create(&[], &["CREATE TOPIC d_all AS SELECT * FROM orders"]);
+    let mut life = world.open();
+    life.worker.find();
+    let deriving = Deriving::new(Arc::clone(&life.topics), Arc::clone(&life.definitions));
+    let definition = life.definitions.get("d_all").expect("it is there");
+    world.failing.requests.store(true, Ordering::Release);
+    deriving.undefine(&definition).expect_err("the topic cannot be deleted");
+    deriving.delete("d_all").expect_err("the topic cannot be deleted");
+    world.failing.requests.store(false, Ordering::Release);
+    assert!(life.topics.by_name("d_all").is_some());
+    assert!(deriving.undefine(&definition).expect("it is there"));
+    assert!(!deriving.undefine(&definition).expect("it was dropped"));
+    assert!(life.topics.by_name("d_all").is_none() && life.definitions.get("d_all").is_none());
+    life.worker.find();
+    assert!(life.topics.by_name("d_all").is_none(), "it was made again");
+}
+
+#[test]
 fn a_join_has_each_record_once_with_a_value_no_older_than_it_whenever_the_broker_dies() {
     let mut found_count = 0;
     for seed in 0..10 {

@@ -13,7 +13,7 @@ use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use sdk::{ClientOptions, Target};
+use sdk::{ClientOptions, Device, Target};
 use volumes::{Durability, Reduction};
 
 use super::in_use::VolumesInUse;
@@ -72,6 +72,19 @@ impl Daemon {
         Ok(Self { rest, ring: run_dir.join(RING_SOCKET), in_use, round, _lock: lock })
     }
 
+    fn connect(&self, name: &str) -> Result<(u64, Device), StorageError> {
+        let path = api::path_of(api::VOLUME_PATH, name);
+        let Volume { id, .. } = self.rest.get(&path).map_err(refused)?;
+        let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
+        let opened = sdk::Client::connect_with(&self.ring, options)
+            .and_then(|client| client.open(&Target::VolumeId(id)));
+        let device = opened.map_err(|error| {
+            let what = format!("cannot open volume {name}: {error}");
+            StorageError::new(StorageErrorKind::Failed, what)
+        })?;
+        Ok((id, device))
+    }
+
     /// Looks for all volumes that are in use.
     fn look_for_volumes(&self) -> Result<(), StorageError> {
         let before = self.in_use.all();
@@ -126,19 +139,15 @@ impl Storage for Daemon {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        let path = api::path_of(api::VOLUME_PATH, name);
-        let Volume { id, .. } = self.rest.get(&path).map_err(refused)?;
-        let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
-        let opened = sdk::Client::connect_with(&self.ring, options)
-            .and_then(|client| client.open(&Target::VolumeId(id)));
-        let device = opened.map_err(|error| {
-            StorageError::new(
-                StorageErrorKind::Failed,
-                format!("cannot open volume {name}: {error}"),
-            )
-        })?;
+        let (id, device) = self.connect(name)?;
         let hold = self.in_use.hold(id, name.to_owned());
         Ok(Arc::new(RingVolume::new(device, hold)))
+    }
+
+    /// One that is not in use is not claimed.
+    fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        let (_, device) = self.connect(name)?;
+        Ok(Arc::new(RingVolume::new(device, Arc::new(()))))
     }
 
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {

@@ -16,7 +16,7 @@ use volumes::{Durability, Reduction};
 pub(crate) use daemon::Daemon;
 pub(crate) use embedded::{Embedded, EmbeddedPool};
 #[cfg(test)]
-pub(crate) use unreliable::{Failing, Unreliable};
+pub(crate) use unreliable::{Failing, LostAnswers, Unreliable};
 
 /// Each topic's volume has all the addresses that a volume can have.
 const VOLUME_BYTES: u64 = 64 << 40;
@@ -69,6 +69,12 @@ pub(crate) trait Storage: Send + Sync {
     fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError>;
     fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError>;
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError>;
+
+    /// The same of a volume that may not be the broker's, to look at it.
+    fn peek(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
+        self.open(name)
+    }
+
     /// Gives a volume another name, which no volume has. Those who have it open keep it.
     fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError>;
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;

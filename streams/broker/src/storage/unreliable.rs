@@ -1,8 +1,8 @@
 //! A pool that fails as a daemon does that is away or dies before it answers, for tests.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use block_device::{
     Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
@@ -10,17 +10,45 @@ use block_device::{
 
 use super::{Embedded, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass};
 
+const NO_PANIC: &str = "no thread panics with this lock";
+
 /// What fails now.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) flushes: AtomicBool,
     /// All that is asked for, and is not done.
     pub(crate) requests: AtomicBool,
-    /// What is asked for is done, and that is not said.
-    pub(crate) answers: AtomicBool,
+    answers: Mutex<LostAnswers>,
+}
+
+/// What is asked for is done, and that is not said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LostAnswers {
+    /// So many come before.
+    pub(crate) after: u32,
+    pub(crate) count: u32,
 }
 
 impl Failing {
+    pub(crate) fn lose_answers(&self, lost: LostAnswers) {
+        *self.answers.lock().expect(NO_PANIC) = lost;
+    }
+
+    fn is_answer_lost(&self) -> bool {
+        let mut answers = self.answers.lock().expect(NO_PANIC);
+        match *answers {
+            LostAnswers { after: 0, count: 0 } => false,
+            LostAnswers { after: 0, count } => {
+                answers.count = count - 1;
+                true
+            }
+            LostAnswers { after, .. } => {
+                answers.after = after - 1;
+                false
+            }
+        }
+    }
+
     fn ask<Made>(
         &self,
         make: impl FnOnce() -> Result<Made, StorageError>,
@@ -30,7 +58,7 @@ impl Failing {
             return Err(gone());
         }
         let made = make();
-        match self.answers.load(Ordering::Acquire) {
+        match self.is_answer_lost() {
             true => Err(gone()),
             false => made,
         }

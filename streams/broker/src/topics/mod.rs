@@ -4,6 +4,7 @@ mod settings;
 mod stability;
 mod taps;
 mod topic;
+mod unsettled;
 mod upkeep;
 mod watchers;
 
@@ -25,6 +26,8 @@ pub(crate) use stability::Turn;
 pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use upkeep::{compact, retain};
+
+use unsettled::Unsettled;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -91,6 +94,7 @@ pub(crate) struct Topics {
     changing: Mutex<VolumeClass>,
     /// Of the coordinator of groups, which begins after the topics.
     forget: OnceLock<Box<Forget>>,
+    unsettled: Mutex<Vec<Unsettled>>,
 }
 
 /// What is known of a name.
@@ -116,14 +120,17 @@ impl Topics {
     ) -> anyhow::Result<Self> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
         let changing = Mutex::new(settings.map_err(anyhow::Error::msg)?.class);
-        let (unserved, table, version, forget) = Default::default();
-        let mut topics = Self { storage, defaults, unserved, table, version, changing, forget };
+        let (unserved, table, version, forget, unsettled) = Default::default();
+        let mut topics =
+            Self { storage, defaults, unserved, table, version, changing, forget, unsettled };
         let mut strongest = topics.state_class().durability;
         for StoredVolume { name: volume, class } in topics.storage.volumes()? {
             if is_half_made(&volume) {
                 // The broker died while it made the topic, before it said so.
                 tracing::info!(volume, "a topic that was not made to the end is deleted");
-                topics.storage.delete(&volume)?;
+                if let Err(error) = topics.storage.delete(&volume) {
+                    tracing::warn!(volume, %error, "cannot delete it");
+                }
             } else if volume.starts_with(VOLUME_PREFIX) && !volume.contains('@') {
                 strongest = strongest.max(class.durability);
                 match topics.open_volume(&volume).and_then(|topic| topics.reconcile(topic, class)) {
@@ -183,7 +190,7 @@ impl Topics {
     }
 
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
-        let device = self.storage.open(volume).map_err(of_storage)?;
+        let device = self.storage.peek(volume).map_err(of_storage)?;
         let no_topic = || {
             let what = format!("volume {volume:?} has the name of a topic's and holds none");
             Refusal::new(ResponseError::KafkaStorageError, what)
@@ -193,6 +200,8 @@ impl Topics {
         check_place(volume, &properties.name, Uuid::from_bytes(id))?;
         let settings = TopicSettings::new(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
+        drop(device);
+        let device = self.storage.open(volume).map_err(of_storage)?;
         let log = Topic::open(device, options(&settings)).map_err(of_log)?.ok_or_else(no_topic)?;
         OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
@@ -237,6 +246,7 @@ impl Topics {
     ) -> Result<Option<Arc<OpenTopic>>, Refusal> {
         let mut state = self.changing.lock().expect(NO_PANIC);
         check_name(&new.name)?;
+        self.settle()?;
         if let Some(name) = self.colliding(&new.name) {
             let what = format!("there is a topic {name:?}");
             return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
@@ -271,7 +281,20 @@ impl Topics {
     fn make(&self, new: &NewTopic, settings: TopicSettings) -> Result<OpenTopic, Refusal> {
         let id = Uuid::from_bytes(random_id());
         let (half_made, volume) = (half_made_name(id), volume_name(&new.name, id));
-        let device = self.storage.create(&half_made, settings.class).map_err(of_storage)?;
+        let made = self.make_as(new, settings, (&half_made, &volume, id));
+        if made.is_err() {
+            self.unsettle(Unsettled::Made { half_made, volume, id });
+        }
+        made
+    }
+
+    fn make_as(
+        &self,
+        new: &NewTopic,
+        settings: TopicSettings,
+        (half_made, volume, id): (&str, &str, Uuid),
+    ) -> Result<OpenTopic, Refusal> {
+        let device = self.storage.create(half_made, settings.class).map_err(of_storage)?;
         let properties = Properties {
             name: new.name.clone(),
             settings: new.settings.clone(),
@@ -284,26 +307,15 @@ impl Topics {
             options: options(&settings),
             properties: &bytes,
         };
-        let made = Topic::create(device, &log).map_err(of_log);
-        let made = made.and_then(|log| {
-            let forget = self.forget.get().map_or(Ok(()), |forget| forget(&new.name));
-            forget.map(|()| log)
-        });
-        let made = made.and_then(|log| match self.storage.rename(&half_made, &volume) {
-            Ok(()) => OpenTopic::new(&properties, volume, log, settings).map_err(of_log),
-            Err(error) => self.find_unanswered(&volume, id, error),
-        });
-        if made.is_err() {
-            // What cannot be deleted now is deleted when the broker starts again.
-            if let Err(error) = self.storage.delete(&half_made) {
-                tracing::warn!(volume = half_made, %error, "cannot delete a volume");
-            }
+        let log = Topic::create(device, &log).map_err(of_log)?;
+        self.forget.get().map_or(Ok(()), |forget| forget(&new.name))?;
+        match self.storage.rename(half_made, volume) {
+            Ok(()) => OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log),
+            Err(error) => self.find_unanswered(volume, id, error),
         }
-        made
     }
 
-    /// The topic of this id, if it has its name although the daemon died before it said so. One
-    /// that an attempt before this one made in the same way is served from now on.
+    /// The topic of this id, if it has its name although the daemon died before it said so.
     fn find_unanswered(
         &self,
         volume: &str,
@@ -312,13 +324,13 @@ impl Topics {
     ) -> Result<OpenTopic, Refusal> {
         let is_taken = error.kind == StorageErrorKind::Exists;
         let mut refusal = of_storage(error);
-        match self.open_volume(volume) {
+        let why = match self.open_volume(volume) {
             Ok(topic) if topic.id == id => return Ok(topic),
-            Ok(topic) => self.insert(topic),
-            Err(why) if is_taken => {
-                refusal.message = format!("{}: {}", refusal.message, why.message)
-            }
-            Err(_) => {}
+            Ok(_) => "it is served when the broker starts again".to_owned(),
+            Err(why) => why.message,
+        };
+        if is_taken {
+            refusal.message = format!("{}: {why}", refusal.message);
         }
         Err(refusal)
     }
@@ -334,20 +346,32 @@ impl Topics {
     /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
         let _one = self.changing.lock().expect(NO_PANIC);
+        self.settle()?;
         let topic = self.demand(name)?;
         match self.storage.delete(&topic.volume) {
-            // An attempt before this one did it, and the daemon died before it said so.
-            Err(error) if error.kind == StorageErrorKind::Missing => {}
-            deleted => deleted.map_err(of_storage)?,
+            Ok(()) => self.remove(&topic),
+            // Somebody else did it.
+            Err(error) if error.kind == StorageErrorKind::Missing => self.remove(&topic),
+            Err(error) => {
+                self.unsettle(Unsettled::Deleted(topic));
+                if self.by_name(name).is_some() {
+                    return Err(of_storage(error));
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Its volume is gone.
+    fn remove(&self, topic: &Arc<OpenTopic>) {
         let mut table = self.table.write().expect(NO_PANIC);
-        table.by_name.remove(name);
-        table.by_id.remove(&topic.id);
+        if table.by_id.remove(&topic.id).is_some() {
+            table.by_name.remove(&topic.name);
+        }
         drop(table);
         self.version.fetch_add(1, Ordering::AcqRel);
-        tracing::info!(topic = name, "topic deleted");
+        tracing::info!(topic = %topic.name, "topic deleted");
         topic.wake_all();
-        Ok(())
     }
 
     /// Gives a topic more partitions; they are durable when this returns. May wait.

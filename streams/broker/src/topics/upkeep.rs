@@ -26,7 +26,9 @@ const KEY_MAP_BYTES: usize = 64 << 20;
 
 /// Deletes what topics are not to keep, until `stop` says so.
 pub(crate) async fn retain(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
-    each_time(topics, stop, |topic| {
+    let settling = Arc::clone(&topics);
+    let before = move || settling.settle_beside();
+    each_time(topics, stop, before, |topic| {
         if let Err(error) = retain_one(topic) {
             tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
         }
@@ -37,17 +39,23 @@ pub(crate) async fn retain(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
 /// Compacts the topics that ask for it, one at a time, until `stop` says so.
 pub(crate) async fn compact(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
     let hash_secret = super::random_id();
-    each_time(topics, stop, move |topic| {
-        if let Err(error) = compact_one(topic, hash_secret) {
-            tracing::warn!(topic = %topic.name, %error, "cannot compact");
-        }
-    })
+    each_time(
+        topics,
+        stop,
+        || {},
+        move |topic| {
+            if let Err(error) = compact_one(topic, hash_secret) {
+                tracing::warn!(topic = %topic.name, %error, "cannot compact");
+            }
+        },
+    )
     .await;
 }
 
 async fn each_time(
     topics: Arc<Topics>,
     mut stop: watch::Receiver<bool>,
+    before: impl Fn() + Clone + Send + 'static,
     work: impl Fn(&OpenTopic) + Clone + Send + 'static,
 ) {
     loop {
@@ -55,6 +63,7 @@ async fn each_time(
             _ = stop.wait_for(|stops| *stops) => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
+        tokio::task::spawn_blocking(before.clone()).await.expect("the thread does not panic");
         for topic in topics.all() {
             let work = work.clone();
             let worked = tokio::task::spawn_blocking(move || work(&topic));

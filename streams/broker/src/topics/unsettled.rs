@@ -1,0 +1,205 @@
+//! Changes of volumes that were asked for and not answered, as where the daemon died: whether they
+//! were made is found out, so that no topic is listed that is not there, and none is there that is
+//! not listed.
+//!
+//! What a client was told to have failed has failed: a topic that was made all the same is deleted
+//! again. Of a deletion that was not answered the volume tells whether it was done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use record_log::Topic;
+use uuid::Uuid;
+
+use super::{NO_PANIC, OpenTopic, Refusal, Topics, of_log, of_storage};
+use crate::storage::{StorageError, StorageErrorKind};
+
+/// A change of which it is not known whether it was made.
+#[derive(Debug)]
+pub(super) enum Unsettled {
+    /// The topic of this id is to be on neither of the volumes.
+    Made {
+        half_made: String,
+        volume: String,
+        id: Uuid,
+    },
+    Deleted(Arc<OpenTopic>),
+}
+
+impl Topics {
+    /// Notes a change, and finds out about it at once if that can be.
+    pub(super) fn unsettle(&self, change: Unsettled) {
+        self.unsettled.lock().expect(NO_PANIC).push(change);
+        if let Err(refusal) = self.settle() {
+            tracing::warn!(error = refusal.message, "a change of topics is not known to be made");
+        }
+    }
+
+    /// Finds out about all of them; an error as long as that cannot be. For the one thread that
+    /// changes topics, which changes nothing before: so they are few. May wait.
+    pub(super) fn settle(&self) -> Result<(), Refusal> {
+        let mut unsettled = std::mem::take(&mut *self.unsettled.lock().expect(NO_PANIC));
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        let mut settled = Ok(());
+        let there = self.storage.volumes().map_err(of_storage);
+        let there = there.map(|all| all.into_iter().map(|it| it.name).collect::<BTreeSet<_>>());
+        unsettled.retain(|change| {
+            let done = match &there {
+                Ok(there) => self.settle_one(change, there),
+                Err(refusal) => Err(Refusal::new(refusal.error, &refusal.message)),
+            };
+            match done {
+                Ok(()) => false,
+                Err(refusal) => {
+                    settled = Err(refusal);
+                    true
+                }
+            }
+        });
+        self.unsettled.lock().expect(NO_PANIC).extend(unsettled);
+        settled.map_err(|refusal| {
+            let what = "an earlier change of topics was not answered, and whether it was made is \
+                not known yet";
+            Refusal::new(ResponseError::KafkaStorageError, format!("{what}: {}", refusal.message))
+        })
+    }
+
+    fn settle_one(&self, change: &Unsettled, there: &BTreeSet<String>) -> Result<(), Refusal> {
+        match change {
+            Unsettled::Made { half_made, volume, id } => {
+                if there.contains(half_made) {
+                    gone(self.storage.delete(half_made))?;
+                }
+                if there.contains(volume) && self.holds(volume, *id)? {
+                    gone(self.storage.delete(volume))?;
+                }
+            }
+            Unsettled::Deleted(topic) if !there.contains(&topic.volume) => self.remove(topic),
+            Unsettled::Deleted(_) => {}
+        }
+        Ok(())
+    }
+
+    fn holds(&self, volume: &str, id: Uuid) -> Result<bool, Refusal> {
+        let device = self.storage.peek(volume).map_err(of_storage)?;
+        let found = Topic::look(&*device).map_err(of_log)?;
+        Ok(found.is_some_and(|(found, _)| Uuid::from_bytes(found) == id))
+    }
+
+    /// As [`Topics::settle`], from time to time: also where nobody changes anything.
+    pub(super) fn settle_beside(&self) {
+        if self.unsettled.lock().expect(NO_PANIC).is_empty() {
+            return;
+        }
+        let _one = self.changing.lock().expect(NO_PANIC);
+        if let Err(refusal) = self.settle() {
+            tracing::debug!(error = refusal.message, "a change of topics is not settled");
+        }
+    }
+}
+
+/// Whether a volume is gone, whoever deleted it.
+fn gone(deleted: Result<(), StorageError>) -> Result<(), Refusal> {
+    match deleted {
+        Err(error) if error.kind == StorageErrorKind::Missing => Ok(()),
+        deleted => deleted.map_err(of_storage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::Ordering;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::storage::{Embedded, EmbeddedPool, Failing, LostAnswers, Storage, Unreliable};
+    use crate::topics::NewTopic;
+
+    /// More than one change asks for.
+    const ALL: u32 = 100;
+
+    struct World {
+        topics: Topics,
+        pool: Arc<Embedded>,
+        failing: Arc<Failing>,
+        _folder: TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+            let file = Some(folder.path().join("pool"));
+            let pool = EmbeddedPool { size_bytes: 64 << 20, file };
+            let pool = Arc::new(Embedded::open(&pool).expect("it opens"));
+            let failing = Arc::<Failing>::default();
+            let storage = Unreliable { pool: Arc::clone(&pool), failing: Arc::clone(&failing) };
+            let topics = Topics::open(Arc::new(storage), BTreeMap::new()).expect("it opens");
+            Self { topics, pool, failing, _folder: folder }
+        }
+
+        fn create(&self, name: &str) -> Result<(), Refusal> {
+            let (name, settings) = (name.to_owned(), BTreeMap::new());
+            let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
+            self.topics.create(&new, false).map(drop)
+        }
+
+        /// Each volume is that of a topic that is served, and the other way round.
+        fn check(&self, case: &str) {
+            self.failing.lose_answers(LostAnswers::default());
+            self.failing.requests.store(false, Ordering::Release);
+            self.topics.settle_beside();
+            let mut there: Vec<_> = self.pool.volumes().expect("it is there");
+            there.sort_by(|a, b| a.name.cmp(&b.name));
+            let there: Vec<String> = there.into_iter().map(|it| it.name).collect();
+            let listed: Vec<_> = self.topics.all().iter().map(|it| it.volume.clone()).collect();
+            assert_eq!(listed, there, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_there_as_a_whole_or_not_at_all_whichever_answers_are_lost() {
+        for (after, count) in [(0, 1), (0, 2), (0, ALL), (1, 1), (1, 2), (1, 3), (1, ALL), (2, 1)] {
+            let case = format!("{count} answers after {after} are lost");
+            let world = World::new();
+            world.create("kept").expect("there is room");
+            world.failing.lose_answers(LostAnswers { after, count });
+            let made = world.create("orders");
+            if count == ALL {
+                made.as_ref().expect_err("nothing is answered");
+                let again = world.create("others").expect_err("nothing is answered");
+                assert_eq!(again.error, ResponseError::KafkaStorageError, "{case}");
+            }
+            world.check(&case);
+            assert_eq!(world.topics.by_name("orders").is_some(), made.is_ok(), "{case}");
+            if made.is_err() {
+                world.create("orders").expect("there is room");
+            }
+            world.failing.lose_answers(LostAnswers { after, count });
+            let deleted = world.topics.delete("orders");
+            world.check(&case);
+            assert_eq!(world.topics.by_name("orders").is_none(), after == 0 || deleted.is_ok());
+            world.create("orders").expect("there is room");
+            world.check(&case);
+        }
+    }
+
+    #[test]
+    fn a_topic_stays_where_its_deletion_did_not_reach_the_storage() {
+        let world = World::new();
+        world.create("orders").expect("there is room");
+        world.failing.requests.store(true, Ordering::Release);
+        for _ in 0..3 {
+            world.topics.delete("orders").expect_err("the daemon is away");
+            world.create("others").expect_err("the daemon is away");
+        }
+        world.check("the daemon was away");
+        assert!(world.topics.by_name("orders").is_some());
+        world.topics.delete("orders").expect("it is there");
+        world.check("it was deleted");
+    }
+}
