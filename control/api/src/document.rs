@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
+use utoipa::openapi::schema::{
+    ArrayBuilder, ComponentsBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type,
+};
 use utoipa::openapi::{
     Content, Header, HeaderBuilder, InfoBuilder, LicenseBuilder, OpenApiBuilder, PathItem,
     PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
@@ -122,31 +124,36 @@ fn operation(endpoint: &Endpoint, names: &str) -> OperationBuilder {
 }
 
 fn path_parameter(name: &str, names: &str) -> ParameterBuilder {
-    let (schema_type, description) = match name {
-        "number" => (Type::Integer, "The number of an image"),
-        "id" => (Type::Integer, "The id of a task"),
-        _ => (Type::String, names),
+    let (schema, description) = match name {
+        "number" => (whole_number(1), "The number of an image"),
+        "id" => (whole_number(1), "The id of a task"),
+        _ => (ObjectBuilder::new().schema_type(Type::String), names),
     };
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Path)
         .required(Required::True)
         .description(Some(description))
-        .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
+        .schema(Some(schema))
 }
 
 fn query_parameter(query: &Query) -> ParameterBuilder {
-    let schema_type = match query.kind {
-        QueryKind::Text => Type::String,
-        QueryKind::Number => Type::Integer,
-        QueryKind::Flag => Type::Boolean,
+    let schema = match query.kind {
+        QueryKind::Text => ObjectBuilder::new().schema_type(Type::String),
+        QueryKind::Number => whole_number(0),
+        QueryKind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
     };
     ParameterBuilder::new()
         .name(query.name)
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
         .description(Some(query.summary))
-        .schema(Some(ObjectBuilder::new().schema_type(schema_type)))
+        .schema(Some(schema))
+}
+
+fn whole_number(minimum: u64) -> ObjectBuilder {
+    let format = SchemaFormat::KnownFormat(KnownFormat::Int64);
+    ObjectBuilder::new().schema_type(Type::Integer).format(Some(format)).minimum(Some(minimum))
 }
 
 fn precondition() -> ParameterBuilder {
@@ -247,6 +254,47 @@ mod tests {
                 assert!(document.pointer(pointer).is_some(), "{reference} is not defined");
             }
         }
+    }
+
+    #[test]
+    fn every_number_says_what_it_cannot_be() {
+        for document in [openapi_json(), machines_openapi_json()] {
+            let document: serde_json::Value =
+                serde_json::from_str(&document).expect("the document is JSON");
+            let mut numbers = Vec::new();
+            collect_numbers(&document, "", &mut numbers);
+            assert!(!numbers.is_empty());
+            for (place, schema) in numbers {
+                let says = |word: &str| schema.get(word).is_some();
+                assert!(says("minimum") || says("enum"), "{place}: {schema}");
+            }
+        }
+    }
+
+    fn collect_numbers<'a>(
+        value: &'a serde_json::Value,
+        place: &str,
+        numbers: &mut Vec<(String, &'a serde_json::Value)>,
+    ) {
+        let is_number = |word: &serde_json::Value| word == "integer" || word == "number";
+        let is_one = match value.get("type") {
+            Some(serde_json::Value::Array(words)) => words.iter().any(is_number),
+            Some(word) => is_number(word),
+            None => false,
+        };
+        if is_one {
+            numbers.push((place.to_owned(), value));
+        }
+        let inside: Vec<(String, &serde_json::Value)> = match value {
+            serde_json::Value::Object(fields) => {
+                fields.iter().map(|(name, it)| (format!("{place}/{name}"), it)).collect()
+            }
+            serde_json::Value::Array(items) => {
+                items.iter().map(|it| (place.to_owned(), it)).collect()
+            }
+            _ => Vec::new(),
+        };
+        inside.into_iter().for_each(|(place, it)| collect_numbers(it, &place, numbers));
     }
 
     fn collect_references(value: &serde_json::Value, references: &mut Vec<String>) {

@@ -37,6 +37,7 @@ pub struct HoldUp {
     pub bytes: u64,
     /// As it was last measured, by a save or a rehearsal.
     pub bytes_per_second: u64,
+    #[schema(minimum = 0)]
     pub seconds: f64,
     /// When the speed was measured, in seconds since 1970.
     pub measured_unix_seconds: u64,
@@ -79,6 +80,7 @@ pub struct ImagesStatus {
     pub store: String,
     /// The newest image.
     #[schema(required)]
+    #[schema(minimum = 1)]
     pub last_image: Option<u64>,
     /// When that was saved, in seconds since 1970.
     #[schema(required)]

@@ -20,6 +20,7 @@ pub enum EventLevel {
 pub struct Event {
     /// Higher than that of every earlier event, also of earlier runs of the daemon; some numbers
     /// are left out.
+    #[schema(minimum = 1)]
     pub id: u64,
     /// In seconds since 1970.
     pub unix_seconds: u64,

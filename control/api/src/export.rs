@@ -21,6 +21,7 @@ pub struct ExportCreate {
     /// Queues of the disk, 1 to 16; as many as the machine has processors are best. By default as
     /// many as this host has cores, up to 4.
     #[serde(default)]
+    #[schema(minimum = 1, maximum = 16)]
     pub queues: Option<u16>,
     /// Export the volume although it is attached to this host: for file systems and databases that
     /// are made for several machines. Others are destroyed when two change them.
@@ -46,6 +47,7 @@ pub struct Export {
     /// The name of the volume.
     pub volume: String,
     pub protocol: ExportProtocol,
+    #[schema(minimum = 1, maximum = 16)]
     pub queues: u16,
     /// The path of the socket; null when it could not be served at the last start.
     #[schema(example = "/run/memlane/vhost/db.sock", required)]

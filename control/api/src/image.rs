@@ -34,6 +34,7 @@ pub struct ImageRestore {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Image {
     /// Rises with every image of a store, and is never given twice.
+    #[schema(minimum = 1)]
     pub number: u64,
     /// When it was saved, in seconds since 1970; zero when it cannot be read.
     pub saved_unix_seconds: u64,
@@ -53,6 +54,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageVolume {
     pub name: String,
+    #[schema(minimum = 4096)]
     pub size_bytes: u64,
     pub durability: Durability,
 }

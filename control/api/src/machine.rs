@@ -72,7 +72,9 @@ pub struct MachineDisk {
 pub struct Machine {
     pub name: String,
     pub state: MachineState,
+    #[schema(minimum = 1)]
     pub cpus: u32,
+    #[schema(minimum = 1)]
     pub memory_bytes: u64,
     /// Whether it was made here. Machines of others are started and stopped, not deleted.
     pub is_own: bool,
@@ -95,8 +97,10 @@ pub struct MachineCreate {
     pub name: String,
     /// How many machines; each then has a clone of its own.
     #[serde(default)]
+    #[schema(minimum = 1, maximum = 64)]
     pub count: Option<u32>,
     #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 255)]
     pub cpus: u32,
     pub memory: ByteSize,
     /// The volume that is to be its disk. One of `volume`, `clone_of` and `size` is needed.

@@ -104,6 +104,7 @@ pub struct Problem {
     /// One sentence on the kind.
     pub title: String,
     /// The HTTP status code.
+    #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     pub kind: ProblemKind,
     /// What was attempted, on what, what is wrong and what to do.

@@ -117,11 +117,11 @@ impl PartialSchema for ByteSize {
         let bytes = ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .minimum(Some(0))
+            .minimum(Some(1))
             .description(Some("bytes"));
         let text = ObjectBuilder::new()
             .schema_type(Type::String)
-            .pattern(Some("^[0-9]+ *([KMGTP]i?B|[KMGTPB])?$"))
+            .pattern(Some("^0*[1-9][0-9]* *([KMGTP]i?B|[KMGTPB])?$"))
             .description(Some("a whole number and a unit that is a power of 1024; G means GiB"))
             .examples(["4KiB", "10GiB", "10G"]);
         OneOfBuilder::new().item(bytes).item(text).into()

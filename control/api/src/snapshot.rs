@@ -39,6 +39,7 @@ pub struct Snapshot {
     pub id: u64,
     /// When it was taken, in seconds since 1970.
     pub created_unix_seconds: u64,
+    #[schema(minimum = 4096)]
     pub size_bytes: u64,
     pub sector_bytes: SectorBytes,
     /// Readable bytes that were written before it was taken.
@@ -71,6 +72,7 @@ pub struct CloneCreate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangedRange {
     pub offset: u64,
+    #[schema(minimum = 1)]
     pub length: u64,
 }
 

@@ -19,6 +19,7 @@ pub enum RecoveryState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     pub version: String,
+    #[schema(minimum = 1)]
     pub pid: u32,
     /// How often the pool was opened; it grows with every start of a daemon.
     pub run_epoch: u64,
@@ -79,6 +80,7 @@ pub struct PoolStatus {
     pub overwrite_room_bytes: u64,
     /// `written_bytes` over `used_bytes`; null while nothing is written.
     #[schema(required)]
+    #[schema(minimum = 0)]
     pub ratio: Option<f64>,
 }
 

@@ -41,6 +41,7 @@ impl TaskState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Task {
     /// Rises with every task of this run of the daemon.
+    #[schema(minimum = 1)]
     pub id: u64,
     pub kind: TaskKind,
     /// What it is about, as `image 7`.
@@ -52,6 +53,7 @@ pub struct Task {
     /// When it began, in seconds since 1970.
     pub begun_unix_seconds: u64,
     /// How long it has run, or ran.
+    #[schema(minimum = 0)]
     pub elapsed_seconds: f64,
     /// What it came to; null until it is done.
     #[schema(required)]
@@ -66,6 +68,7 @@ pub struct Task {
 pub struct TaskResult {
     /// The image that was saved, restored or verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
     pub image: Option<u64>,
     /// Bytes that went to the store or came from it.
     pub moved_bytes: u64,

@@ -172,6 +172,7 @@ pub struct Volume {
     pub name: String,
     /// Never given to another volume of the pool, also after renames.
     pub id: u64,
+    #[schema(minimum = 4096)]
     pub size_bytes: u64,
     pub sector_bytes: SectorBytes,
     pub reduction: Reduction,
@@ -185,6 +186,7 @@ pub struct Volume {
     pub ram_bytes: u64,
     /// `written_bytes` over `ram_bytes`; null while nothing is written.
     #[schema(required)]
+    #[schema(minimum = 0)]
     pub ratio: Option<f64>,
     /// The kernel block device that the volume is attached as.
     #[schema(required)]
