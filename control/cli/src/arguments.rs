@@ -1,5 +1,6 @@
 //! The command line, as data.
 
+pub(crate) mod console;
 mod machines;
 pub(crate) mod place;
 pub(crate) mod sql;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
+use self::console::ConsoleCommand;
 pub(crate) use self::machines::{CreateMachine, MachineCommand, Machines};
 use self::place::Place;
 use self::sql::SqlCommand;
@@ -66,6 +68,10 @@ pub(crate) enum Command {
     /// Save volumes to disk or an object store, and bring them back
     #[command(subcommand)]
     Image(ImageCommand),
+
+    /// Administer a console: users, projects, tokens and sessions, with --url and --token-file
+    #[command(subcommand)]
+    Console(ConsoleCommand),
 
     /// Watch and cancel what takes longer
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! Commands: what each asks the daemon, and how the answer is shown.
 
+mod console;
 mod doctor;
 mod exports;
 mod images;
@@ -50,6 +51,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Snapshot(command) => snapshots::run(&client, command),
         Command::Clone { source, name } => snapshots::clone(&client, &source, name),
         Command::Image(command) => images::run(&client, command, form),
+        Command::Console(command) => console::run(&client, command),
         Command::Task(command) => tasks::run(&client, command, form),
         Command::Pool(command) => pool::run(&client, command, form),
         Command::Events { after, view } => pool::events(&client, after, &view),

@@ -103,6 +103,66 @@ fn commands_reach_the_daemon_from_another_host() -> Result<()> {
 }
 
 #[test]
+fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let host = Host::new(&site)?;
+    let token = host.token(&site, &administrator, "administrator", 600)?;
+    let trust = ["--pin", host.pin.as_str()];
+    let password = host.file("password", "a long password of bob", 0o600)?;
+    let password = password.to_str().context("a name")?;
+    let done = |words: &str| -> Result<()> {
+        check(&host.run(&token, &trust, words).context(words.to_owned())?, 0, &[]);
+        Ok(())
+    };
+    let shown = |words: &str| -> Result<Value> {
+        let output = host.run(&token, &trust, &format!("--json console {words}"))?;
+        ensure!(output.exit_code == Some(0), "{words}: {output:?}");
+        Ok(serde_json::from_str(&output.stdout)?)
+    };
+    done("console project create shop --prefix shop- --quota 1GiB --quota-volumes 5")?;
+    done("console project set shop --no-quota")?;
+    let projects = shown("project ls")?;
+    assert_eq!(projects[0]["quota_bytes"], Value::Null, "{projects}");
+    assert_eq!(projects[0]["quota_volumes"], 5, "{projects}");
+    done(&format!(
+        "console user create bob --role viewer --project shop --password-file {password}"
+    ))?;
+    site.log_in("bob", "a long password of bob")?;
+    done("console user set bob --role operator --all-volumes")?;
+    let of_bob = || -> Result<Value> {
+        let users = shown("user ls")?;
+        let users = users.as_array().context("a list")?;
+        Ok(users.iter().find(|it| it["name"] == "bob").context("no bob")?.clone())
+    };
+    assert_eq!(of_bob()?["role"], "operator");
+    assert_eq!(of_bob()?["projects"], json!([]));
+    let sessions = shown("session ls")?;
+    let sessions = sessions.as_array().context("a list")?;
+    let id = |user: &str| sessions.iter().find(|it| it["user"] == user).map(|it| &it["id"]);
+    let id = id("bob").and_then(Value::as_str).context("no session of bob")?;
+    done(&format!("console session end {id}"))?;
+    let table = host.run(&token, &trust, "console session ls")?;
+    assert!(table.stdout.contains("ann") && !table.stdout.contains("bob"), "{table:?}");
+    done("console user set bob --disable")?;
+    assert_eq!(of_bob()?["disabled"], true);
+    done("console user set bob --enable")?;
+    done("console user rm bob")?;
+    done("console project rm shop")?;
+    let other = host.token(&site, &administrator, "viewer", 600)?;
+    let tokens = shown("token ls")?;
+    let tokens = tokens.as_array().context("a list")?;
+    let id = tokens.iter().find(|it| it["name"] == "viewer").context("no token")?["id"].clone();
+    check(&host.run(&other, &trust, "console user ls")?, 1, &["administrator"]);
+    done(&format!("console token rm {}", id.as_str().context("an id")?))?;
+    check(&host.run(&other, &trust, "console session ls")?, 1, &[]);
+    check(&host.run(&token, &trust, "console user rm bob")?, 3, &["bob"]);
+    check(&host.run(&token, &trust, "console user set ann")?, 2, &["--role"]);
+    let local = product("memlane").args(["console", "user", "ls"]).run()?;
+    check(&local, 1, &["--url"]);
+    Ok(())
+}
+
+#[test]
 fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
     let (site, administrator) = Site::with_administrator()?;
     let host = Host::new(&site)?;

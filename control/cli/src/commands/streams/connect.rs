@@ -92,7 +92,11 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// The password of `user`: the first line of the file, or the value of the variable.
-pub(super) fn password(file: Option<&Path>, variable: &str, user: &str) -> Result<String, Failure> {
+pub(in crate::commands) fn password(
+    file: Option<&Path>,
+    variable: &str,
+    user: &str,
+) -> Result<String, Failure> {
     let Some(path) = file else {
         return std::env::var(variable).map_err(|_| {
             Failure::usage(format!(

@@ -1,0 +1,175 @@
+//! The console's own users, projects, tokens and sessions, with a token of an administrator.
+
+use api::Method;
+use serde_json::{Map, Value, json};
+
+use super::streams::connect::password;
+use super::{or_dash, time_text};
+use crate::arguments::console::{
+    ConsoleCommand, Password, ProjectCommand, Quota, SessionCommand, TokenCommand, UserCommand,
+};
+use crate::failure::Failure;
+use crate::output::Report;
+use crate::table::{Cell, Column, Table, View};
+use rest_client::{Address, Client};
+
+const USERS: &str = "/console/v1/users";
+const PROJECTS: &str = "/console/v1/projects";
+const TOKENS: &str = "/console/v1/tokens";
+const SESSIONS: &str = "/console/v1/sessions";
+
+const PASSWORD_VARIABLE: &str = "MEMLANE_CONSOLE_PASSWORD";
+
+const USER_COLUMNS: &[(&str, &str)] =
+    &[("NAME", "name"), ("ROLE", "role"), ("PROJECTS", "projects"), ("DISABLED", "disabled")];
+const PROJECT_COLUMNS: &[(&str, &str)] = &[
+    ("NAME", "name"),
+    ("PREFIX", "prefix"),
+    ("QUOTA", "quota_bytes"),
+    ("VOLUMES", "quota_volumes"),
+];
+const TOKEN_COLUMNS: &[(&str, &str)] = &[
+    ("ID", "id"),
+    ("NAME", "name"),
+    ("OWNER", "owner"),
+    ("ROLE", "role"),
+    ("PROJECTS", "projects"),
+    ("EXPIRES", "expires"),
+    ("USED", "last_used"),
+];
+const SESSION_COLUMNS: &[(&str, &str)] =
+    &[("ID", "id"), ("USER", "user"), ("ADDRESS", "address"), ("BEGUN", "begun"), ("USED", "used")];
+
+pub(super) fn run(client: &Client, command: ConsoleCommand) -> Result<Report, Failure> {
+    if !matches!(client.address, Address::Console(_)) {
+        let what = "a console is asked with --url https://HOST:PORT and --token-file";
+        return Err(Failure::other(what.to_owned()));
+    }
+    match command {
+        ConsoleCommand::User(command) => run_user(client, command),
+        ConsoleCommand::Project(command) => run_project(client, command),
+        ConsoleCommand::Token(TokenCommand::List(view)) => {
+            list(client, TOKENS, TOKEN_COLUMNS, &view)
+        }
+        ConsoleCommand::Token(TokenCommand::Delete { id }) => delete(client, TOKENS, &id),
+        ConsoleCommand::Session(SessionCommand::List(view)) => {
+            list(client, SESSIONS, SESSION_COLUMNS, &view)
+        }
+        ConsoleCommand::Session(SessionCommand::End { id }) => delete(client, SESSIONS, &id),
+    }
+}
+
+fn run_user(client: &Client, command: UserCommand) -> Result<Report, Failure> {
+    match command {
+        UserCommand::List(view) => list(client, USERS, USER_COLUMNS, &view),
+        UserCommand::Create { name, role, projects, password: Password { password_file } } => {
+            let password = password(password_file.as_deref(), PASSWORD_VARIABLE, &name)?;
+            let user =
+                json!({"name": name, "password": password, "role": role, "projects": projects});
+            make(client, USERS, &user)
+        }
+        UserCommand::Set { name, role, projects, all_volumes, disable, enable, password_file } => {
+            let mut patch = Map::new();
+            let mut set = |field: &str, value: Value| patch.insert(field.to_owned(), value);
+            if let Some(role) = role {
+                set("role", role.into());
+            }
+            if all_volumes || !projects.is_empty() {
+                set("projects", projects.into());
+            }
+            if disable || enable {
+                set("disabled", disable.into());
+            }
+            if let Some(file) = password_file {
+                set("password", password(Some(&file), PASSWORD_VARIABLE, &name)?.into());
+            }
+            change(client, USERS, &name, &patch)
+        }
+        UserCommand::Delete { name } => delete(client, USERS, &name),
+    }
+}
+
+fn run_project(client: &Client, command: ProjectCommand) -> Result<Report, Failure> {
+    match command {
+        ProjectCommand::List(view) => list(client, PROJECTS, PROJECT_COLUMNS, &view),
+        ProjectCommand::Create { name, prefix, quota: Quota { quota, quota_volumes } } => {
+            let mut project = json!({"name": name, "prefix": prefix, "quota_bytes": quota});
+            if let Some(count) = quota_volumes {
+                project["quota_volumes"] = count.into();
+            }
+            make(client, PROJECTS, &project)
+        }
+        ProjectCommand::Set { name, prefix, quota, no_quota, quota_volumes } => {
+            let mut patch = Map::new();
+            let mut set = |field: &str, value: Value| patch.insert(field.to_owned(), value);
+            if let Some(prefix) = prefix {
+                set("prefix", prefix.into());
+            }
+            if no_quota || quota.is_some() {
+                set("quota_bytes", json!(quota));
+            }
+            if let Some(count) = quota_volumes {
+                set("quota_volumes", count.into());
+            }
+            change(client, PROJECTS, &name, &patch)
+        }
+        ProjectCommand::Delete { name } => delete(client, PROJECTS, &name),
+    }
+}
+
+fn list(
+    client: &Client,
+    path: &str,
+    columns: &[(&'static str, &str)],
+    view: &View,
+) -> Result<Report, Failure> {
+    let found: Vec<Value> = client.get(path)?;
+    let cells: Vec<_> =
+        columns.iter().map(|&(_, field)| move |it: &Value| cell(field, &it[field])).collect();
+    let columns: Vec<Column<'_, Value>> = columns
+        .iter()
+        .zip(&cells)
+        .map(|((title, _), cell)| (*title, cell as &dyn Fn(&Value) -> Cell))
+        .collect();
+    Ok(Report::of(Table::of(&found, &columns).viewed(view)?, &found))
+}
+
+fn cell(field: &str, value: &Value) -> Cell {
+    match (field, value) {
+        (_, Value::Null) => Cell::text("-"),
+        ("quota_bytes", Value::Number(bytes)) => Cell::size(bytes.as_u64().unwrap_or_default()),
+        ("quota_volumes", Value::Number(count)) => Cell::number(count.as_u64().unwrap_or_default()),
+        (_, Value::Number(seconds)) => Cell::text(time_text(seconds.as_u64().unwrap_or_default())),
+        (_, Value::Bool(is_so)) => Cell::text(if *is_so { "yes" } else { "no" }),
+        (_, Value::String(text)) => Cell::text(text),
+        (_, Value::Array(names)) => {
+            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+            Cell::text(or_dash((!names.is_empty()).then(|| names.join(", "))))
+        }
+        (_, other) => Cell::text(other),
+    }
+}
+
+fn make(client: &Client, path: &str, request: &Value) -> Result<Report, Failure> {
+    let made: Value = client.ask(Method::Post, path, request)?;
+    Ok(Report::silent(&made))
+}
+
+fn change(
+    client: &Client,
+    path: &str,
+    name: &str,
+    patch: &Map<String, Value>,
+) -> Result<Report, Failure> {
+    let changed: Value = client.ask(Method::Patch, &one(path, name), patch)?;
+    Ok(Report::silent(&changed))
+}
+
+fn delete(client: &Client, path: &str, name: &str) -> Result<Report, Failure> {
+    client.delete(&one(path, name))?;
+    Ok(Report::silent(&json!({"deleted": name})))
+}
+
+fn one(path: &str, name: &str) -> String {
+    api::path_of(&format!("{path}/{{name}}"), name)
+}
