@@ -1,8 +1,10 @@
 //! One connection: requests are taken in as they come, and answered in their order.
 //!
 //! A reader takes requests from the socket. What produce requests bring is in the log before the
-//! next one is read; all else is done when its turn to be answered has come. A writer sends the
-//! answers. So several requests are in flight on a connection, and one flush serves all of them.
+//! next one is read; all else is done when its turn to be answered has come, and a produce request
+//! behind it is taken in after that: requests take effect in their order. A writer sends the
+//! answers. So several produce requests are in flight on a connection, and one flush serves all of
+//! them.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use record_log::LogErrorKind;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
 
 use super::answer::{Answer, ProducedAnswer};
 use super::asked::{Asked, bare_refusal};
@@ -148,7 +150,8 @@ async fn read(
     from: &mut (impl AsyncRead + Unpin),
     queue: &mpsc::Sender<Queued>,
 ) -> Result<(), Ending> {
-    let mut login = Login::new(broker);
+    let mut requests =
+        Requests { broker, client, login: Login::new(broker), undone: Arc::default() };
     let mut stops = broker.stops.clone();
     let mut buffer = vec![0; IDLE_BUFFER_BYTES];
     let (mut start, mut end) = (0, 0);
@@ -165,19 +168,20 @@ async fn read(
             true => (broker.limits.request_bytes, IDLE_TIME_MAX),
             false => (LOGIN_REQUEST_BYTES.min(broker.limits.request_bytes), LOGIN_TIME_MAX),
         };
-        let wanted = match login.frame_bytes(&buffer[start..end], bytes_max)? {
+        let wanted = match requests.login.frame_bytes(&buffer[start..end], bytes_max)? {
             Some(length) if length <= end - start => {
                 let in_flight = match in_flight.take() {
                     Some(in_flight) => in_flight,
                     None => admit(broker, client, length).await?,
                 };
                 let frame = &mut buffer[start + kafka::LENGTH_BYTES..start + length];
-                let Taken { answer, goes_on, timed } =
-                    take(broker, client, &mut login, frame).await?;
-                if let Some(answer) = answer
-                    && queue.send(Queued { answer, timed, _in_flight: in_flight }).await.is_err()
-                {
-                    return Ok(());
+                let Taken { answer, goes_on, timed } = requests.take(frame).await?;
+                if let Some(answer) = answer {
+                    let undone = requests.note(&answer);
+                    let queued = Queued { answer, timed, undone, _in_flight: in_flight };
+                    if queue.send(queued).await.is_err() {
+                        return Ok(());
+                    }
                 }
                 if !goes_on {
                     return Err(Ending::Refused);
@@ -213,8 +217,12 @@ async fn read(
 struct Queued {
     answer: Answer,
     timed: Option<Timed>,
+    undone: Option<Undone>,
     _in_flight: Option<BytesInFlight>,
 }
+
+/// Of a request that is done when its turn to be answered has come, until it is done.
+type Undone = OwnedRwLockReadGuard<()>;
 
 /// What became of a request.
 struct Taken {
@@ -275,74 +283,91 @@ fn make_room(buffer: &mut Vec<u8>, start: &mut usize, end: &mut usize, wanted: u
     }
 }
 
-/// Takes one request in.
-async fn take(
-    broker: &Arc<Broker>,
-    client: &Client,
-    login: &mut Login,
-    frame: &mut [u8],
-) -> Result<Taken, Ending> {
-    if login.is_bare() {
-        broker.counters.request(ApiKey::SaslAuthenticate);
-        let answer = login.take_bare(broker, client, frame);
-        return Ok(Taken {
-            goes_on: answer.is_some(),
-            answer: answer.map(Answer::Ready),
-            timed: None,
-        });
-    }
-    let header = RequestHeader::read(frame)?;
-    let (version, correlation_id) = (header.api_version, header.correlation_id);
-    let Some(key) = header.key() else {
-        tracing::debug!(key = header.api_key, "a request that is not known");
-        let error = ResponseError::UnsupportedVersion.code();
-        return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
-    };
-    let asked = Asked { key, version, correlation_id };
-    broker.counters.request(key);
-    tracing::debug!(
-        address = %client.address, principal = client.principal(), client = header.client_id,
-        request = ?key, version, correlation_id, "a request"
-    );
-    if !kafka::is_served(key, version) {
-        broker.counters.error(key, ResponseError::UnsupportedVersion.code());
-        return Ok(Taken::answer(Some(Answer::Ready(requests::not_served(asked)))));
-    }
-    let body_at = header.body_at;
-    if matches!(key, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate) {
-        let mut body = Bytes::copy_from_slice(&frame[body_at..]);
-        let request = requests::decode(asked, &mut body).map_err(|_| WireError::Length)?;
-        let answered = login.take(broker, client, asked, &request).ok_or(WireError::Length)?;
-        let answer = Some(Answer::Ready(asked.frame(&answered.response)));
-        return Ok(Taken { answer, goes_on: answered.goes_on, timed: None });
-    }
-    if key != ApiKey::ApiVersions && (!client.is_known() || login.has_expired()) {
-        return Err(Ending::NotLoggedIn);
-    }
-    let timed = Some(Timed::begin(key));
-    let answer = match key {
-        ApiKey::Produce => {
-            let body = &mut frame[body_at..];
-            let admission = transactional::check(broker, client, asked, body).await?;
-            produce::serve(broker, client, asked, body, &admission)?
+/// The requests of a connection, as they come.
+struct Requests<'a> {
+    broker: &'a Arc<Broker>,
+    client: &'a Client,
+    login: Login,
+    /// Read by all requests that are not done yet.
+    undone: Arc<RwLock<()>>,
+}
+
+impl Requests<'_> {
+    /// Takes one request in.
+    async fn take(&mut self, frame: &mut [u8]) -> Result<Taken, Ending> {
+        let Self { broker, client, login, undone } = self;
+        let (broker, client) = (*broker, *client);
+        if login.is_bare() {
+            broker.counters.request(ApiKey::SaslAuthenticate);
+            let answer = login.take_bare(broker, client, frame);
+            return Ok(Taken {
+                goes_on: answer.is_some(),
+                answer: answer.map(Answer::Ready),
+                timed: None,
+            });
         }
-        ApiKey::Fetch => {
-            let mut changes = Changes::default();
-            let start = kafka::fetch::read(&frame[body_at..], version, &mut changes)?;
-            Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes })))
+        let header = RequestHeader::read(frame)?;
+        let (version, correlation_id) = (header.api_version, header.correlation_id);
+        let Some(key) = header.key() else {
+            tracing::debug!(key = header.api_key, "a request that is not known");
+            let error = ResponseError::UnsupportedVersion.code();
+            return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
+        };
+        let asked = Asked { key, version, correlation_id };
+        broker.counters.request(key);
+        tracing::debug!(
+            address = %client.address, principal = client.principal(), client = header.client_id,
+            request = ?key, version, correlation_id, "a request"
+        );
+        if !kafka::is_served(key, version) {
+            broker.counters.error(key, ResponseError::UnsupportedVersion.code());
+            return Ok(Taken::answer(Some(Answer::Ready(requests::not_served(asked)))));
         }
-        _ => {
-            let context = requests::Context {
-                broker: Arc::clone(broker),
-                client: client.clone(),
-                client_id: header.client_id.to_owned(),
-                asked,
-            };
-            let body = Bytes::copy_from_slice(&frame[body_at..]);
-            Some(Answer::Later(Box::pin(requests::serve(context, body))))
+        let body_at = header.body_at;
+        if matches!(key, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate) {
+            let mut body = Bytes::copy_from_slice(&frame[body_at..]);
+            let request = requests::decode(asked, &mut body).map_err(|_| WireError::Length)?;
+            let answered = login.take(broker, client, asked, &request).ok_or(WireError::Length)?;
+            let answer = Some(Answer::Ready(asked.frame(&answered.response)));
+            return Ok(Taken { answer, goes_on: answered.goes_on, timed: None });
         }
-    };
-    Ok(Taken { answer, goes_on: true, timed })
+        if key != ApiKey::ApiVersions && (!client.is_known() || login.has_expired()) {
+            return Err(Ending::NotLoggedIn);
+        }
+        let timed = Some(Timed::begin(key));
+        let answer = match key {
+            ApiKey::Produce => {
+                // All requests before it have taken effect.
+                drop(undone.write().await);
+                let body = &mut frame[body_at..];
+                let admission = transactional::check(broker, client, asked, body).await?;
+                produce::serve(broker, client, asked, body, &admission)?
+            }
+            ApiKey::Fetch => {
+                let mut changes = Changes::default();
+                let start = kafka::fetch::read(&frame[body_at..], version, &mut changes)?;
+                Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes })))
+            }
+            _ => {
+                let context = requests::Context {
+                    broker: Arc::clone(broker),
+                    client: client.clone(),
+                    client_id: header.client_id.to_owned(),
+                    asked,
+                };
+                let body = Bytes::copy_from_slice(&frame[body_at..]);
+                Some(Answer::Later(Box::pin(requests::serve(context, body))))
+            }
+        };
+        Ok(Taken { answer, goes_on: true, timed })
+    }
+
+    /// Remembers that the request is not done, where it is done in its turn.
+    fn note(&self, answer: &Answer) -> Option<Undone> {
+        let is_done = matches!(answer, Answer::Ready(_) | Answer::Produced(_));
+        let undone = || Arc::clone(&self.undone).try_read_owned();
+        (!is_done).then(|| undone().expect("this task alone writes, and has ended that"))
+    }
 }
 
 async fn write(
@@ -354,7 +379,7 @@ async fn write(
     let mut sessions = Sessions::default();
     let mut held = None;
     loop {
-        let Queued { answer, timed, _in_flight } = match held.take() {
+        let Queued { answer, timed, undone, _in_flight } = match held.take() {
             Some(queued) => queued,
             None => match answers.recv().await {
                 Some(queued) => queued,
@@ -386,10 +411,12 @@ async fn write(
             }
             Answer::Later(answering) => {
                 let frame = answering.await;
+                drop(undone);
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }
             Answer::Fetch(job) => {
                 let frame = fetch::serve(broker, client, &mut sessions, *job).await;
+                drop(undone);
                 answered(broker, timed);
                 send(to, &mut frame.slices()).await?;
                 frame.recycle(broker);

@@ -8,6 +8,8 @@ mod connection;
 mod fetch;
 mod listener;
 mod login;
+#[cfg(test)]
+mod order_tests;
 mod produce;
 mod recompression;
 mod session;
