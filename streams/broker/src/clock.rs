@@ -21,7 +21,13 @@ impl SteadyClock {
     }
 
     pub(crate) fn now_ms(&self) -> i64 {
-        let passed_ms = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.at_ms(Instant::now())
+    }
+
+    /// What it said, or says, at an instant after it began.
+    pub(crate) fn at_ms(&self, instant: Instant) -> i64 {
+        let passed = instant.saturating_duration_since(self.began);
+        let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
         self.began_unix_ms.saturating_add(passed_ms)
     }
 

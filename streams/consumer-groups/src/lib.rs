@@ -52,5 +52,5 @@ pub use groups::Groups;
 pub use offset_requests::TransactionEnd;
 pub use options::Options;
 pub use topics::{Sight, TopicShape, Topics, Viewer};
-pub use upkeep::{LoadError, LoadErrorKind};
+pub use upkeep::{LoadError, LoadErrorKind, TickTime};
 pub use view::{CommittedOffset, GroupView};

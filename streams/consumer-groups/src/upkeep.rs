@@ -11,6 +11,14 @@ use crate::groups::{Group, Groups, Kind};
 use crate::keys::Key;
 use crate::offsets::{self, Offset, Place};
 
+/// When a tick is, by the clock of [`Caller::now_ms`](crate::Caller::now_ms).
+#[derive(Clone, Copy, Debug)]
+pub struct TickTime {
+    pub now_ms: i64,
+    /// Requests that came by then have been handed over, all of them.
+    pub heard_ms: i64,
+}
+
 /// Groups whose offsets are looked at in one tick.
 const SWEPT_GROUP_COUNT: usize = 256;
 
@@ -42,12 +50,15 @@ impl Groups {
         wake_ms.into_iter().chain(sweep_ms).min()
     }
 
-    /// Ends what is due: sessions, rebalances, offsets of empty groups. Requests that have come
-    /// are handed over before, so that no member is dropped whose heartbeat is here.
-    pub fn tick(&mut self, now_ms: i64, out: &mut Vec<Effect>) {
+    /// Ends what is due: sessions, rebalances, offsets of empty groups. Only what was due by the
+    /// time up to which all requests were handed over, so that no member is dropped whose
+    /// heartbeat has come.
+    pub fn tick(&mut self, time: TickTime, out: &mut Vec<Effect>) {
+        let TickTime { now_ms, heard_ms } = time;
+        let due_ms = now_ms.min(heard_ms);
         let mut turn = Self::turn(self.options, self.host_ahead_ms, now_ms, out);
         let mut due = Vec::new();
-        while let Some(first) = self.wakes.first().filter(|(at_ms, _)| *at_ms <= now_ms).cloned() {
+        while let Some(first) = self.wakes.first().filter(|(at_ms, _)| *at_ms <= due_ms).cloned() {
             self.wakes.remove(&first);
             self.woke(&first.1);
             due.push(first.1);
@@ -55,8 +66,8 @@ impl Groups {
         for id in due {
             if let Some(group) = self.groups.get_mut(&id) {
                 match &mut group.kind {
-                    Kind::Classic(group) => group.expire(&mut turn),
-                    Kind::Consumer(group) => group.expire(&mut turn),
+                    Kind::Classic(group) => group.expire(due_ms, &mut turn),
+                    Kind::Consumer(group) => group.expire(due_ms, &mut turn),
                 }
             }
             self.settle(&id);

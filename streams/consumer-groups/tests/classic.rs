@@ -351,6 +351,25 @@ fn a_static_member_that_was_told_its_id_in_a_rebalance_is_not_fenced_after_a_res
 }
 
 #[test]
+fn a_member_whose_heartbeat_waits_to_be_handled_is_not_dropped() {
+    let mut owner = Owner::new(options());
+    let ids = owner.stable_group(2);
+    let generation = owner.rebalance(&ids);
+    let heard_ms = owner.now_ms;
+    owner.now_ms += 2 * SESSION_MS;
+    assert_eq!(owner.heartbeat(&ids[0], generation), 0);
+    owner.tick_after_requests_until(heard_ms);
+    assert_eq!(owner.heartbeat(&ids[1], generation), 0);
+    owner.tick();
+    assert_eq!(state(&mut owner), "Stable");
+    owner.now_ms += 2 * SESSION_MS;
+    assert_eq!(owner.heartbeat(&ids[0], generation), 0);
+    owner.tick();
+    let rebalancing = code(ResponseError::RebalanceInProgress);
+    assert_eq!(owner.heartbeat(&ids[0], generation), rebalancing, "the other one is dead");
+}
+
+#[test]
 fn members_commit_only_in_their_generation() {
     let mut owner = Owner::new(options());
     let ids = owner.stable_group(1);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use kafka_protocol::error::ResponseError;
 use tokio::sync::mpsc;
 
-use super::Command;
+use super::{Command, Queued, send};
 use crate::topics::{Refusal, Topics};
 
 /// Whoever makes or deletes topics waits for the coordinator so long.
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Has topics made only when what groups committed to earlier ones is forgotten. The way to the
 /// coordinator ends with the others: its thread holds the topics.
-pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Command>) {
+pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queued>) {
     let queue = queue.downgrade();
     topics.set_forget(Box::new(move |name| {
         let forgotten = queue.upgrade().is_some_and(|queue| forget(&queue, &[name.into()]));
@@ -34,12 +34,12 @@ pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Comma
 }
 
 /// Whether that is durable: not where the coordinator takes too long. May wait.
-pub(super) fn forget(queue: &mpsc::Sender<Command>, names: &[Arc<str>]) -> bool {
+pub(super) fn forget(queue: &mpsc::Sender<Queued>, names: &[Arc<str>]) -> bool {
     let until = Instant::now() + FORGET_TIME_MAX;
     loop {
         let (done, is_done) = sync_channel(1);
         let command = Command::Forget { names: names.to_vec(), done };
-        if queue.try_send(command).is_ok() {
+        if send(queue, command).is_some() {
             match is_done.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(()) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,

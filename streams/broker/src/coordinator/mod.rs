@@ -17,6 +17,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::Context;
 use consumer_groups::GroupView;
@@ -64,13 +65,24 @@ enum Command {
     Groups(oneshot::Sender<Vec<GroupView>>),
 }
 
+/// What waits in the queue, and since when.
+struct Queued {
+    since: Instant,
+    command: Command,
+}
+
+/// Puts a command into the queue; not where that is full, or nobody takes anything out any more.
+fn send(queue: &mpsc::Sender<Queued>, command: Command) -> Option<()> {
+    queue.try_send(Queued { since: Instant::now(), command }).ok()
+}
+
 /// Where partitions ended when records for them were admitted to a transaction: a marker that comes
 /// later than that ends the transaction.
 pub(crate) type Admission = Result<Vec<i64>, ResponseError>;
 
 /// The way to the coordinator's thread.
 pub(crate) struct Coordinator {
-    queue: mpsc::Sender<Command>,
+    queue: mpsc::Sender<Queued>,
     /// Of the log of its state, which lasts as long as the cluster does.
     pub(crate) log_id: Uuid,
 }
@@ -114,7 +126,7 @@ impl Coordinator {
         ask: impl FnOnce(oneshot::Sender<ResponseKind>) -> Ask,
     ) -> Option<ResponseKind> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Command::Ask(Box::new(ask(reply)))).ok()?;
+        send(&self.queue, Command::Ask(Box::new(ask(reply))))?;
         answer.await.ok()
     }
 
@@ -127,15 +139,15 @@ impl Coordinator {
     ) -> Admission {
         let (reply, answer) = oneshot::channel();
         let busy = ResponseError::CoordinatorNotAvailable;
-        let sent = self.queue.try_send(Command::Admit { write, partitions, api_version, reply });
-        sent.map_err(|_| busy)?;
+        let admit = Command::Admit { write, partitions, api_version, reply };
+        send(&self.queue, admit).ok_or(busy)?;
         answer.await.unwrap_or(Err(busy))
     }
 
     /// All groups; `None` where the coordinator has too much to do.
     pub(crate) async fn groups(&self) -> Option<Vec<GroupView>> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(Command::Groups(reply)).ok()?;
+        send(&self.queue, Command::Groups(reply))?;
         answer.await.ok()
     }
 

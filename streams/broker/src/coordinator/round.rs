@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bytes::Bytes;
-use consumer_groups::Groups;
+use consumer_groups::{Groups, TickTime};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{ProducerId, RequestKind, ResponseKind, TopicName};
 use kafka_protocol::protocol::StrBytes;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::assignable::Assignable;
 use super::endings::Endings;
 use super::refusals::refuse;
-use super::{Admission, Ask, Command};
+use super::{Admission, Ask, Command, Queued};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
@@ -140,7 +140,7 @@ impl State {
 
     /// Reads the log again where that is due. While it cannot be read, requests of the round are
     /// not answered.
-    fn reload(&mut self, round: &mut Vec<Command>) -> bool {
+    fn reload(&mut self, round: &mut Vec<Queued>) -> bool {
         if self.is_current {
             return true;
         }
@@ -152,7 +152,7 @@ impl State {
         self.is_current
     }
 
-    pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Command>) {
+    pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Queued>) {
         let mut round = Vec::new();
         loop {
             let receiving = commands.recv_many(&mut round, ROUND_LENGTH_MAX);
@@ -164,14 +164,27 @@ impl State {
                 continue;
             }
             self.look_at_clocks();
+            let heard_ms = self.heard_ms(&commands, &round);
             let mut effects = Effects::default();
-            for command in round.drain(..) {
-                self.take(command, &mut effects);
+            for queued in round.drain(..) {
+                self.take(queued.command, &mut effects);
             }
-            let now_ms = self.clock.now_ms();
-            self.groups.tick(now_ms, &mut effects.groups);
-            self.transactions.tick(now_ms, &mut effects.transactions);
+            let time = TickTime { now_ms: self.clock.now_ms(), heard_ms };
+            self.groups.tick(time, &mut effects.groups);
+            // One whose end has come is not aborted before that is handled.
+            self.transactions.tick(heard_ms, &mut effects.transactions);
             self.settle(effects);
+        }
+    }
+
+    /// The time up to which all that was sent is in the round: of what waits behind it, as after a
+    /// write that took long, nobody knows yet what it says.
+    fn heard_ms(&self, commands: &mpsc::Receiver<Queued>, round: &[Queued]) -> i64 {
+        // Before it is looked whether more has come.
+        let now = Instant::now();
+        match round.last() {
+            Some(last) if !commands.is_empty() => self.clock.at_ms(last.since),
+            _ => self.clock.at_ms(now),
         }
     }
 

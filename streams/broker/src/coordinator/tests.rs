@@ -6,18 +6,20 @@ use std::time::{Duration, Instant};
 
 use block_device::BlockDevice;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest, InitProducerIdRequest,
-    ProducerId, RequestKind, ResponseKind, TopicName, TransactionalId,
+    AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest, GroupId,
+    HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, ProducerId, RequestKind,
+    ResponseKind, SyncGroupRequest, TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use record_log::Batch;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::round::{Effects, State};
-use super::{Ask, Assignable, Command};
+use super::{Ask, Assignable, Command, send};
 use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
@@ -47,12 +49,15 @@ impl World {
     }
 
     fn open(&self) -> Life {
+        self.open_with(consumer_groups::Options::default())
+    }
+
+    fn open_with(&self, options: consumer_groups::Options) -> Life {
         let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
         let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
         let class = topics.state_class();
         let gate = Gate::open_to_this_host();
         let assignable = Assignable { topics: Arc::clone(&topics), gate };
-        let options = consumer_groups::Options::default();
         let state = State::open(&*self.storage, class, assignable, options).expect("it loads");
         Life { topics, state }
     }
@@ -219,6 +224,66 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
         life.topics.delete("seen").expect("it is there");
         life.topics.delete(hidden).expect("it is there");
     }
+}
+
+#[test]
+fn members_are_heard_before_they_are_dropped() {
+    const SESSION: Duration = Duration::from_secs(3);
+    /// More than fit in one round.
+    const BEFORE: usize = 3_000;
+    let group = || GroupId(StrBytes::from_static_str("group"));
+    let mut life = World::new().open_with(consumer_groups::Options {
+        initial_rebalance_delay_ms: 0,
+        session_timeout_ms_min: 1,
+        ..consumer_groups::Options::default()
+    });
+    let request = JoinGroupRequest::default()
+        .with_group_id(group())
+        .with_session_timeout_ms(i32::try_from(SESSION.as_millis()).expect("it is short"))
+        .with_rebalance_timeout_ms(60_000)
+        .with_protocol_type(StrBytes::from_static_str("consumer"))
+        .with_protocols(vec![
+            JoinGroupRequestProtocol::default().with_name(StrBytes::from_static_str("range")),
+        ]);
+    let ResponseKind::JoinGroup(joined) = life.ask(3, request) else {
+        unreachable!("it is another answer")
+    };
+    let request = SyncGroupRequest::default()
+        .with_group_id(group())
+        .with_member_id(joined.member_id.clone())
+        .with_generation_id(joined.generation_id);
+    life.ask(3, request);
+
+    // The coordinator is held up by something, and much waits for it before the heartbeat.
+    let (queue, commands) = mpsc::channel(BEFORE + 1);
+    for _ in 0..BEFORE {
+        send(&queue, Command::Groups(oneshot::channel().0)).expect("there is room");
+    }
+    let (reply, mut answer) = oneshot::channel();
+    let heartbeat = HeartbeatRequest::default()
+        .with_group_id(group())
+        .with_member_id(joined.member_id)
+        .with_generation_id(joined.generation_id);
+    let ask = Ask {
+        request: heartbeat.into(),
+        api_version: 3,
+        client_id: "client".to_owned(),
+        host: "/127.0.0.1".to_owned(),
+        principal: "User:a".to_owned(),
+        reply,
+    };
+    send(&queue, Command::Ask(Box::new(ask))).expect("there is room");
+    let sent = Instant::now();
+    while sent.elapsed() <= SESSION {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(queue);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("it starts").block_on(life.state.run(commands));
+    let ResponseKind::Heartbeat(heard) = answer.try_recv().expect("it is answered") else {
+        unreachable!("it is another answer")
+    };
+    assert_eq!(heard.error_code, 0);
 }
 
 #[test]

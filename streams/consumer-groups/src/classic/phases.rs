@@ -147,23 +147,22 @@ impl ClassicGroup {
         }
     }
 
-    /// Does what is due.
-    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        let now_ms = turn.now_ms;
+    /// Does what was due by this time.
+    pub(crate) fn expire(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
         let count_before = self.members.len();
-        self.invited.retain(|_, until_ms| *until_ms > now_ms);
-        let is_dead = |member: &Member| member.expires_ms().is_some_and(|it| it <= now_ms);
+        self.invited.retain(|_, until_ms| *until_ms > due_ms);
+        let is_dead = |member: &Member| member.expires_ms().is_some_and(|it| it <= due_ms);
         let dead = self.members.iter().filter(|(_, it)| is_dead(it)).map(|(id, _)| id.clone());
         for id in dead.collect::<Vec<_>>() {
             self.remove(&id, turn);
         }
         self.after_departures(count_before, turn);
-        self.expire_join(turn);
-        self.expire_sync(turn);
+        self.expire_join(due_ms, turn);
+        self.expire_sync(due_ms, turn);
     }
 
-    fn expire_join(&mut self, turn: &mut Turn<'_>) {
-        let Some(timer) = self.join_timer.filter(|it| it.at_ms <= turn.now_ms) else { return };
+    fn expire_join(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+        let Some(timer) = self.join_timer.filter(|it| it.at_ms <= due_ms) else { return };
         match timer.initial {
             Some(InitialDelay { remaining_ms, member_came: true }) if remaining_ms > 0 => {
                 let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms).min(remaining_ms);
@@ -177,8 +176,8 @@ impl ClassicGroup {
     }
 
     /// Drops members that joined and never asked for their assignment.
-    fn expire_sync(&mut self, turn: &mut Turn<'_>) {
-        if self.sync_until_ms.is_none_or(|it| it > turn.now_ms) {
+    fn expire_sync(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+        if self.sync_until_ms.is_none_or(|it| it > due_ms) {
             return;
         }
         self.sync_until_ms = None;

@@ -343,11 +343,11 @@ impl ConsumerGroup {
         }
     }
 
-    /// Drops members whose time is over.
-    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
+    /// Drops members whose time was over by this time.
+    pub(crate) fn expire(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
         let is_over = |member: &Member| {
             let revoke_until_ms = member.revoke_until_ms.unwrap_or(i64::MAX);
-            member.session_until_ms.min(revoke_until_ms) <= turn.now_ms
+            member.session_until_ms.min(revoke_until_ms) <= due_ms
         };
         let over = self.members.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| id.clone());
         let over: Vec<StrBytes> = over.collect();

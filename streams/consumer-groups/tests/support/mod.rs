@@ -8,7 +8,7 @@ pub(crate) mod catalog;
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use consumer_groups::{Caller, Effect, Groups, Options, Record, Ticket};
+use consumer_groups::{Caller, Effect, Groups, Options, Record, TickTime, Ticket};
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -181,8 +181,13 @@ impl Owner {
     }
 
     pub(crate) fn tick(&mut self) {
-        let now_ms = self.now_ms;
-        self.carry_out(|groups, out| groups.tick(now_ms, out));
+        self.tick_after_requests_until(self.now_ms);
+    }
+
+    /// Ticks while requests that came after this time are still to be made.
+    pub(crate) fn tick_after_requests_until(&mut self, heard_ms: i64) {
+        let time = TickTime { now_ms: self.now_ms, heard_ms };
+        self.carry_out(|groups, out| groups.tick(time, out));
     }
 
     /// Lets time pass, with all that falls due on the way.
