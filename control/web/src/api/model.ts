@@ -88,6 +88,16 @@ export interface Token {
   last_used: number | null;
 }
 
+/** A session that goes on. */
+export interface ListedSession {
+  id: string;
+  user: string;
+  /** Where its login came from. */
+  address: string;
+  begun: number;
+  used: number;
+}
+
 export interface AuditEntry {
   id: number;
   time: number;
@@ -97,6 +107,10 @@ export interface AuditEntry {
   method: string;
   path: string;
   status: number;
+  /** What was asked for, and what was there before. */
+  change?: { old?: unknown; new?: unknown };
+  /** How many requests it stands for. */
+  count: number;
 }
 
 /** What a new password of one's own has ended, and the tokens that go on. */

@@ -1,7 +1,8 @@
-/** What can be done to users, projects, tokens and passwords. These are the console's own. */
+/** What can be done to users, projects, tokens, sessions and passwords: the console's own. */
 import { path } from '../api/calls';
 import {
   ROLES,
+  type ListedSession,
   type PasswordChanged,
   type Project,
   type Role,
@@ -254,6 +255,18 @@ export function deleteToken(token: Token): Operation {
     request: () => ({ method: 'DELETE', path: path`/console/v1/tokens/${token.id}` }),
     command: () => null,
     done: () => words.tokenDeleted(token.name),
+  };
+}
+
+export function endSession(session: ListedSession): Operation {
+  return {
+    title: words.endSessionTitle(session.user),
+    button: words.endSession,
+    explanation: words.endSessionExplanation(session.address),
+    fields: [],
+    request: () => ({ method: 'DELETE', path: path`/console/v1/sessions/${session.id}` }),
+    command: () => null,
+    done: () => words.sessionEnded(session.user),
   };
 }
 

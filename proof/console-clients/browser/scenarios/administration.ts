@@ -48,6 +48,12 @@ export async function administration(site: Site): Promise<void> {
 
     await own.visit('administration/audit', /Audit/);
     await own.row('/console/v1/tokens').first().waitFor();
+    await page.getByLabel('Path holds').fill('/console/v1/users/eve');
+    await own.button('Show').click();
+    await own.row('/console/v1/tokens').first().waitFor({ state: 'detached' });
+    const changed = own.row('PATCH').first();
+    await changed.getByText(/before .*"role":"viewer"/).waitFor();
+    await changed.getByText(/now .*"role":"operator"/).waitFor();
     check(!(await page.content()).includes(FIRST_PASSWORD), 'no secret is in the audit log');
 
     await own.visit('administration/configuration', /Configuration/);

@@ -1,4 +1,7 @@
-/** A new password ends the other sessions of its user, and says which tokens go on. */
+/**
+ * A new password ends the other sessions of its user, and says which tokens go on; an administrator
+ * ends a session from the list.
+ */
 import { check, withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
 
@@ -17,6 +20,12 @@ export async function sessions(site: Site): Promise<void> {
       await withBrowser(site.origin, async ({ page: second }) => {
         await change(new Console(first, site), new Console(second, site));
       });
+      await administrator.visit('administration/sessions', /Sessions/);
+      await administrator.row('kim').getByText('127.0.0.1', { exact: true }).waitFor();
+      const end = await administrator.begin(/^End kim,/);
+      await end.confirm();
+      await administrator.row('kim').waitFor({ state: 'detached' });
+      await first.getByText('The session has ended.').waitFor();
     });
     await administrator.visit('administration/tokens', /Tokens/);
     await administrator.row('of-kim').getByText('kim', { exact: true }).waitFor();
