@@ -63,7 +63,18 @@ impl Index {
     }
 
     fn position(&self, after: usize) -> u64 {
-        after.checked_sub(1).map_or(0, |index| u64::from(self.entries[index].position))
+        self.entries.get(after.saturating_sub(1)).map_or(0, |entry| u64::from(entry.position))
+    }
+
+    /// The position of the first batch that is looked for.
+    pub(crate) fn head(&self) -> u64 {
+        self.position(0)
+    }
+
+    /// Forgets what is not needed to find this offset, and those behind it.
+    pub(crate) fn cut_before(&mut self, offset: i64) {
+        let after = self.entries.partition_point(|entry| entry.offset <= offset);
+        self.entries.drain(..after.saturating_sub(1));
     }
 
     pub(crate) fn put(&self, into: &mut Vec<u8>) {
@@ -132,6 +143,22 @@ mod tests {
         assert!(index.position_of_time(500) <= 20_000);
         assert!(index.position_of_time(1_000) <= 20_000);
         assert_eq!(index.max_timestamp(), 1_000);
+    }
+
+    #[test]
+    fn an_index_that_is_cut_finds_what_is_left_where_it_was() {
+        let whole = index();
+        for start in 0..1_000 {
+            let mut cut = index();
+            cut.cut_before(start);
+            assert_eq!(cut.head(), whole.position_of_offset(start));
+            for offset in start..1_000 {
+                assert_eq!(cut.position_of_offset(offset), whole.position_of_offset(offset));
+            }
+            assert_eq!(cut.position_of_offset(0), cut.head());
+            assert_eq!(cut.position_of_time(i64::MIN), cut.head());
+            assert_eq!(cut.max_timestamp(), whole.max_timestamp());
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod annex;
 mod batch;
 mod committed;
 mod compaction;
+mod cutting;
 mod error;
 mod holds;
 mod index;

@@ -48,6 +48,8 @@ pub struct Partition {
     volume: Arc<TopicVolume>,
     compaction: Mutex<CompactionState>,
     holds: Arc<Holds>,
+    /// Shared with those who have the log as it was.
+    pub(crate) pins: Arc<()>,
     /// Held by the thread that takes segments out of the log.
     restructuring: Mutex<()>,
     writer: Mutex<Writer>,
@@ -92,8 +94,8 @@ impl Partition {
         };
         let (restructuring, writer, view) =
             (Mutex::default(), Mutex::new(writer), RwLock::new(view));
-        let holds = Arc::default();
-        Ok(Self { number, volume, compaction, holds, restructuring, writer, view })
+        let (holds, pins) = Default::default();
+        Ok(Self { number, volume, compaction, holds, pins, restructuring, writer, view })
     }
 
     pub fn number(&self) -> u32 {
@@ -136,9 +138,10 @@ impl Partition {
         decided_offset.max(self.start_offset())
     }
 
-    /// Bytes of batches, those included that were deleted with a part of their segment.
+    /// Bytes of batches, those included that were deleted with a part of their segment and lie
+    /// close before the first that is left.
     pub fn size_bytes(&self) -> u64 {
-        self.view().segments.iter().map(|segment| segment.extent().position).sum()
+        self.view().segments.iter().map(|segment| segment.extent().size_bytes()).sum()
     }
 
     /// The leader epoch: it grows with each opening.
@@ -260,7 +263,10 @@ impl Partition {
 
     /// The log as it is now, for a reader that must not miss what is deleted or compacted later.
     pub fn pin(&self) -> PinnedLog {
-        PinnedLog::new(self.number, Arc::clone(&self.volume), self.view().clone())
+        // Before what it shows may be cut.
+        let view = self.view();
+        let pin = Arc::clone(&self.pins);
+        PinnedLog::new(self.number, Arc::clone(&self.volume), view.clone(), pin)
     }
 
     /// Finds the first record that is as new as this; `None` where all are older.
@@ -270,6 +276,7 @@ impl Partition {
             (view.segments.clone(), view.start_offset, view.stable_offset)
         };
         for segment in segments {
+            let _reading = segment.begin_reading();
             let (range, is_older) = {
                 let extent = segment.extent();
                 let from = extent.index.position_of_time(unix_ms);
@@ -307,8 +314,8 @@ impl Partition {
     }
 
     /// Deletes the records before an offset, as far as they are stable, for good. Returns the first
-    /// offset that is left. Memory is given back in whole segments: now, or with the first flush
-    /// after their last reader has left.
+    /// offset that is left. Memory of whole segments is given back: now, or with the first flush
+    /// after their last reader has left. That of a segment's beginning by [`Partition::cut`].
     pub fn delete_before(&self, offset: i64) -> Result<i64, LogError> {
         let _one = self.lock_restructuring();
         let (start_offset, stable_offset) = {
@@ -318,13 +325,16 @@ impl Partition {
         if offset > stable_offset {
             return Err(self.view().out_of_range(self.number, offset));
         }
-        if offset <= start_offset {
+        if offset < start_offset {
             return Ok(start_offset);
         }
-        let record = PartitionRecord { start_offset: offset, ..self.lock_writer().record.clone() };
-        record.save(&*self.volume.device, self.number)?;
-        // What is given back must not be missed by an opening that still has the old record.
-        self.volume.flush_device()?;
+        let mut record = self.lock_writer().record.clone();
+        if offset > start_offset {
+            record.start_offset = offset;
+            record.save(&*self.volume.device, self.number)?;
+            // What is given back must not be missed by an opening that still has the old record.
+            self.volume.flush_device()?;
+        }
         let mut writer = self.lock_writer();
         writer.record = record;
         let mut view = self.view_to_change();
@@ -492,7 +502,7 @@ impl Partition {
         self.compaction.lock().expect("nothing panics with it locked")
     }
 
-    fn lock_restructuring(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_restructuring(&self) -> MutexGuard<'_, ()> {
         self.restructuring.lock().expect("nothing panics while segments are taken out")
     }
 
@@ -538,7 +548,7 @@ impl Partition {
         }
     }
 
-    fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().expect("nothing panics with the writer locked")
     }
 

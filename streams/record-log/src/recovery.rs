@@ -54,9 +54,13 @@ pub(crate) fn recover(
             continue;
         }
         let until = Until { epoch: found.record.epoch(), next_base: bases.get(index + 1).copied() };
-        found.sequence = segment.recover(device, &mut found.producers, &until)?;
+        segment.recover(device, &mut found.producers, &until)?;
         end = segment.extent().next_offset;
         found.segments.push(Arc::new(segment));
+    }
+    if let Some(first) = found.segments.first() {
+        // What is before it may have been given back.
+        first.cut_index(start_offset);
     }
     if end < start_offset || found.segments.is_empty() && start_offset > 0 {
         let what = format!(

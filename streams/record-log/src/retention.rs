@@ -2,6 +2,7 @@
 
 use crate::error::LogError;
 use crate::partition::Partition;
+use crate::segment::Extent;
 
 /// What a partition keeps; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,6 +11,9 @@ pub struct Retention {
     pub bytes_max: Option<u64>,
     /// Segments whose newest record is older than this are deleted.
     pub oldest_unix_ms: Option<i64>,
+    /// Whether all records of the segment that is appended to may be deleted too, where it is as
+    /// old. The segment stays, for [`Partition::cut`] or a new one behind it.
+    pub empties_last: bool,
 }
 
 impl Partition {
@@ -32,22 +36,31 @@ impl Partition {
         let boundary = {
             let view = self.view();
             let mut left_bytes: u64 =
-                view.segments.iter().map(|segment| segment.extent().position).sum();
+                view.segments.iter().map(|segment| segment.extent().size_bytes()).sum();
             let mut boundary = view.start_offset;
+            let is_too_old = |extent: &Extent| {
+                policy.oldest_unix_ms.is_some_and(|oldest| extent.newest_unix_ms() < oldest)
+            };
+            let mut goes_on = true;
             for pair in view.segments.windows(2) {
                 let extent = pair[0].extent();
                 let is_too_much =
-                    policy.bytes_max.is_some_and(|most| left_bytes - extent.position >= most);
-                let is_too_old =
-                    policy.oldest_unix_ms.is_some_and(|oldest| extent.newest_unix_ms() < oldest);
+                    policy.bytes_max.is_some_and(|most| left_bytes - extent.size_bytes() >= most);
                 let next_base = pair[1].header.base_offset;
-                if !(is_too_much || is_too_old) || next_base > view.stable_offset {
+                goes_on = (is_too_much || is_too_old(&extent)) && next_base <= view.stable_offset;
+                if !goes_on {
                     break;
                 }
-                left_bytes -= extent.position;
+                left_bytes -= extent.size_bytes();
                 boundary = next_base;
             }
-            boundary
+            let last = view.segments.last().filter(|_| goes_on && policy.empties_last);
+            let end_offset = last.and_then(|segment| {
+                let extent = segment.extent();
+                let is_gone = is_too_old(&extent) && extent.next_offset <= view.stable_offset;
+                is_gone.then_some(extent.next_offset)
+            });
+            end_offset.map_or(boundary, |end_offset| end_offset.max(boundary))
         };
         self.delete_before(boundary)
     }

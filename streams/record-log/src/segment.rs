@@ -4,7 +4,7 @@
 //! that what is read goes to clients as it is.
 
 use std::ops::Range;
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
 use record_batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
@@ -44,6 +44,20 @@ pub(crate) struct Segment {
     pub(crate) slot: Slot,
     pub(crate) header: SegmentHeader,
     extent: RwLock<Extent>,
+    /// Shared by those who read batches that an index showed them.
+    reading: RwLock<()>,
+    kept: Mutex<Kept>,
+}
+
+/// What of a segment is on the volume beside its batches, and which of these are no more.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Of the next checkpoint: the place of the newest one is not written to.
+    next_sequence: u64,
+    /// How many bytes of batches the newest checkpoint speaks of.
+    pub(crate) position: u64,
+    /// So many bytes of batches were given back.
+    pub(crate) cut: u64,
 }
 
 /// How far a recovery may go.
@@ -74,7 +88,14 @@ impl Segment {
             aborted: Vec::new(),
             undated_unix_ms: i64::MIN,
         };
-        Self { slot, header, extent: RwLock::new(extent) }
+        let (reading, kept) = Default::default();
+        Self { slot, header, extent: RwLock::new(extent), reading, kept }
+    }
+
+    /// Held while batches are read from a position that the index says: as long, none that it says
+    /// are given back.
+    pub(crate) fn begin_reading(&self) -> RwLockReadGuard<'_, ()> {
+        self.reading.read().expect("nothing panics while batches are read")
     }
 
     pub(crate) fn extent(&self) -> RwLockReadGuard<'_, Extent> {
@@ -88,6 +109,8 @@ impl Segment {
 
     /// What a checkpoint of the whole segment says.
     pub(crate) fn set_extent(&self, checkpoint: Checkpoint) {
+        let (next_sequence, position) = (checkpoint.sequence + 1, checkpoint.position);
+        *self.lock_kept() = Kept { next_sequence, position, cut: 0 };
         let mut extent = self.extent_to_change();
         extent.position = checkpoint.position;
         extent.next_offset = checkpoint.next_offset;
@@ -106,6 +129,54 @@ impl Segment {
         }
     }
 
+    /// Waits for those who may have seen the index as it was.
+    pub(crate) fn await_readers(&self) {
+        drop(self.reading.write().expect("nothing panics while batches are read"));
+    }
+
+    /// Writes a checkpoint of batches that are durable, unless a newer one is there.
+    pub(crate) fn save_checkpoint(
+        &self,
+        device: &dyn BlockDevice,
+        checkpoint: Checkpoint,
+    ) -> Result<(), LogError> {
+        self.save_next(device, checkpoint, &mut self.lock_kept())
+    }
+
+    pub(crate) fn save_next(
+        &self,
+        device: &dyn BlockDevice,
+        mut checkpoint: Checkpoint,
+        kept: &mut Kept,
+    ) -> Result<(), LogError> {
+        if kept.next_sequence > 0 && checkpoint.position < kept.position {
+            return Ok(());
+        }
+        checkpoint.sequence = kept.next_sequence;
+        checkpoint.save(device, self.slot)?;
+        (kept.next_sequence, kept.position) = (checkpoint.sequence + 1, checkpoint.position);
+        Ok(())
+    }
+
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.lock_kept().next_sequence > 0
+    }
+
+    /// Has the index forget what lies before an offset. Returns whether whole blocks are left that
+    /// nobody will look at any more.
+    pub(crate) fn cut_index(&self, offset: i64) -> bool {
+        let head = {
+            let mut extent = self.extent_to_change();
+            extent.index.cut_before(offset);
+            extent.index.head()
+        };
+        head / BLOCK * BLOCK > self.lock_kept().cut
+    }
+
+    pub(crate) fn lock_kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("nothing panics while a checkpoint is written")
+    }
+
     /// Reads whole batches from the one that holds `wanted.offset` on. They lie in the returned
     /// part of `buffer`, which is empty where there are none.
     pub(crate) fn read(
@@ -114,6 +185,7 @@ impl Segment {
         wanted: &Wanted,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<usize>, LogError> {
+        let _reading = self.begin_reading();
         let (from, end) = {
             let extent = self.extent();
             (extent.index.position_of_offset(wanted.offset), extent.position)
@@ -234,20 +306,17 @@ impl Segment {
 
     /// Finds out what the segment holds, from its newest checkpoint on: whole batches that follow
     /// each other, up to where the next segment begins. `producers` are those at the end of the
-    /// segment before, and come to be those at the end of this one. Returns the sequence number of
-    /// the checkpoint.
+    /// segment before, and come to be those at the end of this one.
     pub(crate) fn recover(
         &self,
         device: &dyn BlockDevice,
         producers: &mut Producers,
         until: &Until,
-    ) -> Result<Option<u64>, LogError> {
+    ) -> Result<(), LogError> {
         let checkpoint = Checkpoint::load_newest(device, self.slot, &self.header)?;
-        let sequence = checkpoint.as_ref().map(|it| it.sequence);
         if let Some(replacement) = self.header.replacement {
             let whole = checkpoint.filter(|it| it.position == replacement.size_bytes);
-            self.recover_replacement(device, whole, producers)?;
-            return Ok(sequence);
+            return self.recover_replacement(device, whole, producers);
         }
         if let Some(mut found) = checkpoint {
             *producers = std::mem::take(&mut found.producers);
@@ -255,7 +324,7 @@ impl Segment {
         }
         let mut extent = self.extent_to_change();
         if until.next_base == Some(extent.next_offset) {
-            return Ok(sequence);
+            return Ok(());
         }
         let mut last_epoch = self.header.epoch;
         let walked = extent.position..SEGMENT_BYTES_MAX;
@@ -272,7 +341,7 @@ impl Segment {
             Walk::On
         })?;
         debug_assert_eq!(end, extent.position, "every batch was noted");
-        Ok(sequence)
+        Ok(())
     }
 
     /// The same for a segment that compaction made, of which all is known to be there.
@@ -339,6 +408,11 @@ impl Segment {
 }
 
 impl Extent {
+    /// Bytes of batches that are there.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.position - self.index.head()
+    }
+
     /// When the newest record was made or, where its producer gave no time, appended; `i64::MIN`
     /// where there is none, and far away where that is not known.
     pub(crate) fn newest_unix_ms(&self) -> i64 {

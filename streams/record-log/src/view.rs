@@ -102,11 +102,13 @@ pub struct PinnedLog {
     number: u32,
     volume: Arc<TopicVolume>,
     view: View,
+    /// As long as it is there, no segment is cut.
+    _pin: Arc<()>,
 }
 
 impl PinnedLog {
-    pub(crate) fn new(number: u32, volume: Arc<TopicVolume>, view: View) -> Self {
-        Self { number, volume, view }
+    pub(crate) fn new(number: u32, volume: Arc<TopicVolume>, view: View, pin: Arc<()>) -> Self {
+        Self { number, volume, view, _pin: pin }
     }
 
     /// Its number.

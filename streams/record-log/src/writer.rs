@@ -36,6 +36,8 @@ pub(crate) struct Writer {
     pub(crate) producers: Producers,
     pub(crate) next_offset: i64,
     active: Option<Active>,
+    /// Whether the next batch begins a new segment.
+    is_rolling: bool,
     /// Checkpoints of segments that were filled since the last flush.
     sealed: Vec<SealedCheckpoint>,
     /// Whether batches were appended since the last flush began.
@@ -51,7 +53,6 @@ struct Active {
     /// Whether a write failed, so that there may be bytes past the end.
     is_torn: bool,
     /// Of the newest checkpoint.
-    sequence: Option<u64>,
     checkpoint_position: u64,
 }
 
@@ -77,7 +78,7 @@ impl FlushedPart {
     pub(crate) fn write_checkpoints(self, volume: &TopicVolume) -> Result<(), LogError> {
         let mut result = Ok(());
         for SealedCheckpoint { segment, checkpoint } in self.checkpoints {
-            let saved = checkpoint.save(&*volume.device, segment.slot);
+            let saved = segment.save_checkpoint(&*volume.device, checkpoint);
             result = result.and(saved.or_else(LogError::ignore_no_space));
         }
         result
@@ -90,13 +91,11 @@ pub(crate) struct Found {
     pub(crate) record: PartitionRecord,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) producers: Producers,
-    /// Of the last segment's newest checkpoint.
-    pub(crate) sequence: Option<u64>,
 }
 
 impl Found {
     pub(crate) fn nothing(record: PartitionRecord) -> Self {
-        Self { record, segments: Vec::new(), producers: Producers::default(), sequence: None }
+        Self { record, segments: Vec::new(), producers: Producers::default() }
     }
 }
 
@@ -116,7 +115,6 @@ impl Writer {
                 segment: Arc::clone(segment),
                 tail: segment.cut_tail(&*volume.device)?,
                 is_torn: false,
-                sequence: found.sequence,
                 checkpoint_position: segment.extent().position,
             }),
         };
@@ -130,22 +128,24 @@ impl Writer {
             producers: std::mem::take(&mut found.producers),
             next_offset,
             active: None,
+            is_rolling: false,
             sealed: Vec::new(),
             is_dirty: false,
         };
-        writer.active = active
-            .map(|mut active| writer.ensure_checkpoint(volume, &mut active).map(|()| active))
-            .transpose()?;
+        if let Some(active) = &active {
+            writer.ensure_checkpoint(volume, &active.segment)?;
+        }
+        writer.active = active;
         Ok(writer)
     }
 
     /// What is known of producers must not go with the segments before the last one, whose first
     /// checkpoint a crash may have taken. What was found is durable.
-    fn ensure_checkpoint(&self, volume: &TopicVolume, active: &mut Active) -> Result<(), LogError> {
-        if active.sequence.is_some() {
+    fn ensure_checkpoint(&self, volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
+        if segment.has_checkpoint() {
             return Ok(());
         }
-        let saved = self.checkpoint(active).save(&*volume.device, active.segment.slot);
+        let saved = segment.save_checkpoint(&*volume.device, self.checkpoint(segment));
         saved.or_else(LogError::ignore_no_space)
     }
 
@@ -162,10 +162,9 @@ impl Writer {
             let is_too_long = extent.position + size_bytes > segment_bytes;
             extent.position > 0 && is_too_long || extent.aborted.len() >= ABORTED_COUNT_MAX
         });
-        if is_full {
-            self.seal();
-        }
-        let Some(active) = &mut self.active else { return self.begin_segment(volume).map(Some) };
+        let Some(active) = self.active.as_mut().filter(|_| !is_full && !self.is_rolling) else {
+            return self.begin_segment(volume).map(Some);
+        };
         if active.is_torn {
             active.tail = active.segment.cut_tail(&*volume.device)?;
             active.is_torn = false;
@@ -184,18 +183,21 @@ impl Writer {
             replacement: None,
         };
         let segment = Arc::new(Segment::new(slot, header));
-        let (tail, is_torn, sequence, checkpoint_position) = (Vec::new(), false, None, 0);
-        let mut active =
-            Active { segment: Arc::clone(&segment), tail, is_torn, sequence, checkpoint_position };
         // What is known of producers must not go with the segments before this one.
-        let first = self.checkpoint(&mut active);
-        let made = header.save(device, slot).and_then(|()| first.save(device, slot));
+        let first = self.checkpoint(&segment);
+        let made = header.save(device, slot);
+        let made = made.and_then(|()| segment.save_checkpoint(device, first));
         if let Err(error) = made {
             // A header that is there would make an empty segment of it.
             slots::discard(device, slot)?;
             volume.lock_slots().give_back(slot);
             return Err(error);
         }
+        // Where there is no room for it, the one before goes on.
+        self.seal();
+        self.is_rolling = false;
+        let (tail, is_torn, checkpoint_position) = (Vec::new(), false, 0);
+        let active = Active { segment: Arc::clone(&segment), tail, is_torn, checkpoint_position };
         self.active = Some(active);
         Ok(segment)
     }
@@ -221,15 +223,14 @@ impl Writer {
 
     /// Has the next batch begin a new segment, unless the last one is empty.
     pub(crate) fn roll(&mut self) {
-        if self.active.as_ref().is_some_and(|it| it.segment.extent().position > 0) {
-            self.seal();
-        }
+        let position = self.active.as_ref().map(|it| it.segment.extent().position);
+        self.is_rolling |= position.is_some_and(|it| it > 0);
     }
 
     /// Ends the segment that is appended to.
     fn seal(&mut self) {
-        if let Some(mut active) = self.active.take() {
-            let checkpoint = self.checkpoint(&mut active);
+        if let Some(active) = self.active.take() {
+            let checkpoint = self.checkpoint(&active.segment);
             self.sealed.push(SealedCheckpoint { segment: active.segment, checkpoint });
         }
     }
@@ -256,7 +257,7 @@ impl Writer {
     /// flush of a segment writes one too: a segment with a checkpoint of some batches is known to
     /// follow a complete one.
     fn checkpoint_if_due(&mut self, checkpoint_bytes: u64) -> Option<SealedCheckpoint> {
-        let mut active = self.active.take()?;
+        let active = self.active.as_ref()?;
         let (position, size_bytes) = {
             let extent = active.segment.extent();
             let aborted_bytes = size_of_val(&extent.aborted[..]);
@@ -267,23 +268,28 @@ impl Writer {
         let since = position - active.checkpoint_position;
         let is_due = position > 0 && active.checkpoint_position == 0
             || since >= checkpoint_bytes.max(BATCHES_A_CHECKPOINT * size_bytes);
-        let due = is_due.then(|| {
-            let checkpoint = self.checkpoint(&mut active);
-            SealedCheckpoint { segment: Arc::clone(&active.segment), checkpoint }
-        });
-        self.active = Some(active);
-        due
+        if !is_due {
+            return None;
+        }
+        let segment = Arc::clone(&active.segment);
+        let checkpoint = self.checkpoint(&segment);
+        self.active.as_mut()?.checkpoint_position = position;
+        Some(SealedCheckpoint { segment, checkpoint })
     }
 
-    fn checkpoint(&self, active: &mut Active) -> Checkpoint {
-        let sequence = active.sequence.map_or(0, |sequence| sequence + 1);
-        let extent = active.segment.extent();
-        active.sequence = Some(sequence);
-        active.checkpoint_position = extent.position;
+    /// One of all of the segment that is appended to; `None` for others.
+    pub(crate) fn checkpoint_of(&self, segment: &Segment) -> Option<Checkpoint> {
+        let active = self.active.as_ref()?;
+        std::ptr::eq(&raw const *active.segment, segment).then(|| self.checkpoint(segment))
+    }
+
+    /// One of all of a segment at whose end this is. It is numbered when it is saved.
+    fn checkpoint(&self, segment: &Segment) -> Checkpoint {
+        let extent = segment.extent();
         Checkpoint {
-            sequence,
-            base_offset: active.segment.header.base_offset,
-            epoch: active.segment.header.epoch,
+            sequence: 0,
+            base_offset: segment.header.base_offset,
+            epoch: segment.header.epoch,
             position: extent.position,
             next_offset: extent.next_offset,
             index: extent.index.clone(),

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use block_device::BlockDevice;
 use model::{Random, for_each_seed_at_once};
-use record_log::{LogError, LogErrorKind, PROPERTIES_BYTES_MAX, Partition, Retention, Topic};
+use record_log::{
+    LogError, LogErrorKind, PROPERTIES_BYTES_MAX, Partition, Retention, Topic, TopicOptions,
+};
 use support::keyed::Keyed;
 use support::{Disk, OPTIONS, PROPERTIES, contents, new_topic, open};
 
@@ -37,13 +39,15 @@ struct Happened {
 /// What is known of a topic whose disk may die.
 struct History<'a> {
     partitions: Vec<Keyed>,
+    segment_bytes: u64,
     happened: &'a Happened,
 }
 
 impl<'a> History<'a> {
-    fn new(happened: &'a Happened) -> Self {
+    fn new(segment_bytes: u64, happened: &'a Happened) -> Self {
         let partition = Keyed::with_long_values(MORE_VALUE_BYTES_MAX);
-        Self { partitions: vec![partition; PARTITION_COUNT as usize], happened }
+        let partitions = vec![partition; PARTITION_COUNT as usize];
+        Self { partitions, segment_bytes, happened }
     }
 
     /// Goes on until the disk dies or the steps are done.
@@ -53,7 +57,9 @@ impl<'a> History<'a> {
         disk: &Arc<Disk>,
         random: &mut Random,
     ) -> Result<(), LogError> {
+        let options = TopicOptions { segment_bytes: self.segment_bytes };
         for _ in 0..STEP_COUNT {
+            topic.set_options(options);
             let number = random.index(self.partitions.len());
             let partition = topic.partition(u32::try_from(number).expect("small"))?;
             let keyed = &mut self.partitions[number];
@@ -88,7 +94,7 @@ impl<'a> History<'a> {
         let policy = keyed.policy(random);
         let gone = keyed.retain(partition, policy, &disk.segment_bases(partition.number()))?;
         match policy {
-            Retention { bytes_max: Some(_), oldest_unix_ms: None } => {
+            Retention { bytes_max: Some(_), oldest_unix_ms: None, .. } => {
                 self.happened.gone_by_size.fetch_add(gone, Ordering::Relaxed);
             }
             Retention { bytes_max: None, .. } => {
@@ -156,7 +162,9 @@ fn check_cut(seed: u64, dies_after: Option<u64>, happened: &Happened) -> u64 {
     let mut random = Random::new(seed);
     let disk = Disk::new();
     let topic = topic(&disk).expect("the disk lives");
-    let mut history = History::new(happened);
+    // Segments of every other history are long enough to be cut at their beginnings.
+    let segment_bytes = if seed.is_multiple_of(2) { OPTIONS.segment_bytes } else { 80 << 10 };
+    let mut history = History::new(segment_bytes, happened);
     if let Some(dies_after) = dies_after {
         disk.die_after(disk.stores() + dies_after);
     }

@@ -156,19 +156,108 @@ fn retention_by_size_and_time_deletes_whole_segments() {
     let disk = Disk::new();
     let (topic, _) = filled(&disk, 100);
     let partition = topic.partition(0).expect("it is there");
-    let policy = Retention { bytes_max: Some(50_000), oldest_unix_ms: None };
+    let policy = Retention { bytes_max: Some(50_000), ..Retention::default() };
     let start = partition.retain(policy).expect("it deletes");
     assert!(start > 400 && partition.size_bytes() >= 50_000, "{start}");
-    let policy = Retention { bytes_max: None, oldest_unix_ms: Some(90) };
+    let policy = Retention { oldest_unix_ms: Some(90), ..Retention::default() };
     let start = partition.retain(policy).expect("it deletes");
     assert!((800..=900).contains(&start), "{start}");
     partition.roll();
-    let policy = Retention { bytes_max: Some(0), oldest_unix_ms: None };
+    let policy = Retention { bytes_max: Some(0), ..Retention::default() };
     let start = partition.retain(policy).expect("it deletes");
     assert!(start < 1_000, "the last segment stays");
     append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"x")).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(partition.retain(policy).expect("it deletes"), 1_000);
+}
+
+/// A topic with one segment of 100 batches, on a disk that takes nothing more.
+fn full_disk(random: &mut Random) -> (Arc<Disk>, Topic, Vec<Vec<u8>>) {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    topic.set_options(TopicOptions { segment_bytes: SEGMENT_BYTES_MAX });
+    let partition = topic.partition(0).expect("it is there");
+    let mut batches = Vec::new();
+    for round in 0..100_i32 {
+        let (producer_id, sequence) = (8, 2 * round);
+        let from = From { producer_id, epoch: 0, sequence, is_transactional: false };
+        let mut bytes = batch(from, 2, i64::from(round), &contents(random, 5_000));
+        append(&partition, &mut bytes).expect("there is room");
+        topic.flush().expect("it flushes");
+        batches.push(bytes);
+    }
+    disk.set_full(true);
+    let from = From { producer_id: 8, epoch: 0, sequence: 200, is_transactional: false };
+    let refused = append(&partition, &mut batch(from, 1, 0, &contents(random, 5_000)));
+    assert_eq!(refused.expect_err("no room").kind, LogErrorKind::NoSpace);
+    (disk, topic, batches)
+}
+
+#[test]
+fn deleted_records_of_the_last_segment_make_room_in_a_full_pool() {
+    let mut random = Random::new(3);
+    for start in [50, 51, 199, 200] {
+        let (disk, topic, batches) = full_disk(&mut random);
+        let partition = topic.partition(0).expect("it is there");
+        let before = disk.block_count();
+        let pin = partition.pin();
+        partition.delete_before(start).expect("it deletes");
+        partition.cut().expect("it waits");
+        assert_eq!(disk.block_count(), before, "somebody reads the log as it was");
+        let mut buffer = Vec::new();
+        let first = pin.read(0, 1, &mut buffer).expect("it is there");
+        assert_eq!(buffer[first], batches[0][..]);
+        drop(pin);
+        partition.cut().expect("it needs no memory");
+        let gone = before - disk.block_count();
+        // What was deleted, but for a stride of the index.
+        let deleted = start.unsigned_abs() / 2 * 5_000 / 4_096;
+        assert!(gone as u64 + 7 >= deleted, "{gone} blocks of {deleted} for {start}");
+        let index = usize::try_from(start / 2).expect("small");
+        let left = &batches[index.min(batches.len())..];
+        for disk in [disk.after_kill(), disk.after_power_loss(&mut random)] {
+            let opened = open(&disk);
+            let partition = opened.partition(0).expect("it is there");
+            assert_eq!((partition.start_offset(), partition.stable_offset()), (start, 200));
+            assert_eq!(read_all(&partition, start, &mut random), left);
+            assert_eq!(partition.producers(), topic.partition(0).expect("it").producers());
+            let newest = partition.find_time(0).expect("it looks");
+            assert_eq!(newest.map(|it| it.offset), (start < 200).then_some(start));
+        }
+        assert_eq!(read_all(&partition, start, &mut random), left);
+        disk.set_full(false);
+        let from = From { producer_id: 8, epoch: 0, sequence: 200, is_transactional: false };
+        append(&partition, &mut batch(from, 1, 0, b"next")).expect("there is room");
+        topic.flush().expect("it flushes");
+        assert_eq!(read_all(&partition, start, &mut random).len(), left.len() + 1);
+    }
+}
+
+#[test]
+fn retention_empties_the_last_segment_of_a_full_pool() {
+    let mut random = Random::new(4);
+    let (disk, topic, _) = full_disk(&mut random);
+    let partition = topic.partition(0).expect("it is there");
+    let before = disk.block_count();
+    let mut policy =
+        Retention { oldest_unix_ms: Some(99), empties_last: true, ..Retention::default() };
+    partition.roll_now().expect("a full pool is no error");
+    assert_eq!(partition.retain(policy).expect("it looks"), 0, "its newest is not as old");
+    policy.oldest_unix_ms = Some(100);
+    assert_eq!(partition.retain(policy).expect("it deletes"), 200);
+    partition.cut().expect("it needs no memory");
+    assert!(before > disk.block_count() + 110, "{} of {before}", disk.block_count());
+    disk.set_full(false);
+    partition.roll_now().expect("there is room");
+    assert_eq!(partition.retain(policy).expect("it deletes"), 200);
+    topic.flush().expect("it flushes");
+    assert_eq!(disk.segment_count(), 1);
+    let producers = partition.producers();
+    drop((topic, partition));
+    let topic = open(&disk.after_power_loss(&mut random));
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!((partition.start_offset(), partition.stable_offset()), (200, 200));
+    assert_eq!(partition.producers(), producers);
 }
 
 #[test]
@@ -184,7 +273,7 @@ fn an_expired_last_segment_gives_its_memory_back_without_another_batch() {
     disk.set_full_after(Some(0));
     partition.roll_now().expect("a full pool is no error");
     disk.set_full_after(None);
-    let policy = Retention { bytes_max: None, oldest_unix_ms: Some(1) };
+    let policy = Retention { oldest_unix_ms: Some(1), ..Retention::default() };
     assert_eq!(partition.retain(policy).expect("it looks"), 0, "nothing follows the segment");
     partition.roll_now().expect("there is room");
     assert_eq!(partition.retain(policy).expect("it deletes"), 5);

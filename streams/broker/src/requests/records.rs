@@ -65,7 +65,8 @@ fn delete_before(
     }
     let offset = if offset == UP_TO_THE_END { partition.log.stable_offset() } else { offset };
     let start = partition.log.delete_before(offset).map_err(|error| error_of(error.kind))?;
-    // Gives the memory of whole segments back.
+    // Gives the memory back. What cannot be now is when retention is looked at.
+    partition.log.cut().map_err(|error| error_of(error.kind))?;
     topic.flush().map_err(|error| error_of(error.kind))?;
     Ok(start)
 }

@@ -94,9 +94,11 @@ fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
             partition.segment_since_ms.store(now_ms, Ordering::Relaxed);
         }
         if settings.deletes {
-            let bytes_max = settings.retention_bytes;
-            partition.log.retain(Retention { bytes_max, oldest_unix_ms })?;
+            let (bytes_max, empties_last) = (settings.retention_bytes, is_expired && is_left);
+            partition.log.retain(Retention { bytes_max, oldest_unix_ms, empties_last })?;
         }
+        // Where there was no room for a new segment, the one that is there makes some.
+        partition.log.cut()?;
         partition.log.forget_idle_producers(now_ms, PRODUCER_LIFE_MS);
     }
     // Slots of what was deleted are given back with the next flush.

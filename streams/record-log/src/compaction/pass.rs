@@ -101,7 +101,6 @@ enum Stage {
 }
 
 /// Where in a run of segments a pass is.
-#[derive(Default)]
 struct Position {
     segment: usize,
     bytes: u64,
@@ -218,7 +217,8 @@ impl Compaction {
         let is_before = |it: &Arc<Segment>| it.extent().next_offset <= self.mapped_from;
         let segment = self.segments.partition_point(is_before);
         let Some(first) = self.segments.get(segment) else { return self.begin_copy() };
-        Ok(Stage::Map(Position { segment, bytes: 0, aborted: self.aborted_in(first) }))
+        let (bytes, aborted) = (head_of(first), self.aborted_in(first));
+        Ok(Stage::Map(Position { segment, bytes, aborted }))
     }
 
     /// The map has no room for the keys from an offset on.
@@ -275,8 +275,8 @@ impl Compaction {
         match self.segments.get(at.segment + 1) {
             None => self.begin_copy(),
             Some(next) => {
-                let aborted = self.aborted_in(next);
-                Ok(Stage::Map(Position { segment: at.segment + 1, bytes: 0, aborted }))
+                let (bytes, aborted) = (head_of(next), self.aborted_in(next));
+                Ok(Stage::Map(Position { segment: at.segment + 1, bytes, aborted }))
             }
         }
     }
@@ -301,7 +301,7 @@ impl Compaction {
             self.outcome.clean_offset = map_end;
             return Ok(Stage::Done);
         };
-        let at = Position { aborted: self.aborted_in(&first), ..Position::default() };
+        let at = Position { segment: 0, bytes: head_of(&first), aborted: self.aborted_in(&first) };
         let bytes = first.extent().position;
         let group = vec![first];
         let target = match rest.front().is_some_and(|next| self.fits(&group, bytes, next)) {
@@ -379,8 +379,9 @@ impl Compaction {
             copying.group.push(next);
         }
         let segment = copying.at.segment + 1;
-        let aborted = self.aborted_in(&copying.group[segment]);
-        copying.at = Position { segment, bytes: 0, aborted };
+        let next = &copying.group[segment];
+        let (bytes, aborted) = (head_of(next), self.aborted_in(next));
+        copying.at = Position { segment, bytes, aborted };
         Ok(Stage::Copy(copying))
     }
 
@@ -389,7 +390,8 @@ impl Compaction {
         self.met = copying.met_before.clone();
         copying.markers_gone.clear();
         let first = Arc::clone(&copying.group[0]);
-        copying.at = Position { aborted: self.aborted_in(&first), ..Position::default() };
+        copying.at =
+            Position { segment: 0, bytes: head_of(&first), aborted: self.aborted_in(&first) };
         copying.target = match std::mem::replace(&mut copying.target, Target::TooLong) {
             Target::Unchanged => Target::New(self.new_segment(&first)?),
             other => {
@@ -535,6 +537,11 @@ fn is_dirty(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) 
         }
     }
     dirty_bytes > 0 && dirty_bytes as f64 >= min_dirty_ratio * all_bytes as f64
+}
+
+/// Where a segment's batches begin, if the first of them were given back.
+fn head_of(segment: &Segment) -> u64 {
+    segment.extent().index.head()
 }
 
 fn damaged(segment: &Segment) -> LogError {

@@ -234,7 +234,7 @@ impl Keyed {
         self.maybe_starts = vec![offset];
         assert_eq!(partition.delete_before(offset)?, offset);
         self.note_start(offset);
-        Ok(())
+        if random.one_in(2) { partition.cut() } else { Ok(()) }
     }
 
     /// Has the log keep what a policy says, of segments that begin at these offsets. The number of
@@ -285,6 +285,7 @@ impl Keyed {
         Retention {
             bytes_max: random.pick(&[None, Some(0), Some(5_000), Some(20_000)]),
             oldest_unix_ms: random.one_in(2).then(|| self.now_ms - age_ms),
+            empties_last: false,
         }
     }
 

@@ -50,6 +50,8 @@ struct State {
     dies_after: Option<u64>,
     /// Every write fails for lack of memory after so many blocks of it.
     full_after: Option<u64>,
+    /// Blocks that hold nothing find no memory, and others are overwritten.
+    is_full: bool,
     /// Writes that begin here fail.
     broken: Option<Range<u64>>,
 }
@@ -78,6 +80,10 @@ impl Disk {
     /// Writes fail after so many blocks; `None` has them succeed again.
     pub(crate) fn set_full_after(&self, blocks: Option<u64>) {
         self.lock().full_after = blocks;
+    }
+
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.lock().is_full = is_full;
     }
 
     /// Writes that begin in this range of bytes fail; `None` has them succeed again.
@@ -226,6 +232,9 @@ impl BlockDevice for Disk {
                 return failed(DeviceErrorKind::NoSpace);
             }
             let block = offset_bytes / BLOCK_BYTES as u64 + index;
+            if state.is_full && !state.now.contains_key(&block) {
+                return failed(DeviceErrorKind::NoSpace);
+            }
             if !state.store(block, Some(Box::new(*contents))) {
                 return failed(DeviceErrorKind::Gone);
             }
