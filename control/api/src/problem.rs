@@ -112,6 +112,9 @@ pub struct Problem {
     /// The field of the request that is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// The running task that is to end first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u64>,
 }
 
 impl Problem {
@@ -123,6 +126,7 @@ impl Problem {
             kind,
             detail: detail.into(),
             field: None,
+            task: None,
         }
     }
 
@@ -130,6 +134,12 @@ impl Problem {
     #[must_use]
     pub fn in_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
+    }
+
+    /// The same problem, with the running task that is to end first.
+    #[must_use]
+    pub fn behind_task(self, id: u64) -> Self {
+        Self { task: Some(id), ..self }
     }
 }
 

@@ -74,6 +74,18 @@ fn an_image_is_saved_verified_restored_and_deleted() {
 }
 
 #[test]
+fn a_command_waits_for_the_task_that_hinders_it() {
+    let house = House::new();
+    house.json("volume create db --size 16MiB --durability image", 0);
+    let rehearsal = house.json("image rehearse --background", 0)["id"].clone();
+    assert_eq!(house.json("image save", 0)["state"], "done");
+    let tasks = house.json("task list", 0);
+    let mut tasks = tasks.as_array().expect("a list").iter();
+    let earlier = tasks.find(|it| it["id"] == rehearsal).expect("a rehearsal");
+    assert_eq!(earlier["state"], "done");
+}
+
+#[test]
 fn an_image_that_the_journal_goes_on_from_is_in_use() {
     let house = House::new();
     house.json("volume create db --size 16MiB --durability journal", 0);

@@ -64,7 +64,7 @@ const CLOCK_STEP: Duration = Duration::from_secs(1);
 const LONG_HEADS: usize = 20;
 
 /// More than the console serves at a time.
-const IDLE_CONNECTIONS: usize = 10_000;
+const IDLE_CONNECTIONS: usize = 3_000;
 
 #[track_caller]
 fn check(answer: &Answer, status: u16, kind: &str) {

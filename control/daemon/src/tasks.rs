@@ -149,7 +149,7 @@ impl Tasks {
                 "task {} ({}) runs; wait for it, or cancel it with memlane task cancel {}",
                 entry.id, entry.subject, entry.id
             );
-            return Err(Problem::new(ProblemKind::Busy, detail));
+            return Err(Problem::new(ProblemKind::Busy, detail).behind_task(entry.id));
         }
         list.last_id += 1;
         let (id, progress) = (list.last_id, Arc::<Progress>::default());
@@ -283,9 +283,10 @@ mod tests {
     #[test]
     fn operations_of_one_class_take_turns() {
         let tasks = Arc::<Tasks>::default();
-        let (_, _sender) = begin(&tasks, TaskKind::ImageSave);
+        let (id, _sender) = begin(&tasks, TaskKind::ImageSave);
         let refused = tasks.begin(TaskKind::ImageSave, "", |_| Ok(TaskResult::default()));
-        assert_eq!(refused.expect_err("a save runs").kind, ProblemKind::Busy);
+        let refusal = refused.expect_err("a save runs");
+        assert_eq!((refusal.kind, refusal.task), (ProblemKind::Busy, Some(id)));
         begin(&tasks, TaskKind::PoolResize);
         assert_eq!(tasks.running_count(), 2);
         tasks.close(PATIENCE);

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use api::{ByteSize, Task, TaskState};
+use api::{ByteSize, ProblemKind, Task, TaskState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,16 +35,20 @@ pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<R
 }
 
 /// Begins a task and shows how far it is until it is over, unless it was to go on in the
-/// background. It goes on without this program, too.
+/// background. It goes on without this program, too. Waits first for a task that hinders it, such
+/// as the daemon's own save of an image.
 pub(super) fn follow(
     client: &Client,
     background: bool,
     form: Form,
-    begin: impl FnOnce() -> Result<Task, RestError>,
+    begin: impl Fn() -> Result<Task, RestError>,
 ) -> Result<Report, Failure> {
     // First, so that a task is never said to go on that was not begun.
     let mut interruption = Interruption::listen()?;
-    let task = begin()?;
+    let task = match background {
+        true => begin()?,
+        false => begin_after_others(client, &begin, &mut interruption)?,
+    };
     if background {
         return Ok(Report::of(format!("task {}", task.id), &task));
     }
@@ -72,6 +76,31 @@ pub(super) fn follow(
         }),
         TaskState::Cancelled => Err(Failure::other(format!("task {} was cancelled", task.id))),
         TaskState::Running | TaskState::Done => report_of(&task),
+    }
+}
+
+/// Begins a task as soon as no other runs that the daemon refuses it for.
+fn begin_after_others(
+    client: &Client,
+    begin: impl Fn() -> Result<Task, RestError>,
+    interruption: &mut Interruption,
+) -> Result<Task, Failure> {
+    let mut told = 0;
+    loop {
+        let refusal = match begin() {
+            Err(RestError::Refused(problem)) if problem.kind == ProblemKind::Busy => problem,
+            begun => return Ok(begun?),
+        };
+        // It may be refused for something else than a task, which no wait ends.
+        let Some(id) = refusal.task else { return Err(refusal.into()) };
+        if told != id {
+            eprintln!("memlane: waits for the end of task {id}");
+            told = id;
+        }
+        if interruption.came_within(ASK_INTERVAL) {
+            let why = format!("task {id} went on; nothing was begun");
+            return Err(Failure::interrupted(why));
+        }
     }
 }
 
