@@ -55,6 +55,24 @@ impl ScramKeys {
         })
     }
 
+    /// The keys of a secret that the client salted itself (RFC 5802, section 3: SaltedPassword).
+    pub fn of_salted_password(
+        hash: ScramHash,
+        salted_password: &[u8],
+        salt: &[u8],
+        iterations: u32,
+    ) -> Result<Self, SaslError> {
+        check_bounds(salt, iterations)?;
+        if salted_password.len() != hash.key_bytes() {
+            let (has, takes) = (salted_password.len(), hash.key_bytes());
+            let what = format!("a salted password has {has} bytes and not {takes}");
+            return Err(SaslError::new(SaslErrorKind::Keys, what));
+        }
+        let keys = ClientKeys::of_salted_password(hash, salted_password);
+        let (stored_key, server_key) = (keys.stored_key, keys.server_key);
+        Ok(Self { hash, iterations, salt: salt.to_vec(), stored_key, server_key })
+    }
+
     /// Keys that no secret belongs to, for the answer to a name that is not known: a client takes
     /// them for a user's, and no proof fits.
     pub fn without_secret(
@@ -124,10 +142,14 @@ impl ClientKeys {
         let rounds = NonZeroU32::new(iterations).expect("the bounds exclude zero");
         let mut salted_password = vec![0; hash.key_bytes()];
         pbkdf2::derive(hash.pbkdf2(), rounds, salt, secret, &mut salted_password);
-        let client_key = sign(hash, &salted_password, b"Client Key");
+        Ok(Self::of_salted_password(hash, &salted_password))
+    }
+
+    fn of_salted_password(hash: ScramHash, salted_password: &[u8]) -> Self {
+        let client_key = sign(hash, salted_password, b"Client Key");
         let stored_key = digest::digest(hash.digest(), &client_key).as_ref().to_vec();
-        let server_key = sign(hash, &salted_password, b"Server Key");
-        Ok(Self { hash, client_key, stored_key, server_key })
+        let server_key = sign(hash, salted_password, b"Server Key");
+        Self { hash, client_key, stored_key, server_key }
     }
 
     pub(crate) fn proof(&self, auth_message: &[u8]) -> Vec<u8> {

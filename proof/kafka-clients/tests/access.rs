@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 const PROGRAMS: &[&str] = &["kcat", "openssl", "javac", "mvn", "python3"];
 
+const CONFIGS: &str = "kafka.admin.ConfigCommand";
 const ACCESS: &str = "org.apache.kafka.tools.AclCommand";
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -86,6 +87,12 @@ impl Site {
 
     /// Has `admin` add an entry by Kafka's own tool.
     fn allow(&self, options: &str) -> Result<()> {
+        self.admin(ACCESS, options)?;
+        Ok(())
+    }
+
+    /// Runs one of Kafka's own tools as `admin`.
+    fn admin(&self, tool: &str, options: &str) -> Result<String> {
         let settings = self.folder.path().join("admin.properties");
         let text = format!(
             "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n\
@@ -99,8 +106,7 @@ impl Site {
         let address = self.broker.address();
         let mut words = vec!["--bootstrap-server", &address, "--command-config", settings];
         words.extend(options.split_whitespace());
-        ToolBox::check(ACCESS, &words, "").with_context(|| self.broker.last_words())?;
-        Ok(())
+        ToolBox::check(tool, &words, "").with_context(|| self.broker.last_words())
     }
 }
 
@@ -198,5 +204,40 @@ fn a_pattern_gives_a_member_the_topics_alone_that_it_may_describe() -> Result<()
     site.allow("--add --allow-principal User:reader --operation Read --topic orders-hidden")?;
     let found = follower.topics(3)?;
     ensure!(found[2] == "orders-hidden", "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn kafkas_tool_makes_users_and_sets_their_rates() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::new()?;
+    let user = "--entity-type users --entity-name writer";
+    let writer = || site.kcat("SCRAM-SHA-256", "writer", "of-the-tool");
+    site.allow("--add --allow-principal User:writer --producer --topic lines")?;
+    let refused = site.produce(writer(), "never")?;
+    ensure!(refused.exit_code != Some(0), "a user that is not there was let in");
+    let secret = "SCRAM-SHA-256=[iterations=8192,password=of-the-tool]";
+    site.admin(CONFIGS, &format!("--alter {user} --add-config {secret}"))?;
+    let output = site.produce(writer(), "one")?;
+    ensure!(output.exit_code == Some(0), "{output:?}");
+    let rate = "producer_byte_rate=4000000";
+    site.admin(CONFIGS, &format!("--alter {user} --add-config {rate}"))?;
+    let others = "--entity-type users --entity-default";
+    site.admin(CONFIGS, &format!("--alter {others} --add-config consumer_byte_rate=9000000"))?;
+    let described = site.admin(CONFIGS, &format!("--describe {user}"))?;
+    ensure!(described.contains("producer_byte_rate=4000000"), "{described}");
+    ensure!(described.contains("SCRAM-SHA-256=iterations=8192"), "{described}");
+    let described = site.admin(CONFIGS, &format!("--describe {others}"))?;
+    ensure!(described.contains("consumer_byte_rate=9000000"), "{described}");
+    // The tool changes one kind at a time.
+    for gone in ["SCRAM-SHA-256", "producer_byte_rate"] {
+        site.admin(CONFIGS, &format!("--alter {user} --delete-config {gone}"))?;
+    }
+    let described = site.admin(CONFIGS, &format!("--describe {user}"))?;
+    ensure!(!described.contains("SCRAM") && !described.contains("producer"), "{described}");
+    let refused = site.produce(writer(), "never")?;
+    ensure!(refused.exit_code != Some(0), "a user that was removed was let in");
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use kafka_protocol::ResponseError;
+
 /// The class of a refused or failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessErrorKind {
@@ -41,5 +43,14 @@ impl AccessError {
 
     pub(crate) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(source.into()), ..self }
+    }
+
+    /// What clients are told where a request has not replaced a file.
+    pub(crate) fn code_and_text(self) -> (ResponseError, String) {
+        let code = match self.kind {
+            AccessErrorKind::NotAllowed | AccessErrorKind::Full => ResponseError::InvalidRequest,
+            _ => ResponseError::UnknownServerError,
+        };
+        (code, self.to_string())
     }
 }

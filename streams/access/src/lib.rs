@@ -25,7 +25,9 @@ mod listener;
 mod login;
 mod policy_file;
 mod principal;
+mod quota_requests;
 mod quotas;
+mod scram_requests;
 mod user_file;
 mod users;
 

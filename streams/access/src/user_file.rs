@@ -95,7 +95,8 @@ impl UserFile {
         })
     }
 
-    fn change(
+    /// Changes the file as a whole, and what is in force with it.
+    pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut UserTable) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
@@ -104,6 +105,10 @@ impl UserFile {
             None => UserTable::default(),
         };
         change(&mut table)?;
+        if table.users.len() > USER_COUNT_MAX {
+            let what = format!("there would be more than {USER_COUNT_MAX} users");
+            return Err(AccessError::new(AccessErrorKind::Full, what));
+        }
         if table.decoy_key.is_none() {
             table.decoy_key = Some(BASE64.encode(random::<DECOY_KEY_BYTES>()?));
         }
@@ -133,7 +138,7 @@ fn secrets(new: &NewSecret<'_>) -> Result<Vec<KeysText>, AccessError> {
     Ok(secrets)
 }
 
-fn user_name(name: &str) -> Result<UserName, AccessError> {
+pub(crate) fn user_name(name: &str) -> Result<UserName, AccessError> {
     UserName::try_from(name.to_owned())
 }
 

@@ -125,6 +125,19 @@ impl Users {
         })
     }
 
+    /// What the file says of each user, in the order of names.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &UserEntry)> {
+        self.users.iter().map(|(name, user)| (name.as_str(), user))
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Option<&UserEntry> {
+        self.users.get(name)
+    }
+
+    pub(crate) fn default_quota(&self) -> &QuotaSettings {
+        &self.default_quota
+    }
+
     /// Whether there is a user of this name that can log in.
     pub fn can_log_in(&self, name: &str) -> bool {
         self.users.get(name).is_some_and(|user| !user.secrets.is_empty())
@@ -183,7 +196,12 @@ pub struct UserInfo<'a> {
 }
 
 impl UserEntry {
-    fn keys(&self, hash: Option<ScramHash>) -> Option<&ScramKeys> {
+    /// Whether the file says nothing by it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.secrets.is_empty() && self.quota.is_empty()
+    }
+
+    pub(crate) fn keys(&self, hash: Option<ScramHash>) -> Option<&ScramKeys> {
         let mut all = self.secrets.iter().map(|KeysText(keys)| keys);
         all.find(|keys| hash.is_none_or(|hash| keys.hash() == hash))
     }

@@ -9,6 +9,18 @@ use std::path::PathBuf;
 use access::{AccessError, AccessErrorKind, NewSecret, Principal, UserFile};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use kafka_protocol::messages::alter_client_quotas_request::{
+    EntityData as QuotaEntity, EntryData as QuotaEntry, OpData,
+};
+use kafka_protocol::messages::alter_user_scram_credentials_request::{
+    ScramCredentialDeletion, ScramCredentialUpsertion,
+};
+use kafka_protocol::messages::describe_client_quotas_request::ComponentData;
+use kafka_protocol::messages::describe_user_scram_credentials_request::UserName;
+use kafka_protocol::messages::{
+    AlterClientQuotasRequest, AlterUserScramCredentialsRequest, DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+};
 use sasl::{ITERATIONS_MAX, ITERATIONS_MIN, ScramHash};
 use tempfile::TempDir;
 
@@ -287,4 +299,208 @@ fn the_example_of_the_guide_can_be_used() {
     assert_eq!(quota("CN=loader,O=Example").connections, 10);
     assert_eq!(quota("alice").produce_bytes_per_second.map(u64::from), Some(50_000_000));
     assert_eq!(quota("bob").connections, 200);
+}
+
+/// What a client makes of a secret before it sends it.
+fn salted(hash: ScramHash, secret: &str) -> Vec<u8> {
+    let (algorithm, length) = match hash {
+        ScramHash::Sha256 => (ring::pbkdf2::PBKDF2_HMAC_SHA256, 32),
+        ScramHash::Sha512 => (ring::pbkdf2::PBKDF2_HMAC_SHA512, 64),
+    };
+    let rounds = std::num::NonZeroU32::new(ITERATIONS_MIN).expect("not zero");
+    let mut salted = vec![0; length];
+    ring::pbkdf2::derive(algorithm, rounds, SALT, secret.as_bytes(), &mut salted);
+    salted
+}
+
+const SALT: &[u8] = b"0123456789abcdef";
+
+/// Kafka's codes.
+const INVALID_REQUEST: i16 = 42;
+const UNSUPPORTED_VERSION: i16 = 35;
+const UNSUPPORTED_MECHANISM: i16 = 33;
+const NOT_FOUND: i16 = 91;
+const TWICE: i16 = 92;
+const UNACCEPTABLE: i16 = 93;
+
+fn upsertion(name: &str, mechanism: i8, secret: &str) -> ScramCredentialUpsertion {
+    let hash = if mechanism == 1 { ScramHash::Sha256 } else { ScramHash::Sha512 };
+    ScramCredentialUpsertion::default()
+        .with_name(name.to_owned().into())
+        .with_mechanism(mechanism)
+        .with_iterations(i32::try_from(ITERATIONS_MIN).expect("a small number"))
+        .with_salt(SALT.into())
+        .with_salted_password(salted(hash, secret).into())
+}
+
+fn deletion(name: &str, mechanism: i8) -> ScramCredentialDeletion {
+    ScramCredentialDeletion::default().with_name(name.to_owned().into()).with_mechanism(mechanism)
+}
+
+/// The answer's codes, in the order of names.
+fn alter(
+    setup: &mut Setup,
+    deletions: &[ScramCredentialDeletion],
+    upsertions: &[ScramCredentialUpsertion],
+) -> Vec<i16> {
+    let request = AlterUserScramCredentialsRequest::default()
+        .with_deletions(deletions.to_vec())
+        .with_upsertions(upsertions.to_vec());
+    let answer = setup.file.alter_scram(&request);
+    answer.results.iter().map(|it| it.error_code).collect()
+}
+
+#[test]
+fn requests_give_users_secrets_and_take_them_away() {
+    let mut setup = Setup::with_alice();
+    let told = alter(&mut setup, &[], &[upsertion("bob", 1, "pen"), upsertion("carl", 2, "ink")]);
+    assert_eq!(told, [0, 0]);
+    for (name, secret) in [("alice", "pencil"), ("bob", "pen"), ("carl", "ink")] {
+        assert!(setup.file.users().verify(name, secret.as_bytes()), "{name}");
+        assert!(!setup.file.users().verify(name, b"a guess"), "{name}");
+    }
+    let request = DescribeUserScramCredentialsRequest::default().with_users(None);
+    let described = setup.file.describe_scram(&request).results;
+    let shown = |index: usize| -> Vec<i8> {
+        described[index].credential_infos.iter().map(|it| it.mechanism).collect()
+    };
+    assert_eq!(described.len(), 3);
+    assert_eq!([shown(0), shown(1), shown(2)], [vec![1, 2], vec![1], vec![2]]);
+    // They are there after a restart too.
+    setup.file = UserFile::open(setup.path()).expect("a good file");
+    assert_eq!(alter(&mut setup, &[deletion("alice", 1), deletion("bob", 1)], &[]), [0, 0]);
+    assert!(setup.file.users().can_log_in("alice"), "by the other mechanism");
+    assert_eq!(setup.names(), ["alice", "carl"]);
+    let names = ["alice", "bob", "carl", "carl"];
+    let named = names.map(|name| UserName::default().with_name(name.into()));
+    let request = DescribeUserScramCredentialsRequest::default().with_users(Some(named.to_vec()));
+    let codes: Vec<_> =
+        setup.file.describe_scram(&request).results.iter().map(|it| it.error_code).collect();
+    assert_eq!(codes, [0, NOT_FOUND, TWICE]);
+}
+
+#[test]
+fn a_user_whose_change_is_wrong_stays_as_it_was_and_others_are_changed() {
+    let mut setup = Setup::with_alice();
+    let good = || upsertion("bob", 1, "pen");
+    for (name, wrong, code) in [
+        ("alice", upsertion("alice", 1, "other").with_iterations(100), UNACCEPTABLE),
+        ("alice", upsertion("alice", 1, "other").with_salt((&SALT[..3]).into()), UNACCEPTABLE),
+        ("alice", upsertion("alice", 1, "other").with_salted_password(SALT.into()), UNACCEPTABLE),
+        ("alice", upsertion("alice", 7, "other"), UNSUPPORTED_MECHANISM),
+        ("ANONYMOUS", upsertion("ANONYMOUS", 1, "other"), UNACCEPTABLE),
+        ("", upsertion("", 1, "other"), UNACCEPTABLE),
+    ] {
+        assert_eq!(alter(&mut setup, &[], &[wrong, good()]), [code, 0], "{name:?}");
+        assert!(setup.file.users().verify("alice", b"pencil"));
+        assert!(setup.file.users().verify("bob", b"pen"));
+    }
+    let twice = [upsertion("alice", 1, "one"), upsertion("alice", 1, "two")];
+    assert_eq!(alter(&mut setup, &[], &twice), [TWICE]);
+    assert_eq!(alter(&mut setup, &[deletion("alice", 1), deletion("alice", 1)], &[]), [TWICE]);
+    assert_eq!(alter(&mut setup, &[deletion("nobody", 1)], &[]), [NOT_FOUND]);
+    let before = setup.text();
+    let other = [upsertion("alice", 2, "other")];
+    assert_eq!(alter(&mut setup, &[deletion("alice", 9)], &other), [UNSUPPORTED_MECHANISM]);
+    assert_eq!(setup.text(), before, "a part of a user's change counts");
+    assert!(setup.file.users().verify("alice", b"pencil"));
+}
+
+/// A change of one rate: of a user, or of all that have none of their own.
+fn rate(kind: &str, user: Option<&str>, key: &str, value: Option<f64>) -> QuotaEntry {
+    let entity = QuotaEntity::default()
+        .with_entity_type(kind.to_owned().into())
+        .with_entity_name(user.map(|it| it.to_owned().into()));
+    let change = OpData::default()
+        .with_key(key.to_owned().into())
+        .with_value(value.unwrap_or_default())
+        .with_remove(value.is_none());
+    QuotaEntry::default().with_entity(vec![entity]).with_ops(vec![change])
+}
+
+fn set_rates(setup: &mut Setup, entries: &[QuotaEntry], validate_only: bool) -> Vec<i16> {
+    let request = AlterClientQuotasRequest::default()
+        .with_entries(entries.to_vec())
+        .with_validate_only(validate_only);
+    setup.file.alter_quotas(&request).entries.iter().map(|it| it.error_code).collect()
+}
+
+/// The names that a filter of one kind finds, or the error.
+fn found(setup: &Setup, filter: &[(&str, i8, Option<&str>)]) -> Result<Vec<Option<String>>, i16> {
+    let components = filter.iter().map(|(kind, how, name)| {
+        ComponentData::default()
+            .with_entity_type((*kind).to_owned().into())
+            .with_match_type(*how)
+            .with_match(name.map(|it| it.to_owned().into()))
+    });
+    let request = DescribeClientQuotasRequest::default().with_components(components.collect());
+    let answer = setup.file.describe_quotas(&request);
+    let entries = answer.entries.ok_or(answer.error_code)?;
+    Ok(entries
+        .iter()
+        .map(|it| it.entity[0].entity_name.as_ref().map(|it| it.to_string()))
+        .collect())
+}
+
+#[test]
+fn requests_set_rates_of_users_and_of_all_others() {
+    let mut setup = Setup::with_alice();
+    let (produce, fetch) = ("producer_byte_rate", "consumer_byte_rate");
+    let good = [
+        rate("user", Some("alice"), produce, Some(5000.0)),
+        rate("user", Some("CN=loader,O=Example"), fetch, Some(7000.0)),
+        rate("user", None, produce, Some(1000.0)),
+    ];
+    assert_eq!(set_rates(&mut setup, &good, true), [0; 3]);
+    assert_eq!(found(&setup, &[]), Ok(Vec::new()), "it was only checked");
+    assert_eq!(set_rates(&mut setup, &good, false), [0; 3]);
+    let limits = |setup: &Setup, name: &str| {
+        let limits = setup.file.users().quota_of(&Principal::user(name).expect("a name"));
+        let rates = [limits.produce_bytes_per_second, limits.fetch_bytes_per_second];
+        rates.map(|rate| rate.map(std::num::NonZeroU64::get))
+    };
+    assert_eq!(limits(&setup, "alice"), [Some(5000), None]);
+    assert_eq!(limits(&setup, "CN=loader,O=Example"), [Some(1000), Some(7000)]);
+    assert_eq!(limits(&setup, "anybody"), [Some(1000), None]);
+    let (loader, alice) = (Some("CN=loader,O=Example".to_owned()), Some("alice".to_owned()));
+    assert_eq!(found(&setup, &[]), Ok(vec![None, loader.clone(), alice.clone()]));
+    assert_eq!(found(&setup, &[("user", 0, Some("alice"))]), Ok(vec![alice.clone()]));
+    assert_eq!(found(&setup, &[("user", 1, None)]), Ok(vec![None]));
+    assert_eq!(found(&setup, &[("user", 2, None)]), Ok(vec![None, loader, alice]));
+    assert_eq!(found(&setup, &[("client-id", 2, None)]), Ok(Vec::new()));
+    for (filter, code) in [
+        (&[("colour", 1, None)][..], UNSUPPORTED_VERSION),
+        (&[("user", 0, None)], INVALID_REQUEST),
+        (&[("user", 1, Some("alice"))], INVALID_REQUEST),
+        (&[("user", 3, None)], INVALID_REQUEST),
+        (&[("user", 1, None), ("user", 2, None)], INVALID_REQUEST),
+    ] {
+        assert_eq!(found(&setup, filter), Err(code), "{filter:?}");
+    }
+    let before = setup.text();
+    for wrong in [
+        rate("client-id", Some("app"), produce, Some(1.0)),
+        rate("user", Some("*"), produce, Some(1.0)),
+        rate("user", Some(""), produce, Some(1.0)),
+        rate("user", Some("alice"), "request_percentage", Some(1.0)),
+        rate("user", Some("alice"), produce, Some(0.0)),
+        rate("user", Some("alice"), produce, Some(-1.0)),
+        rate("user", Some("alice"), produce, Some(1.5)),
+        rate("user", Some("alice"), produce, Some(1e30)),
+        rate("user", Some("alice"), produce, Some(f64::NAN)),
+        rate("user", Some("alice"), produce, Some(f64::INFINITY)),
+        QuotaEntry::default(),
+    ] {
+        let told = set_rates(&mut setup, std::slice::from_ref(&wrong), false);
+        assert_eq!(told, [INVALID_REQUEST], "{wrong:?}");
+        assert_eq!(setup.text(), before, "{wrong:?}");
+    }
+    let gone = [
+        rate("user", Some("alice"), produce, None),
+        rate("user", Some("CN=loader,O=Example"), fetch, None),
+        rate("user", None, produce, None),
+    ];
+    assert_eq!(set_rates(&mut setup, &gone, false), [0; 3]);
+    assert_eq!(found(&setup, &[]), Ok(Vec::new()));
+    assert_eq!(setup.names(), ["alice"]);
 }

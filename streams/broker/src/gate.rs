@@ -170,6 +170,15 @@ impl Gate {
         })
     }
 
+    /// Works on the file of users, who count when this returns. `None` where there is none. May
+    /// wait for a disk.
+    pub(crate) fn with_user_file<T>(&self, work: impl FnOnce(&mut UserFile) -> T) -> Option<T> {
+        let mut file = self.user_file.as_ref()?.lock().expect(NO_PANIC);
+        let done = work(&mut file);
+        self.use_users(Arc::clone(file.users()));
+        Some(done)
+    }
+
     /// Works on the file of access lists, whose lines count when this returns. `None` where there
     /// is none. May wait for a disk.
     pub(crate) fn with_acl_file<T>(&self, work: impl FnOnce(&mut AclFile) -> T) -> Option<T> {

@@ -99,3 +99,41 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
     }
     Ok(())
 }
+
+/// What the broker says of a setting that it takes and does not use.
+const WITHOUT_EFFECT: &str = "taken for the sake of clients that send it; it has no effect";
+
+#[test]
+fn the_table_of_settings_says_what_a_topic_has() -> Result<()> {
+    let site = Site::start(Vec::new())?;
+    site.fill()?;
+    let resource = of::describe_configs_request::DescribeConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(StrBytes::from_static_str("seen"))
+        .with_configuration_keys(None);
+    let request = of::DescribeConfigsRequest::default()
+        .with_include_documentation(true)
+        .with_resources(vec![resource]);
+    let answer = site.admin("DescribeConfigs", request)?;
+    let ResponseKind::DescribeConfigs(answer) = answer else { panic!("{answer:?}") };
+    let shown = answer.results[0].configs.iter().map(|it| {
+        let value = it.value.as_deref().unwrap_or_default().to_owned();
+        let effect = match it.documentation.as_deref() {
+            Some(WITHOUT_EFFECT) => "accepted, without effect",
+            effect => effect.unwrap_or_default(),
+        };
+        (it.name.to_string(), (value, effect.to_owned()))
+    });
+    let shown: BTreeMap<_, _> = shown.collect();
+    let (_, below) = GUIDE.split_once("\n| setting | default | ").context("no table")?;
+    let lines = below.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut of_table = BTreeMap::new();
+    for line in lines {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        ensure!(cells.len() == 3, "three cells in the line {line:?}");
+        let (name, default) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
+        of_table.insert(name.to_owned(), (default.to_owned(), cells[2].to_owned()));
+    }
+    ensure!(shown == of_table, "shown: {shown:#?}, in the table: {of_table:#?}");
+    Ok(())
+}

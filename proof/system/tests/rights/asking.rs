@@ -48,7 +48,10 @@ pub(crate) fn versions(row: &str) -> Option<&'static [i16]> {
         // Later ones name topics by their ids.
         "Fetch" => Some(&[12]),
         "ElectLeaders" | "DescribeQuorum" => Some(&[0, 1, 2]),
-        "AlterPartitionReassignments" | "ListConfigResources" => Some(&[0, 1]),
+        "AlterPartitionReassignments"
+        | "ListConfigResources"
+        | "DescribeClientQuotas"
+        | "AlterClientQuotas" => Some(&[0, 1]),
         "AlterReplicaLogDirs" => Some(&[1, 2]),
         "AlterConfigs: topics" => Some(&[0, 2]),
         _ => None,
@@ -98,6 +101,7 @@ pub(crate) fn request(row: &str, version: i16, names: &[&str]) -> Option<Request
         _ => {
             return about_settings(row, names)
                 .or_else(|| about_placement(row, names))
+                .or_else(|| about_users(row))
                 .or_else(|| about_records(row, names))
                 .or_else(|| about_topics(row, names))
                 .or_else(|| about_groups(row, version, name, names));
@@ -141,6 +145,26 @@ fn about_settings(row: &str, names: &[&str]) -> Option<RequestKind> {
                 .into()
         }
         "ListConfigResources" => of::ListConfigResourcesRequest::default().into(),
+        _ => return None,
+    })
+}
+
+fn about_users(row: &str) -> Option<RequestKind> {
+    Some(match row {
+        "DescribeUserScramCredentials" => {
+            of::DescribeUserScramCredentialsRequest::default().with_users(None).into()
+        }
+        "AlterUserScramCredentials" => {
+            let deletion =
+                of::alter_user_scram_credentials_request::ScramCredentialDeletion::default()
+                    .with_name(text(NOBODY));
+            of::AlterUserScramCredentialsRequest::default().with_deletions(vec![deletion]).into()
+        }
+        "DescribeClientQuotas" => of::DescribeClientQuotasRequest::default().into(),
+        "AlterClientQuotas" => {
+            let entry = of::alter_client_quotas_request::EntryData::default();
+            of::AlterClientQuotasRequest::default().with_entries(vec![entry]).into()
+        }
         _ => return None,
     })
 }
@@ -500,6 +524,10 @@ pub(crate) fn said(row: &str, answer: &ResponseKind) -> Vec<(String, i16)> {
         ResponseKind::ListPartitionReassignments(it) => whole(it.error_code),
         ResponseKind::DescribeLogDirs(it) => whole(it.error_code),
         ResponseKind::DescribeQuorum(it) => whole(it.error_code),
+        ResponseKind::DescribeUserScramCredentials(it) => whole(it.error_code),
+        ResponseKind::AlterUserScramCredentials(it) => whole(it.results[0].error_code),
+        ResponseKind::DescribeClientQuotas(it) => whole(it.error_code),
+        ResponseKind::AlterClientQuotas(it) => whole(it.entries[0].error_code),
         ResponseKind::ListConfigResources(it) => whole(it.error_code),
         ResponseKind::AlterPartitionReassignments(it) => whole(it.error_code),
         ResponseKind::ElectLeaders(it) => {

@@ -45,7 +45,7 @@ impl AclFile {
             return CreateAclsResponse::default().with_results(results);
         }
         let parsed: Vec<_> = request.creations.iter().map(acl_of).collect();
-        let stored = self.add(parsed.iter().flatten().cloned()).map_err(code_and_text);
+        let stored = self.add(parsed.iter().flatten().cloned()).map_err(AccessError::code_and_text);
         let results = parsed.into_iter().map(|acl| {
             let invalid = |error: AccessError| (ResponseError::InvalidRequest, error.to_string());
             creation_result(acl.map_err(invalid).and_then(|_| stored.clone()))
@@ -99,7 +99,7 @@ impl AclFile {
         } else {
             request.filters.iter().map(|filter| self.find(filter, &mut gone)).collect()
         };
-        let stored = self.remove(&gone).map_err(code_and_text);
+        let stored = self.remove(&gone).map_err(AccessError::code_and_text);
         let results = found.into_iter().map(|acls| match (acls, &stored) {
             (Err(error), _) => deletion_error(&(ResponseError::InvalidRequest, error.to_string())),
             (Ok(_), Err(error)) => deletion_error(error),
@@ -242,15 +242,6 @@ fn described(pattern: &Pattern) -> DescribeAclsResource {
         .with_resource_type(pattern.resource.code())
         .with_resource_name(text(&pattern.name))
         .with_pattern_type(pattern.pattern.code())
-}
-
-/// Why the file was not replaced.
-fn code_and_text(error: AccessError) -> (ResponseError, String) {
-    let code = match error.kind {
-        AccessErrorKind::NotAllowed | AccessErrorKind::Full => ResponseError::InvalidRequest,
-        _ => ResponseError::UnknownServerError,
-    };
-    (code, error.to_string())
 }
 
 fn text(text: &str) -> StrBytes {

@@ -9,6 +9,7 @@ mod once;
 mod placement;
 mod records;
 mod topics;
+mod users;
 
 use std::sync::Arc;
 
@@ -131,6 +132,12 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::DescribeAcls(it) => acls::describe(context, it).await.into(),
         RequestKind::CreateAcls(it) => acls::create(context, it).await.into(),
         RequestKind::DeleteAcls(it) => acls::delete(context, it).await.into(),
+        RequestKind::DescribeUserScramCredentials(it) => {
+            users::describe_scram(context, it).await.into()
+        }
+        RequestKind::AlterUserScramCredentials(it) => users::alter_scram(context, it).await.into(),
+        RequestKind::DescribeClientQuotas(it) => users::describe_quotas(context, it).await.into(),
+        RequestKind::AlterClientQuotas(it) => users::alter_quotas(context, it).await.into(),
         other => coordinated::serve(context, other).await,
     }
 }

@@ -1,0 +1,110 @@
+//! Users' secrets and quotas, as far as the broker has a file of users.
+
+use access::{Operation, Resource, UserFile};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::{
+    AlterClientQuotasRequest, AlterClientQuotasResponse, AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse, DescribeClientQuotasRequest, DescribeClientQuotasResponse,
+    DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
+    alter_client_quotas_response, alter_user_scram_credentials_response,
+};
+
+use super::{Context, on_blocking_thread, text};
+
+/// Why a request about users is not served.
+type Refused = (ResponseError, &'static str);
+
+/// Works on the file, if the client may do that.
+fn with_file<T>(
+    context: &Context,
+    operation: Operation,
+    work: impl FnOnce(&mut UserFile) -> T,
+) -> Result<T, Refused> {
+    if !context.may(operation, Resource::cluster()) {
+        let error = ResponseError::ClusterAuthorizationFailed;
+        return Err((error, "no right to see or change users"));
+    }
+    let none = "the broker was started without a file of users";
+    context.broker.gate.with_user_file(work).ok_or((ResponseError::SecurityDisabled, none))
+}
+
+pub(super) async fn describe_scram(
+    context: Context,
+    request: DescribeUserScramCredentialsRequest,
+) -> DescribeUserScramCredentialsResponse {
+    on_blocking_thread(move || {
+        let described =
+            with_file(&context, Operation::Describe, |file| file.describe_scram(&request));
+        described.unwrap_or_else(|(error, message)| {
+            DescribeUserScramCredentialsResponse::default()
+                .with_error_code(error.code())
+                .with_error_message(Some(text(message)))
+        })
+    })
+    .await
+}
+
+pub(super) async fn alter_scram(
+    context: Context,
+    request: AlterUserScramCredentialsRequest,
+) -> AlterUserScramCredentialsResponse {
+    use alter_user_scram_credentials_response::AlterUserScramCredentialsResult;
+    on_blocking_thread(move || {
+        let altered = with_file(&context, Operation::Alter, |file| file.alter_scram(&request));
+        altered.unwrap_or_else(|(error, message)| {
+            let deleted = request.deletions.iter().map(|it| &it.name);
+            let names = deleted.chain(request.upsertions.iter().map(|it| &it.name));
+            let results = names.map(|name| {
+                AlterUserScramCredentialsResult::default()
+                    .with_user(name.clone())
+                    .with_error_code(error.code())
+                    .with_error_message(Some(text(message)))
+            });
+            AlterUserScramCredentialsResponse::default().with_results(results.collect())
+        })
+    })
+    .await
+}
+
+pub(super) async fn describe_quotas(
+    context: Context,
+    request: DescribeClientQuotasRequest,
+) -> DescribeClientQuotasResponse {
+    on_blocking_thread(move || {
+        let operation = Operation::DescribeConfigs;
+        let described = with_file(&context, operation, |file| file.describe_quotas(&request));
+        described.unwrap_or_else(|(error, message)| {
+            DescribeClientQuotasResponse::default()
+                .with_error_code(error.code())
+                .with_error_message(Some(text(message)))
+                .with_entries(None)
+        })
+    })
+    .await
+}
+
+pub(super) async fn alter_quotas(
+    context: Context,
+    request: AlterClientQuotasRequest,
+) -> AlterClientQuotasResponse {
+    use alter_client_quotas_response::{EntityData, EntryData};
+    on_blocking_thread(move || {
+        let operation = Operation::AlterConfigs;
+        let altered = with_file(&context, operation, |file| file.alter_quotas(&request));
+        altered.unwrap_or_else(|(error, message)| {
+            let entries = request.entries.iter().map(|entry| {
+                let entity = entry.entity.iter().map(|it| {
+                    EntityData::default()
+                        .with_entity_type(it.entity_type.clone())
+                        .with_entity_name(it.entity_name.clone())
+                });
+                EntryData::default()
+                    .with_entity(entity.collect())
+                    .with_error_code(error.code())
+                    .with_error_message(Some(text(message)))
+            });
+            AlterClientQuotasResponse::default().with_entries(entries.collect())
+        })
+    })
+    .await
+}
