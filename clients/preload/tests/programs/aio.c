@@ -189,11 +189,17 @@ static void filled(void) {
         long count = 0, result;
         while ((result = SUBMIT(context, 1, list)) == 1) count++;
         printf("as asked for %d, then %ld", count >= COUNT, result);
-        while (!take(context, &event)) {}
         ask(1, IOCB_CMD_PWRITE, file, 0);
-        printf(" other %ld", SUBMIT(context, 1, list + 1));
+        /* The kernel may have kept the room of an event for the processor that it came on. */
+        long taken = 0, other = -1;
+        while (other != 1 && taken < count) {
+            if (!take(context, &event)) continue;
+            taken++;
+            other = SUBMIT(context, 1, list + 1);
+        }
+        printf(" other %ld", other);
         int own = 0, others = 0;
-        while (own + others < count) {
+        while (own + others < count - taken + 1) {
             if (!take(context, &event) || event.res != BLOCK) continue;
             own += event.obj == (uintptr_t)&requests[0];
             others += event.obj == (uintptr_t)&requests[1];
