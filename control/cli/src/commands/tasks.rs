@@ -47,7 +47,7 @@ pub(super) fn follow(
     let mut interruption = Interruption::listen()?;
     let task = match background {
         true => begin()?,
-        false => begin_after_others(client, &begin, &mut interruption)?,
+        false => begin_after_others(&begin, &mut interruption)?,
     };
     if background {
         return Ok(Report::of(format!("task {}", task.id), &task));
@@ -81,7 +81,6 @@ pub(super) fn follow(
 
 /// Begins a task as soon as no other runs that the daemon refuses it for.
 fn begin_after_others(
-    client: &Client,
     begin: impl Fn() -> Result<Task, RestError>,
     interruption: &mut Interruption,
 ) -> Result<Task, Failure> {
