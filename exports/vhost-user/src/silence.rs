@@ -28,7 +28,6 @@ pub(crate) struct Probation {
 impl Probation {
     pub(crate) fn begin(socket: &UnixStream) -> io::Result<Self> {
         socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { is_over: false, deadline: None })
     }
 
@@ -38,22 +37,23 @@ impl Probation {
             [FrontendReq::SET_OWNER, FrontendReq::SET_MEM_TABLE, FrontendReq::ADD_MEM_REG];
         if !self.is_over && TAKING.into_iter().any(|request| served.is(request)) {
             socket.set_read_timeout(None)?;
-            socket.set_write_timeout(None)?;
             self.is_over = true;
         }
         Ok(())
     }
 
-    /// Waits for the beginning of a message or the end of the connection; fails when another front
-    /// end has waited at `listener` for long enough.
+    /// Waits for the beginning of a message and for room for its answer, or the end of the
+    /// connection; fails when another front end has waited at `listener` for long enough. The
+    /// library that answers would wait for room without end, and takes no timeout for one.
     pub(crate) fn wait(&mut self, socket: &UnixStream, listener: BorrowedFd<'_>) -> io::Result<()> {
+        let mut awaited = PollFlags::IN;
         while !self.is_over {
             let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 let why = "it did not say that the disk is its own, and another one came";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
-            let mut events = vec![PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+            let mut events = vec![PollFd::from_borrowed_fd(socket.as_fd(), awaited)];
             if left.is_none() {
                 events.push(PollFd::from_borrowed_fd(listener, PollFlags::IN));
             }
@@ -67,8 +67,10 @@ impl Probation {
             if has_come(events.get(1)) {
                 self.deadline = Some(Instant::now() + PATIENCE);
             }
-            if has_come(events.first()) {
-                return Ok(());
+            match (has_come(events.first()), awaited) {
+                (true, PollFlags::IN) => awaited = PollFlags::OUT,
+                (true, _) => return Ok(()),
+                (false, _) => {}
             }
         }
         Ok(())
