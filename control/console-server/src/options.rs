@@ -88,7 +88,15 @@ pub(crate) struct Options {
 
     /// Ask the broker for each user by name: a query reads what --broker-user and the broker's user
     /// of the same name may both read
-    #[arg(long, requires = "broker_user")]
+    #[arg(
+        long,
+        requires = "broker_user",
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
     pub(crate) broker_users: bool,
 
     #[command(flatten)]
