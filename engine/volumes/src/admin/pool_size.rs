@@ -6,6 +6,8 @@
 
 use std::ops::ControlFlow;
 use std::sync::MutexGuard;
+use std::thread;
+use std::time::Duration;
 
 use page_store::{Leaving, ResizeError, ResizeErrorKind};
 use region::RegionError;
@@ -14,9 +16,10 @@ use crate::admin::engine::Engine;
 use crate::walks::evacuation::Evacuation;
 use crate::walks::node_moves::NodeMoves;
 
-/// Walks over the maps that empty no slab before a shrink is given up: readers and captures hold
-/// what they look at for a while.
-const IDLE_ROUNDS_MAX: u32 = 32;
+/// Walks over the maps that empty no slab before a shrink is given up, and the pause behind each:
+/// readers, captures and copies that are being given up hold what they look at for a while.
+const IDLE_ROUNDS_MAX: u32 = 100;
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Leaves whose nodes are looked at in one step, and nodes of maps that are gone taken apart.
 const LEAVES_A_STEP: u64 = 64;
@@ -123,7 +126,11 @@ impl Engine {
                 return Err(ResizeError { kind, asked_bytes: size_bytes, source: None });
             }
             let left_before = std::mem::replace(&mut left_bytes, store.leaving_bytes(&leaving));
-            idle_rounds = if left_bytes < left_before { 0 } else { idle_rounds + 1 };
+            let is_idle = left_bytes > 0 && left_bytes >= left_before;
+            idle_rounds = if is_idle { idle_rounds + 1 } else { 0 };
+            if is_idle {
+                thread::sleep(IDLE_PAUSE);
+            }
         }
         store.end_shrinking(leaving)
     }
