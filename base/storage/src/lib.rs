@@ -5,11 +5,14 @@
 //! [`LinuxFolder`] keeps the promise on a directory: direct I/O where the file system takes it,
 //! one system call for a durable write, names made durable with their files.
 //!
-//! It knows nothing of what the files hold, retries nothing, and starts no thread.
+//! [`FileLock`] keeps other processes away.
+//!
+//! It knows nothing of what the files hold, retries no write, and starts no thread.
 #![forbid(unsafe_code)]
 
 mod aligned;
 mod error;
+mod file_lock;
 mod file_name;
 mod folder;
 mod linux_file;
@@ -17,5 +20,6 @@ mod linux_folder;
 
 pub use aligned::AlignedBuffer;
 pub use error::{StorageAction, StorageError, StorageErrorKind};
+pub use file_lock::FileLock;
 pub use folder::{BLOCK_BYTES, FileInfo, Folder, StableFile};
-pub use linux_folder::{FolderLock, LinuxFolder};
+pub use linux_folder::LinuxFolder;

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, fsync, linkat,
-    mkdirat, openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fsync, linkat, mkdirat, openat,
+    renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::error::{StorageAction, StorageError, StorageErrorKind};
+use crate::file_lock::FileLock;
 use crate::file_name;
 use crate::folder::{BLOCK_BYTES, FileInfo, Folder, StableFile};
 use crate::linux_file::LinuxFile;
@@ -29,21 +30,6 @@ const FOLDER_MODE: Mode = Mode::RWXU;
 pub struct LinuxFolder {
     path: PathBuf,
     directory: OwnedFd,
-}
-
-/// Keeps other processes from locking the folder. Ends with the process, however that ends.
-#[derive(Debug)]
-pub struct FolderLock {
-    description: File,
-}
-
-impl Drop for FolderLock {
-    /// Unlocks the folder, as to close it is not enough: a child that another thread has just
-    /// forked shares the lock until it executes a program (flock(2)).
-    fn drop(&mut self) {
-        // Only a descriptor that is closed could not be unlocked.
-        let _ = self.description.unlock();
-    }
 }
 
 impl LinuxFolder {
@@ -77,15 +63,15 @@ impl LinuxFolder {
 
     /// Makes this process the folder's only owner, and removes files that were never finished.
     /// Fails with `Busy` when another has the lock. Folders within have locks of their own.
-    pub fn lock(&self) -> Result<FolderLock, StorageError> {
-        let lock = || -> Result<FolderLock, Errno> {
+    pub fn lock(&self) -> Result<FileLock, StorageError> {
+        let lock = || -> Result<FileLock, io::Error> {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let description = File::from(openat(&self.directory, ".", flags, Mode::empty())?);
-            rustix::fs::flock(&description, FlockOperation::NonBlockingLockExclusive)?;
+            let lock = FileLock::try_take(description)?.ok_or(Errno::WOULDBLOCK)?;
             for name in self.names()?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 unlinkat(&self.directory, name, AtFlags::empty())?;
             }
-            Ok(FolderLock { description })
+            Ok(lock)
         };
         lock().map_err(self.failed(StorageAction::Lock))
     }

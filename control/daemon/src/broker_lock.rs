@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use storage::FileLock;
 
 /// What a broker locks in the run directory: two of them would write to the same topics.
 pub(crate) const FILE_NAME: &str = "broker.lock";
@@ -17,7 +17,7 @@ pub(crate) struct BrokerLock(PathBuf);
 /// No broker runs, or begins to, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct NoBroker {
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 impl BrokerLock {
@@ -35,10 +35,6 @@ impl BrokerLock {
             }
             Err(error) => return Err(error),
         };
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(NoBroker { _lock: Some(lock) })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(FileLock::try_take(lock)?.map(|lock| NoBroker { _lock: Some(lock) }))
     }
 }

@@ -4,10 +4,10 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use rustix::fs::FlockOperation;
+use storage::FileLock;
 
 use crate::broker_lock;
 use crate::http::AccessRule;
@@ -17,12 +17,11 @@ const LOCK: &str = "memlaned.lock";
 
 /// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// A directory of this daemon's, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct TakenDir {
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Makes the run directory if need be and takes it. Fails when another daemon has it.
@@ -57,19 +56,11 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
-    let begun = Instant::now();
     let dir = dir.display();
-    loop {
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(TakenDir { _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK_WAIT_MAX => {
-                std::thread::sleep(LOCK_RETRY);
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                bail!("another memlaned uses {dir}; stop it, or give this one another {option}")
-            }
-            Err(error) => return Err(error).with_context(|| format!("cannot lock {dir}/{LOCK}")),
-        }
+    let taken = FileLock::take_within(lock, LOCK_WAIT_MAX);
+    match taken.with_context(|| format!("cannot lock {dir}/{LOCK}"))? {
+        Some(lock) => Ok(TakenDir { _lock: lock }),
+        None => bail!("another memlaned uses {dir}; stop it, or give this one another {option}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use storage::{
-    AlignedBuffer, FileInfo, Folder, FolderLock, LinuxFolder, StableFile, StorageError,
+    AlignedBuffer, FileInfo, FileLock, Folder, LinuxFolder, StableFile, StorageError,
     StorageErrorKind,
 };
 
@@ -22,7 +22,7 @@ const READS_AT_ONCE: usize = 2;
 pub struct FolderStore {
     images: Arc<dyn Folder>,
     packs: Arc<dyn Folder>,
-    _lock: Option<FolderLock>,
+    _lock: Option<FileLock>,
 }
 
 impl FolderStore {

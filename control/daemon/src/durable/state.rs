@@ -12,7 +12,7 @@ use journal::{
     SystemClock,
 };
 use object_images::Access;
-use storage::{FolderLock, LinuxFolder};
+use storage::{FileLock, LinuxFolder};
 use volumes::Engine;
 
 use crate::config::{ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
@@ -52,7 +52,7 @@ pub(crate) struct Durable {
     pub(super) images_config: ImagesConfig,
     pub(super) known: Mutex<Known>,
     /// Keeps other processes from the same journal.
-    _journal_lock: FolderLock,
+    _journal_lock: FileLock,
 }
 
 /// What is known of images without asking the store.

@@ -1,13 +1,14 @@
 //! One run at a time: two would measure each other.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use storage::FileLock;
 
 /// Held for the length of a run. The kernel lets go of it when the process ends in any way.
 #[derive(Debug)]
-pub(crate) struct Alone(File);
+pub(crate) struct Alone(#[expect(dead_code, reason = "it is held, not used")] FileLock);
 
 impl Alone {
     /// Fails at once when another run holds it.
@@ -20,30 +21,19 @@ impl Alone {
             // Another user's file can be locked as well when it can only be read.
             .or_else(|_| File::open(path))
             .with_context(|| format!("cannot open the lock {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => bail!(
+        let taken = FileLock::try_take(file);
+        match taken.with_context(|| format!("cannot lock {}", path.display()))? {
+            Some(lock) => Ok(Self(lock)),
+            None => bail!(
                 "another run is under way (it holds {}); wait for its end, \
                  for two would measure each other",
                 path.display()
             ),
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("cannot lock {}", path.display()))
-            }
         }
     }
 
     pub(crate) fn path() -> PathBuf {
         std::env::temp_dir().join("memlane-bench.lock")
-    }
-}
-
-impl Drop for Alone {
-    /// Unlocks the file, as to close it is not enough: a child that another thread has just forked
-    /// shares its lock until the child executes a program (flock(2)).
-    fn drop(&mut self) {
-        // Only a descriptor that is closed could not be unlocked.
-        let _ = self.0.unlock();
     }
 }
 
@@ -58,11 +48,7 @@ mod tests {
         let first = Alone::take(&path).expect("it is free");
         let error = Alone::take(&path).expect_err("it is taken");
         assert!(error.to_string().contains("another run"), "{error}");
-        // A child that was forked meanwhile would hold it in the same way.
-        let Alone(file) = &first;
-        let inherited = file.try_clone().expect("a descriptor can be had");
         drop(first);
         Alone::take(&path).expect("it is free again");
-        drop(inherited);
     }
 }

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ::storage::FileLock;
 use anyhow::Context;
 use api::{Capacity, Method, ProblemKind, SectorBytes, Volume, VolumeCreate, VolumePatch};
 use block_device::BlockDevice;
 use rest_client::{Address, Client, RestError};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use sdk::{ClientOptions, Device, Target};
 use volumes::{Durability, Reduction};
 
@@ -28,9 +27,9 @@ const RING_SOCKET: &str = "ring.sock";
 /// directory, and would keep every broker out by a lock of that.
 const LOCK: &str = "broker.lock";
 
-/// How long the lock may be another's.
+/// How long the lock may be another's: of a broker that was killed, or of the daemon while it
+/// restores a volume.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// Who the daemon is told that the volumes belong to.
 const OWNER: &str = "memlane-broker";
@@ -52,7 +51,7 @@ pub(crate) struct Daemon {
     /// How often the daemon was asked whether it serves.
     round: Mutex<u32>,
     /// Held: two brokers would write to the same topics.
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Daemon {
@@ -64,7 +63,8 @@ impl Daemon {
         let lock = File::open(&path).with_context(|| {
             format!("cannot open {place}, which memlaned makes for those who may use its sockets")
         })?;
-        take(&lock).with_context(|| {
+        let taken = FileLock::take_within(lock, LOCK_WAIT_MAX);
+        let lock = taken.with_context(|| format!("cannot lock {place}"))?.with_context(|| {
             format!("cannot lock {place}: another broker serves the topics of this daemon")
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
@@ -191,20 +191,6 @@ impl Storage for Daemon {
         }
         *round = round.wrapping_add(1);
         Ok(())
-    }
-}
-
-/// Takes the lock, for which a broker that was killed may still be waited for, or the daemon while
-/// it restores a volume.
-fn take(lock: &File) -> Result<(), Errno> {
-    let begun = Instant::now();
-    loop {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_WAIT_MAX => {
-                std::thread::sleep(LOCK_RETRY);
-            }
-            taken => return taken,
-        }
     }
 }
 
