@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use kafka_protocol::ResponseError;
+use kafka_protocol::protocol::StrBytes;
 
 /// The class of a refused or failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,4 +54,9 @@ impl AccessError {
         };
         (code, self.to_string())
     }
+}
+
+/// A text as Kafka's messages have it.
+pub(crate) fn text(text: impl Into<String>) -> StrBytes {
+    StrBytes::from_string(text.into())
 }

@@ -12,9 +12,8 @@ use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterClientQuotasResponse, DescribeClientQuotasRequest,
     DescribeClientQuotasResponse, alter_client_quotas_response, describe_client_quotas_response,
 };
-use kafka_protocol::protocol::StrBytes;
 
-use crate::error::AccessError;
+use crate::error::{AccessError, text};
 use crate::limits::QuotaSettings;
 use crate::user_file::{UserFile, user_name};
 use crate::users::UserTable;
@@ -37,10 +36,6 @@ type Refused = (ResponseError, String);
 struct Wanted<'a> {
     user: Option<&'a str>,
     rates: Vec<(bool, Option<NonZeroU64>)>,
-}
-
-fn text(text: impl Into<String>) -> StrBytes {
-    StrBytes::from_string(text.into())
 }
 
 fn invalid(what: impl Into<String>) -> Refused {

@@ -15,10 +15,9 @@ use kafka_protocol::messages::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
     alter_user_scram_credentials_response as altered,
 };
-use kafka_protocol::protocol::StrBytes;
 use sasl::{ScramHash, ScramKeys, check_name};
 
-use crate::error::AccessError;
+use crate::error::{AccessError, text};
 use crate::principal::Principal;
 use crate::user_file::{UserFile, user_name};
 use crate::users::{KeysText, UserEntry, Users};
@@ -52,10 +51,6 @@ fn code_of(hash: ScramHash) -> i8 {
         ScramHash::Sha256 => 1,
         ScramHash::Sha512 => 2,
     }
-}
-
-fn text(text: impl Into<String>) -> StrBytes {
-    StrBytes::from_string(text.into())
 }
 
 impl UserFile {

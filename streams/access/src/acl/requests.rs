@@ -19,7 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::acl::entry::{Acl, Operation, Pattern, PatternKind, Permission, ResourceKind};
 use crate::acl::file::{ACL_COUNT_MAX, AclFile};
-use crate::error::{AccessError, AccessErrorKind};
+use crate::error::{AccessError, AccessErrorKind, text};
 
 /// In a filter: each kind, operation, permission or pattern.
 const ANY: i8 = 1;
@@ -67,7 +67,7 @@ impl AclFile {
         if let Err(error) = filter.check() {
             return DescribeAclsResponse::default()
                 .with_error_code(ResponseError::InvalidRequest.code())
-                .with_error_message(Some(text(&error.to_string())));
+                .with_error_message(Some(text(error.to_string())));
         }
         let mut resources: Vec<DescribeAclsResource> = Vec::new();
         let mut last: Option<&Pattern> = None;
@@ -80,7 +80,7 @@ impl AclFile {
             resource.acls.push(
                 AclDescription::default()
                     .with_principal(text(acl.principal.as_str()))
-                    .with_host(text(&acl.host.to_string()))
+                    .with_host(text(acl.host.to_string()))
                     .with_operation(acl.operation.code())
                     .with_permission_type(acl.permission.code()),
             );
@@ -232,7 +232,7 @@ fn deleted(acl: &Acl) -> DeleteAclsMatchingAcl {
         .with_resource_name(text(&acl.pattern.name))
         .with_pattern_type(acl.pattern.pattern.code())
         .with_principal(text(acl.principal.as_str()))
-        .with_host(text(&acl.host.to_string()))
+        .with_host(text(acl.host.to_string()))
         .with_operation(acl.operation.code())
         .with_permission_type(acl.permission.code())
 }
@@ -242,8 +242,4 @@ fn described(pattern: &Pattern) -> DescribeAclsResource {
         .with_resource_type(pattern.resource.code())
         .with_resource_name(text(&pattern.name))
         .with_pattern_type(pattern.pattern.code())
-}
-
-fn text(text: &str) -> StrBytes {
-    StrBytes::from_string(text.to_owned())
 }

@@ -1,14 +1,10 @@
 //! The coordinator on a storage that goes away and comes back, and over ends of its broker.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use block_device::{
-    Action, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry, Zeroes,
-};
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -23,7 +19,7 @@ use volumes::{Durability, Reduction};
 
 use super::*;
 use crate::gate::Gate;
-use crate::storage::{Embedded, EmbeddedPool, StorageError, StoredVolume};
+use crate::storage::{Embedded, EmbeddedPool, Failing, Unreliable};
 use crate::topics::{NewTopic, Refusal, Topics};
 
 const TOPIC: &str = "orders";
@@ -31,107 +27,10 @@ const COMMIT_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 7;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A pool whose volumes fail while it is away.
-struct Leaving {
-    pool: Embedded,
-    is_away: Arc<AtomicBool>,
-}
-
-impl Leaving {
-    fn wrap(&self, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
-        Arc::new(LeavingVolume { device, is_away: Arc::clone(&self.is_away) })
-    }
-}
-
-impl Storage for Leaving {
-    fn volumes(&self) -> Result<Vec<StoredVolume>, StorageError> {
-        self.pool.volumes()
-    }
-
-    fn create(&self, name: &str, class: VolumeClass) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        Ok(self.wrap(self.pool.create(name, class)?))
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
-        Ok(self.wrap(self.pool.open(name)?))
-    }
-
-    fn rename(&self, name: &str, new_name: &str) -> Result<(), StorageError> {
-        self.pool.rename(name, new_name)
-    }
-
-    fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError> {
-        self.pool.set_class(name, class)
-    }
-
-    fn delete(&self, name: &str) -> Result<(), StorageError> {
-        self.pool.delete(name)
-    }
-
-    fn reach(&self) -> Result<(), StorageError> {
-        self.pool.reach()
-    }
-}
-
-struct LeavingVolume {
-    device: Arc<dyn BlockDevice>,
-    is_away: Arc<AtomicBool>,
-}
-
-impl LeavingVolume {
-    fn there(&self, action: Action, range: ByteRange) -> Result<&dyn BlockDevice, DeviceError> {
-        match self.is_away.load(Ordering::Acquire) {
-            true => Err(DeviceError::new(DeviceErrorKind::Corrupt, action, range)),
-            false => Ok(&*self.device),
-        }
-    }
-}
-
-impl BlockDevice for LeavingVolume {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
-    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let range = ByteRange::new(offset_bytes, into.len() as u64);
-        self.there(Action::Read, range)?.read(offset_bytes, into)
-    }
-
-    fn read_in_place(
-        &self,
-        range: ByteRange,
-        scratch: &mut [u8],
-        visit: &mut dyn FnMut(&[IoSlice<'_>]),
-    ) -> Result<(), DeviceError> {
-        self.there(Action::Read, range)?.read_in_place(range, scratch, visit)
-    }
-
-    fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let range = ByteRange::new(offset_bytes, from.len() as u64);
-        self.there(Action::Write, range)?.write(offset_bytes, from)
-    }
-
-    fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        self.there(Action::WriteZeroes, range)?.write_zeroes(range, zeroes)
-    }
-
-    fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.there(Action::Discard, range)?.discard(range)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.there(Action::Flush, ByteRange::new(0, 0))?.flush()
-    }
-
-    fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.there(Action::ListExtents, range)?.extents(range, count_max)
-    }
-}
-
 /// What lives on while brokers die.
 struct World {
     storage: Arc<dyn Storage>,
-    is_away: Arc<AtomicBool>,
+    failing: Arc<Failing>,
     _folder: TempDir,
 }
 
@@ -140,9 +39,9 @@ impl World {
         let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
         let file = Some(folder.path().join("pool"));
         let pool = Embedded::open(&EmbeddedPool { size_bytes: 64 << 20, file }).expect("it opens");
-        let is_away = Arc::new(AtomicBool::new(false));
-        let storage = Arc::new(Leaving { pool, is_away: Arc::clone(&is_away) });
-        Self { storage, is_away, _folder: folder }
+        let failing = Arc::<Failing>::default();
+        let storage = Unreliable { pool: Arc::new(pool), failing: Arc::clone(&failing) };
+        Self { storage: Arc::new(storage), failing, _folder: folder }
     }
 
     fn start(&self) -> Running {
@@ -234,13 +133,13 @@ fn state_that_cannot_be_read_again_is_not_taken_for_an_empty_one() {
     let running = world.start();
     running.create(TOPIC).expect("there is room");
     assert_eq!((running.commit(3), running.committed()), (Some(0), Some(3)));
-    world.is_away.store(true, Ordering::Release);
+    world.failing.volumes.store(true, Ordering::Release);
     assert_eq!(running.commit(4), None, "it is not durable");
     // Over several attempts to read the log.
     for _ in 0..3 {
         assert_eq!(running.committed(), None, "nobody knows now");
     }
-    world.is_away.store(false, Ordering::Release);
+    world.failing.volumes.store(false, Ordering::Release);
     let committed = loop {
         match running.committed() {
             Some(committed) => break committed,

@@ -16,6 +16,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) flushes: AtomicBool,
+    /// All that volumes are for.
+    pub(crate) volumes: AtomicBool,
     /// All that is asked for, and is not done.
     pub(crate) requests: AtomicBool,
     answers: Mutex<LostAnswers>,
@@ -111,13 +113,26 @@ struct UnreliableVolume {
     failing: Arc<Failing>,
 }
 
+impl UnreliableVolume {
+    fn there(&self, action: Action, range: ByteRange) -> Result<&dyn BlockDevice, DeviceError> {
+        let is_flush = action == Action::Flush;
+        let has_failed = self.failing.volumes.load(Ordering::Acquire)
+            || is_flush && self.failing.flushes.load(Ordering::Acquire);
+        match has_failed {
+            true => Err(DeviceError::new(DeviceErrorKind::Corrupt, action, range)),
+            false => Ok(&*self.device),
+        }
+    }
+}
+
 impl BlockDevice for UnreliableVolume {
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset_bytes, into)
+        let range = ByteRange::new(offset_bytes, into.len() as u64);
+        self.there(Action::Read, range)?.read(offset_bytes, into)
     }
 
     fn read_in_place(
@@ -126,30 +141,28 @@ impl BlockDevice for UnreliableVolume {
         scratch: &mut [u8],
         visit: &mut dyn FnMut(&[IoSlice<'_>]),
     ) -> Result<(), DeviceError> {
-        self.device.read_in_place(range, scratch, visit)
+        self.there(Action::Read, range)?.read_in_place(range, scratch, visit)
     }
 
     fn write(&self, offset_bytes: u64, from: &[u8]) -> Result<(), DeviceError> {
-        self.device.write(offset_bytes, from)
+        let range = ByteRange::new(offset_bytes, from.len() as u64);
+        self.there(Action::Write, range)?.write(offset_bytes, from)
     }
 
     fn write_zeroes(&self, range: ByteRange, zeroes: Zeroes) -> Result<(), DeviceError> {
-        self.device.write_zeroes(range, zeroes)
+        self.there(Action::WriteZeroes, range)?.write_zeroes(range, zeroes)
     }
 
     fn discard(&self, range: ByteRange) -> Result<(), DeviceError> {
-        self.device.discard(range)
+        self.there(Action::Discard, range)?.discard(range)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if self.failing.flushes.load(Ordering::Acquire) {
-            let range = ByteRange::new(0, self.geometry().size_bytes);
-            return Err(DeviceError::new(DeviceErrorKind::Corrupt, Action::Flush, range));
-        }
-        self.device.flush()
+        let range = ByteRange::new(0, self.geometry().size_bytes);
+        self.there(Action::Flush, range)?.flush()
     }
 
     fn extents(&self, range: ByteRange, count_max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.device.extents(range, count_max)
+        self.there(Action::ListExtents, range)?.extents(range, count_max)
     }
 }

@@ -217,8 +217,7 @@ impl Compaction {
         let is_before = |it: &Arc<Segment>| it.extent().next_offset <= self.mapped_from;
         let segment = self.segments.partition_point(is_before);
         let Some(first) = self.segments.get(segment) else { return self.begin_copy() };
-        let (bytes, aborted) = (head_of(first), self.aborted_in(first));
-        Ok(Stage::Map(Position { segment, bytes, aborted }))
+        Ok(Stage::Map(self.start_of(segment, first)))
     }
 
     /// The map has no room for the keys from an offset on.
@@ -274,10 +273,7 @@ impl Compaction {
         }
         match self.segments.get(at.segment + 1) {
             None => self.begin_copy(),
-            Some(next) => {
-                let (bytes, aborted) = (head_of(next), self.aborted_in(next));
-                Ok(Stage::Map(Position { segment: at.segment + 1, bytes, aborted }))
-            }
+            Some(next) => Ok(Stage::Map(self.start_of(at.segment + 1, next))),
         }
     }
 
@@ -301,7 +297,7 @@ impl Compaction {
             self.outcome.clean_offset = map_end;
             return Ok(Stage::Done);
         };
-        let at = Position { segment: 0, bytes: head_of(&first), aborted: self.aborted_in(&first) };
+        let at = self.start_of(0, &first);
         let bytes = first.extent().position;
         let group = vec![first];
         let target = match rest.front().is_some_and(|next| self.fits(&group, bytes, next)) {
@@ -379,9 +375,7 @@ impl Compaction {
             copying.group.push(next);
         }
         let segment = copying.at.segment + 1;
-        let next = &copying.group[segment];
-        let (bytes, aborted) = (head_of(next), self.aborted_in(next));
-        copying.at = Position { segment, bytes, aborted };
+        copying.at = self.start_of(segment, &copying.group[segment]);
         Ok(Stage::Copy(copying))
     }
 
@@ -390,8 +384,7 @@ impl Compaction {
         self.met = copying.met_before.clone();
         copying.markers_gone.clear();
         let first = Arc::clone(&copying.group[0]);
-        copying.at =
-            Position { segment: 0, bytes: head_of(&first), aborted: self.aborted_in(&first) };
+        copying.at = self.start_of(0, &first);
         copying.target = match std::mem::replace(&mut copying.target, Target::TooLong) {
             Target::Unchanged => Target::New(self.new_segment(&first)?),
             other => {
@@ -474,6 +467,12 @@ impl Compaction {
         Ok(Known { end_offset, aborted, producers })
     }
 
+    /// Before a segment's first batch, behind those that were given back.
+    fn start_of(&self, index: usize, segment: &Segment) -> Position {
+        let bytes = segment.extent().index.head();
+        Position { segment: index, bytes, aborted: self.aborted_in(segment) }
+    }
+
     fn aborted_in(&self, segment: &Segment) -> AbortedBatches {
         let offsets = segment.header.base_offset..segment.extent().next_offset;
         AbortedBatches::new(self.partition.aborted(offsets))
@@ -537,11 +536,6 @@ fn is_dirty(segments: &[Arc<Segment>], clean_offset: i64, min_dirty_ratio: f64) 
         }
     }
     dirty_bytes > 0 && dirty_bytes as f64 >= min_dirty_ratio * all_bytes as f64
-}
-
-/// Where a segment's batches begin, if the first of them were given back.
-fn head_of(segment: &Segment) -> u64 {
-    segment.extent().index.head()
 }
 
 fn damaged(segment: &Segment) -> LogError {

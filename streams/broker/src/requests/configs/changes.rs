@@ -28,6 +28,15 @@ struct Named<'a> {
     settings: Vec<&'a StrBytes>,
 }
 
+/// A request, as far as both kinds say the same.
+struct Request<'a> {
+    context: &'a Context,
+    validate_only: bool,
+    resources: Vec<Named<'a>>,
+    /// Resources that it names more than once.
+    twice: BTreeSet<(i8, StrBytes)>,
+}
+
 pub(in super::super) async fn alter(
     context: Context,
     request: IncrementalAlterConfigsRequest,
@@ -39,16 +48,12 @@ pub(in super::super) async fn alter(
             name: &resource.resource_name,
             settings: resource.configs.iter().map(|it| &it.name).collect(),
         });
-        let named: Vec<_> = named.collect();
-        let twice = named_twice(&named);
+        let named = Request::new(&context, request.validate_only, named);
         let defaults = &context.broker.topics.defaults;
-        let responses = request.resources.iter().zip(&named).map(|(resource, named)| {
-            let changed = named.check(&twice).and_then(|()| {
-                change(&context, named, request.validate_only, &|own| {
-                    resource.configs.iter().try_for_each(|change| apply(own, defaults, change))
-                })
+        let responses = request.resources.iter().zip(&named.resources).map(|(resource, it)| {
+            let (code, message) = named.change(it, &|own| {
+                resource.configs.iter().try_for_each(|change| apply(own, defaults, change))
             });
-            let (code, message) = told(changed);
             AlterConfigsResourceResponse::default()
                 .with_error_code(code)
                 .with_error_message(message)
@@ -72,18 +77,14 @@ pub(in super::super) async fn replace(
             name: &resource.resource_name,
             settings: resource.configs.iter().map(|it| &it.name).collect(),
         });
-        let named: Vec<_> = named.collect();
-        let twice = named_twice(&named);
-        let responses = request.resources.iter().zip(&named).map(|(resource, named)| {
-            let changed = named.check(&twice).and_then(|()| {
-                change(&context, named, request.validate_only, &|own| {
-                    own.clear();
-                    resource.configs.iter().try_for_each(|it| {
-                        set(own, &it.name, it.value.as_deref().ok_or_else(|| no_value(&it.name))?)
-                    })
+        let named = Request::new(&context, request.validate_only, named);
+        let responses = request.resources.iter().zip(&named.resources).map(|(resource, it)| {
+            let (code, message) = named.change(it, &|own| {
+                own.clear();
+                resource.configs.iter().try_for_each(|it| {
+                    set(own, &it.name, it.value.as_deref().ok_or_else(|| no_value(&it.name))?)
                 })
             });
-            let (code, message) = told(changed);
             AlterConfigsResourceResponse::default()
                 .with_error_code(code)
                 .with_error_message(message)
@@ -95,53 +96,54 @@ pub(in super::super) async fn replace(
     .await
 }
 
-/// The error's code and message, or 0.
-fn told(changed: Result<(), Refusal>) -> (i16, Option<StrBytes>) {
-    match changed {
-        Ok(()) => (0, None),
-        Err(refusal) => (refusal.error.code(), Some(text(refusal.message))),
+impl<'a> Request<'a> {
+    fn new(
+        context: &'a Context,
+        validate_only: bool,
+        resources: impl Iterator<Item = Named<'a>>,
+    ) -> Self {
+        let resources: Vec<_> = resources.collect();
+        let mut seen = BTreeSet::new();
+        let keys = resources.iter().map(|it| (it.kind, it.name.clone()));
+        let twice = keys.filter(|key| !seen.insert(key.clone())).collect();
+        Self { context, validate_only, resources, twice }
     }
-}
 
-/// Resources that a request names more than once.
-fn named_twice(named: &[Named<'_>]) -> BTreeSet<(i8, StrBytes)> {
-    let mut seen = BTreeSet::new();
-    let keys = named.iter().map(|it| (it.kind, it.name.clone()));
-    keys.filter(|key| !seen.insert(key.clone())).collect()
-}
+    /// Changes the settings of one resource. The error's code and message, or 0.
+    fn change(&self, named: &Named<'_>, change: &Change<'_>) -> (i16, Option<StrBytes>) {
+        match self.check(named).and_then(|()| self.try_change(named, change)) {
+            Ok(()) => (0, None),
+            Err(refusal) => (refusal.error.code(), Some(text(refusal.message))),
+        }
+    }
 
-impl Named<'_> {
     /// What is named twice means nothing.
-    fn check(&self, twice: &BTreeSet<(i8, StrBytes)>) -> Result<(), Refusal> {
+    fn check(&self, named: &Named<'_>) -> Result<(), Refusal> {
         let refuse = |what| Err(Refusal::new(ResponseError::InvalidRequest, what));
-        if twice.contains(&(self.kind, self.name.clone())) {
-            return refuse(format!("the request names {:?} more than once", &**self.name));
+        if self.twice.contains(&(named.kind, named.name.clone())) {
+            return refuse(format!("the request names {:?} more than once", &**named.name));
         }
         let mut seen = BTreeSet::new();
-        match self.settings.iter().find(|setting| !seen.insert(**setting)) {
+        match named.settings.iter().find(|setting| !seen.insert(**setting)) {
             Some(setting) => {
                 refuse(format!("the request names setting {:?} more than once", &***setting))
             }
             None => Ok(()),
         }
     }
-}
 
-fn change(
-    context: &Context,
-    Named { kind, name, settings }: &Named<'_>,
-    validate_only: bool,
-    change: &Change<'_>,
-) -> Result<(), Refusal> {
-    check(context, Operation::AlterConfigs, *kind, name)?;
-    let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRequest, what));
-    match *kind {
-        TOPIC => context.broker.topics.configure(name, validate_only, change),
-        BROKER if !name.is_empty() && check_node(name).is_err() => check_node(name),
-        BROKER | GROUP if settings.is_empty() => Ok(()),
-        BROKER => refuse("the broker's settings are in its configuration file"),
-        GROUP => refuse("groups have the broker's settings, and none of their own"),
-        _ => Err(no_such_resource()),
+    fn try_change(&self, named: &Named<'_>, change: &Change<'_>) -> Result<(), Refusal> {
+        let Named { kind, name, settings } = named;
+        check(self.context, Operation::AlterConfigs, *kind, name)?;
+        let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRequest, what));
+        match *kind {
+            TOPIC => self.context.broker.topics.configure(name, self.validate_only, change),
+            BROKER if !name.is_empty() && check_node(name).is_err() => check_node(name),
+            BROKER | GROUP if settings.is_empty() => Ok(()),
+            BROKER => refuse("the broker's settings are in its configuration file"),
+            GROUP => refuse("groups have the broker's settings, and none of their own"),
+            _ => Err(no_such_resource()),
+        }
     }
 }
 
