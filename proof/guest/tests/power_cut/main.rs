@@ -143,7 +143,7 @@ fn work(
     wait_for("all writers to flush", TIME_LIMIT, || {
         let mut are_far_enough = true;
         for work in &mut works {
-            are_far_enough &= work.acknowledged()? >= step_count;
+            are_far_enough &= acknowledged(work, site)? >= step_count;
         }
         Ok(are_far_enough)
     })?;
@@ -158,11 +158,16 @@ fn work(
     Ok(works)
 }
 
+/// How many steps the host has heard of. Where a writer has ended, the daemon may say why.
+fn acknowledged(work: &mut Work, site: &Site<'_>) -> Result<u64> {
+    work.acknowledged().with_context(|| format!("the daemon's log:\n{}", site.daemon.log_end()))
+}
+
 /// Saves an image while all write on. What was acknowledged before is in it.
 fn save_image(writers: &[Writer], works: &mut [Work], site: &Site<'_>) -> Result<()> {
     let mut before = Vec::new();
     for work in &mut *works {
-        before.push(work.acknowledged()?);
+        before.push(acknowledged(work, site)?);
     }
     wait_for("an image to be saved", TIME_LIMIT, || match site.daemon.memlane("image save") {
         Ok(_) => Ok(true),

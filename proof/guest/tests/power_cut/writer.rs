@@ -61,7 +61,12 @@ impl Writer {
             let steps = Steps::new(self.spec);
             let acknowledged = Arc::new(AtomicU64::new(0));
             let counter = Arc::clone(&acknowledged);
-            let thread = thread::spawn(move || steps.run_over_nbd(&mut client, &counter));
+            let volume = self.volume;
+            let thread = thread::spawn(move || {
+                let ended = steps.run_over_nbd(&mut client, &counter);
+                eprintln!("the connection to {volume} ended: {ended:?}");
+                ended
+            });
             let saved = (self.way == Way::Image).then_some(0);
             return Ok(Work::OverNbd { thread, acknowledged, saved });
         }
