@@ -75,7 +75,8 @@ impl Partition {
         number: u32,
         mut found: Found,
     ) -> Result<Self, LogError> {
-        let writer = Writer::open(&volume, number, &mut found)?;
+        let mut writer = Writer::open(&volume, number, &mut found)?;
+        writer.producers.note_stable(writer.next_offset);
         let generations = found.segments.iter().map(|segment| segment.header.generation());
         let generation = generations.max().unwrap_or(0);
         // How far the last pass had come when the process died is not known.
@@ -128,11 +129,16 @@ impl Partition {
         self.lock_writer().next_offset
     }
 
-    /// The offset after the last record whose transaction is known to be committed or aborted.
+    /// The offset after the last record whose transaction is known to be committed or aborted, by
+    /// a marker that is stable.
     pub fn last_stable_offset(&self) -> i64 {
         // First: of a transaction that begins meanwhile nothing is below it.
         let stable_offset = self.stable_offset();
-        let open = self.lock_writer().producers.first_open_offset();
+        let open = {
+            let producers = &mut self.lock_writer().producers;
+            producers.note_stable(stable_offset);
+            producers.first_open_offset()
+        };
         let decided_offset = open.map_or(stable_offset, |open| open.min(stable_offset));
         // The beginning of a transaction may have been deleted.
         decided_offset.max(self.start_offset())
@@ -508,7 +514,10 @@ impl Partition {
 
     /// What the flush that begins now makes stable.
     pub(crate) fn begin_flush(&self) -> FlushedPart {
-        self.lock_writer().begin_flush(&self.volume)
+        let stable_offset = self.stable_offset();
+        let mut writer = self.lock_writer();
+        writer.producers.note_stable(stable_offset);
+        writer.begin_flush(&self.volume)
     }
 
     /// A flush has made it stable.

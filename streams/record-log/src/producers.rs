@@ -104,6 +104,9 @@ pub(crate) struct Producers {
     by_id: BTreeMap<i64, Producer>,
     /// First offsets of the transactions that are open: each read asks for the lowest.
     open: BTreeSet<i64>,
+    /// Transactions whose marker was appended and may not be stable yet, oldest first: the
+    /// marker's offset and the transaction's first.
+    ended: VecDeque<(i64, i64)>,
     /// Of producers that are not known: a batch that could not be written. What its producer had in
     /// flight behind it must not be taken for a beginning. Not in checkpoints: connections end
     /// with the process, and their producers begin again with what was not acknowledged.
@@ -193,6 +196,7 @@ impl Producers {
         if batch.is_control() {
             let first_offset = producer.transaction.take()?;
             self.open.remove(&first_offset);
+            self.ended.push_back((batch.base_offset, first_offset));
             return (marker == Some(Marker::Abort)).then_some(Aborted {
                 producer_id: batch.producer_id,
                 first_offset,
@@ -257,9 +261,17 @@ impl Producers {
         is_known && !self.markers.iter().any(since)
     }
 
-    /// The first offset that belongs to a transaction whose end is not known.
+    /// Everything before the offset is stable, markers included.
+    pub(crate) fn note_stable(&mut self, stable_offset: i64) {
+        let count = self.ended.partition_point(|(marker, _)| *marker < stable_offset);
+        self.ended.drain(..count);
+    }
+
+    /// The first offset that belongs to a transaction without a stable marker, as Kafka's
+    /// `ProducerStateManager.firstUnstableOffset`.
     pub(crate) fn first_open_offset(&self) -> Option<i64> {
-        self.open.first().copied()
+        let ended = self.ended.iter().map(|(_, first_offset)| *first_offset);
+        ended.chain(self.open.first().copied()).min()
     }
 
     /// Forgets those that wrote nothing for so long, but for those with an open transaction.
@@ -349,7 +361,13 @@ impl Producers {
         })?;
         let by_id: BTreeMap<i64, Producer> = list.into_iter().collect();
         let open = by_id.values().filter_map(|producer| producer.transaction).collect();
-        Some(Self { by_id, open, refused: BTreeMap::new(), markers: VecDeque::new() })
+        Some(Self {
+            by_id,
+            open,
+            ended: VecDeque::new(),
+            refused: BTreeMap::new(),
+            markers: VecDeque::new(),
+        })
     }
 }
 
@@ -538,7 +556,10 @@ mod tests {
             for it in found {
                 assert_eq!((it.first_offset, it.last_offset), (50, 70));
             }
-            assert_eq!(producers.first_open_offset(), None);
+            for (stable_offset, open) in [(70, Some(50)), (71, None)] {
+                producers.note_stable(stable_offset);
+                assert_eq!(producers.first_open_offset(), open);
+            }
         }
     }
 

@@ -347,6 +347,7 @@ fn aborted_transactions_are_told_and_open_ones_hold_the_last_stable_offset() {
     let end =
         TransactionEnd { producer_id: 8, producer_epoch: 0, coordinator_epoch: 0, unix_ms: 0 };
     append(&partition, &mut Marker::Abort.to_batch(end)).expect("there is room");
+    assert_eq!(partition.last_stable_offset(), 0, "the marker is not stable");
     topic.flush().expect("it flushes");
     assert_eq!(partition.last_stable_offset(), 11);
     let topic = open(&disk.after_kill());
