@@ -2,9 +2,11 @@
 //!
 //! A query only reads: its first word is SELECT or SUBSCRIBE, the broker takes one statement alone,
 //! and it is told with the login that the connection changes nothing, so that no function does
-//! either. What it may read is up to the broker, by the access list of the user that the console
-//! logs in as and, where the console says for whom it asks, by that of the user of that name too.
-//! Rows are taken from the broker as fast as the reader takes them.
+//! either. A broker that does not know what is said with a login passes over it: so the console
+//! looks whether it is in force before it sends a query. What it may read is up to the broker, by
+//! the access list of the user that the console logs in as and, where the console says for whom it
+//! asks, by that of the user of that name too. Rows are taken from the broker as fast as the reader
+//! takes them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -58,6 +60,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Said with each login, so that nothing that is run afterwards takes it back.
 const READS_ONLY: &str = "-c default_transaction_read_only=on";
 
+/// What is in force of that, and who the connection is.
+const IN_FORCE: &str = "SELECT current_user, current_setting('default_transaction_read_only')";
+
 /// For whom a query is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedFor {
@@ -105,6 +110,26 @@ impl SqlPlace {
             }
         };
         config
+    }
+
+    /// Looks whether the broker keeps to what was said with the login.
+    async fn check_in_force(&self, client: &Client, user: &str) -> Result<(), QueryError> {
+        let told = client.simple_query(IN_FORCE).await.map_err(|error| broken(&error))?;
+        let row = told.iter().find_map(|it| match it {
+            SimpleQueryMessage::Row(row) => Some((row.get(0), row.get(1))),
+            _ => None,
+        });
+        let (name, only_reads) = row.unwrap_or_default();
+        let ignored = match self.asked_for {
+            AskedFor::User if name != Some(user) => format!("that it is asked on behalf of {user}"),
+            _ if only_reads != Some("on") => "that queries only read".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(QueryError::Broken(format!(
+            "the broker passes over what the console says with its login, {ignored}, so nothing \
+             was asked; memlane-broker has to be as new as the console, and no pool of connections \
+             may be between them"
+        )))
     }
 }
 
@@ -157,7 +182,11 @@ impl Queries {
             let _ended = connection.await;
         });
         let line = Line { cancel: client.cancel_token(), connection: connection.abort_handle() };
-        let begun = tokio::time::timeout(PLAN_TIME_MAX, start(&client, kind, text)).await;
+        let begun = async {
+            self.place.check_in_force(&client, user).await?;
+            start(&client, kind, text).await
+        };
+        let begun = tokio::time::timeout(PLAN_TIME_MAX, begun).await;
         let late = || format!("the query was not planned in {} s", PLAN_TIME_MAX.as_secs());
         let (columns, messages) = begun.map_err(|_| QueryError::Broken(late()))??;
         Ok(Running {

@@ -1,9 +1,11 @@
 //! Topics, groups and queries of a real broker, by the console.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{self, BufRead, BufReader, Lines, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -318,6 +320,11 @@ struct Guarded {
 
 impl Guarded {
     fn start(more: &str) -> Result<Self> {
+        Self::start_through(more, |sql| Ok(sql.to_owned()))
+    }
+
+    /// The same, where the console reaches SQL through what stands at another address.
+    fn start_through(more: &str, way: impl Fn(&str) -> Result<String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
         for name in ["admin", "console"] {
@@ -333,8 +340,9 @@ impl Guarded {
              {text}/lists --super-user User:admin"
         ))?;
         fs::set_permissions(path("console"), fs::Permissions::from_mode(0o600))?;
+        let through = way(&sql)?;
         let flags = format!(
-            "--broker {http} --broker-sql {sql} --broker-user console --broker-password-file \
+            "--broker {http} --broker-sql {through} --broker-user console --broker-password-file \
              {text}/console {more}"
         );
         let flags = flags.split_whitespace().map(str::to_owned).collect();
@@ -386,5 +394,78 @@ fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() ->
     assert_eq!(rows(&lines(&who)?), [json!(["olga", "console"])]);
     guarded.as_admin("acl add olga read --topic closed")?;
     assert_eq!(rows(&lines(&count("closed")?)?), [json!(["0"])]);
+    Ok(())
+}
+
+/// An address that leads to a broker's SQL, where some words of what clients say with their login
+/// are passed over, as brokers and pools of connections do that do not know them.
+fn passing_over(sql: &str, forgotten: &'static [&'static str]) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    let sql = sql.to_owned();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let sql = sql.clone();
+            thread::spawn(move || pass_over(client, &sql, forgotten));
+        }
+    });
+    Ok(address)
+}
+
+fn pass_over(mut client: TcpStream, sql: &str, forgotten: &[&str]) -> io::Result<()> {
+    let mut server = TcpStream::connect(sql)?;
+    let mut length = [0; 4];
+    client.read_exact(&mut length)?;
+    let mut message = vec![0; (u32::from_be_bytes(length) - 4) as usize];
+    client.read_exact(&mut message)?;
+    let (code, said) = message.split_at(4);
+    let mut said = String::from_utf8_lossy(said).into_owned();
+    forgotten.iter().for_each(|words| said = said.replace(words, ""));
+    let length = u32::try_from(8 + said.len()).expect("a login is short");
+    server.write_all(&[&length.to_be_bytes(), code, said.as_bytes()].concat())?;
+    let (mut answers, mut reader) = (server.try_clone()?, client.try_clone()?);
+    let back = thread::spawn(move || {
+        let copied = io::copy(&mut answers, &mut reader);
+        // Either end may have gone by itself.
+        let _ = reader.shutdown(Shutdown::Both);
+        copied
+    });
+    io::copy(&mut client, &mut server)?;
+    server.shutdown(Shutdown::Both)?;
+    back.join().expect("bytes are copied without a panic").map(drop)
+}
+
+#[test]
+fn nothing_is_asked_of_a_broker_that_passes_over_what_the_login_says() -> Result<()> {
+    const NAME: &str = " -c memlane.on_behalf_of=olga";
+    const READS: &str = "-c default_transaction_read_only=on";
+    for (flags, forgotten, said) in [
+        ("--broker-users", &[NAME][..], "on behalf of olga"),
+        ("--broker-users", &[READS], "only read"),
+        ("--broker-users", &[READS, NAME], "on behalf of olga"),
+        ("", &[READS], "only read"),
+    ] {
+        let guarded = Guarded::start_through(flags, |sql| passing_over(sql, forgotten))?;
+        let olga = json!({"name": "olga", "role": "operator"});
+        let olga = guarded.site.user(&guarded.administrator, &olga)?;
+        guarded.as_admin("acl add console read --topic open")?;
+        guarded.as_admin("acl add console read --topic closed")?;
+        guarded.as_admin("acl add olga read --topic open")?;
+        for query in
+            ["SELECT count(*) FROM open", "SELECT count(*) FROM closed", "SUBSCRIBE TO open"]
+        {
+            let refused = guarded.ask(&olga, query)?;
+            check(&refused, 503, "broker_down");
+            let detail = refused.json()?["detail"].to_string();
+            ensure!(detail.contains(said) && detail.contains("memlane-broker"), "{detail}");
+        }
+    }
+    // What is in force is asked for and found.
+    let guarded = Guarded::start_through("--broker-users", |sql| passing_over(sql, &[]))?;
+    let olga = json!({"name": "olga", "role": "operator"});
+    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    guarded.as_admin("acl add console read --topic open")?;
+    guarded.as_admin("acl add olga read --topic open")?;
+    assert_eq!(rows(&lines(&guarded.ask(&olga, "SELECT count(*) FROM open")?)?), [json!(["0"])]);
     Ok(())
 }
