@@ -3,13 +3,14 @@
 use std::fmt::Display;
 use std::os::unix::net::UnixStream as UnixSocket;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Method, Problem};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::{HeaderMap, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::address::Address;
 use crate::console::Console;
 use crate::error::{ConsoleRefusal, RestError};
+use crate::session::Session;
 
 /// How long a connection may take, and then the handshake of TLS.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -66,6 +68,28 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<Bytes, RestError> {
+        self.answer(method, path, body).map(|answer| answer.body)
+    }
+
+    /// The same console within a session, which `login` begins at `path`.
+    ///
+    /// # Errors
+    /// It is no console, or refuses the login.
+    pub fn log_in(&self, path: &str, login: &impl Serialize) -> Result<Self, RestError> {
+        let Address::Console(console) = &self.address else {
+            return Err(RestError::Other("one logs in at a console alone".to_owned()));
+        };
+        let answer = self.answer(Method::Post, path, login)?;
+        let session = Session::begun_by(&answer.headers, &answer.body)?;
+        Ok(Self { address: Address::Console(Arc::new(console.within(session))) })
+    }
+
+    fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, RestError> {
         let body = match serde_json::to_vec(body).expect("requests are plain data") {
             null if null == b"null" => Vec::new(),
             json => json,
@@ -75,9 +99,11 @@ impl Client {
             .uri(path)
             .header(header::CONTENT_TYPE, "application/json");
         request = match &self.address {
-            Address::Console(console) => request
-                .header(header::HOST, console.authority())
-                .header(header::AUTHORIZATION, console.authorization()),
+            Address::Console(console) => {
+                let request = request.header(header::HOST, console.authority());
+                let proof = console.proof().into_iter();
+                proof.fold(request, |request, (name, value)| request.header(name, value))
+            }
             Address::Socket(_) | Address::Tcp(_) => request.header(header::HOST, "localhost"),
         };
         let request =
@@ -112,7 +138,7 @@ impl Client {
             .block_on(upgrade_over(socket, request))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Bytes, RestError> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, RestError> {
         match &self.address {
             Address::Socket(path) => {
                 let place = format!("{} (does memlaned run?)", path.display());
@@ -128,10 +154,16 @@ impl Client {
     }
 }
 
+/// An answer that is no refusal.
+struct Answer {
+    headers: HeaderMap,
+    body: Bytes,
+}
+
 async fn exchange_with(
     console: &Console,
     request: Request<Full<Bytes>>,
-) -> Result<Bytes, RestError> {
+) -> Result<Answer, RestError> {
     let place = format!("https://{}", console.authority());
     let late = |what: &str, limit: Duration| {
         RestError::Unreachable(format!("{place} {what} in {} s", limit.as_secs()))
@@ -194,7 +226,7 @@ async fn exchange_over(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     place: &str,
     request: Request<Full<Bytes>>,
-) -> Result<Bytes, RestError> {
+) -> Result<Answer, RestError> {
     let lost = |error: hyper::Error| {
         RestError::Unreachable(format!("the daemon at {place} ended the connection: {error}"))
     };
@@ -208,16 +240,19 @@ async fn exchange_over(
                 "the answer of the daemon at {place} broke off: {error}"
             ))
         })?;
-        Ok((head.status, body.to_bytes()))
+        Ok((head, body.to_bytes()))
     };
     tokio::pin!(answering, connection);
-    let answer: Result<_, RestError> = tokio::select! {
+    let answer: Result<(_, Bytes), RestError> = tokio::select! {
         answer = &mut answering => answer,
         // The connection may end with the last byte of the answer.
         _ = &mut connection => answering.await,
     };
-    let (status, body) = answer?;
-    if status.is_success() { Ok(body) } else { Err(failure_of(status, &body)) }
+    let (head, body) = answer?;
+    match head.status.is_success() {
+        true => Ok(Answer { headers: head.headers, body }),
+        false => Err(failure_of(head.status, &body)),
+    }
 }
 
 /// What any problem says, also one of a kind that daemons do not have.

@@ -1,13 +1,14 @@
-//! A console before a daemon: where it is, how it is known, and the token for it.
+//! A console before a daemon: where it is, how it is known, and how it knows who asks.
 
 use std::path::PathBuf;
 
-use hyper::header::HeaderValue;
+use hyper::header::{self, HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::RestError;
+use crate::session::Session;
 use crate::token::Token;
 use crate::trust::{Pin, Trust};
 use crate::url::{host_and_port, refused};
@@ -40,7 +41,17 @@ pub struct Console {
     trust: Trust,
     /// The authorities are those of the host.
     is_host_trust: bool,
-    token: Token,
+    proof: Proof,
+}
+
+/// How a console knows who asks.
+#[derive(Debug)]
+pub enum Proof {
+    Token(Token),
+    /// Of a login by a password.
+    Session(Session),
+    /// Not at all: whoever asks may log in, and no more.
+    Nothing,
 }
 
 impl Console {
@@ -53,7 +64,7 @@ impl Console {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the URL or with a file of certificates.
-    pub fn new(url: &str, trust: &ConsoleTrust, token: Token) -> Result<Self, String> {
+    pub fn new(url: &str, trust: &ConsoleTrust, proof: Proof) -> Result<Self, String> {
         let authority = url.strip_prefix(SCHEME);
         let authority = authority.ok_or_else(|| refused(url, "write https://HOST:PORT"))?;
         let (host, port) = host_and_port(url, authority, PORT_DEFAULT)?;
@@ -66,7 +77,7 @@ impl Console {
             ConsoleTrust::Signed(path) => Trust::signed(path)?,
             ConsoleTrust::Host => Trust::signed(&authorities_of_host()?)?,
         };
-        Ok(Self { host, port, name, trust, is_host_trust, token })
+        Ok(Self { host, port, name, trust, is_host_trust, proof })
     }
 
     /// Host and port as a URL has them.
@@ -78,8 +89,21 @@ impl Console {
         (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }
 
-    pub(crate) fn authorization(&self) -> HeaderValue {
-        self.token.authorization()
+    /// The same console, which knows by a session who asks.
+    pub(crate) fn within(&self, session: Session) -> Self {
+        let Self { host, port, name, trust, is_host_trust, .. } = self;
+        let (name, trust) = (name.clone(), trust.clone());
+        let (host, proof) = (host.clone(), Proof::Session(session));
+        Self { host, port: *port, name, trust, is_host_trust: *is_host_trust, proof }
+    }
+
+    /// The headers that say who asks.
+    pub(crate) fn proof(&self) -> Vec<(HeaderName, HeaderValue)> {
+        match &self.proof {
+            Proof::Token(token) => vec![(header::AUTHORIZATION, token.authorization())],
+            Proof::Session(session) => session.headers(),
+            Proof::Nothing => Vec::new(),
+        }
     }
 
     /// Encrypts the connection, whose other end has to prove who it is.

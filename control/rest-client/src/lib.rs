@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! Client ── Address ── a socket, or a port of this host: the daemon itself
-//!                  └── Console: HTTPS, with a token that says who asks, to a console whose
-//!                      certificate is believed
+//!                  └── Console: HTTPS, with a token or a session that says who asks, to a
+//!                      console whose certificate is believed
 //! ```
 //!
 //! It holds no connection and no state between requests. A token is sent to nobody before the other
@@ -15,13 +15,15 @@ mod address;
 mod client;
 mod console;
 mod error;
+mod session;
 mod token;
 mod trust;
 mod url;
 
 pub use address::Address;
 pub use client::Client;
-pub use console::{Console, ConsoleTrust};
+pub use console::{Console, ConsoleTrust, Proof};
 pub use error::{ConsoleRefusal, RestError};
+pub use session::Session;
 pub use token::Token;
 pub use trust::Pin;

@@ -57,15 +57,19 @@ impl Token {
         if !line.iter().all(u8::is_ascii_graphic) {
             return refuse("its first line holds what no token has");
         }
-        let header = [b"Bearer ", line].concat();
-        let mut header = HeaderValue::from_bytes(&header).expect("visible characters are a value");
-        header.set_sensitive(true);
-        Ok(Self(header))
+        Ok(Self(hidden(&[b"Bearer ", line].concat()).expect("visible characters are a value")))
     }
 
     pub(crate) fn authorization(&self) -> HeaderValue {
         self.0.clone()
     }
+}
+
+/// A header that is shown nowhere; `None`: no header can hold that.
+pub(crate) fn hidden(value: &[u8]) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 impl fmt::Debug for Token {

@@ -1,6 +1,7 @@
 //! Those who use the console: users, projects, tokens and sessions.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use api::ByteSize;
 use clap::{ArgGroup, Args, Subcommand};
@@ -19,7 +20,7 @@ pub(crate) enum ConsoleCommand {
     #[command(subcommand)]
     Project(ProjectCommand),
 
-    /// Tokens, which are made on the page: it asks for a login
+    /// Tokens, by which programs ask the console
     #[command(subcommand)]
     Token(TokenCommand),
 
@@ -162,12 +163,47 @@ pub(crate) enum TokenCommand {
     #[command(visible_alias = "ls")]
     List(View),
 
+    /// Make a token; it takes the password of its owner, as a token makes no tokens
+    #[command(long_about = "Make a token, which acts for its owner and may never more than they \
+                            may. Its secret is told once: alone on standard output, or in a file. \
+                            The owner's password is read from --password-file or \
+                            MEMLANE_CONSOLE_PASSWORD; the login for it ends with the command")]
+    Create(TokenCreate),
+
     /// Delete a token, which is refused from then on
     #[command(visible_alias = "rm")]
     Delete {
         /// The token's id, as the list has it
         id: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreate {
+    /// What it is for, for those who read the list
+    pub(crate) name: String,
+
+    #[arg(long, value_parser = ROLES, help = "What it may at most")]
+    pub(crate) role: String,
+
+    /// A project that it is limited to; may be repeated [default: those of its owner]
+    #[arg(long = "project", value_name = "PROJECT")]
+    pub(crate) projects: Vec<String>,
+
+    /// When it ends, such as 12h or 30days from now [default: 90 days]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) expires: Option<Duration>,
+
+    /// Its owner, who logs in to make it
+    #[arg(long)]
+    pub(crate) user: String,
+
+    #[command(flatten)]
+    pub(crate) password: Password,
+
+    /// A new file for the secret, which only its owner may read, in place of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,12 +1,21 @@
-//! The console's own users, projects, tokens and sessions, with a token of an administrator.
+//! The console's own users, projects, tokens and sessions, with a token of an administrator. To
+//! make a token takes a login, which ends with the command.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use api::Method;
 use serde_json::{Map, Value, json};
 
+use super::place::ProvedBy;
 use super::streams::connect::password;
 use super::{or_dash, time_text};
+use crate::arguments::Command;
 use crate::arguments::console::{
-    ConsoleCommand, Password, ProjectCommand, Quota, SessionCommand, TokenCommand, UserCommand,
+    ConsoleCommand, Password, ProjectCommand, Quota, SessionCommand, TokenCommand, TokenCreate,
+    UserCommand,
 };
 use crate::failure::Failure;
 use crate::output::Report;
@@ -17,6 +26,8 @@ const USERS: &str = "/console/v1/users";
 const PROJECTS: &str = "/console/v1/projects";
 const TOKENS: &str = "/console/v1/tokens";
 const SESSIONS: &str = "/console/v1/sessions";
+/// One's own, which a login begins.
+const SESSION: &str = "/console/v1/session";
 
 const PASSWORD_VARIABLE: &str = "MEMLANE_CONSOLE_PASSWORD";
 
@@ -40,6 +51,14 @@ const TOKEN_COLUMNS: &[(&str, &str)] = &[
 const SESSION_COLUMNS: &[(&str, &str)] =
     &[("ID", "id"), ("USER", "user"), ("ADDRESS", "address"), ("BEGUN", "begun"), ("USED", "used")];
 
+/// How the console is to know who asks for this command.
+pub(super) fn proved_by(command: &Command) -> ProvedBy {
+    match command {
+        Command::Console(ConsoleCommand::Token(TokenCommand::Create(_))) => ProvedBy::Password,
+        _ => ProvedBy::Token,
+    }
+}
+
 pub(super) fn run(client: &Client, command: ConsoleCommand) -> Result<Report, Failure> {
     if !matches!(client.address, Address::Console(_)) {
         let what = "a console is asked with --url https://HOST:PORT and --token-file";
@@ -51,6 +70,7 @@ pub(super) fn run(client: &Client, command: ConsoleCommand) -> Result<Report, Fa
         ConsoleCommand::Token(TokenCommand::List(view)) => {
             list(client, TOKENS, TOKEN_COLUMNS, &view)
         }
+        ConsoleCommand::Token(TokenCommand::Create(asked)) => make_token(client, asked),
         ConsoleCommand::Token(TokenCommand::Delete { id }) => delete(client, TOKENS, &id),
         ConsoleCommand::Session(SessionCommand::List(view)) => {
             list(client, SESSIONS, SESSION_COLUMNS, &view)
@@ -115,6 +135,80 @@ fn run_project(client: &Client, command: ProjectCommand) -> Result<Report, Failu
         }
         ProjectCommand::Delete { name } => delete(client, PROJECTS, &name),
     }
+}
+
+/// Logs in, makes a token, and logs out again. The place for the secret is there before the token.
+fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
+    let TokenCreate {
+        name,
+        role,
+        projects,
+        expires,
+        user,
+        password: Password { password_file },
+        out,
+    } = asked;
+    let password = password(password_file.as_deref(), PASSWORD_VARIABLE, &user)?;
+    let out = out.map(SecretFile::new).transpose()?;
+    let within = client.log_in(SESSION, &json!({"name": user, "password": password}))?;
+    let mut request = json!({"name": name, "role": role, "projects": projects});
+    if let Some(expires) = expires {
+        request["expires_in_seconds"] = expires.as_secs().into();
+    }
+    let made = within.ask(Method::Post, TOKENS, &request).map_err(Failure::from);
+    let made = made.and_then(|made| told_once(&within, made, out));
+    if let Err(error) = within.delete(SESSION) {
+        eprintln!("memlane: the login for the token goes on until it is not used: {error}");
+    }
+    made
+}
+
+/// What is told of a token that was made. One whose secret nobody would have is deleted.
+fn told_once(within: &Client, mut made: Value, out: Option<SecretFile>) -> Result<Report, Failure> {
+    let secret = made["secret"].as_str().unwrap_or_default().to_owned();
+    let Some(file) = out else { return Ok(Report::of(secret, &made)) };
+    if let Err(failure) = file.keep(&secret) {
+        let id = made["id"].as_str().unwrap_or_default();
+        delete(within, TOKENS, id)?;
+        return Err(failure);
+    }
+    made.as_object_mut().and_then(|it| it.remove("secret"));
+    Ok(Report::silent(&made))
+}
+
+/// A file that was made for a secret, and goes again where there is none.
+struct SecretFile {
+    path: PathBuf,
+    file: File,
+    is_kept: bool,
+}
+
+impl SecretFile {
+    fn new(path: PathBuf) -> Result<Self, Failure> {
+        let made = File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let file = made.map_err(|error| unwritten(&path, &error))?;
+        Ok(Self { path, file, is_kept: false })
+    }
+
+    fn keep(mut self, secret: &str) -> Result<(), Failure> {
+        let written = writeln!(self.file, "{secret}").and_then(|()| self.file.sync_all());
+        written.map_err(|error| unwritten(&self.path, &error))?;
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // What is said is why there is no secret.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::other(format!("cannot write a secret to {}: {error}", path.display()))
 }
 
 fn list(

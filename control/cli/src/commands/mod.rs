@@ -45,7 +45,8 @@ const OTHER_PROGRAMS: [&str; 4] =
 /// Does what the command line asks for.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
     let form = arguments.form();
-    let client = Client { address: place::address(&arguments.place)? };
+    let proved_by = console::proved_by(&arguments.command);
+    let client = Client { address: place::address(&arguments.place, proved_by)? };
     match arguments.command {
         Command::Volume(command) => run_volume(&client, command),
         Command::Snapshot(command) => snapshots::run(&client, command),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rest_client::{Address, Console, ConsoleTrust, Token};
+use rest_client::{Address, Console, ConsoleTrust, Proof, Token};
 
 use crate::arguments::place::Place;
 use crate::failure::Failure;
@@ -17,8 +17,16 @@ const TOKEN_VARIABLE: &str = "MEMLANE_TOKEN_FILE";
 const PIN_VARIABLE: &str = "MEMLANE_PIN";
 const CA_VARIABLE: &str = "MEMLANE_CA";
 
+/// How a console knows who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProvedBy {
+    Token,
+    /// A password, by the command itself.
+    Password,
+}
+
 /// A socket that is named counts, then a URL, then a socket from the environment.
-pub(super) fn address(place: &Place) -> Result<Address, Failure> {
+pub(super) fn address(place: &Place, proved_by: ProvedBy) -> Result<Address, Failure> {
     if let Some(socket) = &place.socket {
         return Ok(Address::Socket(socket.clone()));
     }
@@ -29,7 +37,7 @@ pub(super) fn address(place: &Place) -> Result<Address, Failure> {
         return Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())));
     };
     if Console::is_named_by(&url) {
-        return Ok(Address::Console(Arc::new(console(place, &url)?)));
+        return Ok(Address::Console(Arc::new(console(place, &url, proved_by)?)));
     }
     refuse_options_of_consoles(place, "a token is sent over https:// alone")?;
     Address::of_url(&url).map_err(Failure::usage)
@@ -47,17 +55,25 @@ fn refuse_options_of_consoles(place: &Place, why: &str) -> Result<(), Failure> {
     }
 }
 
-fn console(place: &Place, url: &str) -> Result<Console, Failure> {
+fn console(place: &Place, url: &str, proved_by: ProvedBy) -> Result<Console, Failure> {
+    if proved_by == ProvedBy::Password {
+        return match place.token_file {
+            Some(_) => Err(Failure::usage(
+                "a token makes no tokens: leave --token-file out, --user logs in".to_owned(),
+            )),
+            None => Console::new(url, &trust(place)?, Proof::Nothing).map_err(Failure::usage),
+        };
+    }
     let token_file = place.token_file.clone().or_else(|| path(TOKEN_VARIABLE));
     let Some(token_file) = token_file else {
         return Err(Failure::usage(format!(
             "a console asks who is there: name a file that holds a token, with --token-file or \
-             {TOKEN_VARIABLE}; the page makes tokens under Administration"
+             {TOKEN_VARIABLE}; memlane console token create makes one, and so does the page"
         )));
     };
     let trust = trust(place)?;
     let token = Token::of_file(&token_file).map_err(Failure::other)?;
-    Console::new(url, &trust, token).map_err(Failure::usage)
+    Console::new(url, &trust, Proof::Token(token)).map_err(Failure::usage)
 }
 
 /// What the command line says of the certificate counts before all that the environment says.

@@ -305,7 +305,7 @@ impl Accounts {
             return Err(AccountError::Invalid("projects", what));
         }
         if !(1..=TOKEN_SECONDS_MAX).contains(&new.expires_in_seconds) {
-            let what = format!("1 to {TOKEN_SECONDS_MAX} seconds");
+            let what = format!("a token ends 1 to {TOKEN_SECONDS_MAX} seconds from now");
             return Err(AccountError::Invalid("expires_in_seconds", what));
         }
         let not_stored = |error: anyhow::Error| AccountError::NotStored(format!("{error:#}"));

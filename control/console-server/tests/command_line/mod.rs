@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use system::{ToolOutput, product, wait_for};
 
-use crate::site::{Client, Site};
+use crate::site::{Client, PASSWORD, Site};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -159,6 +159,114 @@ fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<(
     check(&host.run(&token, &trust, "console user set ann")?, 2, &["--role"]);
     let local = product("memlane").args(["console", "user", "ls"]).run()?;
     check(&local, 1, &["--url"]);
+    Ok(())
+}
+
+/// Somebody who makes tokens by a password, as commands do.
+struct Maker<'a> {
+    site: &'a Site,
+    administrator: &'a Client,
+    host: Host,
+    password: String,
+}
+
+impl<'a> Maker<'a> {
+    fn new(site: &'a Site, administrator: &'a Client) -> Result<Self> {
+        let host = Host::new(site)?;
+        let password = host.file("password", PASSWORD, 0o600)?.display().to_string();
+        Ok(Self { site, administrator, host, password })
+    }
+
+    fn make(&self, words: &str) -> Result<ToolOutput> {
+        let tool = product("memlane").args(["--url", &self.host.url, "--pin", &self.host.pin]);
+        let tool = tool.args(words.split_whitespace());
+        tool.args(["--password-file", &self.password]).run()
+    }
+
+    fn run(&self, token: &Path, words: &str) -> Result<ToolOutput> {
+        self.host.run(token, &["--pin", &self.host.pin], words)
+    }
+
+    fn count(&self, what: &str) -> Result<usize> {
+        let path = format!("/console/v1/{what}");
+        let listed = self.site.get(self.administrator, &path)?.json()?;
+        Ok(listed.as_array().context("a list")?.len())
+    }
+
+    /// All that may not have a secret in it.
+    fn told(&self) -> Result<String> {
+        let get = |path: &str| self.site.get(self.administrator, path).map(|it| it.body);
+        Ok(get("/console/v1/tokens")? + &get("/console/v1/audit")? + &self.site.log())
+    }
+}
+
+#[test]
+fn a_token_is_made_by_a_command_that_logs_in_and_its_secret_is_told_once() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let maker = Maker::new(&site, &administrator)?;
+    let shop = json!({"name": "shop", "prefix": "shop-"});
+    ensure!(site.post(&administrator, "/console/v1/projects", &shop)?.status == 201, "no project");
+    let before = maker.count("sessions")?;
+
+    // The secret alone is printed, so that a script can keep it.
+    let made = maker.make("console token create ci --role operator --user ann --expires 2h")?;
+    check(&made, 0, &[]);
+    let secret = made.stdout.trim();
+    ensure!(!secret.is_empty() && !made.stderr.contains(secret), "{made:?}");
+    let kept = maker.host.file("kept", secret, 0o600)?;
+    check(&maker.run(&kept, "volume create shop-db --size 1MiB")?, 0, &[]);
+    assert_eq!(maker.count("sessions")?, before, "the login that made the token goes on");
+
+    let written = maker.host.folder.path().join("written");
+    let made = maker.make(&format!(
+        "--json console token create shop --role viewer --project shop --user ann --out {}",
+        written.display()
+    ))?;
+    check(&made, 0, &[]);
+    let shown: Value = serde_json::from_str(&made.stdout)?;
+    assert_eq!((&shown["name"], &shown["projects"]), (&json!("shop"), &json!(["shop"])));
+    assert_eq!(shown["secret"], Value::Null, "it is in the file: {shown}");
+    assert_eq!(fs::metadata(&written)?.permissions().mode() & 0o777, 0o600);
+    check(&maker.run(&written, "volume show shop-db")?, 0, &[]);
+    check(&maker.run(&written, "volume rm shop-db")?, 1, &[]);
+    let json = maker.make("--json console token create third --role viewer --user ann")?;
+    let json: Value = serde_json::from_str(&json.stdout)?;
+    let third = json["secret"].as_str().context("no secret")?;
+    let told = maker.told()?;
+    for secret in [secret, third, fs::read_to_string(&written)?.trim(), PASSWORD] {
+        assert!(!told.contains(secret), "a secret was told again");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let maker = Maker::new(&site, &administrator)?;
+    let there = maker.host.file("there", "mine", 0o600)?.display().to_string();
+    let spoiled = maker.host.folder.path().join("spoiled");
+    let before = maker.count("sessions")?;
+    for (words, exit_code, said) in [
+        ("--user ann --role nobody --out SPOILED", 2, "--role"),
+        ("--user ann --role viewer --project none --out SPOILED", 1, "none"),
+        ("--user bob --role viewer --out SPOILED", 1, "password is wrong"),
+        ("--user ann --role viewer --out THERE", 1, "there"),
+        ("--user ann --role viewer --expires 3s5", 2, "--expires"),
+        ("--user ann --role viewer --expires 0s --out SPOILED", 1, "a token ends"),
+        ("--user ann --role viewer --out /dev/full", 1, "/dev/full"),
+        ("--user ann --role viewer --token-file /x", 2, "a token makes no tokens"),
+        ("--role viewer", 2, "--user"),
+    ] {
+        let words = words.replace("SPOILED", &spoiled.display().to_string());
+        let words = format!("console token create more {}", words.replace("THERE", &there));
+        check(&maker.make(&words).context(words.clone())?, exit_code, &[said]);
+        assert!(!spoiled.exists(), "{words}");
+    }
+    assert_eq!(fs::read_to_string(&there)?, "mine\n");
+    assert_eq!((maker.count("tokens")?, maker.count("sessions")?), (0, before));
+    let local =
+        product("memlane").args("console token create a --role viewer --user ann".split(' '));
+    check(&local.env("MEMLANE_CONSOLE_PASSWORD", PASSWORD).run()?, 1, &["--url"]);
     Ok(())
 }
 
