@@ -121,13 +121,13 @@ impl Keyed {
 
     /// Where the transaction begins that the producer has open.
     fn open_offset(&self, producer_id: i64) -> Option<i64> {
-        let since_marker = self.of_producer(producer_id).rev().take_while(|it| it.marker.is_none());
-        since_marker.filter(|it| it.is_transactional).last().map(|it| it.base_offset)
+        open_offset(&self.appended, producer_id)
     }
 
-    /// Where the records end that readers of committed ones see.
+    /// Where the records end that readers of committed ones see: what is stable decides.
     fn last_stable_offset(&self) -> i64 {
-        let open = PRODUCERS.iter().filter_map(|it| self.open_offset(*it)).min();
+        let stable = &self.appended[..self.stable];
+        let open = PRODUCERS.iter().filter_map(|it| open_offset(stable, *it)).min();
         let undecided = open.unwrap_or(i64::MAX).min(self.stable_offset());
         undecided.max(self.start_offset)
     }
@@ -470,6 +470,13 @@ impl Keyed {
             }
         }
     }
+}
+
+/// Where the transaction begins that the producer has open behind these batches.
+fn open_offset(appended: &[Appended], producer_id: i64) -> Option<i64> {
+    let of_producer = appended.iter().rev().filter(|it| it.producer_id == producer_id);
+    let since_marker = of_producer.take_while(|it| it.marker.is_none());
+    since_marker.filter(|it| it.is_transactional).last().map(|it| it.base_offset)
 }
 
 /// What a consumer with `isolation.level=read_committed` gets.
