@@ -153,7 +153,7 @@ async fn serve(
         Some(text) => host_and_port(text)?,
         None => (address.ip().to_string(), address.port()),
     };
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
     let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
         cluster_id: coordinator.log_id.simple().to_string(),
@@ -173,6 +173,7 @@ async fn serve(
         counters: Box::<Counters>::default(),
         stops: stops.clone(),
     });
+    let stop_asked = signals.heed(&broker)?;
     let threads = Threads::start(thread, &broker, &stops)?;
     let sql = serve_sql(options, &broker).await?;
     let retaining = tokio::spawn(topics::retain(Arc::clone(&topics), stops.clone()));
@@ -183,11 +184,10 @@ async fn serve(
     operation.serves(&broker, sql.as_ref().map(SqlServer::metrics));
     service_manager::ready();
     let alive = tokio::spawn(operation::keep_alive());
-    signals.stop(&broker).await;
+    stop_asked.await.context("nobody heeds signals")?;
     tracing::info!("stopping: answers in flight are sent");
     service_manager::stopping();
     operation.stops();
-    tokio::spawn(signals.stop_at_once());
     stop.send_replace(true);
     listening.await?;
     if let Some(sql) = sql {

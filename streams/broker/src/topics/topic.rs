@@ -185,10 +185,15 @@ impl OpenTopic {
         *self.settings.write().expect(NO_PANIC) = Arc::new(settings);
     }
 
+    /// Whether a flush waits for a disk.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.settings().class.durability == Durability::Journal
+    }
+
     /// Makes stable what was appended so far: at once where that waits for no disk, else when the
     /// turn that is returned has ended.
     pub(crate) fn stabilize(self: &Arc<Self>) -> Result<Option<Turn>, LogError> {
-        if self.settings().class.durability != Durability::Journal {
+        if !self.waits_for_disk() {
             return self.flusher.flush_now().map(|()| None);
         }
         let this = Arc::clone(self);

@@ -1,4 +1,6 @@
 //! What topics need from time to time: retention, compaction, producers that are gone.
+//!
+//! A topic whose disk takes nothing holds up no other one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,6 +8,8 @@ use std::time::Duration;
 
 use record_log::{CompactionOptions, LogError, Retention};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
@@ -24,50 +28,111 @@ const OLD_RECORDS_MS: i64 = 5 * 60 * 1000;
 /// What compaction notes keys in (Kafka's `log.cleaner.dedupe.buffer.size`).
 const KEY_MAP_BYTES: usize = 64 << 20;
 
+/// Work that all topics want again and again: of one topic after the other, but what waits longer
+/// than the patience goes on beside the others, and its topic is left out until it has ended.
+struct Rounds {
+    patience: Duration,
+    left_max: usize,
+    /// What goes on longer than the patience, and of which topic.
+    left: Vec<(Uuid, JoinHandle<()>)>,
+}
+
+/// What is not of a topic.
+const OF_NONE: Uuid = Uuid::nil();
+
+const RETENTION: Rounds = Rounds::new(Duration::from_secs(1), 64);
+
+/// A pass over a large topic takes long, and the memory for its keys.
+const COMPACTION: Rounds = Rounds::new(Duration::from_secs(60), 4);
+
 /// Deletes what topics are not to keep, until `stop` says so.
-pub(crate) async fn retain(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
-    let settling = Arc::clone(&topics);
-    let before = move || settling.settle_beside();
-    each_time(topics, stop, before, |topic| {
-        if let Err(error) = retain_one(topic) {
-            tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
-        }
-    })
-    .await;
+pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
+    let mut rounds = RETENTION;
+    while is_time(&mut stop).await {
+        let settling = Arc::clone(&topics);
+        rounds.run(OF_NONE, Waits::Perhaps, move || settling.settle_beside()).await;
+        let work = |topic: &OpenTopic| {
+            if let Err(error) = retain_one(topic) {
+                tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
+            }
+        };
+        rounds.run_all(&topics, &stop, work).await;
+    }
 }
 
 /// Compacts the topics that ask for it, one at a time, until `stop` says so.
-pub(crate) async fn compact(topics: Arc<Topics>, stop: watch::Receiver<bool>) {
+pub(crate) async fn compact(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
     let hash_secret = super::random_id();
-    each_time(
-        topics,
-        stop,
-        || {},
-        move |topic| {
+    let mut rounds = COMPACTION;
+    while is_time(&mut stop).await {
+        let work = move |topic: &OpenTopic| {
             if let Err(error) = compact_one(topic, hash_secret) {
                 tracing::warn!(topic = %topic.name, %error, "cannot compact");
             }
-        },
-    )
-    .await;
+        };
+        rounds.run_all(&topics, &stop, work).await;
+    }
 }
 
-async fn each_time(
-    topics: Arc<Topics>,
-    mut stop: watch::Receiver<bool>,
-    before: impl Fn() + Clone + Send + 'static,
-    work: impl Fn(&OpenTopic) + Clone + Send + 'static,
-) {
-    loop {
-        tokio::select! {
-            _ = stop.wait_for(|stops| *stops) => return,
-            () = tokio::time::sleep(INTERVAL) => {}
-        }
-        tokio::task::spawn_blocking(before.clone()).await.expect("the thread does not panic");
-        for topic in topics.all() {
+/// Waits until topics are to be looked at again; `false` where the broker stops.
+async fn is_time(stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = stop.wait_for(|stops| *stops) => false,
+        () = tokio::time::sleep(INTERVAL) => true,
+    }
+}
+
+/// Whether work may wait for a disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Waits {
+    /// Only for the daemon, as all topics do.
+    Never,
+    Perhaps,
+}
+
+impl Rounds {
+    const fn new(patience: Duration, left_max: usize) -> Self {
+        Self { patience, left_max, left: Vec::new() }
+    }
+
+    /// Those first that wait for no disk.
+    async fn run_all(
+        &mut self,
+        topics: &Topics,
+        stop: &watch::Receiver<bool>,
+        work: impl Fn(&OpenTopic) + Clone + Send + 'static,
+    ) {
+        let waits = |topic: &OpenTopic| match topic.waits_for_disk() {
+            true => Waits::Perhaps,
+            false => Waits::Never,
+        };
+        let mut all: Vec<_> = topics.all().into_iter().map(|it| (waits(&it), it)).collect();
+        all.sort_by_key(|(waits, _)| *waits);
+        for (waits, topic) in all {
+            if *stop.borrow() {
+                return;
+            }
             let work = work.clone();
-            let worked = tokio::task::spawn_blocking(move || work(&topic));
-            worked.await.expect("the thread does not panic");
+            self.run(topic.id, waits, move || work(&topic)).await;
+        }
+    }
+
+    /// Runs the work on a thread that may wait. It is left out where the last one has not ended,
+    /// and, where it may wait, while as many are left as may be.
+    async fn run(&mut self, of: Uuid, waits: Waits, work: impl FnOnce() + Send + 'static) {
+        self.left.retain(|(_, it)| !it.is_finished());
+        let is_full = self.left.len() >= self.left_max;
+        if self.left.iter().any(|(it, _)| *it == of) || is_full && waits == Waits::Perhaps {
+            return;
+        }
+        let mut worked = tokio::task::spawn_blocking(work);
+        let ended = match is_full {
+            true => Ok((&mut worked).await),
+            false => tokio::time::timeout(self.patience, &mut worked).await,
+        };
+        match ended {
+            Ok(ended) => ended.expect("the thread does not panic"),
+            Err(_) => self.left.push((of, worked)),
         }
     }
 }
