@@ -53,6 +53,33 @@ fn a_statement_that_fails_says_why_and_with_which_state() {
     run(&broker, "SELEC 1", 1);
 }
 
+#[test]
+fn what_a_topic_takes_of_no_producer_is_not_inserted() {
+    let broker = Broker::new();
+    broker.text("topic create compacted --config cleanup.policy=compact", 0);
+    broker.text("topic create plain --config max.message.bytes=100000", 0);
+    let long = "x".repeat(100_000);
+    let check = |statement: &str, state: &str| {
+        let told = broker.feed("sql --json", statement, 1);
+        assert!(told.contains(state), "{statement}: {told}");
+    };
+    let without_key = "INSERT INTO compacted (key, value) VALUES ('a', '1'), (NULL, '2')";
+    check(without_key, "23502");
+    check(
+        "INSERT INTO plain (value, time) VALUES ('1', now()), ('2', timestamptz '2099-01-01')",
+        "23514",
+    );
+    check(&format!("INSERT INTO plain (value) VALUES ('1'), ('{long}')"), "54000");
+    // Not after one of the two topics has its record.
+    let both = format!("BEGIN; INSERT INTO plain (value) VALUES ('1'); {without_key}; COMMIT");
+    run(&broker, &both, 1);
+    for topic in ["compacted", "plain"] {
+        let count = run(&broker, &format!("SELECT count(*) AS n FROM {topic}"), 0);
+        assert_eq!(count, "n\n0\n(1 row)\n", "{topic}");
+    }
+    run(&broker, "INSERT INTO compacted (key, value) VALUES ('a', '1')", 0);
+}
+
 /// A subscription that runs, and its lines.
 struct Subscription {
     process: Child,

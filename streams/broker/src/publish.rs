@@ -3,16 +3,51 @@
 use bytes::Bytes;
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, LogErrorKind};
-use sql::{SqlError, SqlState};
+use sql::{PublishedRecord, SqlError, SqlState};
 
 use crate::clock;
-use crate::topics::OpenTopic;
+use crate::topics::{OpenTopic, RecordRules, TopicSettings, WITHOUT_KEY};
 
 /// What a record takes in a batch besides its key, value and headers, at most.
 const RECORD_BYTES_EXTRA: usize = 64;
 
+/// Refuses records of SQL that the topic would refuse of a producer, before any is appended.
+pub(crate) fn check(topic: &OpenTopic, records: &[PublishedRecord]) -> Result<(), SqlError> {
+    let settings = topic.settings();
+    let rules = RecordRules::of(&settings, clock::unix_ms());
+    for record in records {
+        check_key(topic, &rules, record.key.is_some())?;
+        if let Some(time_ms) = record.time_ms.filter(|it| !rules.take_time(*it)) {
+            let what = format!("topic {:?}: {}", topic.name, rules.bad_time(time_ms));
+            return Err(SqlError::new(SqlState::CHECK, what));
+        }
+        // Short ones are not looked at twice.
+        if 2 * record.size_bytes() > settings.batch_bytes_max {
+            let PublishedRecord { key, value, headers, .. } = record;
+            let (key, value, headers) = (key.clone(), value.clone(), headers.clone());
+            let alone = NewRecord { key, value, headers, ..NewRecord::default() };
+            encode(topic, &[alone], &settings)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_key(topic: &OpenTopic, rules: &RecordRules, has_key: bool) -> Result<(), SqlError> {
+    if rules.take_key(has_key) {
+        return Ok(());
+    }
+    let what = format!("topic {:?}: {WITHOUT_KEY}", topic.name);
+    Err(SqlError::new(SqlState::NOT_NULL, what))
+}
+
+/// Whether an error is of one record alone, so that others can be appended without it.
+pub(crate) fn is_of_record(error: &SqlError) -> bool {
+    [SqlState::TOO_LARGE, SqlState::NOT_NULL].contains(&error.state)
+}
+
 /// Appends records to one partition, in batches as long as the topic allows; `appended` is told of
-/// the offset after each. What was appended before an error stays.
+/// the offset after each. What was appended before an error stays. A record that [`is_of_record`]
+/// is about is the first one after that.
 pub(crate) fn append(
     topic: &OpenTopic,
     number: i32,
@@ -26,28 +61,20 @@ pub(crate) fn append(
     let settings = topic.settings();
     let bytes_max = settings.batch_bytes_max.saturating_sub(record_batch::HEADER_BYTES);
     let now_ms = clock::unix_ms();
-    let compression = settings.compression.unwrap_or_default();
-    let options = BatchOptions { compression, ..BatchOptions::default() };
+    let rules = RecordRules::of(&settings, now_ms);
     let mut rest = records;
     while !rest.is_empty() {
         let mut bytes = 0;
         let count = rest.iter().take_while(|record| {
             bytes += size_bytes(record);
-            bytes <= bytes_max
+            bytes <= bytes_max && rules.take_key(record.key.is_some())
         });
         // One that is too long alone is refused for what it is.
         let count = count.count().max(1);
+        check_key(topic, &rules, rest[0].key.is_some())?;
         let (part, after) = rest.split_at(count);
         rest = after;
-        let batch = encode_batch(part, &options)
-            .map_err(|error| SqlError::new(SqlState::TOO_LARGE, error.to_string()))?;
-        if batch.len() > settings.batch_bytes_max {
-            let (length, most) = (batch.len(), settings.batch_bytes_max);
-            let name = &topic.name;
-            let what = format!("a batch of {length} bytes: topic {name:?} takes {most} at most");
-            return Err(SqlError::new(SqlState::TOO_LARGE, what));
-        }
-        let mut bytes = Vec::from(batch);
+        let mut bytes = encode(topic, part, &settings)?;
         let (mut batch, _) = Batch::split_first(&mut bytes)?;
         if settings.has_append_time {
             batch.set_append_time(now_ms);
@@ -62,6 +89,26 @@ pub(crate) fn append(
         appended(done.base_offset + i64::from(header.last_offset_delta) + 1);
     }
     Ok(())
+}
+
+/// One batch, if it is not too long for the topic.
+fn encode(
+    topic: &OpenTopic,
+    records: &[NewRecord],
+    settings: &TopicSettings,
+) -> Result<Vec<u8>, SqlError> {
+    let compression = settings.compression.unwrap_or_default();
+    let options = BatchOptions { compression, ..BatchOptions::default() };
+    let batch = encode_batch(records, &options)
+        .map_err(|error| SqlError::new(SqlState::TOO_LARGE, error.to_string()))?;
+    if batch.len() > settings.batch_bytes_max {
+        let (length, most, name) = (batch.len(), settings.batch_bytes_max, &topic.name);
+        let what = format!(
+            "a batch of {length} bytes: topic {name:?} takes {most} at most (max.message.bytes)"
+        );
+        return Err(SqlError::new(SqlState::TOO_LARGE, what));
+    }
+    Ok(batch.into())
 }
 
 fn size_bytes(record: &NewRecord) -> usize {

@@ -1,6 +1,7 @@
 //! SQL for PostgreSQL's clients: what the server of `streams/sql` needs of the broker. It has
 //! threads of its own, so that no query stands in the way of Kafka's clients.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use crate::clock;
 use crate::deriving::objects_of;
 use crate::live::LiveClient;
 use crate::operation::SqlMetrics;
-use crate::publish::append;
+use crate::publish::{self, append};
 use crate::topics::{OpenTopic, Pending};
 
 /// The server, once it listens. Queries that still run when it is dropped are given up.
@@ -180,16 +181,13 @@ impl Host for SqlHost {
         topic.partition(i32::try_from(partition).ok()?)?.values()
     }
 
+    fn check(&self, published: &Published) -> Result<(), SqlError> {
+        self.find(published).map(drop)
+    }
+
     fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            let topic = self.broker.topics.by_name(&published.topic).ok_or_else(|| {
-                let what = format!("relation {:?} does not exist", published.topic);
-                SqlError::new(SqlState::UNDEFINED_TABLE, what)
-            })?;
-            if topic.is_derived {
-                let what = format!("cannot insert into {:?}: the broker fills it", topic.name);
-                return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
-            }
+            let topic = self.find(&published)?;
             let appended = self.append_all(&topic, published.records);
             // What was appended before an error is made stable too.
             let waits = self.stabilize(&topic, &appended.ends)?;
@@ -326,17 +324,34 @@ struct Appended {
 }
 
 impl SqlHost {
+    /// The topic that records are for, if it takes all of them.
+    fn find(&self, published: &Published) -> Result<Arc<OpenTopic>, SqlError> {
+        let topic = self.broker.topics.by_name(&published.topic).ok_or_else(|| {
+            let what = format!("relation {:?} does not exist", published.topic);
+            SqlError::new(SqlState::UNDEFINED_TABLE, what)
+        })?;
+        if topic.is_derived {
+            let what = format!("cannot insert into {:?}: the broker fills it", topic.name);
+            return Err(SqlError::new(SqlState::NOT_SUPPORTED, what));
+        }
+        let is_missing = |number: &i32| topic.partition(*number).is_none();
+        let mut numbers = published.records.iter().filter_map(|it| it.partition);
+        if let Some(number) = numbers.find(is_missing) {
+            let what = format!("topic {:?} has no partition {number}", topic.name);
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+        }
+        publish::check(&topic, &published.records)?;
+        Ok(topic)
+    }
+
     fn append_all(&self, topic: &OpenTopic, records: Vec<PublishedRecord>) -> Appended {
         let mut ends = Vec::new();
-        let result = self.by_partition(topic, records).and_then(|by_partition| {
-            by_partition.into_iter().try_for_each(|(number, records)| {
-                append(topic, number, &records, |end| ends.push((number, end))).inspect_err(
-                    |error| {
-                        if error.state == SqlState::STORAGE_FULL {
-                            self.broker.counters.refused_by_full_pool();
-                        }
-                    },
-                )
+        let mut by_partition = self.by_partition(topic, records).into_iter();
+        let result = by_partition.try_for_each(|(number, records)| {
+            append(topic, number, &records, |end| ends.push((number, end))).inspect_err(|error| {
+                if error.state == SqlState::STORAGE_FULL {
+                    self.broker.counters.refused_by_full_pool();
+                }
             })
         });
         Appended { ends, result }
@@ -347,10 +362,10 @@ impl SqlHost {
         &self,
         topic: &OpenTopic,
         records: Vec<PublishedRecord>,
-    ) -> Result<Vec<(i32, Vec<NewRecord>)>, SqlError> {
+    ) -> BTreeMap<i32, Vec<NewRecord>> {
         let count = topic.partitions().len();
         let now_ms = clock::unix_ms();
-        let mut by_partition: Vec<(i32, Vec<NewRecord>)> = Vec::new();
+        let mut by_partition: BTreeMap<i32, Vec<NewRecord>> = BTreeMap::new();
         for record in records {
             let PublishedRecord { partition, time_ms, key, value, headers } = record;
             let number = match (partition, &key) {
@@ -361,18 +376,11 @@ impl SqlHost {
                     i32::try_from(next % (count as u64)).expect("partitions have a limit")
                 }
             };
-            if topic.partition(number).is_none() {
-                let what = format!("topic {:?} has no partition {number}", topic.name);
-                return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
-            }
             let timestamp_ms = time_ms.unwrap_or(now_ms);
             let record = NewRecord { key, value, headers, timestamp_ms };
-            match by_partition.iter_mut().find(|it| it.0 == number) {
-                Some((_, records)) => records.push(record),
-                None => by_partition.push((number, vec![record])),
-            }
+            by_partition.entry(number).or_default().push(record);
         }
-        Ok(by_partition)
+        by_partition
     }
 
     /// Makes stable what was appended; what waits for a disk is returned.

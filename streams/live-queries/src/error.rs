@@ -15,6 +15,7 @@ impl SqlState {
     pub const AUTHENTICATION: Self = Self("28000");
     pub const CANCELLED: Self = Self("57014");
     pub const CANNOT_COERCE: Self = Self("42846");
+    pub const CHECK: Self = Self("23514");
     pub const CONFIGURATION_LIMIT: Self = Self("53400");
     pub const CURSOR_NAME: Self = Self("34000");
     pub const DATATYPE: Self = Self("42804");

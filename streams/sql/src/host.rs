@@ -53,12 +53,18 @@ pub trait Host: Send + Sync + 'static {
     /// The current values of a partition; `None` where there are none, or none yet.
     fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>>;
 
+    /// Refuses records that [`Self::publish`] would refuse for what they are.
+    ///
+    /// # Errors
+    /// There is no such topic or partition, nobody inserts into it, or it takes no such record.
+    fn check(&self, records: &Published) -> Result<(), SqlError>;
+
     /// Appends records to a partition, or to the one that their keys choose; ends when they are as
     /// durable as the topic's class says.
     ///
     /// # Errors
-    /// There is no such topic or partition, or what the log says of them. Records before the first
-    /// that failed may be there.
+    /// Those of [`Self::check`], and then nothing is appended; or what the log says. Records before
+    /// the first that it refused may be there.
     fn publish(&self, records: Published) -> BoxFuture<'_, Result<(), SqlError>>;
 
     /// All definitions, in the order of their names.
@@ -150,8 +156,7 @@ pub struct PublishedRecord {
 
 impl PublishedRecord {
     /// What it holds, without what the log adds.
-    #[cfg(feature = "engine")]
-    pub(crate) fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         let length = |it: &Option<Bytes>| it.as_ref().map_or(0, Bytes::len);
         let headers = self.headers.iter().map(|it| it.name.len() + length(&it.value));
         length(&self.key) + length(&self.value) + headers.sum::<usize>()

@@ -13,7 +13,7 @@ use live_queries::{Row, RowError};
 use record_batch::{Header, NewRecord, Record};
 use record_log::{LogErrorKind, Partition};
 use serde::{Deserialize, Serialize};
-use sql::{SqlError, SqlState};
+use sql::SqlError;
 use values::{Follower, Secret};
 
 use super::committed::Committed;
@@ -23,8 +23,9 @@ use super::output::SOURCE_HEADER;
 use super::plan::Plan;
 use super::row::with_row;
 use super::state::State;
-use crate::publish::append;
-use crate::topics::{OpenPartition, OpenTopic, random_id};
+use crate::clock;
+use crate::publish::{append, is_of_record};
+use crate::topics::{OpenPartition, OpenTopic, RecordRules, random_id};
 
 const READ_BYTES: usize = 1 << 20;
 
@@ -215,6 +216,7 @@ impl Part {
         let (mut made, mut offsets) = (Vec::new(), Vec::new());
         let mut fresh: HashMap<Bytes, Option<Bytes>> = HashMap::new();
         let (objects, mut failed) = (&self.objects, None);
+        let rules = RecordRules::of(&output.settings(), clock::unix_ms());
         let outcome = self.read.read_to(end, &self.source.log, &mut |record| {
             if failed.is_some() {
                 return;
@@ -232,7 +234,12 @@ impl Part {
                 failed = Some(error);
                 None
             });
-            if let Some(mut record_made) = record_made {
+            let is_own_time = |it: &NewRecord| it.timestamp_ms != record.timestamp_ms;
+            if let Some(late) = record_made.as_ref().filter(|it| is_own_time(it))
+                && !rules.take_time(late.timestamp_ms)
+            {
+                state.skip(1, &rules.bad_time(late.timestamp_ms));
+            } else if let Some(mut record_made) = record_made {
                 let value = Some(record.offset.to_string().into());
                 record_made.headers.push(Header { name: SOURCE_HEADER.to_owned(), value });
                 made.push(record_made);
@@ -283,7 +290,7 @@ impl Part {
             }
             (made, offsets) = (&made[count..], &offsets[count..]);
             match appended {
-                Err(error) if error.state == SqlState::TOO_LARGE => {
+                Err(error) if is_of_record(&error) => {
                     state.skip(1, &error.message);
                     (made, offsets) = (&made[1..], &offsets[1..]);
                 }

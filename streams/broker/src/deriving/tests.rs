@@ -1,5 +1,7 @@
 //! Random publishes, transactions and deaths at any place, against what SQL says of the source.
 
+mod left_out;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

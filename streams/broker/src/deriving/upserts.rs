@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::row::with_row;
 use super::state::State;
 use crate::clock;
-use crate::publish::append;
+use crate::publish::{append, is_of_record};
 use crate::topics::{OpenPartition, OpenTopic};
 
 pub(super) struct Upserts {
@@ -193,7 +193,7 @@ pub(super) fn publish(
     pending.drain(..count);
     output.flush()?;
     match appended {
-        Err(error) if error.state == SqlState::TOO_LARGE => {
+        Err(error) if is_of_record(&error) => {
             state.skip(1, &error.message);
             pending.remove(0);
             publish(output, number, pending, state)

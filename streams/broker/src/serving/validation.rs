@@ -4,7 +4,6 @@
 //! The rules and their error codes are those of Kafka's `LogValidator`.
 
 use std::cell::RefCell;
-use std::ops::RangeInclusive;
 
 use kafka::produce::{Produced, RecordError};
 use kafka_protocol::error::ResponseError;
@@ -12,7 +11,7 @@ use record_batch::{BatchHeader, Codec, HEADER_BYTES, ProducedRecord, Undecodable
 use record_log::{Batch, RECORDS_BYTES_MAX};
 
 use super::recompression::Recompression;
-use crate::topics::TopicSettings;
+use crate::topics::{RecordRules, TopicSettings, WITHOUT_KEY};
 
 /// Records of a batch that are named in a refusal.
 const RECORD_ERRORS_MAX: usize = 100;
@@ -111,8 +110,7 @@ fn unreadable(error: Undecodable) -> Refusal {
 
 /// What a topic asks of each record.
 struct Rules {
-    needs_keys: bool,
-    timestamps: RangeInclusive<i64>,
+    of_record: RecordRules,
     newest_ms: i64,
     error: ResponseError,
     refused: Vec<RecordError>,
@@ -129,8 +127,7 @@ impl Rules {
             return Err(Refusal::new(ResponseError::InvalidTimestamp, what));
         }
         Ok(Self {
-            needs_keys: settings.compacts,
-            timestamps: settings.timestamps(now_ms),
+            of_record: RecordRules::of(settings, now_ms),
             newest_ms: -1,
             error: ResponseError::InvalidRecord,
             refused: Vec::new(),
@@ -140,8 +137,8 @@ impl Rules {
     fn visit(&mut self, record: ProducedRecord) {
         let time = record.timestamp_ms;
         self.newest_ms = self.newest_ms.max(time);
-        let has_good_time = time == -1 || self.timestamps.contains(&time);
-        if has_good_time && (record.has_key || !self.needs_keys) {
+        let has_good_time = self.of_record.take_time(time);
+        if has_good_time && self.of_record.take_key(record.has_key) {
             return;
         }
         self.refuse(record, has_good_time);
@@ -150,16 +147,10 @@ impl Rules {
     #[cold]
     fn refuse(&mut self, record: ProducedRecord, has_good_time: bool) {
         let message = if has_good_time {
-            "a compacted topic takes no record without a key".to_owned()
+            WITHOUT_KEY.to_owned()
         } else {
             self.error = ResponseError::InvalidTimestamp;
-            format!(
-                "timestamp {} is not within {} and {} as message.timestamp.before.max.ms and \
-                 message.timestamp.after.max.ms ask",
-                record.timestamp_ms,
-                self.timestamps.start(),
-                self.timestamps.end()
-            )
+            self.of_record.bad_time(record.timestamp_ms)
         };
         if self.refused.len() < RECORD_ERRORS_MAX {
             self.refused.push(RecordError { index: record.index, message });

@@ -1,5 +1,6 @@
 //! The topics that the broker serves: one volume each, found by name and by id.
 
+mod rules;
 mod settings;
 mod stability;
 mod taps;
@@ -21,6 +22,7 @@ use crate::storage::{
     STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
 };
 
+pub(crate) use rules::{RecordRules, WITHOUT_KEY};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
 pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};

@@ -505,6 +505,8 @@ impl Connection {
         }
         let records = Published { topic: Arc::clone(&insert.topic), records: waiting };
         if self.transaction == TransactionState::Open {
+            // Not at the end, where parts of the transaction are there already.
+            host.check(&records)?;
             self.inserted.push(records);
             self.inserted_bytes += waiting_bytes;
         } else if !records.records.is_empty() {
