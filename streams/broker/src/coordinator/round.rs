@@ -33,6 +33,10 @@ const ROUND_LENGTH_MAX: usize = 1_024;
 /// The thread looks at its clocks at least so often.
 const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// When it did not look for longer, it was held up: members and transactions that it could not hear
+/// of do not end for that.
+const STALL_TIME_MIN: Duration = Duration::from_secs(2);
+
 /// After a failed write of the log it waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -94,7 +98,7 @@ impl State {
             replies: BTreeMap::new(),
             last_ticket: 0,
             endings: Endings::default(),
-            clock: SteadyClock::begin(),
+            clock: SteadyClock::begin(STALL_TIME_MIN),
             is_current: true,
         };
         state.load()?;
@@ -174,22 +178,26 @@ impl State {
             // One whose end has come is not aborted before that is handled.
             self.transactions.tick(heard_ms, &mut effects.transactions);
             self.settle(effects);
+            self.look_at_clocks();
         }
     }
 
     /// The time up to which all that was sent is in the round: of what waits behind it, as after a
     /// write that took long, nobody knows yet what it says.
     fn heard_ms(&self, commands: &mpsc::Receiver<Queued>, round: &[Queued]) -> i64 {
-        // Before it is looked whether more has come.
-        let now = Instant::now();
+        // The clock was looked at before it is looked whether more has come.
         match round.last() {
             Some(last) if !commands.is_empty() => self.clock.at_ms(last.since),
-            _ => self.clock.at_ms(now),
+            _ => self.clock.now_ms(),
         }
     }
 
-    /// Notes how far the host's clock was set.
+    /// Notes what time it is, and how far the host's clock was set.
     fn look_at_clocks(&mut self) {
+        if let Some(stall) = self.clock.look(Instant::now()) {
+            let seconds = stall.as_secs();
+            tracing::warn!(seconds, "the broker stood still; sessions are longer by that");
+        }
         let ahead_ms = self.clock.host_ahead_ms();
         self.groups.set_host_ahead(ahead_ms);
         self.transactions.set_host_ahead(ahead_ms);
