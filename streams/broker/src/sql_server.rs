@@ -185,19 +185,26 @@ impl Host for SqlHost {
         self.find(published).map(drop)
     }
 
-    fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {
+    fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            let topic = self.find(&published)?;
-            let appended = self.append_all(&topic, published.records);
-            // What was appended before an error is made stable too.
-            let waits = self.stabilize(&topic, &appended.ends)?;
+            let topics = all.iter().map(|it| self.find(it)).collect::<Result<Vec<_>, _>>()?;
+            let (mut waits, mut result) = (Vec::new(), Ok(()));
+            for (topic, published) in topics.iter().zip(all) {
+                let appended = self.append_all(topic, published.records);
+                // What was appended before an error is made stable too.
+                waits.extend(self.stabilize(topic, &appended.ends)?);
+                result = appended.result;
+                if result.is_err() {
+                    break;
+                }
+            }
             for wait in waits {
                 wait.stable().await.map_err(|kind| {
                     let what = format!("what was published is not durable: {kind:?}");
                     SqlError::new(SqlState::IO, what)
                 })?;
             }
-            appended.result
+            result
         }
         .boxed()
     }

@@ -19,6 +19,7 @@ impl SqlState {
     pub const CONFIGURATION_LIMIT: Self = Self("53400");
     pub const CURSOR_NAME: Self = Self("34000");
     pub const DATATYPE: Self = Self("42804");
+    pub const DATETIME_OVERFLOW: Self = Self("22008");
     pub const DIVISION_BY_ZERO: Self = Self("22012");
     pub const DUPLICATE_ALIAS: Self = Self("42712");
     pub const DUPLICATE_COLUMN: Self = Self("42701");

@@ -59,13 +59,13 @@ pub trait Host: Send + Sync + 'static {
     /// There is no such topic or partition, nobody inserts into it, or it takes no such record.
     fn check(&self, records: &Published) -> Result<(), SqlError>;
 
-    /// Appends records to a partition, or to the one that their keys choose; ends when they are as
-    /// durable as the topic's class says.
+    /// Appends records to their partitions, or to those that their keys choose; ends when they are
+    /// as durable as the classes of their topics say.
     ///
     /// # Errors
-    /// Those of [`Self::check`], and then nothing is appended; or what the log says. Records before
+    /// Those of [`Self::check`], and then nothing is appended; or what a log says. Records before
     /// the first that it refused may be there.
-    fn publish(&self, records: Published) -> BoxFuture<'_, Result<(), SqlError>>;
+    fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>>;
 
     /// All definitions, in the order of their names.
     fn definitions(&self) -> Vec<Arc<Definition>>;

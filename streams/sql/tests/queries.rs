@@ -677,7 +677,7 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         for change in ["set memlane.on_behalf_of = admin", "reset memlane.on_behalf_of"] {
             assert_eq!(failure(&for_reader, change).await, "22023", "{change}");
         }
-        texts(&for_reader, "reset all").await;
+        texts(&for_reader, "set default_transaction_read_only = off").await;
         assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "42501");
         // A name gives no right.
         let for_admin = asking("reader", "-c memlane.on_behalf_of=admin").await;

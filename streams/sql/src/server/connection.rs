@@ -2,14 +2,29 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
+use super::interrupt::{Ending, Interrupt};
 use super::io::{Io, Stream, Unread};
-use super::shared::stopped;
-use super::state::{Connection, Ending, Portal, Prepared, terminated_error};
+use super::state::{Connection, Portal, Prepared};
 use crate::engine::ON_BEHALF_OF;
 use crate::error::{SqlError, SqlState};
-use crate::statements::{Assignment, Words, split};
-use crate::wire::{Answers, Formats, Request, TransactionState};
+use crate::statements::{Assignment, Scope, Words, split};
+use crate::wire::{Answers, Formats, Request, SYNC, TransactionState};
+
+/// A client that is told why its connection ends has so long to take that.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Tells a client why its connection ends, as far as it takes in what is sent.
+async fn say_farewell<S: Stream>(io: &mut Io<S>, error: &SqlError) -> io::Result<()> {
+    io.out.error(error, "FATAL");
+    match tokio::time::timeout(FAREWELL_TIME_MAX, io.send()).await {
+        Ok(sent) => sent,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
 
 impl Connection {
     /// Tells the client that it is in, and what it asks of a server first.
@@ -23,19 +38,22 @@ impl Connection {
             out.negotiate_protocol();
         }
         out.authentication_ok();
-        let default_time = self.server.limits.statement_time;
         for (name, value) in parameters {
             if name == ON_BEHALF_OF {
                 continue;
             }
             let (name, value) = (name.clone(), Some(value.clone()));
-            let assignment = Assignment { name, value };
-            if let Err(error) = self.variables.set(&assignment, default_time) {
+            let assignment = Assignment { name, value, scope: Scope::Session };
+            if let Err(error) = self.variables.set(&assignment) {
                 out.notice(&error);
             }
         }
+        self.variables.begin_session();
         self.viewer.set_settings(self.variables.all());
-        self.variables.reported().for_each(|(name, value)| out.parameter_status(name, &value));
+        for (name, value) in self.variables.reported() {
+            out.parameter_status(name, &value);
+            self.told.push(value);
+        }
         out.key_data(self.entry.id, self.entry.secret);
         out.ready(self.transaction);
     }
@@ -43,35 +61,27 @@ impl Connection {
     /// Serves the client until it goes or the server stops.
     pub(super) async fn serve<S: Stream>(&mut self, io: &mut Io<S>) -> io::Result<()> {
         let bytes_max = self.server.limits.message_bytes;
-        let mut stops = self.stops.clone();
-        let terminated = self.entry.terminated.clone();
+        let ends = self.ends();
         loop {
             // Clients send several messages and wait for the answers to all.
             if !io.has_input() {
-                io.send().await?;
+                match ends.send(io).await {
+                    Ok(()) => {}
+                    Err(Ending::Closed) => return Ok(()),
+                    Err(Ending::Failed(error)) => return say_farewell(io, &error).await,
+                }
             }
             let request = tokio::select! {
                 request = io.request(bytes_max) => request,
-                () = stopped(&mut stops) => {
-                    let what = "the server stops";
-                    io.out.error(&SqlError::new(SqlState::SHUTDOWN, what), "FATAL");
-                    return io.send().await;
-                }
-                () = terminated.cancelled() => {
-                    io.out.error(&terminated_error(), "FATAL");
-                    return io.send().await;
-                }
+                error = ends.come() => return say_farewell(io, &error).await,
             };
             let request = match request {
                 Ok(request) => request,
                 Err(Unread::Closed) => return Ok(()),
-                Err(Unread::Invalid(error)) => {
-                    io.out.error(&error, "FATAL");
-                    return io.send().await;
-                }
+                Err(Unread::Invalid(error)) => return say_farewell(io, &error).await,
             };
             if matches!(request, Request::Terminate) {
-                return io.send().await;
+                return Ok(());
             }
             match self.answer(io, request).await {
                 Ok(()) => {}
@@ -79,9 +89,7 @@ impl Connection {
                 Err(Ending::Failed(error)) => {
                     tracing::debug!(%error, "a SQL statement failed");
                     io.out.error(&error, "ERROR");
-                    if self.transaction == TransactionState::Open {
-                        self.transaction = TransactionState::Failed;
-                    }
+                    self.fail_transaction();
                     self.skips = true;
                 }
             }
@@ -98,32 +106,42 @@ impl Connection {
                 }
                 if let Err(Ending::Failed(error)) = answered {
                     io.out.error(&error, "ERROR");
-                    if self.transaction == TransactionState::Open {
-                        self.transaction = TransactionState::Failed;
-                    }
+                    self.fail_transaction();
                 }
+                self.tell_settings(&mut io.out);
                 io.out.ready(self.transaction);
                 Ok(())
             }
             Request::Sync => {
                 self.skips = false;
-                if self.transaction == TransactionState::Idle {
-                    self.portals.clear();
+                match self.sync(io).await {
+                    Ok(()) => {}
+                    Err(Ending::Closed) => return Err(Ending::Closed),
+                    Err(Ending::Failed(error)) => {
+                        io.out.error(&error, "ERROR");
+                        self.fail_transaction();
+                    }
                 }
+                self.tell_settings(&mut io.out);
                 io.out.ready(self.transaction);
-                io.send().await.map_err(|_| Ending::Closed)
+                self.ends().send(io).await
             }
             _ if self.skips => Ok(()),
             Request::Parse { name, text, types } => self.parse(io, name, &text, &types).await,
             Request::Bind(bind) => self.bind(io, bind),
             Request::Describe(target) => self.describe(io, &target),
-            Request::Execute { portal, rows_max } => self.execute(io, &portal, rows_max).await,
+            Request::Execute { portal, rows_max } => {
+                // What a Sync would commit is committed here where that comes next.
+                self.is_last = io.next_kind() == Some(SYNC);
+                self.is_of_several = false;
+                self.execute(io, &portal, rows_max).await
+            }
             Request::Close(target) => {
                 self.close(&target);
                 io.out.close_complete();
                 Ok(())
             }
-            Request::Flush => io.send().await.map_err(|_| Ending::Closed),
+            Request::Flush => self.ends().send(io).await,
             Request::Login(_) => Err(SqlError::protocol("the login is over").into()),
             // What is left of a copy that failed.
             Request::CopyData | Request::CopyDone | Request::CopyFail | Request::Terminate => {
@@ -138,10 +156,30 @@ impl Connection {
         if statements.is_empty() {
             io.out.empty_query();
         }
-        for words in &statements {
+        self.is_of_several = statements.len() > 1;
+        for (index, words) in statements.iter().enumerate() {
+            self.is_last = index + 1 == statements.len();
             self.query_one(io, words).await?;
         }
         Ok(())
+    }
+
+    /// Ends the transaction that messages without BEGIN were.
+    async fn sync<S: Stream>(&mut self, io: &mut Io<S>) -> Result<(), Ending> {
+        if self.transaction != TransactionState::Idle {
+            return Ok(());
+        }
+        self.portals.clear();
+        if !self.work.has_inserted() {
+            return Ok(self.commit_work().await?);
+        }
+        let interrupt = Interrupt {
+            token: CancellationToken::new(),
+            ends: self.ends(),
+            time_max: self.variables.statement_time(),
+            begun: Instant::now(),
+        };
+        interrupt.unless(io, self.commit_work()).await
     }
 
     async fn query_one<S: Stream>(&mut self, io: &mut Io<S>, words: &Words) -> Result<(), Ending> {

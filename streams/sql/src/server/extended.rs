@@ -6,9 +6,10 @@ use access::Operation;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 
+use super::interrupt::Ending;
 use super::io::{Io, Stream};
 use super::live::live_words;
-use super::state::{Connection, Ending, Parameter, Portal, Prepared, no_cursor};
+use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
 use crate::definition::table_of;
 use crate::engine::{BYTES_SUFFIX, one_column_schema};
 use crate::error::{SqlError, SqlState};

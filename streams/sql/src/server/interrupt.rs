@@ -10,21 +10,58 @@ use tokio_util::sync::CancellationToken;
 
 use super::io::{Io, Stream};
 use super::shared::stopped;
-use super::state::{Ending, terminated_error};
 use crate::error::{SqlError, SqlState};
+
+/// Why a statement ended early.
+pub(super) enum Ending {
+    Failed(SqlError),
+    /// The client has gone.
+    Closed,
+}
+
+impl From<SqlError> for Ending {
+    fn from(error: SqlError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What ends a connection, whatever its client does.
+#[derive(Clone)]
+pub(super) struct Ends {
+    pub(super) terminated: CancellationToken,
+    pub(super) stops: watch::Receiver<bool>,
+}
+
+impl Ends {
+    /// Waits for it.
+    pub(super) async fn come(&self) -> SqlError {
+        let mut stops = self.stops.clone();
+        tokio::select! {
+            () = self.terminated.cancelled() => terminated_error(),
+            () = stopped(&mut stops) => SqlError::new(SqlState::SHUTDOWN, "the server stops"),
+        }
+    }
+
+    /// Sends what is to be sent, unless it comes before.
+    pub(super) async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
+        tokio::select! {
+            biased;
+            sent = io.send() => sent.map_err(|_| Ending::Closed),
+            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
+        }
+    }
+}
 
 /// What ends a statement early.
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
-    pub(super) terminated: CancellationToken,
+    pub(super) ends: Ends,
     pub(super) time_max: Option<Duration>,
     pub(super) begun: Instant,
-    pub(super) stops: watch::Receiver<bool>,
 }
 
 impl Interrupt {
     async fn come(&self) -> SqlError {
-        let mut stops = self.stops.clone();
         let too_long = async {
             match self.time_max {
                 Some(time) => tokio::time::sleep_until((self.begun + time).into()).await,
@@ -32,18 +69,20 @@ impl Interrupt {
             }
         };
         tokio::select! {
-            () = self.token.cancelled() => {
-                let what = "canceling statement due to user request";
-                SqlError::new(SqlState::CANCELLED, what)
-            }
-            () = self.terminated.cancelled() => terminated_error(),
-            () = too_long => {
-                let what = "canceling statement due to statement timeout";
-                SqlError::new(SqlState::CANCELLED, what)
-            }
-            () = stopped(&mut stops) => {
-                SqlError::new(SqlState::SHUTDOWN, "the server stops")
-            }
+            () = self.token.cancelled() => cancelled_error(),
+            error = self.ends.come() => error,
+            () = too_long => timeout_error(),
+        }
+    }
+
+    /// Fails where it has come: what never waits asks for that.
+    fn check(&self) -> Result<(), SqlError> {
+        if self.token.is_cancelled() {
+            return Err(cancelled_error());
+        }
+        match self.time_max.is_some_and(|it| self.begun.elapsed() >= it) {
+            true => Err(timeout_error()),
+            false => Ok(()),
         }
     }
 
@@ -53,6 +92,7 @@ impl Interrupt {
         io: &mut Io<S>,
         work: impl Future<Output = Result<T, SqlError>>,
     ) -> Result<T, Ending> {
+        self.check()?;
         tokio::select! {
             biased;
             done = work => done.map_err(Ending::Failed),
@@ -62,13 +102,28 @@ impl Interrupt {
         }
     }
 
+    /// Sends what is to be sent, unless something comes before.
     pub(super) async fn send<S: Stream>(&self, io: &mut Io<S>) -> Result<(), Ending> {
+        self.check()?;
         tokio::select! {
             biased;
             sent = io.send() => sent.map_err(|_| Ending::Closed),
             error = unconstrained(self.come()) => Err(Ending::Failed(error)),
         }
     }
+}
+
+fn terminated_error() -> SqlError {
+    let what = "terminating connection due to administrator command";
+    SqlError::new(SqlState::SHUTDOWN, what)
+}
+
+fn cancelled_error() -> SqlError {
+    SqlError::new(SqlState::CANCELLED, "canceling statement due to user request")
+}
+
+fn timeout_error() -> SqlError {
+    SqlError::new(SqlState::CANCELLED, "canceling statement due to statement timeout")
 }
 
 pub(super) fn of_arrow(error: ArrowError) -> Ending {

@@ -61,6 +61,11 @@ impl<S: Stream> Io<S> {
         !self.input.is_empty()
     }
 
+    /// The first letter of the next message, where that is there.
+    pub(super) fn next_kind(&self) -> Option<u8> {
+        self.input.first().copied()
+    }
+
     /// Waits until the client goes; reads ahead meanwhile.
     pub(super) async fn closed(&mut self) {
         while self.input.len() < AHEAD_BYTES_MAX {
@@ -73,13 +78,64 @@ impl<S: Stream> Io<S> {
         std::future::pending().await
     }
 
-    /// Sends what is to be sent.
+    /// Sends what is to be sent. Given up at any time, it leaves what the client does not have yet:
+    /// the next call goes on with the byte behind the last that was taken.
     pub(super) async fn send(&mut self) -> io::Result<()> {
-        if self.out.0.is_empty() {
-            return Ok(());
+        while !self.out.0.is_empty() {
+            if self.writer.write_buf(&mut self.out.0).await? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
         }
-        self.writer.write_all(&self.out.0).await?;
-        self.out.0.clear();
         self.writer.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::SqlState;
+    use crate::wire::TransactionState;
+    use tokio::io::{DuplexStream, duplex};
+
+    /// Reads so many bytes while the other end sends, which is then given up.
+    async fn give_up_after(io: &mut Io<DuplexStream>, client: &mut DuplexStream, sent: &mut [u8]) {
+        tokio::select! {
+            biased;
+            read = client.read_exact(sent) => assert!(read.is_ok()),
+            _ = io.send() => panic!("more is to be sent than was read"),
+        }
+    }
+
+    #[test]
+    fn what_is_sent_after_a_send_was_given_up_goes_on_at_the_next_byte() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let error = SqlError::new(SqlState::CANCELLED, "canceling statement");
+        let mut expected = Answers::default();
+        (0..3).for_each(|_| expected.command_complete("SELECT 1"));
+        let before_error = expected.0.len();
+        expected.error(&error, "ERROR");
+        expected.ready(TransactionState::Idle);
+        for pipe_bytes in [1, 7] {
+            for cut in 0..before_error - pipe_bytes {
+                runtime.block_on(async {
+                    let (mut client, server) = duplex(pipe_bytes);
+                    let mut io = Io::new(server, BytesMut::new());
+                    (0..3).for_each(|_| io.out.command_complete("SELECT 1"));
+                    let mut found = vec![0; cut];
+                    give_up_after(&mut io, &mut client, &mut found).await;
+                    io.out.error(&error, "ERROR");
+                    io.out.ready(TransactionState::Idle);
+                    let mut rest = Vec::new();
+                    let sending = async {
+                        io.send().await.expect("the client reads");
+                        drop(io);
+                    };
+                    let (read, ()) = tokio::join!(client.read_to_end(&mut rest), sending);
+                    read.expect("the server sends");
+                    found.extend(rest);
+                    assert_eq!(found, expected.0, "cut after {cut} bytes");
+                });
+            }
+        }
     }
 }

@@ -9,10 +9,10 @@ use datafusion::common::ScalarValue;
 use live_queries::{OutputColumn, Query, Statement, Table, TableKind, Type, parse_statement};
 use tokio::task::unconstrained;
 
-use super::interrupt::{Interrupt, of_arrow};
+use super::interrupt::{Ending, Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::rows::Rows;
-use super::state::{Connection, Ending, LivePlan, Prepared};
+use super::state::{Connection, LivePlan, Prepared};
 use crate::definition::table_of;
 use crate::engine::BYTES_SUFFIX;
 use crate::error::{SqlError, SqlState};

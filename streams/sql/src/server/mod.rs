@@ -14,6 +14,7 @@ mod interrupt;
 mod io;
 mod listener;
 mod live;
+mod outcome;
 mod parameters;
 mod registry;
 mod rows;
@@ -22,7 +23,9 @@ mod startup;
 mod state;
 mod statement;
 mod statistics;
+mod transaction;
 mod typed_tables;
+mod work;
 
 pub use counters::Counters;
 pub use listener::serve;

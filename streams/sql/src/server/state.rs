@@ -10,15 +10,17 @@ use datafusion::logical_expr::LogicalPlan;
 use tokio::sync::watch;
 
 use super::counters::Counters;
+use super::interrupt::Ends;
 use super::registry::Entry;
 use super::rows::Rows;
 use super::shared::Server;
 use super::statistics::Figures;
+use super::work::Work;
 use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
-use crate::host::{Client, Published};
+use crate::host::Client;
 use crate::statements::{Command, InsertPlan, Variables, Words};
-use crate::wire::{Format, Formats, TransactionState};
+use crate::wire::{Answers, Format, Formats, TransactionState};
 
 /// One connection, after its login.
 pub(super) struct Connection {
@@ -31,9 +33,15 @@ pub(super) struct Connection {
     pub(super) stops: watch::Receiver<bool>,
     pub(super) variables: Variables,
     pub(super) transaction: TransactionState,
-    /// What an open transaction has inserted; published when it commits.
-    pub(super) inserted: Vec<Published>,
-    pub(super) inserted_bytes: usize,
+    /// Of the transaction, or of the statements that are one without BEGIN.
+    pub(super) work: Work,
+    /// Whether the statement that runs ends these.
+    pub(super) is_last: bool,
+    /// Whether it is one of several of a text.
+    pub(super) is_of_several: bool,
+    /// What the client was told of its parameters, and whether they are still that.
+    pub(super) told: Vec<String>,
+    pub(super) is_told: bool,
     pub(super) statements: HashMap<String, Arc<Prepared>>,
     pub(super) portals: HashMap<String, Portal>,
     pub(super) cursors: HashMap<String, Cursor>,
@@ -47,6 +55,8 @@ pub(super) struct Cursor {
     pub(super) format: Format,
     /// Whether it outlives the transaction.
     pub(super) has_hold: bool,
+    /// How many savepoints there were when it was declared; `None` once that transaction is over.
+    pub(super) depth: Option<usize>,
 }
 
 impl Connection {
@@ -70,12 +80,44 @@ impl Connection {
             stops,
             variables,
             transaction: TransactionState::default(),
-            inserted: Vec::new(),
-            inserted_bytes: 0,
+            work: Work::default(),
+            is_last: false,
+            is_of_several: false,
+            told: Vec::new(),
+            is_told: true,
             statements: HashMap::new(),
             portals: HashMap::new(),
             cursors: HashMap::new(),
             skips: false,
+        }
+    }
+
+    /// What ends the connection.
+    pub(super) fn ends(&self) -> Ends {
+        Ends { terminated: self.entry.terminated.clone(), stops: self.stops.clone() }
+    }
+
+    /// Whether the statement that runs is a transaction of its own.
+    pub(super) fn is_alone(&self) -> bool {
+        self.transaction == TransactionState::Idle && !self.is_of_several
+    }
+
+    /// Parameters have other values: queries see them, and the client is told before it goes on.
+    pub(super) fn settings_changed(&mut self) {
+        self.viewer.set_settings(self.variables.all());
+        self.is_told = false;
+    }
+
+    /// Tells the client of parameters that have other values than it was told.
+    pub(super) fn tell_settings(&mut self, out: &mut Answers) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        for ((name, value), told) in self.variables.reported().zip(&mut self.told) {
+            if *told != value {
+                out.parameter_status(name, &value);
+                *told = value;
+            }
         }
     }
 
@@ -155,24 +197,6 @@ impl Portal {
     }
 }
 
-/// Why a statement ended early.
-pub(super) enum Ending {
-    Failed(SqlError),
-    /// The client has gone.
-    Closed,
-}
-
-impl From<SqlError> for Ending {
-    fn from(error: SqlError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 pub(super) fn no_cursor(name: &str) -> SqlError {
     SqlError::new(SqlState::CURSOR_NAME, format!("cursor {name:?} does not exist"))
-}
-
-pub(super) fn terminated_error() -> SqlError {
-    let what = "terminating connection due to administrator command";
-    SqlError::new(SqlState::SHUTDOWN, what)
 }

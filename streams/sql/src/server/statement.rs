@@ -4,39 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access::Operation;
 use datafusion::common::ScalarValue;
-use futures::StreamExt;
 use live_queries::CopyFormat;
 
 use super::counters::Counters;
-use super::interrupt::{Interrupt, of_arrow};
+use super::interrupt::{Ending, Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
+use super::outcome::Outcome;
 use super::rows::Rows;
-use super::state::{Connection, Cursor, Ending, Portal, Prepared, no_cursor};
+use super::state::{Connection, Cursor, Portal, Prepared, no_cursor};
 use crate::engine::one_column;
 use crate::error::{SqlError, SqlState};
-use crate::host::Published;
 use crate::statements::{
-    Assignment, Command, CursorSource, Extension, InsertPlan, Variables, run_derive, run_extension,
+    Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, run_derive,
+    run_extension,
 };
 use crate::wire::{CopyOut, Formats, TransactionState};
-
-/// Bytes that an open transaction may insert.
-const INSERTED_BYTES_MAX: usize = 64 << 20;
-
-/// Records that an INSERT publishes at a time.
-const PUBLISHED_BYTES: usize = 1 << 20;
-
-/// What a statement comes to.
-enum Outcome {
-    /// Rows, and the word before their number.
-    Rows(Rows, &'static str),
-    Copy(Rows, CopyFormat),
-    Done(String),
-    /// A parameter was set that the client is told of.
-    Set(&'static str, Option<(&'static str, String)>),
-}
 
 /// What FETCH asks for.
 struct Fetch<'a> {
@@ -70,16 +53,16 @@ impl Connection {
         let running = server.registry.begin(&entry, &portal.prepared.text, per_principal_max)?;
         let interrupt = Interrupt {
             token: running.token.clone(),
-            terminated: entry.terminated.clone(),
             time_max: match self.is_live(&portal.prepared) {
                 true => self.variables.live_time(),
                 false => self.variables.statement_time(),
             },
             begun: Instant::now(),
-            stops: self.stops.clone(),
+            ends: self.ends(),
         };
         let is_first = portal.rows.is_none();
-        let ended = self.run_on(io, portal, rows_max, &interrupt).await;
+        self.work.has_run |= has_snapshot(command);
+        let ended = self.run_to_end(io, portal, rows_max, &interrupt).await;
         let taken = interrupt.begun.elapsed();
         server.counters.time(taken);
         Counters::count(&server.counters.statements);
@@ -96,55 +79,65 @@ impl Connection {
         ended
     }
 
-    async fn run_on<S: Stream>(
+    /// Runs a portal on, and ends the transaction that the statement ends.
+    async fn run_to_end<S: Stream>(
         &mut self,
         io: &mut Io<S>,
         portal: &mut Portal,
         rows_max: usize,
         interrupt: &Interrupt,
     ) -> Result<(), Ending> {
-        if portal.has_ended {
-            io.out.command_complete("SELECT 0");
+        let Some(tag) = self.run_on(io, portal, rows_max, interrupt).await? else {
+            io.out.portal_suspended();
             return Ok(());
+        };
+        if self.is_last && self.transaction == TransactionState::Idle {
+            interrupt.unless(io, self.commit_work()).await?;
+        }
+        io.out.command_complete(&tag);
+        Ok(())
+    }
+
+    /// Runs a portal on, and returns what the client is told that was when it is over.
+    async fn run_on<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        portal: &mut Portal,
+        rows_max: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Option<String>, Ending> {
+        if portal.has_ended {
+            return Ok(Some("SELECT 0".to_owned()));
         }
         let prepared = Arc::clone(&portal.prepared);
         if let Some(Command::Fetch { name, rows_max, timeout_ms }) = &prepared.command {
             let fetch = Fetch { name, rows_max: *rows_max, timeout_ms: *timeout_ms };
-            return self.fetch(io, fetch, &portal.formats, interrupt).await;
+            return self.fetch(io, fetch, &portal.formats, interrupt).await.map(Some);
         }
         let (mut rows, word) = match portal.rows.take() {
             Some(rows) => (rows, "SELECT"),
             None => match interrupt.unless(io, self.begin(&prepared, &portal.parameters)).await? {
                 Outcome::Rows(rows, word) => (rows, word),
                 Outcome::Copy(rows, format) => {
-                    return self.copy_out(io, (rows, format), interrupt).await;
+                    return self.copy_out(io, (rows, format), interrupt).await.map(Some);
                 }
-                Outcome::Done(tag) => {
-                    io.out.command_complete(&tag);
-                    return Ok(());
-                }
-                Outcome::Set(tag, status) => {
-                    self.viewer.set_settings(self.variables.all());
-                    if let Some((name, value)) = status {
-                        io.out.parameter_status(name, &value);
-                    }
-                    io.out.command_complete(tag);
-                    return Ok(());
+                Outcome::Done(tag) => return Ok(Some(tag)),
+                Outcome::Warned(tag, warning) => {
+                    io.out.notice(&warning);
+                    return Ok(Some(tag.to_owned()));
                 }
             },
         };
         let sent = self.send_rows(io, &mut rows, (rows_max, &portal.formats), interrupt).await?;
         if !sent.is_all {
             portal.rows = Some(rows);
-            io.out.portal_suspended();
-            return Ok(());
+            return Ok(None);
         }
         portal.has_ended = true;
-        match word {
-            "SELECT" => io.out.command_complete(&format!("SELECT {}", sent.count)),
-            other => io.out.command_complete(other),
-        }
-        Ok(())
+        Ok(Some(match word {
+            "SELECT" => format!("SELECT {}", sent.count),
+            other => other.to_owned(),
+        }))
     }
 
     async fn send_rows<S: Stream>(
@@ -177,7 +170,7 @@ impl Connection {
         Fetch { name, rows_max, timeout_ms }: Fetch<'_>,
         formats: &Formats,
         interrupt: &Interrupt,
-    ) -> Result<(), Ending> {
+    ) -> Result<String, Ending> {
         let mut cursor = self.cursors.remove(name).ok_or_else(|| no_cursor(name))?;
         let count = match cursor.rows.is_live() {
             true => {
@@ -190,8 +183,7 @@ impl Connection {
             }
         };
         self.cursors.insert(name.to_owned(), cursor);
-        io.out.command_complete(&format!("FETCH {count}"));
-        Ok(())
+        Ok(format!("FETCH {count}"))
     }
 
     async fn copy_out<S: Stream>(
@@ -199,7 +191,7 @@ impl Connection {
         io: &mut Io<S>,
         (mut rows, format): (Rows, CopyFormat),
         interrupt: &Interrupt,
-    ) -> Result<(), Ending> {
+    ) -> Result<String, Ending> {
         let column_count = rows.schema().fields().len();
         let mut copy = CopyOut::begin(&mut io.out, column_count, format);
         if rows.is_live() {
@@ -215,20 +207,24 @@ impl Connection {
             }
         }
         copy.end(&mut io.out);
-        io.out.command_complete(&format!("COPY {count}"));
-        Ok(())
+        Ok(format!("COPY {count}"))
     }
 
     /// Refuses what a transaction that failed, or one that is not there, does not allow.
     pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
-        let may_always =
-            matches!(command, Command::Commit | Command::Rollback | Command::Savepoint("ROLLBACK"));
+        let may_always = matches!(
+            command,
+            Command::Commit(_)
+                | Command::Rollback(_)
+                | Command::Savepoint(Savepoint::RollBackTo(_))
+        );
         if self.transaction == TransactionState::Failed && !may_always {
             let what = "current transaction is aborted, commands ignored until end of \
                         transaction block";
             return Err(SqlError::new(SqlState::FAILED_TRANSACTION, what));
         }
-        if let Some(word) = command.change().filter(|_| self.variables.only_reads()) {
+        if let Some(word) = command.change().filter(|_| self.variables.access() == Access::ReadOnly)
+        {
             let what = format!("cannot execute {word} in a read-only transaction");
             return Err(SqlError::new(SqlState::READ_ONLY, what));
         }
@@ -274,25 +270,16 @@ impl Connection {
                 let count = self.insert(insert, &parameters).await?;
                 done(&format!("INSERT 0 {count}"))
             }
-            Command::Set(assignment) => {
-                let default_time = self.server.limits.statement_time;
-                Ok(Outcome::Set("SET", self.variables.set(assignment, default_time)?))
-            }
+            Command::Set(assignment) => self.assign("SET", assignment),
             Command::Reset(name) => self.reset(name),
             Command::Show(name) => {
                 let value = self.variables.show(name)?;
                 Ok(Outcome::Rows(Rows::new(one_column(name, vec![value])?), "SHOW"))
             }
-            Command::Begin => {
-                self.transaction = TransactionState::Open;
-                done("BEGIN")
-            }
-            Command::Commit => self.commit().await,
-            Command::Rollback => {
-                self.end_transaction();
-                done("ROLLBACK")
-            }
-            Command::Savepoint(tag) => self.savepoint(tag),
+            Command::Begin(access) => Ok(self.begin_transaction(*access)),
+            Command::Commit(chain) => self.commit(*chain).await,
+            Command::Rollback(chain) => self.roll_back(*chain),
+            Command::Savepoint(savepoint) => self.savepoint(savepoint),
             Command::Declare { .. }
             | Command::Fetch { .. }
             | Command::Move { .. }
@@ -305,7 +292,7 @@ impl Connection {
                 }
                 done("DEALLOCATE")
             }
-            Command::Discard => self.discard(),
+            Command::Discard(what) => self.discard(*what),
         }
     }
 
@@ -329,9 +316,19 @@ impl Connection {
         }
     }
 
-    fn discard(&mut self) -> Result<Outcome, SqlError> {
+    /// Forgets what the session has, as if the client had just connected.
+    fn discard(&mut self, what: Discarded) -> Result<Outcome, SqlError> {
+        if let Discarded::Nothing(tag) = what {
+            return Ok(Outcome::Done(tag.to_owned()));
+        }
+        if !self.is_alone() {
+            let what = "DISCARD ALL cannot run inside a transaction block";
+            return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, what));
+        }
         self.cursors.clear();
+        self.portals.clear();
         self.statements.clear();
+        self.reset_all()?;
         Ok(Outcome::Done("DISCARD ALL".to_owned()))
     }
 
@@ -351,7 +348,8 @@ impl Connection {
             Command::Declare { name, source, format, has_hold } => {
                 let rows = self.open(source, prepared, parameters).await?;
                 let (format, has_hold) = (*format, *has_hold);
-                self.declare(name, Cursor { rows, format, has_hold })
+                let depth = Some(self.work.depth());
+                self.declare(name, Cursor { rows, format, has_hold, depth })
             }
             Command::Move { name, rows_max } => {
                 let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
@@ -422,97 +420,25 @@ impl Connection {
     }
 
     fn reset(&mut self, name: &str) -> Result<Outcome, SqlError> {
-        let default_time = self.server.limits.statement_time;
         if name == "all" {
-            self.variables = Variables::new(default_time);
-            return Ok(Outcome::Set("RESET", None));
+            self.reset_all()?;
+            return Ok(Outcome::Done("RESET".to_owned()));
         }
-        let assignment = Assignment { name: name.to_owned(), value: None };
-        Ok(Outcome::Set("RESET", self.variables.set(&assignment, default_time)?))
+        let (name, scope) = (name.to_owned(), Scope::Session);
+        self.assign("RESET", &Assignment { name, value: None, scope })
     }
+}
 
-    fn savepoint(&mut self, tag: &'static str) -> Result<Outcome, SqlError> {
-        if self.transaction == TransactionState::Idle {
-            let what = format!("{tag} can only be used in transaction blocks");
-            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, what));
-        }
-        if tag == "ROLLBACK" && !self.inserted.is_empty() {
-            let what = "what was inserted cannot be rolled back in part";
-            return Err(SqlError::unsupported(what));
-        }
-        if tag == "ROLLBACK" {
-            self.transaction = TransactionState::Open;
-        }
-        Ok(Outcome::Done(tag.to_owned()))
-    }
-
-    /// Publishes what the transaction inserted. Records before one that fails stay.
-    async fn commit(&mut self) -> Result<Outcome, SqlError> {
-        let inserted = match self.transaction {
-            TransactionState::Failed => Vec::new(),
-            _ => std::mem::take(&mut self.inserted),
-        };
-        let tag = match self.transaction {
-            TransactionState::Failed => "ROLLBACK",
-            _ => "COMMIT",
-        };
-        self.end_transaction();
-        for records in inserted {
-            self.server.host.publish(records).await?;
-        }
-        Ok(Outcome::Done(tag.to_owned()))
-    }
-
-    fn end_transaction(&mut self) {
-        self.transaction = TransactionState::Idle;
-        self.inserted.clear();
-        self.inserted_bytes = 0;
-        self.cursors.retain(|_, cursor| cursor.has_hold);
-    }
-
-    /// Publishes the rows of an INSERT, or keeps them for the end of the transaction.
-    async fn insert(
-        &mut self,
-        insert: &InsertPlan,
-        parameters: &[ScalarValue],
-    ) -> Result<usize, SqlError> {
-        let host = Arc::clone(&self.server.host);
-        self.client.check(&*host, Operation::Write, &insert.topic)?;
-        if host.topic(&insert.topic).is_none() {
-            let what = format!("relation {:?} does not exist", insert.topic);
-            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
-        }
-        let plan = self.session.plan(insert.query(parameters)?).await?;
-        let mut rows = self.session.run(plan, Vec::new()).await?;
-        let mut count = 0;
-        let (mut waiting, mut waiting_bytes) = (Vec::new(), 0);
-        while let Some(batch) = rows.next().await {
-            for record in insert.records(&batch?)? {
-                count += 1;
-                waiting_bytes += record.size_bytes() + size_of_val(&record);
-                waiting.push(record);
-                let is_open = self.transaction == TransactionState::Open;
-                if is_open && self.inserted_bytes + waiting_bytes > INSERTED_BYTES_MAX {
-                    let what = format!("a transaction inserts {INSERTED_BYTES_MAX} bytes at most");
-                    return Err(SqlError::new(SqlState::TOO_LARGE, what));
-                }
-                if !is_open && waiting_bytes >= PUBLISHED_BYTES {
-                    let records = std::mem::take(&mut waiting);
-                    host.publish(Published { topic: Arc::clone(&insert.topic), records }).await?;
-                    waiting_bytes = 0;
-                }
-            }
-        }
-        let records = Published { topic: Arc::clone(&insert.topic), records: waiting };
-        if self.transaction == TransactionState::Open {
-            // Not at the end, where parts of the transaction are there already.
-            host.check(&records)?;
-            self.inserted.push(records);
-            self.inserted_bytes += waiting_bytes;
-        } else if !records.records.is_empty() {
-            host.publish(records).await?;
-        }
-        self.count_rows(&self.server.counters.rows_in, count);
-        Ok(count)
-    }
+/// Whether a statement reads or writes something, so that its transaction has begun for good.
+fn has_snapshot(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Query(_)
+            | Command::Explain { .. }
+            | Command::Insert(_)
+            | Command::CopyOut { .. }
+            | Command::Declare { .. }
+            | Command::Fetch { .. }
+            | Command::Extension(_)
+    )
 }

@@ -11,6 +11,9 @@ use super::as_of;
 use super::extension::Extension;
 use super::insert::table_name;
 use super::text::Words;
+use super::transaction::{
+    Access, Chain, Savepoint, read_begin, read_end, read_release, read_rollback_to, read_savepoint,
+};
 use super::variables::Assignment;
 use crate::engine::Analyze;
 use crate::error::{SqlError, SqlState};
@@ -37,11 +40,11 @@ pub(crate) enum Command {
     Set(Assignment),
     Show(String),
     Reset(String),
-    Begin,
-    Commit,
-    Rollback,
-    /// Of a savepoint, for clients that use them around each statement; there is nothing to keep.
-    Savepoint(&'static str),
+    /// What the transaction may do, where that is said.
+    Begin(Option<Access>),
+    Commit(Chain),
+    Rollback(Chain),
+    Savepoint(Savepoint),
     Declare {
         name: String,
         source: CursorSource,
@@ -60,7 +63,7 @@ pub(crate) enum Command {
     },
     CloseCursor(Option<String>),
     Deallocate(Option<String>),
-    Discard,
+    Discard(Discarded),
     /// `CREATE TABLE`, and its text.
     CreateTable {
         table: Box<TypedTable>,
@@ -92,19 +95,27 @@ impl Command {
             | Self::Set(_)
             | Self::Show(_)
             | Self::Reset(_)
-            | Self::Begin
-            | Self::Commit
-            | Self::Rollback
+            | Self::Begin(_)
+            | Self::Commit(_)
+            | Self::Rollback(_)
             | Self::Savepoint(_)
             | Self::Declare { .. }
             | Self::Fetch { .. }
             | Self::Move { .. }
             | Self::CloseCursor(_)
             | Self::Deallocate(_)
-            | Self::Discard
+            | Self::Discard(_)
             | Self::Extension(Extension::Subscribe(_)) => None,
         }
     }
+}
+
+/// What DISCARD forgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discarded {
+    All,
+    /// What there is none of here; its name.
+    Nothing(&'static str),
 }
 
 /// What a cursor, or a copy, gives the rows of.
@@ -122,19 +133,19 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
         "SET" => Command::Set(Assignment::read(words)?),
         "SHOW" => Command::Show(variable_name(&words.after(1))),
         "RESET" => Command::Reset(variable_name(&words.after(1))),
-        "BEGIN" | "START" => Command::Begin,
-        "COMMIT" | "END" => Command::Commit,
-        "ROLLBACK" | "ABORT" => match keyword(1) == "TO" || keyword(2) == "TO" {
-            true => Command::Savepoint("ROLLBACK"),
-            false => Command::Rollback,
+        "BEGIN" | "START" => Command::Begin(read_begin(words)?),
+        "COMMIT" | "END" => Command::Commit(read_end(words)?),
+        "ROLLBACK" | "ABORT" => match read_rollback_to(words)? {
+            Some(savepoint) => Command::Savepoint(savepoint),
+            None => Command::Rollback(read_end(words)?),
         },
-        "SAVEPOINT" => Command::Savepoint("SAVEPOINT"),
-        "RELEASE" => Command::Savepoint("RELEASE"),
-        "DISCARD" => Command::Discard,
+        "SAVEPOINT" => Command::Savepoint(read_savepoint(words)?),
+        "RELEASE" => Command::Savepoint(read_release(words)?),
+        "DISCARD" => discard(words)?,
         "DEALLOCATE" => {
             let at = if keyword(1) == "PREPARE" { 2 } else { 1 };
             let is_all = keyword(at) == "ALL";
-            Command::Deallocate((!is_all).then(|| name_at(words, at)).transpose()?)
+            Command::Deallocate((!is_all).then(|| words.name(at)).transpose()?)
         }
         "DECLARE" => declare(words)?,
         "FETCH" | "MOVE" => fetch(words)?,
@@ -242,7 +253,7 @@ fn declare(words: &Words) -> Result<Command, SqlError> {
         return Err(SqlError::unsupported("cursors go forward alone: declare it NO SCROLL"));
     }
     Ok(Command::Declare {
-        name: name_at(words, 1)?,
+        name: words.name(1)?,
         source: source(&words.after(at + 1))?,
         format: if has("BINARY") { Format::Binary } else { Format::Text },
         has_hold: has("HOLD") && !has("WITHOUT"),
@@ -258,7 +269,7 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
     if end < 2 {
         return Err(syntax("FETCH names no cursor"));
     }
-    let name = name_at(words, end - 1)?;
+    let name = words.name(end - 1)?;
     let mut rows_max = 1;
     for (index, token) in words.iter().enumerate().take(end - 1).skip(1) {
         match (words.keyword(index).as_str(), token) {
@@ -302,6 +313,20 @@ fn timeout(words: &Words, end: usize) -> Result<Option<u64>, SqlError> {
     }
 }
 
+fn discard(words: &Words) -> Result<Command, SqlError> {
+    let what = match words.keyword(1).as_str() {
+        "ALL" => Discarded::All,
+        "PLANS" => Discarded::Nothing("DISCARD PLANS"),
+        "SEQUENCES" => Discarded::Nothing("DISCARD SEQUENCES"),
+        "TEMP" | "TEMPORARY" => Discarded::Nothing("DISCARD TEMP"),
+        _ => {
+            let what = "DISCARD takes ALL, PLANS, SEQUENCES or TEMP";
+            return Err(SqlError::new(SqlState::SYNTAX, what));
+        }
+    };
+    Ok(Command::Discard(what))
+}
+
 /// `COPY (query) TO STDOUT [[WITH] (FORMAT name)]`.
 fn copy(words: &Words) -> Result<Command, SqlError> {
     let unsupported = || {
@@ -341,17 +366,6 @@ fn copy(words: &Words) -> Result<Command, SqlError> {
     };
     let inner = Words(words.0[..close].to_vec()).after(2);
     Ok(Command::CopyOut { source: source(&inner)?, format })
-}
-
-/// The name of a cursor or statement: letters that are not quoted are small ones.
-fn name_at(words: &Words, index: usize) -> Result<String, SqlError> {
-    match words.iter().nth(index) {
-        Some(Token::Word(word)) => Ok(match word.quote_style {
-            Some(_) => word.value.clone(),
-            None => word.value.to_ascii_lowercase(),
-        }),
-        _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
-    }
 }
 
 fn folded(name: &Ident) -> String {

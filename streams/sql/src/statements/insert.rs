@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMillisecondType};
+use datafusion::arrow::datatypes::{DataType, Int32Type, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     Expr, Insert, ObjectName, ObjectNamePart, SetExpr, Statement, TableObject, Value,
@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer};
 use crate::engine::{BYTES_SUFFIX, SCHEMA};
 use crate::error::{SqlError, SqlState};
 use crate::host::PublishedRecord;
-use crate::typed::{Object, TypedTable};
+use crate::typed::{Assigned, Object, TypedTable};
 use crate::wire::PgType;
 
 /// Parameters of one statement.
@@ -113,18 +113,10 @@ impl InsertPlan {
             Column::Time => PgType::TIMESTAMPTZ,
             Column::Key | Column::Value if self.has_bytes => PgType::BYTEA,
             Column::Key | Column::Value | Column::Headers => PgType::TEXT,
-            Column::Field(index) => self.typed.as_ref().map_or(PgType::TEXT, |typed| {
-                match typed.columns[index].data_type {
-                    Type::Bool => PgType::BOOL,
-                    Type::Int4 => PgType::INT4,
-                    Type::Int8 => PgType::INT8,
-                    Type::Numeric => PgType::NUMERIC,
-                    Type::Float8 => PgType::FLOAT8,
-                    Type::Timestamptz => PgType::TIMESTAMPTZ,
-                    Type::Json => PgType::JSON,
-                    _ => PgType::TEXT,
-                }
-            }),
+            Column::Field(index) => self
+                .typed
+                .as_ref()
+                .map_or(PgType::TEXT, |typed| PgType::of_live(typed.columns[index].data_type)),
         }
     }
 
@@ -196,21 +188,19 @@ impl InsertPlan {
         records.resize_with(rows.num_rows(), PublishedRecord::default);
         let mut objects = vec![Object::default(); rows.num_rows()];
         for (column, array) in self.columns.iter().zip(rows.columns()) {
-            let to = |data_type: &DataType| -> Result<ArrayRef, SqlError> {
-                cast(array, data_type)
-                    .map_err(|error| SqlError::new(SqlState::INVALID_TEXT, error.to_string()))
-            };
+            let to = |name: &str, data_type| Assigned { name, data_type }.of(array);
             match column {
                 Column::Partition => {
-                    let array = to(&DataType::Int32)?;
+                    let array = to("partition", Type::Int4)?;
                     let numbers = array.as_primitive::<Int32Type>().iter();
                     records.iter_mut().zip(numbers).for_each(|(it, number)| it.partition = number);
                 }
                 Column::Time => {
-                    let zone = Some("UTC".into());
-                    let array = to(&DataType::Timestamp(TimeUnit::Millisecond, zone))?;
-                    let times = array.as_primitive::<TimestampMillisecondType>().iter();
-                    records.iter_mut().zip(times).for_each(|(it, time)| it.time_ms = time);
+                    let array = to("time", Type::Timestamptz)?;
+                    let times = array.as_primitive::<TimestampMicrosecondType>().iter();
+                    for (record, time) in records.iter_mut().zip(times) {
+                        record.time_ms = time.map(milliseconds).transpose()?;
+                    }
                 }
                 Column::Field(index) => {
                     let typed = self.typed.as_ref().expect("fields are of typed tables");
@@ -225,7 +215,10 @@ impl InsertPlan {
                     }
                 }
                 Column::Key | Column::Value => {
-                    let array = to(&DataType::BinaryView)?;
+                    let name = if *column == Column::Key { "key" } else { "value" };
+                    let of = if self.has_bytes { Type::Bytea } else { Type::Text };
+                    let array = cast(&to(name, of)?, &DataType::BinaryView)
+                        .map_err(|error| SqlError::new(SqlState::INTERNAL, error.to_string()))?;
                     for (record, bytes) in records.iter_mut().zip(array.as_binary_view()) {
                         let bytes = bytes.map(Bytes::copy_from_slice);
                         match column {
@@ -235,7 +228,7 @@ impl InsertPlan {
                     }
                 }
                 Column::Headers => {
-                    let array = to(&DataType::Utf8View)?;
+                    let array = to("headers", Type::Json)?;
                     for (record, text) in records.iter_mut().zip(array.as_string_view()) {
                         record.headers = text.map_or_else(|| Ok(Vec::new()), headers)?;
                     }
@@ -248,6 +241,17 @@ impl InsertPlan {
             }
         }
         Ok(records)
+    }
+}
+
+/// The time of a record from Unix microseconds. The log has none before 1970.
+fn milliseconds(us: i64) -> Result<i64, SqlError> {
+    match us {
+        0.. => Ok(us / 1_000),
+        _ => {
+            let what = "timestamp out of range: records have times from 1970-01-01 00:00:00+00 on";
+            Err(SqlError::new(SqlState::DATETIME_OVERFLOW, what))
+        }
     }
 }
 

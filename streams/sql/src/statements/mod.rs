@@ -9,11 +9,13 @@ mod derive;
 mod extension;
 mod insert;
 mod text;
+mod transaction;
 mod variables;
 
-pub(crate) use command::{Command, CursorSource, read_command};
+pub(crate) use command::{Command, CursorSource, Discarded, read_command};
 pub(crate) use derive::run_derive;
 pub(crate) use extension::{Extension, run_extension};
 pub(crate) use insert::InsertPlan;
 pub(crate) use text::{Words, split};
-pub(crate) use variables::{Assignment, Variables};
+pub(crate) use transaction::{Access, Chain, Savepoint};
+pub(crate) use variables::{Assignment, Scope, Variables};

@@ -33,6 +33,21 @@ impl Words {
         }
     }
 
+    /// The name at an index among those of [`Words::iter`]: letters that are not quoted are small
+    /// ones.
+    ///
+    /// # Errors
+    /// No name is there.
+    pub(crate) fn name(&self, index: usize) -> Result<String, SqlError> {
+        match self.iter().nth(index) {
+            Some(Token::Word(word)) => Ok(match word.quote_style {
+                Some(_) => word.value.clone(),
+                None => word.value.to_ascii_lowercase(),
+            }),
+            _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
+        }
+    }
+
     /// How many parameters there are: the largest number of `$1`, `$2`…
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! What clients set and show: few of them change anything here, and drivers send many.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::text::Words;
-use crate::engine::{ON_BEHALF_OF, READ_ONLY, SERVER_VERSION, switch};
+use super::transaction::{Access, read_modes};
+use crate::engine::{ON_BEHALF_OF, READ_ONLY, SERVER_VERSION, TRANSACTION_READ_ONLY, switch};
 use crate::error::{SqlError, SqlState};
 
 /// Names are not longer, and so many are kept that are not known here.
@@ -30,7 +32,7 @@ const REPORTED: [&str; 9] = [
 ];
 
 /// Names in small letters, and values that never change.
-const FIXED: [(&str, &str); 10] = [
+const FIXED: [(&str, &str); 9] = [
     ("client_encoding", "UTF8"),
     ("integer_datetimes", "on"),
     ("max_identifier_length", "63"),
@@ -40,7 +42,6 @@ const FIXED: [(&str, &str); 10] = [
     ("server_version_num", "150000"),
     ("standard_conforming_strings", "on"),
     ("transaction_isolation", "read committed"),
-    ("transaction_read_only", "off"),
 ];
 
 /// Names in small letters, and what they are until a client sets them.
@@ -61,23 +62,42 @@ const DEFAULTS: [(&str, &str); 10] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) name: String,
-    /// `None`: the default.
+    /// `None`: what it was when the client connected.
     pub(crate) value: Option<String>,
+    pub(crate) scope: Scope,
+}
+
+/// How long a value that is set stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Session,
+    /// Up to the end of the transaction: with this in front of its name, as it was said.
+    Transaction(&'static str),
 }
 
 impl Assignment {
     pub(crate) fn read(words: &Words) -> Result<Self, SqlError> {
         let syntax = || SqlError::new(SqlState::SYNTAX, "SET takes a name and a value");
-        let scope = words.keyword(1);
+        let first = words.keyword(1);
         // SET SESSION AUTHORIZATION and such have no equals sign.
-        let at = if matches!(scope.as_str(), "SESSION" | "LOCAL") { 2 } else { 1 };
+        let at = if matches!(first.as_str(), "SESSION" | "LOCAL") { 2 } else { 1 };
+        let scope = match first.as_str() {
+            "LOCAL" => Scope::Transaction("SET LOCAL"),
+            "TRANSACTION" => Scope::Transaction("SET TRANSACTION"),
+            _ => Scope::Session,
+        };
         let first = words.keyword(at);
         let (name, rest) = match first.as_str() {
             "TIME" => ("timezone".to_owned(), words.after(at + 2)),
             "NAMES" => ("client_encoding".to_owned(), words.after(at + 1)),
-            // Of a transaction, or of all that follow: there is one level.
-            "TRANSACTION" | "CHARACTERISTICS" => {
-                return Ok(Self { name: "default_transaction_isolation".to_owned(), value: None });
+            "TRANSACTION" if at == 1 => {
+                return Ok(Self::of_modes(read_modes(words, 2)?, TRANSACTION_READ_ONLY, scope));
+            }
+            "CHARACTERISTICS" if words.keyword(at + 1) == "AS" => {
+                if words.keyword(at + 2) != "TRANSACTION" {
+                    return Err(syntax());
+                }
+                return Ok(Self::of_modes(read_modes(words, at + 3)?, READ_ONLY, scope));
             }
             "AUTHORIZATION" | "ROLE" => {
                 return Err(SqlError::unsupported("clients stay who they logged in as"));
@@ -106,13 +126,33 @@ impl Assignment {
             return Err(syntax());
         }
         let is_default = rest.keyword(0) == "DEFAULT";
-        Ok(Self { name, value: (!is_default).then_some(value) })
+        Ok(Self { name, value: (!is_default).then_some(value), scope })
+    }
+
+    /// What modes of transactions set of this parameter. Of isolation there is one level.
+    fn of_modes(access: Option<Access>, name: &str, scope: Scope) -> Self {
+        match access {
+            Some(access) => {
+                let value = Some(access.as_switch().to_owned());
+                Self { name: name.to_owned(), value, scope }
+            }
+            None => Self { name: "transaction_isolation".to_owned(), value: None, scope },
+        }
     }
 }
 
 /// What one connection has set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables {
+    now: Values,
+    /// When the client connected.
+    first: Arc<Values>,
+    /// Of the transaction that is open, if one is or it was said.
+    access: Option<Access>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Values {
     set: BTreeMap<String, String>,
     statement_time: Option<Duration>,
     /// Whether the client has set that itself.
@@ -121,26 +161,53 @@ pub(crate) struct Variables {
 
 impl Variables {
     pub(crate) fn new(statement_time: Option<Duration>) -> Self {
-        Self { set: BTreeMap::new(), statement_time, is_time_set: false }
+        let now = Values { statement_time, ..Values::default() };
+        Self { first: Arc::new(now.clone()), now, access: None }
+    }
+
+    /// Takes what was set up to now, when the client connected, as what RESET goes back to.
+    pub(crate) fn begin_session(&mut self) {
+        self.first = Arc::new(self.now.clone());
+    }
+
+    /// Goes back to that.
+    pub(crate) fn reset_all(&mut self) {
+        self.now = self.first.as_ref().clone();
+    }
+
+    /// Begins a transaction, which may do that, or what is the default of those.
+    pub(crate) fn begin_transaction(&mut self, access: Option<Access>) {
+        self.access = Some(access.unwrap_or_else(|| self.default_access()));
+    }
+
+    /// Ends it; returns whether it was said what it may do.
+    pub(crate) fn end_transaction(&mut self) -> bool {
+        self.access.take().is_some()
+    }
+
+    /// What the transaction may do that is open, or each statement alone.
+    pub(crate) fn access(&self) -> Access {
+        self.access.unwrap_or_else(|| self.default_access())
+    }
+
+    fn default_access(&self) -> Access {
+        let only_reads = self.now.set.get(READ_ONLY).is_some_and(|it| switch(it) == Some(true));
+        if only_reads { Access::ReadOnly } else { Access::ReadWrite }
     }
 
     /// How long a statement may run; `None` is without end.
     pub(crate) fn statement_time(&self) -> Option<Duration> {
-        self.statement_time
+        self.now.statement_time
     }
 
     /// The same of a live query, which ends by itself only where the client has said so.
     pub(crate) fn live_time(&self) -> Option<Duration> {
-        self.statement_time.filter(|_| self.is_time_set)
+        self.now.statement_time.filter(|_| self.now.is_time_set)
     }
 
-    /// Sets it, and returns the name and value to tell the client where it is one of those.
-    pub(crate) fn set(
-        &mut self,
-        assignment: &Assignment,
-        default_time: Option<Duration>,
-    ) -> Result<Option<(&'static str, String)>, SqlError> {
-        let Assignment { name, value } = assignment;
+    /// Sets it.
+    pub(crate) fn set(&mut self, assignment: &Assignment) -> Result<(), SqlError> {
+        let Assignment { name, value, .. } = assignment;
         let invalid = |value: &str| {
             let what = format!("invalid value for parameter {name:?}: {value:?}");
             SqlError::new(SqlState::INVALID_PARAMETER, what)
@@ -152,7 +219,7 @@ impl Variables {
             };
             return match value {
                 Some(value) if !is_same(value) => Err(invalid(value)),
-                _ => Ok(None),
+                _ => Ok(()),
             };
         }
         if name == ON_BEHALF_OF {
@@ -160,53 +227,58 @@ impl Variables {
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
         }
         if name == STATEMENT_TIMEOUT {
-            self.is_time_set = value.is_some();
-            self.statement_time = match value {
-                None => default_time,
-                Some(value) => read_time(value).ok_or_else(|| invalid(value))?,
+            (self.now.statement_time, self.now.is_time_set) = match value {
+                None => (self.first.statement_time, self.first.is_time_set),
+                Some(value) => (read_time(value).ok_or_else(|| invalid(value))?, true),
             };
-            return Ok(None);
+            return Ok(());
         }
-        if name == READ_ONLY && value.as_deref().is_some_and(|it| switch(it).is_none()) {
-            return Err(invalid(value.as_deref().unwrap_or_default()));
+        if matches!(name.as_str(), READ_ONLY | TRANSACTION_READ_ONLY) {
+            let is_read_only = value.as_deref().map(|it| switch(it).ok_or_else(|| invalid(it)));
+            let is_read_only = is_read_only.transpose()?;
+            if name == TRANSACTION_READ_ONLY {
+                self.access = is_read_only.map(|it| match it {
+                    true => Access::ReadOnly,
+                    false => Access::ReadWrite,
+                });
+                return Ok(());
+            }
         }
+        let value = value.as_ref().or_else(|| self.first.set.get(name));
         match value {
-            None => drop(self.set.remove(name)),
+            None => drop(self.now.set.remove(name)),
             // Times are written in UTC whatever a client asks for, with the zone behind them.
             Some(_) if name == "timezone" => {}
             Some(value) => {
-                let is_known = self.set.contains_key(name);
-                if !is_known && self.set.len() >= OTHER_COUNT_MAX {
+                let is_known = self.now.set.contains_key(name);
+                if !is_known && self.now.set.len() >= OTHER_COUNT_MAX {
                     let what = format!("a connection sets {OTHER_COUNT_MAX} parameters at most");
                     return Err(SqlError::new(SqlState::TOO_LARGE, what));
                 }
-                self.set.insert(name.clone(), value.clone());
+                self.now.set.insert(name.clone(), value.clone());
             }
         }
-        let reported = REPORTED.iter().find(|it| it.eq_ignore_ascii_case(name));
-        Ok(reported.map(|it| (*it, self.get(it).unwrap_or_default())))
-    }
-
-    /// Whether the client has said that it only reads.
-    pub(crate) fn only_reads(&self) -> bool {
-        self.set.get(READ_ONLY).is_some_and(|it| switch(it) == Some(true))
+        Ok(())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         if name == STATEMENT_TIMEOUT {
-            let ms = self.statement_time.map_or(0, |it| it.as_millis());
+            let ms = self.now.statement_time.map_or(0, |it| it.as_millis());
             return Some(if ms == 0 { "0".to_owned() } else { format!("{ms}ms") });
         }
+        if name == TRANSACTION_READ_ONLY {
+            return Some(self.access().as_switch().to_owned());
+        }
         let known = FIXED.iter().chain(&DEFAULTS).find(|it| it.0 == name);
-        self.set.get(&name).cloned().or_else(|| known.map(|it| it.1.to_owned()))
+        self.now.set.get(&name).cloned().or_else(|| known.map(|it| it.1.to_owned()))
     }
 
     /// All that are known, by their names in small letters.
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
         let known = FIXED.iter().chain(&DEFAULTS).map(|it| it.0);
-        let set = self.set.keys().map(String::as_str);
-        let names = known.chain(set).chain([STATEMENT_TIMEOUT]);
+        let set = self.now.set.keys().map(String::as_str);
+        let names = known.chain(set).chain([STATEMENT_TIMEOUT, TRANSACTION_READ_ONLY]);
         names.filter_map(|name| Some((name.to_owned(), self.get(name)?))).collect()
     }
 
@@ -247,12 +319,12 @@ mod tests {
 
     fn set(variables: &mut Variables, text: &str) -> Result<(), SqlError> {
         let assignment = Assignment::read(&split(text)?[0])?;
-        variables.set(&assignment, Some(Duration::from_secs(9))).map(drop)
+        variables.set(&assignment)
     }
 
     #[test]
     fn what_drivers_set_is_shown_again() {
-        let mut variables = Variables::default();
+        let mut variables = Variables::new(Some(Duration::from_secs(9)));
         for (text, name, expected) in [
             ("SET extra_float_digits = 3", "extra_float_digits", "3"),
             ("set session datestyle to 'ISO'", "DateStyle", "ISO"),
@@ -270,10 +342,43 @@ mod tests {
                 "transaction_isolation",
                 "read committed",
             ),
+            ("SET TRANSACTION READ ONLY", "transaction_read_only", "on"),
+            ("SET transaction_read_only = off", "transaction_read_only", "off"),
+            (
+                "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+                "default_transaction_read_only",
+                "on",
+            ),
         ] {
             set(&mut variables, text).expect(text);
             assert_eq!(variables.show(name).as_deref(), Ok(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_reset_is_what_it_was_when_the_client_connected() {
+        let mut variables = Variables::new(Some(Duration::from_secs(9)));
+        let texts = ["set application_name = 'a'", "set statement_timeout = 5"];
+        texts.iter().for_each(|it| set(&mut variables, it).expect(it));
+        variables.begin_session();
+        let check = |variables: &Variables, expected: [&str; 3]| {
+            let names = ["application_name", "statement_timeout", "extra_float_digits"];
+            assert_eq!(names.map(|it| variables.show(it).expect(it)), expected);
+        };
+        let change = |variables: &mut Variables| {
+            for it in ["application_name = b", "statement_timeout = 7", "extra_float_digits = 3"] {
+                set(variables, &format!("set {it}")).expect(it);
+            }
+        };
+        change(&mut variables);
+        check(&variables, ["b", "7ms", "3"]);
+        for name in ["application_name", "statement_timeout", "extra_float_digits"] {
+            set(&mut variables, &format!("set {name} = default")).expect(name);
+        }
+        check(&variables, ["a", "5ms", "1"]);
+        change(&mut variables);
+        variables.reset_all();
+        check(&variables, ["a", "5ms", "1"]);
     }
 
     #[test]
@@ -285,6 +390,9 @@ mod tests {
             "set statement_timeout = 'soon'",
             "set x",
             "set role a",
+            "set transaction_read_only = maybe",
+            "set transaction read",
+            "set session characteristics as read only",
         ] {
             set(&mut variables, text).expect_err(text);
         }

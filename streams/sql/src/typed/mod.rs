@@ -1,6 +1,7 @@
 //! Tables of typed columns over a topic whose values are JSON: what `CREATE TABLE` declares, and
 //! materialized views.
 
+mod assigned;
 mod kept;
 mod materialized;
 mod object;
@@ -8,6 +9,7 @@ mod parse;
 mod path;
 mod table;
 
+pub(crate) use assigned::Assigned;
 pub(crate) use materialized::MaterializedView;
 pub(crate) use object::Object;
 pub(crate) use table::TypedTable;

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Float64Type, TimeUnit};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Float64Type};
 use live_queries::{Step, Type};
 
+use super::assigned::Assigned;
 use super::table::TypedColumn;
 use crate::error::{SqlError, SqlState};
 
@@ -71,26 +72,12 @@ impl TypedColumn {
             let what = format!("invalid value for column {:?}: {why}", self.name);
             SqlError::new(SqlState::INVALID_TEXT, what)
         };
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let to = |data_type: DataType| {
-            cast_with_options(array, &data_type, &options).map_err(|it| invalid(it.to_string()))
-        };
-        let zone = || Some("UTC".into());
-        let array = match self.data_type {
-            Type::Bool => to(DataType::Boolean)?,
-            Type::Int4 => to(DataType::Int32)?,
-            Type::Int8 => to(DataType::Int64)?,
-            Type::Float8 => {
-                let array = to(DataType::Float64)?;
-                let numbers = array.as_primitive::<Float64Type>();
-                if let Some(number) = numbers.iter().flatten().find(|it| !it.is_finite()) {
-                    return Err(invalid(format!("{number} is no number of JSON")));
-                }
-                array
-            }
-            Type::Timestamptz => to(DataType::Timestamp(TimeUnit::Microsecond, zone()))?,
-            _ => Ok::<_, SqlError>(ArrayRef::clone(array))?,
-        };
+        let array = Assigned { name: &self.name, data_type: self.data_type }.of(array)?;
+        if let Some(numbers) = array.as_primitive_opt::<Float64Type>()
+            && let Some(number) = numbers.iter().flatten().find(|it| !it.is_finite())
+        {
+            return Err(invalid(format!("{number} is no number of JSON")));
+        }
         let texts = cast(&array, &DataType::Utf8View).map_err(|it| invalid(it.to_string()))?;
         let texts = texts.as_string_view();
         let fields = (0..texts.len()).map(|row| {

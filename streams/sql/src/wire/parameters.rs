@@ -43,10 +43,7 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
             _ => Err(wrong()),
         },
         DataType::Binary | DataType::BinaryView => {
-            let bytes = match text.strip_prefix("\\x") {
-                Some(hex) => from_hex(hex).ok_or_else(wrong)?,
-                None => text.as_bytes().to_vec(),
-            };
+            let bytes = bytea_of(text).ok_or_else(wrong)?;
             Ok(match data_type {
                 DataType::Binary => ScalarValue::Binary(Some(bytes)),
                 _ => ScalarValue::BinaryView(Some(bytes)),
@@ -54,6 +51,31 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
         }
         other => string.cast_to(other).map_err(|_| wrong()),
     }
+}
+
+/// The bytes of a text in either of bytea's two forms: `\x6100`, or `a\000`.
+pub(crate) fn bytea_of(text: &str) -> Option<Vec<u8>> {
+    if let Some(hex) = text.strip_prefix("\\x") {
+        return from_hex(hex);
+    }
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        rest = behind;
+        let byte = match (first, behind) {
+            (b'\\', [b'\\', ..]) => {
+                rest = &behind[1..];
+                b'\\'
+            }
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                rest = &behind[3..];
+                (a - b'0') << 6 | (b - b'0') << 3 | (c - b'0')
+            }
+            (b'\\', _) => return None,
+            (plain, _) => plain,
+        };
+        bytes.push(byte);
+    }
+    Some(bytes)
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -103,4 +125,24 @@ fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlErr
         DataType::Utf8View => ScalarValue::Utf8View(Some(text_of(bytes)?.to_owned())),
         _ => ScalarValue::Utf8(Some(text_of(bytes)?.to_owned())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_in_both_forms() {
+        for (text, expected) in [
+            ("\\x6100fF", Some(&b"a\0\xff"[..])),
+            ("a\\\\b\\000", Some(b"a\\b\0")),
+            ("plain", Some(b"plain")),
+            ("", Some(b"")),
+            ("\\x6", None),
+            ("\\", None),
+            ("\\400", None),
+        ] {
+            assert_eq!(bytea_of(text).as_deref(), expected, "{text}");
+        }
+    }
 }

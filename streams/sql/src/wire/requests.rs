@@ -5,6 +5,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::error::{SqlError, SqlState};
 use crate::wire::types::Format;
 
+/// The first letter of a Sync.
+pub(crate) const SYNC: u8 = b'S';
+
 /// The first message of a connection may be so long.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
@@ -167,7 +170,7 @@ fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
             Request::Execute { portal, rows_max }
         }
         b'H' => Request::Flush,
-        b'S' => Request::Sync,
+        SYNC => Request::Sync,
         b'X' => Request::Terminate,
         b'p' => Request::Login(fields.0.split_off(0)),
         b'd' => Request::CopyData,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use live_queries::Type;
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +122,45 @@ impl PgType {
             _ => 1009,
         };
         Self { oid, size: -1 }
+    }
+
+    /// That of a column of records or of a table of typed columns.
+    pub(crate) const fn of_live(data_type: Type) -> Self {
+        match data_type {
+            Type::Unknown | Type::Text => Self::TEXT,
+            Type::Bool => Self::BOOL,
+            Type::Int4 => Self::INT4,
+            Type::Int8 => Self::INT8,
+            Type::Numeric => Self::NUMERIC,
+            Type::Float8 => Self::FLOAT8,
+            Type::Bytea => Self::BYTEA,
+            Type::Timestamptz => Self::TIMESTAMPTZ,
+            Type::Interval => Self::INTERVAL,
+            Type::Json => Self::JSON,
+        }
+    }
+
+    /// As messages name it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self.oid {
+            16 => "boolean",
+            17 => "bytea",
+            20 => "bigint",
+            21 => "smallint",
+            23 => "integer",
+            25 => "text",
+            26 => "oid",
+            114 => "json",
+            700 => "real",
+            701 => "double precision",
+            1082 => "date",
+            1083 => "time without time zone",
+            1114 => "timestamp without time zone",
+            1184 => "timestamp with time zone",
+            1186 => "interval",
+            1700 => "numeric",
+            _ => "another type",
+        }
     }
 
     /// What the engine computes with where a client says that a parameter is of this type; `None`

@@ -74,6 +74,26 @@ pub(crate) fn put_copy_rows(
     Ok(())
 }
 
+/// Shows each value as a text; `None` is NULL.
+pub(crate) fn put_texts(
+    array: &ArrayRef,
+    show: &mut dyn FnMut(Option<&[u8]>),
+) -> Result<(), ArrowError> {
+    let array = plain(array)?;
+    let column = Column::of(&array, Format::Text)?;
+    let mut out = BytesMut::new();
+    for row in 0..array.len() {
+        out.clear();
+        if array.is_null(row) {
+            show(None);
+            continue;
+        }
+        column.put(row, &mut out);
+        show(Some(&out));
+    }
+    Ok(())
+}
+
 /// The few types that values are written from; all others become one of these.
 fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let to = match array.data_type() {

@@ -149,19 +149,40 @@ impl Host for Topics {
         Some(Arc::clone(follower.values()))
     }
 
-    fn check(&self, _: &Published) -> Result<(), SqlError> {
-        Ok(())
+    fn check(&self, published: &Published) -> Result<(), SqlError> {
+        let count = self.topic(&published.topic).expect("the server looked").partition_count();
+        let is_there = |it: i32| u32::try_from(it).is_ok_and(|it| it < count);
+        let mut numbers = published.records.iter().filter_map(|it| it.partition);
+        match numbers.find(|it| !is_there(*it)) {
+            None => Ok(()),
+            Some(number) => {
+                let what = format!("topic {:?} has no partition {number}", published.topic);
+                Err(SqlError::new(SqlState::INVALID_PARAMETER, what))
+            }
+        }
     }
 
-    fn publish(&self, published: Published) -> BoxFuture<'_, Result<(), SqlError>> {
+    /// Nothing where a value is `refused`, as of a topic that takes no such record any more.
+    fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            let topic = self.topic(&published.topic).expect("the server looked");
-            for it in published.records {
-                let partition = u32::try_from(it.partition.unwrap_or(0)).expect("a number");
-                let timestamp_ms = it.time_ms.unwrap_or(1_000);
-                let record =
-                    NewRecord { key: it.key, value: it.value, headers: it.headers, timestamp_ms };
-                append(&topic, partition, &[record], &BatchOptions::default());
+            let records = all.iter().flat_map(|it| &it.records);
+            if records.clone().any(|it| it.value.as_deref() == Some(b"refused")) {
+                return Err(SqlError::new(SqlState::TOO_LARGE, "the topic takes no such record"));
+            }
+            let gone = all.iter().find(|it| self.topic(&it.topic).is_none());
+            if let Some(gone) = gone {
+                let what = format!("relation {:?} does not exist", gone.topic);
+                return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
+            }
+            for published in all {
+                let topic = self.topic(&published.topic).expect("it was looked at");
+                for it in published.records {
+                    let partition = u32::try_from(it.partition.unwrap_or(0)).expect("a number");
+                    let timestamp_ms = it.time_ms.unwrap_or(1_000);
+                    let (key, value, headers) = (it.key, it.value, it.headers);
+                    let record = NewRecord { key, value, headers, timestamp_ms };
+                    append(&topic, partition, &[record], &BatchOptions::default());
+                }
             }
             Ok(())
         }

@@ -26,5 +26,6 @@ pub(crate) use functions::functions;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tables::SystemSchema;
 pub(crate) use viewer::{
-    Activity, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, Viewer, switch,
+    Activity, Connected, ON_BEHALF_OF, READ_ONLY, StatementTotals, TRANSACTION_READ_ONLY, Viewer,
+    switch,
 };

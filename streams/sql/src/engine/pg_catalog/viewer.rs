@@ -13,6 +13,9 @@ const NO_PANIC: &str = "no thread panics with this lock";
 /// The parameter with which a client says that its connection changes nothing.
 pub(crate) const READ_ONLY: &str = "default_transaction_read_only";
 
+/// The same of one transaction.
+pub(crate) const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
+
 /// The parameter with which a client says whom it asks for. It is said with the login, and stays.
 pub(crate) const ON_BEHALF_OF: &str = "memlane.on_behalf_of";
 
@@ -106,7 +109,7 @@ impl Viewer {
     /// Whether the client has said that it only reads.
     pub(super) fn only_reads(&self) -> bool {
         let settings = self.settings.lock().expect(NO_PANIC);
-        settings.get(READ_ONLY).is_some_and(|it| switch(it) == Some(true))
+        settings.get(TRANSACTION_READ_ONLY).is_some_and(|it| switch(it) == Some(true))
     }
 
     pub(super) fn may(&self, operation: Operation, topic: &str) -> bool {

@@ -1,0 +1,9 @@
+//! What a client's session has between its statements: transactions, what they set, and answers
+//! that are whole however they end.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cut;
+mod raw;
+mod transactions;
