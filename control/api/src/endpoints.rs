@@ -73,12 +73,13 @@ impl Method {
 /// The schema of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaOf {
-    pub(crate) name: fn() -> Cow<'static, str>,
+    pub name: fn() -> Cow<'static, str>,
     /// Adds it, and those that it refers to.
-    pub(crate) add_to: fn(&mut Vec<(String, RefOr<Schema>)>),
+    pub add_to: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
-pub(crate) const fn schema<T: ToSchema>() -> SchemaOf {
+/// That of `T`.
+pub const fn schema<T: ToSchema>() -> SchemaOf {
     SchemaOf { name: T::name, add_to: add_schema::<T> }
 }
 
@@ -110,7 +111,7 @@ pub struct Query {
 }
 
 impl Query {
-    pub(crate) const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
+    pub const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
         Self { name, summary, kind }
     }
 }

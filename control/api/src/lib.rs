@@ -46,7 +46,7 @@ pub use endpoints::{
     IMAGE_REHEARSE_PATH, IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method,
     OPENAPI_PATH, POOL_PATH, Query, QueryKind, READINESS_PATH, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH,
     SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STATUS_PATH, SchemaOf, TASK_PATH, TASKS_PATH, Tag,
-    VOLUME_PATH, VOLUMES_PATH, path_of, with_query,
+    VOLUME_PATH, VOLUMES_PATH, path_of, schema, with_query,
 };
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol, numbered_socket, volume_of_socket};

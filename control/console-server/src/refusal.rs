@@ -47,7 +47,34 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const fn parts(self) -> (&'static str, u16, &'static str) {
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Invalid,
+        Self::InvalidField,
+        Self::TooLarge,
+        Self::Slow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Forged,
+        Self::NotFound,
+        Self::NoMethod,
+        Self::Exists,
+        Self::Conflict,
+        Self::Changed,
+        Self::OverQuota,
+        Self::TooManyAttempts,
+        Self::Busy,
+        Self::NoBroker,
+        Self::BrokerDown,
+        Self::NoMachines,
+        Self::MachinesDown,
+        Self::DaemonDown,
+        Self::BadGateway,
+        Self::Late,
+        Self::Internal,
+    ];
+
+    /// The word in JSON, the status code, and one sentence.
+    pub(crate) const fn parts(self) -> (&'static str, u16, &'static str) {
         match self {
             Self::Invalid => ("invalid_request", 400, "The request cannot be read"),
             Self::InvalidField => ("invalid_field", 422, "A field has an impossible value"),

@@ -11,6 +11,7 @@ use permissions::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use state_file::StateFile;
+use utoipa::ToSchema;
 
 use crate::access::caller::Caller;
 use crate::access::password::PasswordHash;
@@ -77,12 +78,12 @@ pub(crate) struct Token {
 }
 
 /// Volumes whose names begin alike, and how much they may have together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Project {
     pub(crate) name: String,
     pub(crate) prefix: String,
-    /// Of the sizes of its volumes; `None`: no limit.
+    /// Of the sizes of its volumes; null or left out: no limit.
     pub(crate) quota_bytes: Option<u64>,
     /// Of its volumes and snapshots, counted together. There is always one: a host has some 1,000
     /// for all.
@@ -418,13 +419,19 @@ impl Accounts {
 impl User {
     /// What administrators see of it.
     pub(crate) fn shown(&self) -> Value {
-        serde_json::json!({
-            "name": self.name,
-            "role": self.role,
-            "projects": self.projects,
-            "disabled": self.disabled,
-        })
+        let Self { name, role, projects, disabled, .. } = self;
+        serde_json::json!(ShownUser { name, role: *role, projects, disabled: *disabled })
     }
+}
+
+/// A user, without what is kept of the password.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = User)]
+pub(crate) struct ShownUser<'a> {
+    name: &'a str,
+    role: Role,
+    projects: &'a [String],
+    disabled: bool,
 }
 
 /// The tag of what somebody sees: another one as soon as they would see something else.

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::access::attempts::network_of;
 use crate::access::audit_sink::AuditSink;
@@ -35,7 +36,7 @@ const REFUSALS_SECONDS: u64 = 60 * 60;
 const COUNTED_MAX: usize = 4_096;
 
 /// What was asked for. Holds no secret: paths have none, and of bodies only what is none is here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditEntry {
     pub(crate) id: u64,
     /// Unix seconds.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::access::caller::Caller;
 use crate::access::secret::Secret;
@@ -41,7 +42,8 @@ impl Session {
 }
 
 /// A session in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Session)]
 pub(crate) struct Listed {
     pub(crate) id: String,
     pub(crate) user: String,

@@ -6,8 +6,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use permissions::Role;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::access::{
     Asker, AuditFilter, Caller, Listed, NewToken, NewUser, Project, ProjectPatch, Token, User,
@@ -31,7 +32,7 @@ const TOKEN_SECONDS_DEFAULT: u64 = 90 * 24 * 60 * 60;
 const AUDIT_ENTRIES_MAX: usize = 1_000;
 const AUDIT_ENTRIES_DEFAULT: usize = 100;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserCreate {
     name: String,
@@ -41,7 +42,7 @@ pub(super) struct UserCreate {
     projects: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserChange {
     password: Option<String>,
@@ -50,17 +51,18 @@ pub(super) struct UserChange {
     disabled: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProjectChange {
     prefix: Option<String>,
     /// Null takes the limit away.
     #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u64>)]
     quota_bytes: Option<Option<u64>>,
     quota_volumes: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TokenCreate {
     name: String,
@@ -228,9 +230,8 @@ pub(super) async fn add_token(
     let expires_in_seconds = expires_in_seconds.unwrap_or(TOKEN_SECONDS_DEFAULT);
     let new = NewToken { name, role, projects, expires_in_seconds };
     let (token, secret) = console.accounts.add_token(&known.caller, new, unix_seconds())?;
-    let mut shown = shown_token(&token);
-    let change = Change::to(&shown);
-    shown["secret"] = secret.reveal().into();
+    let change = Change::to(&shown_token(&token));
+    let shown = NewTokenShown { token: ShownToken::of(&token), secret: secret.reveal() };
     Ok(change.told((StatusCode::CREATED, Json(shown)).into_response()))
 }
 
@@ -326,14 +327,38 @@ fn shown_user(user: &User) -> Value {
 }
 
 fn shown_token(token: &Token) -> Value {
-    json!({
-        "id": token.id,
-        "name": token.name,
-        "owner": token.owner,
-        "role": token.role,
-        "projects": token.projects,
-        "created": token.created,
-        "expires": token.expires,
-        "last_used": token.last_used,
-    })
+    json!(ShownToken::of(token))
+}
+
+/// A token, without what is kept of its secret.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Token)]
+pub(super) struct ShownToken<'a> {
+    id: &'a str,
+    name: &'a str,
+    owner: &'a str,
+    role: Role,
+    projects: &'a [String],
+    /// Unix seconds.
+    created: u64,
+    expires: u64,
+    last_used: Option<u64>,
+}
+
+impl<'a> ShownToken<'a> {
+    fn of(token: &'a Token) -> Self {
+        let Token { id, name, owner, role, projects, created, expires, last_used, .. } = token;
+        let (role, created, expires) = (*role, *created, *expires);
+        Self { id, name, owner, role, projects, created, expires, last_used: *last_used }
+    }
+}
+
+/// A token that was just made.
+#[derive(Serialize, ToSchema)]
+pub(super) struct NewTokenShown<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    token: ShownToken<'a>,
+    /// It is in this answer alone.
+    secret: &'a str,
 }

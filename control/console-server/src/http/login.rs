@@ -6,8 +6,9 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use permissions::Role;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::access::{Asker, Caller, Login, NotHashed, PasswordHash, UserPatch, is_name};
 use crate::clock::unix_seconds;
@@ -23,7 +24,7 @@ const SETUP_NAME: &str = "(set-up)";
 /// When those may try again who came while too many logged in.
 const BUSY_WAIT_SECONDS: u64 = 2;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetupRequest {
     code: String,
@@ -31,18 +32,38 @@ pub(super) struct SetupRequest {
     password: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoginRequest {
     name: String,
     password: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PasswordRequest {
     current: String,
     new: String,
+}
+
+/// What somebody learns of their own session.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OwnSession {
+    name: String,
+    role: Role,
+    projects: Vec<String>,
+    /// What requests that change something repeat in X-Memlane-CSRF.
+    csrf: String,
+    /// Unix seconds.
+    expires: u64,
+}
+
+/// What went with an old password, and what did not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PasswordChanged {
+    sessions_ended: usize,
+    /// Those that go on.
+    tokens: usize,
 }
 
 /// Makes the first administrator, and logs them in.
@@ -95,7 +116,7 @@ pub(super) async fn log_in(
     begin(&console, name, peer)
 }
 
-pub(super) async fn show(session: InSession) -> Json<Value> {
+pub(super) async fn show(session: InSession) -> Json<OwnSession> {
     Json(shown(&session.caller, &session.login))
 }
 
@@ -131,7 +152,7 @@ pub(super) async fn change_password(
     let sessions_ended = console.sessions.end_all_of(&name, Some(&session.secret), now);
     let tokens = console.accounts.tokens(Some(&name));
     let tokens = tokens.iter().filter(|it| it.expires > now).count();
-    Ok(Json(json!({ "sessions_ended": sessions_ended, "tokens": tokens })).into_response())
+    Ok(Json(PasswordChanged { sessions_ended, tokens }).into_response())
 }
 
 pub(super) async fn new_password(
@@ -188,12 +209,12 @@ fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal>
     Ok(response)
 }
 
-fn shown(caller: &Caller, login: &Login) -> Value {
-    json!({
-        "name": caller.user,
-        "role": caller.role,
-        "projects": caller.projects,
-        "csrf": login.csrf.reveal(),
-        "expires": login.expires,
-    })
+fn shown(caller: &Caller, login: &Login) -> OwnSession {
+    OwnSession {
+        name: caller.user.clone(),
+        role: caller.role,
+        projects: caller.projects.clone(),
+        csrf: login.csrf.reveal().to_owned(),
+        expires: login.expires,
+    }
 }

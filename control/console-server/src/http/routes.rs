@@ -7,53 +7,25 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, header};
 use axum::middleware;
 use axum::response::Response;
-use axum::routing::{delete, get, patch, post};
 use serde_json::Value;
 
 use crate::gateway::{Incoming, is_the_daemons};
 use crate::http::body::{self, BODY_BYTES_MAX};
-use crate::http::caller::{Known, SESSION_PATH};
+use crate::http::caller::Known;
 use crate::http::console::Console;
+use crate::http::endpoints::ENDPOINTS;
 use crate::http::recorded::Change;
-use crate::http::{
-    accounts, headers, login, machine_consoles, peer, recorded, sign_on, topics, watching,
-};
+use crate::http::{headers, peer, recorded};
 use crate::refusal::{Kind, Refusal};
-use crate::sign_on::CALLBACK_PATH;
 
 /// These say whether programs run, and nothing else: watchers ask without a token.
 const FOR_EVERYBODY: &[&str] = &[api::HEALTH_PATH, api::READINESS_PATH];
 
 pub(super) fn router(console: Arc<Console>) -> Router {
-    let user = get(accounts::user).patch(accounts::change_user).delete(accounts::remove_user);
-    let project = patch(accounts::change_project).delete(accounts::remove_project);
-    let session = get(login::show).post(login::log_in).delete(login::log_out);
     let recorded = middleware::from_fn_with_state(Arc::clone(&console), recorded::record);
     let identified = middleware::from_fn_with_state(Arc::clone(&console), peer::identify);
-    Router::new()
-        .route("/console/v1/setup", post(login::set_up))
-        .route(SESSION_PATH, session)
-        .route("/console/v1/logins", get(sign_on::ways))
-        .route("/console/v1/oidc/login", get(sign_on::begin))
-        .route(CALLBACK_PATH, get(sign_on::finish))
-        .route("/console/v1/password", post(login::change_password))
-        .route("/console/v1/users", get(accounts::users).post(accounts::add_user))
-        .route("/console/v1/users/{name}", user)
-        .route("/console/v1/projects", get(accounts::projects).post(accounts::add_project))
-        .route("/console/v1/projects/{name}", project)
-        .route("/console/v1/tokens", get(accounts::tokens).post(accounts::add_token))
-        .route("/console/v1/tokens/{id}", delete(accounts::remove_token))
-        .route("/console/v1/sessions", get(accounts::sessions))
-        .route("/console/v1/sessions/{id}", delete(accounts::end_session))
-        .route("/console/v1/audit", get(accounts::audit))
-        .route("/console/v1/events", get(watching::events))
-        .route("/console/v1/history", get(watching::history))
-        .route("/console/v1/charts", get(watching::charts))
-        .route("/console/v1/topics", get(topics::list))
-        .route("/console/v1/topics/{name}", get(topics::show))
-        .route("/console/v1/query", post(topics::query))
-        .route("/console/v1/machines/{name}/serial", get(machine_consoles::serial))
-        .route("/console/v1/machines/{name}/screen", get(machine_consoles::screen))
+    let own = ENDPOINTS.iter();
+    own.fold(Router::new(), |router, it| router.route(it.path, (it.served_by)()))
         .method_not_allowed_fallback(async || {
             Refusal::new(Kind::NoMethod, "the path has no such method")
         })

@@ -7,7 +7,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use permissions::decode;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::clock::unix_seconds;
 use crate::http::caller::{cookie_named, session_cookie};
@@ -24,9 +25,16 @@ const COOKIE_SECONDS: u64 = 10 * 60;
 /// Parameters that the provider sends; more are not looked at.
 const PARAMETERS_MAX: usize = 16;
 
+/// Ways to log in.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Ways {
+    password: bool,
+    provider: bool,
+}
+
 /// How somebody may log in. It is for everybody: the page asks before it knows who.
-pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Value> {
-    Json(json!({"password": true, "provider": console.sign_on.is_some()}))
+pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Ways> {
+    Json(Ways { password: true, provider: console.sign_on.is_some() })
 }
 
 /// Sends the browser to the provider.

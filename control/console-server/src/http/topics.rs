@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use futures::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::broker::{Interface, QueryError};
 use crate::gateway::check_unlimited;
@@ -26,7 +27,7 @@ const QUERY: &str = "query_topics";
 /// A line of JSON for each thing that is told.
 const LINES: &str = "application/x-ndjson";
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QueryRequest {
     query: String,

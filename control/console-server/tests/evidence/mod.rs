@@ -1,6 +1,6 @@
 //! What is seen of what was done, and what a change expects to find.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -153,5 +153,111 @@ fn a_proxy_may_name_another_host_and_says_where_clients_are() -> Result<()> {
     assert_eq!(log_in(&site, &[origin, forwarded])?.status, 200);
     let audit = site.get(&administrator, "/console/v1/audit")?.json()?;
     assert_eq!(audit[0]["address"], "198.51.100.7", "{audit}");
+    Ok(())
+}
+
+/// Complains of what a value has that its schema does not allow, or lacks.
+fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<()> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let found = document.pointer(reference.trim_start_matches('#'));
+        return conforms(document, found.context("it is not defined")?, value, place);
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        conforms(document, part, value, place)?;
+    }
+    if let Some(parts) = schema["oneOf"].as_array() {
+        let fits = parts.iter().any(|part| conforms(document, part, value, place).is_ok());
+        ensure!(fits, "{place}: {value} is none of {parts:?}");
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        ensure!(words.contains(value), "{place}: {value} is none of {words:?}");
+    }
+    let is_of = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        _ => false,
+    };
+    let types = match &schema["type"] {
+        Value::Null => return Ok(()),
+        Value::Array(names) => names.clone(),
+        name => vec![name.clone()],
+    };
+    let is_one = types.iter().filter_map(Value::as_str).any(is_of);
+    ensure!(is_one, "{place}: {value} is none of {types:?}");
+    for item in value.as_array().into_iter().flatten() {
+        conforms(document, &schema["items"], item, place)?;
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        ensure!(value.get(name).is_some(), "{place}: {value} has no {name}");
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let place = format!("{place}/{name}");
+        let known = schema["properties"].get(name);
+        match known {
+            Some(known) => conforms(document, known, value, &place)?,
+            None => ensure!(schema["additionalProperties"] != false, "{place} is not known"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_consoles_own_interface_is_as_its_document_says() -> Result<()> {
+    let (site, administrator) = Site::with_administrator()?;
+    let path = "/console/v1/openapi.json";
+    check(&site.get(&Client::nobody(), path)?, 401, "unauthorized");
+    let viewer = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let document = site.get(&viewer, path)?.json()?;
+    let schema_of = |path: &str, method: &str, status: u16| {
+        let answer = &document["paths"][path][method]["responses"][status.to_string()];
+        answer["content"]["application/json"]["schema"].clone()
+    };
+    let asked = |method: &str, path: &str, template: &str, body: Option<Value>, status: u16| {
+        let body = body.map(|it| it.to_string());
+        let answer = site.ask(&administrator, method, path, body.as_deref())?;
+        ensure!(answer.status == status, "{method} {path}: {answer:?}");
+        let schema = schema_of(template, &method.to_lowercase(), status);
+        ensure!(!schema.is_null() || status == 204, "{method} {template} has no schema");
+        match status {
+            204 => Ok(()),
+            _ => conforms(&document, &schema, &answer.json()?, path),
+        }
+    };
+    let own = |name: &str| format!("/console/v1/{name}");
+    let made = |method, path: &str, template: &str, body, status| {
+        asked(method, &own(path), &own(template), Some(body), status)
+    };
+    let bob = json!({"name": "bob", "password": PASSWORD, "role": "viewer", "projects": ["shop"]});
+    let shop = json!({"name": "shop", "prefix": "shop-", "quota_bytes": 1 << 30});
+    made("POST", "projects", "projects", shop, 201)?;
+    made("POST", "users", "users", bob, 201)?;
+    made("POST", "tokens", "tokens", json!({"name": "ci", "role": "viewer"}), 201)?;
+    made("PATCH", "users/bob", "users/{name}", json!({"role": "operator"}), 200)?;
+    made("PATCH", "projects/shop", "projects/{name}", json!({"quota_bytes": null}), 200)?;
+    let password = json!({"current": PASSWORD, "new": format!("{PASSWORD}!")});
+    made("POST", "password", "password", password, 200)?;
+    asked("GET", "/console/v1/users/bob", "/console/v1/users/{name}", None, 200)?;
+    for (path, methods) in document["paths"].as_object().context("paths")? {
+        let is_json = !schema_of(path, "get", 200).is_null();
+        if methods.get("get").is_some() && is_json && !path.contains('{') {
+            asked("GET", path, path, None, 200)?;
+        }
+        for method in ["GET", "POST", "PATCH", "DELETE", "PUT"] {
+            let path = api::path_of(path, "nothing");
+            let answer = site.ask(&Client::nobody(), method, &path, Some("{}"))?;
+            let is_served = methods.get(method.to_lowercase()).is_some();
+            ensure!(is_served == (answer.status != 405), "{method} {path}: {answer:?}");
+            let said = &methods[method.to_lowercase()]["responses"][answer.status.to_string()];
+            ensure!(!is_served || !said.is_null(), "{method} {path}: {answer:?}");
+        }
+    }
+    for (method, path) in [("DELETE", "users/bob"), ("DELETE", "projects/shop")] {
+        let template = format!("{}/{{name}}", path.split('/').next().context("a path")?);
+        asked(method, &own(path), &own(&template), None, 204)?;
+    }
     Ok(())
 }
