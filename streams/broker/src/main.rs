@@ -95,6 +95,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
+    let coordinator_options = options.coordinator()?;
     let storage: Arc<dyn Storage> = match options.embedded {
         Some(size_bytes) => {
             let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
@@ -106,22 +107,19 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let interface = Interface::start(&options.http_places(), &operation, Arc::clone(&storage))?;
     let defaults = options.topic_default.iter().cloned().collect();
     let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
-    let group_options = consumer_groups::Options {
-        initial_rebalance_delay_ms: options.group_initial_rebalance_delay,
-        ..consumer_groups::Options::default()
-    };
     let class = topics.state_class();
     let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
     let definitions = Arc::new(Definitions::open(&*storage, class)?);
-    let coordinating = coordinator::start(&*storage, class, assignable, group_options)?;
+    let coordinating = coordinator::start(&*storage, class, assignable, coordinator_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
         .build()
         .context("cannot start threads")?;
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
-    let opened = Opened { topics, gate, definitions, deriving, groups: group_options };
+    let groups = coordinator_options.groups;
+    let opened = Opened { topics, gate, definitions, deriving, groups };
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);

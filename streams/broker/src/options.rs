@@ -8,11 +8,13 @@ use access::{
     ClientCertificates, Exposure, ListenerPolicy, LoginSettings, Principal, SecurityProtocol,
 };
 use anyhow::{Context, bail};
+use clap::builder::RangedI64ValueParser;
 use clap::{Parser, ValueEnum};
 use sasl::Mechanism;
 use tls::TlsFiles;
 
 use crate::commands::Command;
+use crate::coordinator::CoordinatorOptions;
 use crate::gate::GateFiles;
 use crate::operation::HttpPlaces;
 
@@ -154,6 +156,22 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 3_000)]
     pub(crate) group_initial_rebalance_delay: i32,
 
+    /// The shortest session that a member of a group may ask for (Kafka's
+    /// group.min.session.timeout.ms).
+    #[arg(long, value_name = "MS", default_value_t = 6_000, value_parser = positive())]
+    pub(crate) group_session_min: i32,
+
+    /// The longest session that a member of a group may ask for (Kafka's
+    /// group.max.session.timeout.ms).
+    #[arg(long, value_name = "MS", default_value_t = 1_800_000, value_parser = positive())]
+    pub(crate) group_session_max: i32,
+
+    /// The longest transaction that a producer may ask for (Kafka's transaction.max.timeout.ms,
+    /// which is 15 minutes there). Where a producer is gone, readers of committed records wait so
+    /// long.
+    #[arg(long, value_name = "MS", default_value_t = 3_600_000, value_parser = positive())]
+    pub(crate) transaction_time_max: i32,
+
     /// Connections that are served at a time.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub(crate) connections: usize,
@@ -209,6 +227,26 @@ impl Options {
         }
     }
 
+    pub(crate) fn coordinator(&self) -> anyhow::Result<CoordinatorOptions> {
+        let (shortest, longest) = (self.group_session_min, self.group_session_max);
+        if shortest > longest {
+            bail!("--group-session-min {shortest} is above --group-session-max {longest}");
+        }
+        let CoordinatorOptions { groups, transactions } = CoordinatorOptions::default();
+        Ok(CoordinatorOptions {
+            groups: consumer_groups::Options {
+                initial_rebalance_delay_ms: self.group_initial_rebalance_delay,
+                session_timeout_ms_min: self.group_session_min,
+                session_timeout_ms_max: self.group_session_max,
+                ..groups
+            },
+            transactions: transactions::Settings {
+                transaction_timeout_ms_max: self.transaction_time_max,
+                ..transactions
+            },
+        })
+    }
+
     pub(crate) fn sql_limits(&self) -> sql::Limits {
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let time = Duration::from_secs(self.sql_statement_time);
@@ -235,6 +273,10 @@ impl Options {
             }),
         }
     }
+}
+
+fn positive() -> RangedI64ValueParser<i32> {
+    clap::value_parser!(i32).range(1..)
 }
 
 fn mechanism(name: &str) -> Result<Mechanism, String> {
@@ -291,5 +333,17 @@ mod tests {
         let words = option_file::with_file(Options::command(), words.into());
         let options = Options::try_parse_from(words.expect("all keys are known"));
         assert_eq!(options.expect("the sample, uncommented").embedded, Some(4 << 30));
+    }
+
+    #[test]
+    fn the_shortest_session_is_not_above_the_longest() {
+        let words = ["memlane-broker", "--daemon", "/run", "--group-session-min", "7000"];
+        let coordinator = |longest: &str| {
+            let words = words.into_iter().chain(["--group-session-max", longest]);
+            Options::try_parse_from(words).expect("each is good").coordinator()
+        };
+        coordinator("7000").expect("one length");
+        let error = coordinator("6999").expect_err("none is as long and as short");
+        assert_eq!(error.to_string(), "--group-session-min 7000 is above --group-session-max 6999");
     }
 }

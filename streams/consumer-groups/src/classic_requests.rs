@@ -35,13 +35,13 @@ impl Groups {
         check_group_id(&request.group_id)?;
         let joining = self.check_joining(caller, request)?;
         let bytes: usize = joining.protocols.iter().map(|it| it.metadata.len()).sum();
-        self.check_bytes(bytes)?;
+        self.check_bytes(self.owner_of(&request.group_id, caller), bytes)?;
         let uuid = self.fresh_uuid();
         let fresh_id = StrBytes::from_string(format!("{}-{uuid}", joining.client_id));
         if !joining.member_id.is_empty() && !self.groups.contains_key(&*request.group_id) {
             return Err(ResponseError::UnknownMemberId);
         }
-        let group = self.classic_or_new(&request.group_id, turn.now_ms)?;
+        let group = self.classic_or_new(&request.group_id, caller)?;
         match &mut group.kind {
             Kind::Classic(group) => group.join(joining, fresh_id, turn),
             Kind::Consumer(consumer) if consumer.members.is_empty() => {
@@ -102,7 +102,7 @@ impl Groups {
         let waiting = Waiting { ticket: caller.ticket, api_version: caller.api_version };
         let assigned: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
         let result = self
-            .check_bytes(assigned)
+            .check_bytes(self.owner_of(&request.group_id, &caller), assigned)
             .and_then(|()| self.classic(&request.group_id))
             .and_then(|group| group.sync(request, waiting, &mut turn));
         if let Err(error) = result {

@@ -57,12 +57,12 @@ impl Groups {
         if beat.member_id.is_empty() {
             beat.member_id = StrBytes::from_string(self.fresh_uuid().to_string());
         }
-        let names = beat.names.iter().flatten();
-        self.check_bytes(names.map(|it| it.len()).sum())?;
+        let bytes = beat.names.iter().flatten().map(|it| it.len()).sum();
+        self.check_bytes(self.owner_of(&request.group_id, caller), bytes)?;
         if beat.epoch != 0 && !self.groups.contains_key(&*request.group_id) {
             return Err(ResponseError::GroupIdNotFound);
         }
-        let group = self.classic_or_new(&request.group_id, turn.now_ms)?;
+        let group = self.classic_or_new(&request.group_id, caller)?;
         let classic = match &mut group.kind {
             Kind::Consumer(group) => return group.heartbeat(&beat, topics, turn),
             Kind::Classic(group) if group.is_empty() && beat.epoch == 0 => group,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ResponseKind;
+use shares::Owner;
 
 use crate::options::Options;
 
@@ -21,6 +22,8 @@ pub struct Caller<'a> {
     pub host: &'a str,
     /// Who the client is, in the owner's words. Empty where that is not known.
     pub principal: &'a str,
+    /// Whose share of the coordinator's limits is taken.
+    pub owner: Owner,
     /// Milliseconds of a clock that nobody sets, and which never goes back from one call to the
     /// next. It agreed with the host's, since 1970, at some time; [`Groups::set_host_ahead`] says
     /// what has become of that.

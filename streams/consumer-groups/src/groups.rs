@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use random::Random;
+use shares::{Owner, Shares};
 use uuid::Uuid;
 
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
-use crate::effect::{Effect, Record, Turn};
+use crate::effect::{Caller, Effect, Record, Turn};
 use crate::fields::own;
 use crate::keys::Key;
 use crate::offsets::Offsets;
@@ -29,7 +30,9 @@ pub struct Groups {
     pub(crate) order: u64,
     pub(crate) sweep: Sweep,
     pub(crate) host_ahead_ms: i64,
-    bytes: usize,
+    /// How many there are, by who made them or first used them since the start.
+    pub(crate) counts: Shares,
+    bytes: Shares,
     ids: Random,
 }
 
@@ -45,6 +48,7 @@ pub(crate) struct Sweep {
 pub(crate) struct Group {
     pub(crate) kind: Kind,
     pub(crate) offsets: Offsets,
+    pub(crate) owner: Owner,
     wake_ms: Option<i64>,
     bytes: usize,
 }
@@ -109,7 +113,7 @@ impl Kind {
 
 impl Group {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, offsets: Offsets::default(), wake_ms: None, bytes: 0 }
+        Self { kind, offsets: Offsets::default(), owner: Owner::NOBODY, wake_ms: None, bytes: 0 }
     }
 }
 
@@ -125,7 +129,8 @@ impl Groups {
             order: 0,
             sweep: Sweep { next_ms: i64::MAX, after: None },
             host_ahead_ms: 0,
-            bytes: 0,
+            counts: Shares::default(),
+            bytes: Shares::default(),
             ids: Random::new(seed),
         }
     }
@@ -137,7 +142,7 @@ impl Groups {
 
     /// What all groups take in memory, about: names, members and offsets.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes.total()
     }
 
     /// Says by how much the clock of the host is ahead of the owner's, which nobody sets. What is
@@ -161,30 +166,46 @@ impl Groups {
         uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
     }
 
-    /// The classic group of this id, made if there is none.
+    /// The classic group of this id, made if there is none. One that the state log brought is from
+    /// now on of whoever uses it first.
     pub(crate) fn classic_or_new(
         &mut self,
         id: &StrBytes,
-        now_ms: i64,
+        caller: &Caller<'_>,
     ) -> Result<&mut Group, ResponseError> {
+        let owner = caller.owner;
         if !self.groups.contains_key(id) {
-            if self.groups.len() >= self.options.groups_max {
+            if !self.counts.has_room(owner, 1, self.options.groups_max) {
                 return Err(ResponseError::CoordinatorNotAvailable);
             }
             let bytes = ENTRY_BYTES + id.len();
-            self.check_bytes(bytes)?;
+            self.check_bytes(owner, bytes)?;
             let id = own(id);
-            let unix_ms = now_ms.saturating_add(self.host_ahead_ms);
+            let unix_ms = caller.now_ms.saturating_add(self.host_ahead_ms);
             let kind = Kind::Classic(ClassicGroup::new(id.clone(), 0, unix_ms));
-            self.groups.insert(id, Group { bytes, ..Group::new(kind) });
-            self.bytes += bytes;
+            self.groups.insert(id, Group { owner, bytes, ..Group::new(kind) });
+            self.counts.take(owner, 1);
+            self.bytes.take(owner, bytes);
         }
-        Ok(self.groups.get_mut(id).expect("it is there or was made"))
+        let group = self.groups.get_mut(id).expect("it is there or was made");
+        if group.owner == Owner::NOBODY {
+            self.counts.give_back(group.owner, 1);
+            self.bytes.give_back(group.owner, group.bytes);
+            group.owner = owner;
+            self.counts.take(owner, 1);
+            self.bytes.take(owner, group.bytes);
+        }
+        Ok(group)
     }
 
-    /// Whether there is room for so many more bytes.
-    pub(crate) fn check_bytes(&self, more: usize) -> Result<(), ResponseError> {
-        match self.bytes + more <= self.options.total_bytes_max {
+    /// Whose a group is, or will be where there is none yet.
+    pub(crate) fn owner_of(&self, id: &StrBytes, caller: &Caller<'_>) -> Owner {
+        self.groups.get(id).map_or(caller.owner, |group| group.owner)
+    }
+
+    /// Whether groups of an owner have room for so many more bytes.
+    pub(crate) fn check_bytes(&self, owner: Owner, more: usize) -> Result<(), ResponseError> {
+        match self.bytes.has_room(owner, more, self.options.total_bytes_max) {
             true => Ok(()),
             false => Err(ResponseError::CoordinatorNotAvailable),
         }
@@ -198,7 +219,8 @@ impl Groups {
             return;
         }
         let bytes = ENTRY_BYTES + id.len() + group.kind.footprint() + group.offsets.bytes();
-        self.bytes = self.bytes - group.bytes + bytes;
+        self.bytes.give_back(group.owner, group.bytes);
+        self.bytes.take(group.owner, bytes);
         group.bytes = bytes;
         let next_ms = group.kind.next_deadline_ms();
         // Deadlines that moved on are found when the group is looked at.
@@ -216,7 +238,8 @@ impl Groups {
     pub(crate) fn count_offsets(&mut self, id: &StrBytes, bytes_before: usize) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let bytes = group.bytes - bytes_before + group.offsets.bytes();
-        self.bytes = self.bytes - group.bytes + bytes;
+        self.bytes.give_back(group.owner, group.bytes);
+        self.bytes.take(group.owner, bytes);
         group.bytes = bytes;
     }
 
@@ -239,7 +262,8 @@ impl Groups {
 
     fn drop_group(&mut self, id: &StrBytes) {
         let Some(group) = self.groups.remove(id) else { return };
-        self.bytes -= group.bytes;
+        self.bytes.give_back(group.owner, group.bytes);
+        self.counts.give_back(group.owner, 1);
         if let Some(wake_ms) = group.wake_ms {
             self.wakes.remove(&(wake_ms, id.clone()));
         }

@@ -261,7 +261,7 @@ impl Groups {
         if !self.groups.contains_key(id) && committer.epoch >= 0 {
             return Err(ResponseError::IllegalGeneration);
         }
-        let group = match &mut self.classic_or_new(id, caller.now_ms)?.kind {
+        let group = match &mut self.classic_or_new(id, caller)?.kind {
             Kind::Classic(group) => return group.check_commit(committer, caller.now_ms),
             Kind::Consumer(group) => group,
         };
@@ -314,7 +314,7 @@ impl Groups {
         if is_new && group.offsets.count() >= self.options.group_offsets_max {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }
-        self.check_bytes(ENTRY_BYTES + place.topic.len() + metadata.len())?;
+        self.check_bytes(group.owner, ENTRY_BYTES + place.topic.len() + metadata.len())?;
         self.order += 1;
         let mut offset = Offset {
             offset: given.offset,

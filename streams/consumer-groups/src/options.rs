@@ -22,14 +22,14 @@ pub struct Options {
     pub offset_metadata_bytes_max: usize,
     /// `group.max.size`: members of a group, those that were only given an id included.
     pub members_max: usize,
-    /// Groups, those with nothing but offsets included.
+    /// Groups, those with nothing but offsets included. One owner alone gets half.
     pub groups_max: usize,
     /// Names, subscriptions and assignments of a group's members: what a client sent, not what
     /// the coordinator adds.
     pub group_bytes_max: usize,
     /// Offsets of a group, pending ones included.
     pub group_offsets_max: usize,
-    /// Members' bytes and offsets of all groups together.
+    /// Members' bytes and offsets of all groups together. One owner alone gets half.
     pub total_bytes_max: usize,
 }
 
@@ -45,7 +45,7 @@ impl Default for Options {
             offsets_check_interval_ms: 600_000,
             offset_metadata_bytes_max: 4_096,
             members_max: 2_000,
-            groups_max: 10_000,
+            groups_max: 20_000,
             group_bytes_max: 4 << 20,
             group_offsets_max: 100_000,
             total_bytes_max: 256 << 20,

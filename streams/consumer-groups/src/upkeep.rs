@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use kafka_protocol::protocol::StrBytes;
+use shares::Owner;
 
 use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::{ConsumerGroup, KIND_CONSUMER, decode_member, decode_target};
@@ -198,6 +199,9 @@ impl Groups {
     }
 
     fn loaded(&mut self, id: &StrBytes) -> &mut Group {
+        if !self.groups.contains_key(id) {
+            self.counts.take(Owner::NOBODY, 1);
+        }
         self.groups
             .entry(id.clone())
             .or_insert_with(|| Group::new(Kind::Classic(ClassicGroup::new(id.clone(), 0, 0))))

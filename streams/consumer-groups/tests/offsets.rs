@@ -151,6 +151,32 @@ fn offsets_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn one_owner_leaves_groups_and_their_memory_to_others() {
+    let group = |number: i64| {
+        let group_id = kafka_protocol::messages::GroupId(text(&format!("group-{number}")));
+        commit_request("news", 1).with_group_id(group_id)
+    };
+    let few = Options { groups_max: 8, ..options() };
+    let small = Options { total_bytes_max: 3_000, ..options() };
+    for limits in [few, small] {
+        let mut owner = Owner::new(limits);
+        owner.owner = shares::Owner(1);
+        let taken = (0..100).take_while(|it| owner.commit(&group(*it)) == 0).count();
+        assert!((1..=5).contains(&taken), "{taken}");
+        owner.owner = shares::Owner(2);
+        assert_eq!(owner.commit(&group(100)), 0, "there is room for it");
+        // After a start a group is of whoever uses it, and the others still have room.
+        owner.restart(owner.log.clone());
+        owner.owner = shares::Owner(1);
+        for number in 0..100 {
+            owner.commit(&group(number));
+        }
+        owner.owner = shares::Owner(3);
+        assert_eq!(owner.commit(&group(101)), 0, "there is room for it");
+    }
+}
+
+#[test]
 fn offsets_of_an_empty_group_are_forgotten_in_time() {
     let mut owner = Owner::new(options());
     owner.commit(&commit_request("news", 1));

@@ -3,6 +3,7 @@
 use record_batch::{
     BatchHeader, has_valid_checksum, set_append_time, set_max_timestamp, set_place,
 };
+use shares::Owner;
 
 use crate::error::{LogError, LogErrorKind};
 
@@ -10,6 +11,7 @@ use crate::error::{LogError, LogErrorKind};
 #[derive(Debug)]
 pub struct Batch<'a> {
     header: BatchHeader,
+    owner: Owner,
     bytes: &'a mut [u8],
 }
 
@@ -47,11 +49,20 @@ impl<'a> Batch<'a> {
         if header.is_transactional() && !header.has_producer() {
             return Err(impossible("it belongs to a transaction, and to no producer"));
         }
-        Ok((Self { header, bytes }, rest))
+        Ok((Self { header, owner: Owner::NOBODY, bytes }, rest))
     }
 
     pub fn header(&self) -> &BatchHeader {
         &self.header
+    }
+
+    /// Says who has sent it: each has a share of the producers that a partition remembers.
+    pub fn set_owner(&mut self, owner: Owner) {
+        self.owner = owner;
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// All of it, its header included.

@@ -30,6 +30,9 @@ pub enum LogErrorKind {
     /// A transaction ends that the producer has not begun, or a batch outside of a transaction
     /// comes in the middle of one.
     TransactionState,
+    /// The partition remembers too many producers, or too many of this owner. None of them may be
+    /// forgotten now.
+    TooManyProducers,
     /// There are too many partitions, or none of that number.
     NoSuchPartition,
     /// Stable storage did not take what a flush owes.

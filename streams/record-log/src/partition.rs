@@ -217,7 +217,7 @@ impl Partition {
             return Err(LogError::new(LogErrorKind::TooLarge, what));
         }
         let mut writer = self.lock_writer();
-        if let Some(base_offset) = writer.producers.check(batch.header())? {
+        if let Some(base_offset) = writer.producers.check(batch.header(), batch.owner())? {
             return Ok(Appended { base_offset, was_there: true });
         }
         check(&writer)?;

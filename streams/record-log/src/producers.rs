@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use record_batch::{BatchHeader, Marker, sequence_after};
+use shares::{Owner, Shares};
 
 use crate::error::{LogError, LogErrorKind};
 use crate::layout::{Fields, put_list};
@@ -14,8 +15,13 @@ use crate::layout::{Fields, put_list};
 /// flight at most.
 const BATCHES_REMEMBERED: usize = 5;
 
-/// Producers that a partition remembers. Beyond it those are forgotten that wrote longest ago.
-pub const PRODUCER_COUNT_MAX: usize = 65_536;
+/// Producers that a partition remembers, of which one owner alone gets half. Beyond it new ones are
+/// refused: what one that was forgotten sends again would be stored twice.
+pub const PRODUCER_COUNT_MAX: usize = 131_072;
+
+/// So many more an opening may find, of which the first in the log were forgotten by time when the
+/// last ones came.
+const FOUND_BESIDE_MAX: usize = PRODUCER_COUNT_MAX / 8;
 
 /// The time of a batch that an opening found. Its records say when they were made, which may be
 /// years before they came.
@@ -80,6 +86,18 @@ struct Written {
     base_offset: i64,
 }
 
+/// When a batch was noted, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted {
+    pub(crate) unix_ms: i64,
+    pub(crate) owner: Owner,
+}
+
+impl Noted {
+    /// Of what an opening finds.
+    pub(crate) const FOUND: Self = Self { unix_ms: TIME_UNKNOWN, owner: Owner::NOBODY };
+}
+
 /// The last batch of a producer that is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastBatch {
@@ -97,11 +115,14 @@ struct Producer {
     /// The first offset of the transaction that is open.
     transaction: Option<i64>,
     last_unix_ms: i64,
+    /// Who made it known since the opening. Not in checkpoints.
+    owner: Owner,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Producer>,
+    shares: Shares,
     /// First offsets of the transactions that are open: each read asks for the lowest.
     open: BTreeSet<i64>,
     /// Transactions whose marker was appended and may not be stable yet, oldest first: the
@@ -123,14 +144,14 @@ struct Refused {
 }
 
 impl Producers {
-    /// Whether a batch may be appended. `Some` is the offset of its first record where it was
-    /// appended before.
-    pub(crate) fn check(&self, batch: &BatchHeader) -> Result<Option<i64>, LogError> {
+    /// Whether a batch of this owner may be appended. `Some` is the offset of its first record
+    /// where it was appended before.
+    pub(crate) fn check(&self, batch: &BatchHeader, owner: Owner) -> Result<Option<i64>, LogError> {
         if !batch.has_producer() {
             return Ok(None);
         }
         let Some(producer) = self.by_id.get(&batch.producer_id) else {
-            return self.check_unknown(batch).map(|()| None);
+            return self.check_unknown(batch, owner).map(|()| None);
         };
         if batch.producer_epoch < producer.epoch {
             let what = format!(
@@ -173,13 +194,21 @@ impl Producers {
         &mut self,
         batch: &BatchHeader,
         marker: Option<Marker>,
-        unix_ms: i64,
+        noted: Noted,
     ) -> Option<Aborted> {
         if !batch.has_producer() {
             return None;
         }
-        if !self.by_id.contains_key(&batch.producer_id) && self.by_id.len() >= PRODUCER_COUNT_MAX {
-            self.forget_the_oldest();
+        let Noted { unix_ms, owner } = noted;
+        if !self.by_id.contains_key(&batch.producer_id) {
+            if self.by_id.len() >= PRODUCER_COUNT_MAX && batch.is_control() {
+                // It ends nothing here, and its coordinator admits nothing of that epoch any more.
+                return None;
+            }
+            if self.by_id.len() >= PRODUCER_COUNT_MAX + FOUND_BESIDE_MAX {
+                self.forget_the_first();
+            }
+            self.shares.take(owner, 1);
         }
         self.refused.remove(&batch.producer_id);
         let producer = self.by_id.entry(batch.producer_id).or_insert_with(|| Producer {
@@ -187,8 +216,15 @@ impl Producers {
             batches: VecDeque::new(),
             transaction: None,
             last_unix_ms: unix_ms,
+            owner,
         });
         producer.last_unix_ms = unix_ms;
+        if producer.owner == Owner::NOBODY && owner != Owner::NOBODY {
+            // An opening found it, or a marker made it known.
+            producer.owner = owner;
+            self.shares.give_back(Owner::NOBODY, 1);
+            self.shares.take(owner, 1);
+        }
         if batch.producer_epoch != producer.epoch {
             producer.epoch = batch.producer_epoch;
             producer.batches.clear();
@@ -278,16 +314,21 @@ impl Producers {
     /// Where that is not known, it is from now on.
     pub(crate) fn forget_idle(&mut self, now_unix_ms: i64, idle_ms: i64) {
         let since_unix_ms = now_unix_ms.saturating_sub(idle_ms);
+        let shares = &mut self.shares;
         self.by_id.retain(|_, it| {
             if it.last_unix_ms == TIME_UNKNOWN {
                 it.last_unix_ms = now_unix_ms;
             }
-            it.transaction.is_some() || it.last_unix_ms >= since_unix_ms
+            let is_kept = it.transaction.is_some() || it.last_unix_ms >= since_unix_ms;
+            if !is_kept {
+                shares.give_back(it.owner, 1);
+            }
+            is_kept
         });
     }
 
     /// A producer that was forgotten goes on with any number.
-    fn check_unknown(&self, batch: &BatchHeader) -> Result<(), LogError> {
+    fn check_unknown(&self, batch: &BatchHeader, owner: Owner) -> Result<(), LogError> {
         if batch.is_control() {
             return Ok(());
         }
@@ -297,28 +338,28 @@ impl Producers {
         {
             return Err(out_of_order(batch, refused.base_sequence));
         }
-        let is_full = self.by_id.len() >= PRODUCER_COUNT_MAX;
-        if is_full && self.by_id.values().all(|it| it.transaction.is_some()) {
+        if !self.shares.has_room(owner, 1, PRODUCER_COUNT_MAX) {
             let what = format!(
-                "cannot take producer {}: {PRODUCER_COUNT_MAX} others have transactions open",
-                batch.producer_id
+                "cannot take producer {}: the partition knows {} others, and forgets each a day \
+                 after its last record; use producers again instead of making new ones",
+                batch.producer_id,
+                self.by_id.len()
             );
-            return Err(LogError::new(LogErrorKind::NoSpace, what));
+            return Err(LogError::new(LogErrorKind::TooManyProducers, what));
         }
         Ok(())
     }
 
-    /// An eighth at once, so that each new producer does not cost a search.
-    fn forget_the_oldest(&mut self) {
-        let mut times: Vec<(i64, i64)> = self
-            .by_id
-            .iter()
-            .filter(|(_, producer)| producer.transaction.is_none())
-            .map(|(id, producer)| (producer.last_unix_ms, *id))
-            .collect();
-        times.sort_unstable();
-        for (_, id) in times.into_iter().take(PRODUCER_COUNT_MAX / 8) {
-            self.by_id.remove(&id);
+    /// Of those that an opening finds, the ones whose last batches are first in the log: so many
+    /// have come behind them that they had been forgotten by then.
+    fn forget_the_first(&mut self) {
+        let last = |it: &Producer| it.batches.back().map_or(-1, |batch| batch.base_offset);
+        let decided = self.by_id.iter().filter(|(_, it)| it.transaction.is_none());
+        let mut all: Vec<(i64, i64)> = decided.map(|(id, it)| (last(it), *id)).collect();
+        all.sort_unstable();
+        for (_, id) in all.into_iter().take(FOUND_BESIDE_MAX) {
+            let gone = self.by_id.remove(&id);
+            self.shares.give_back(gone.map_or(Owner::NOBODY, |it| it.owner), 1);
         }
     }
 
@@ -357,17 +398,14 @@ impl Producers {
                     base_offset: fields.i64()?,
                 })
             })?;
-            Some((id, Producer { epoch, batches: batches.into(), transaction, last_unix_ms }))
+            let (batches, owner) = (batches.into(), Owner::NOBODY);
+            Some((id, Producer { epoch, batches, transaction, last_unix_ms, owner }))
         })?;
         let by_id: BTreeMap<i64, Producer> = list.into_iter().collect();
         let open = by_id.values().filter_map(|producer| producer.transaction).collect();
-        Some(Self {
-            by_id,
-            open,
-            ended: VecDeque::new(),
-            refused: BTreeMap::new(),
-            markers: VecDeque::new(),
-        })
+        let mut shares = Shares::default();
+        shares.take(Owner::NOBODY, by_id.len());
+        Some(Self { by_id, shares, open, ..Self::default() })
     }
 }
 
@@ -406,6 +444,11 @@ mod tests {
 
     const TRANSACTIONAL: i16 = 1 << 4;
     const CONTROL: i16 = TRANSACTIONAL | 1 << 5;
+    const OWNER: Owner = Owner(1);
+
+    fn at(unix_ms: i64) -> Noted {
+        Noted { unix_ms, owner: Owner::NOBODY }
+    }
 
     fn batch(epoch: i16, base_sequence: i32, base_offset: i64) -> BatchHeader {
         BatchHeader {
@@ -427,8 +470,8 @@ mod tests {
         let mut producers = Producers::default();
         for index in 0..count {
             let batch = batch(0, 10 * index, i64::from(100 * index));
-            assert_eq!(producers.check(&batch).expect("in order"), None);
-            assert_eq!(producers.note(&batch, None, 0), None);
+            assert_eq!(producers.check(&batch, OWNER).expect("in order"), None);
+            assert_eq!(producers.note(&batch, None, at(0)), None);
         }
         producers
     }
@@ -436,7 +479,7 @@ mod tests {
     #[track_caller]
     fn check(batch: &BatchHeader, expected: Result<Option<i64>, LogErrorKind>) {
         let producers = written(7);
-        assert_eq!(producers.check(batch).map_err(|error| error.kind), expected);
+        assert_eq!(producers.check(batch, OWNER).map_err(|error| error.kind), expected);
     }
 
     #[test]
@@ -455,8 +498,8 @@ mod tests {
         check(&batch(1, 0, 700), Ok(None));
         check(&batch(1, 5, 700), Err(LogErrorKind::OutOfOrderSequence));
         let mut producers = written(1);
-        producers.note(&batch(1, 0, 10), None, 0);
-        let error = producers.check(&batch(0, 10, 20)).expect_err("the earlier one");
+        producers.note(&batch(1, 0, 10), None, at(0));
+        let error = producers.check(&batch(0, 10, 20), OWNER).expect_err("the earlier one");
         assert_eq!(error.kind, LogErrorKind::FencedProducer);
     }
 
@@ -464,11 +507,11 @@ mod tests {
     fn an_incarnation_that_a_marker_began_begins_at_nought_too() {
         let end = BatchHeader { attributes: CONTROL, last_offset_delta: 0, ..batch(1, -1, 70) };
         for mut producers in [written(7), Producers::default()] {
-            producers.note(&end, Some(Marker::Commit), 0);
-            let error = producers.check(&batch(1, 10, 71)).expect_err("one is missing");
+            producers.note(&end, Some(Marker::Commit), at(0));
+            let error = producers.check(&batch(1, 10, 71), OWNER).expect_err("one is missing");
             assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
-            assert_eq!(producers.check(&batch(1, 0, 71)).expect("it is the first"), None);
-            let error = producers.check(&batch(0, 70, 71)).expect_err("it has ended");
+            assert_eq!(producers.check(&batch(1, 0, 71), OWNER).expect("it is the first"), None);
+            let error = producers.check(&batch(0, 70, 71), OWNER).expect_err("it has ended");
             assert_eq!(error.kind, LogErrorKind::FencedProducer);
         }
     }
@@ -476,19 +519,19 @@ mod tests {
     #[test]
     fn a_marker_may_come_again() {
         let mut producers = written(1);
-        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 10, 10) }, None, 0);
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 10, 10) }, None, at(0));
         let end = BatchHeader { attributes: CONTROL, last_offset_delta: 0, ..batch(1, -1, 20) };
-        assert!(producers.note(&end, Some(Marker::Abort), 0).is_some());
+        assert!(producers.note(&end, Some(Marker::Abort), at(0)).is_some());
         let once = producers.clone();
-        assert_eq!(producers.check(&end).expect("it is not older"), None);
-        assert_eq!(producers.note(&end, Some(Marker::Abort), 0), None);
+        assert_eq!(producers.check(&end, OWNER).expect("it is not older"), None);
+        assert_eq!(producers.note(&end, Some(Marker::Abort), at(0)), None);
         assert_eq!(producers, once);
     }
 
     #[test]
     fn a_producer_that_is_not_known_goes_on_with_any_number() {
         let producers = Producers::default();
-        assert_eq!(producers.check(&batch(3, 500, 0)).expect("it was forgotten"), None);
+        assert_eq!(producers.check(&batch(3, 500, 0), OWNER).expect("it was forgotten"), None);
     }
 
     #[test]
@@ -496,13 +539,13 @@ mod tests {
         let mut producers = Producers::default();
         producers.note_refused(&batch(0, 0, 0));
         producers.note_refused(&batch(0, 10, 0));
-        let error = producers.check(&batch(0, 10, 0)).expect_err("one is missing");
+        let error = producers.check(&batch(0, 10, 0), OWNER).expect_err("one is missing");
         assert_eq!(error.kind, LogErrorKind::OutOfOrderSequence);
         // Another incarnation has given it up.
-        assert_eq!(producers.check(&batch(1, 10, 0)).expect("it was forgotten"), None);
-        assert_eq!(producers.check(&batch(0, 0, 0)).expect("it comes again"), None);
-        producers.note(&batch(0, 0, 0), None, 0);
-        assert_eq!(producers.check(&batch(0, 10, 10)).expect("it is next"), None);
+        assert_eq!(producers.check(&batch(1, 10, 0), OWNER).expect("it was forgotten"), None);
+        assert_eq!(producers.check(&batch(0, 0, 0), OWNER).expect("it comes again"), None);
+        producers.note(&batch(0, 0, 0), None, at(0));
+        assert_eq!(producers.check(&batch(0, 10, 10), OWNER).expect("it is next"), None);
         assert!(producers.refused.is_empty());
         for id in 0..2 * i64::try_from(REFUSED_COUNT_MAX).expect("small") {
             producers.note_refused(&BatchHeader { producer_id: id, ..batch(0, 0, 0) });
@@ -510,29 +553,75 @@ mod tests {
         assert_eq!(producers.refused.len(), REFUSED_COUNT_MAX);
     }
 
-    #[test]
-    fn producers_with_open_transactions_are_not_forgotten_but_limited() {
-        let mut producers = Producers::default();
-        let open =
-            |id| BatchHeader { producer_id: id, attributes: TRANSACTIONAL, ..batch(0, 0, 0) };
-        let most = i64::try_from(PRODUCER_COUNT_MAX).expect("small");
-        for id in 0..most {
-            producers.note(&open(id), None, id);
+    /// Writes the first batch of one producer after the other, as long as an owner may.
+    fn write_all(producers: &mut Producers, owner: Owner, ids: std::ops::Range<i64>) -> i64 {
+        for id in ids.clone() {
+            let first = BatchHeader { producer_id: id, ..batch(0, 0, id) };
+            match producers.check(&first, owner) {
+                Ok(_) => producers.note(&first, None, Noted { unix_ms: id, owner }),
+                Err(error) => {
+                    assert_eq!(error.kind, LogErrorKind::TooManyProducers);
+                    return id - ids.start;
+                }
+            };
         }
-        let error = producers.check(&open(most)).expect_err("there are too many");
-        assert_eq!(error.kind, LogErrorKind::NoSpace);
-        assert_eq!(producers.check(&BatchHeader { base_sequence: 10, ..open(0) }).ok(), Some(None));
-        let end = BatchHeader { attributes: CONTROL, ..open(0) };
-        assert_eq!(producers.check(&end).ok(), Some(None));
-        producers.note(&end, Some(Marker::Abort), 0);
-        assert_eq!(producers.check(&open(most)).ok(), Some(None));
+        ids.end - ids.start
+    }
+
+    #[test]
+    fn no_number_of_producers_has_a_batch_stored_twice_or_keeps_others_out() {
+        let mut producers = Producers::default();
+        let most = i64::try_from(PRODUCER_COUNT_MAX).expect("small");
+        assert_eq!(write_all(&mut producers, OWNER, 0..most), most / 2);
+        assert_eq!(write_all(&mut producers, Owner(2), most..2 * most), most / 4);
+        for id in [0, most / 2 - 1, most] {
+            let again = BatchHeader { producer_id: id, ..batch(0, 0, 0) };
+            assert_eq!(producers.check(&again, OWNER).expect("a repeat"), Some(id));
+            let next = BatchHeader { base_sequence: 10, ..again };
+            assert_eq!(producers.check(&next, OWNER).expect("it goes on"), None);
+        }
+        // Markers are taken, and make nobody known for whom there is no place.
+        let end = |id| BatchHeader { producer_id: id, attributes: CONTROL, ..batch(1, -1, 0) };
+        for id in 0..most {
+            producers.note(&end(2 * most + id), Some(Marker::Abort), at(0));
+        }
+        assert_eq!(producers.by_id.len(), PRODUCER_COUNT_MAX);
+        assert_eq!(producers.check(&end(0), OWNER).expect("a marker"), None);
+        producers.forget_idle(most, 0);
+        assert_eq!(write_all(&mut producers, OWNER, 0..most), most / 8 * 3, "time makes room");
+    }
+
+    #[test]
+    fn a_producer_that_an_opening_found_is_of_whoever_uses_it() {
+        let mut producers = Producers::default();
+        producers.note(&batch(0, 0, 0), None, Noted::FOUND);
+        let used = Noted { unix_ms: 1, owner: OWNER };
+        producers.note(&batch(0, 10, 10), None, used);
+        producers.note(&batch(0, 20, 20), None, Noted { owner: Owner(2), ..used });
+        let mut own = Shares::default();
+        own.take(OWNER, 1);
+        assert_eq!(producers.shares, own);
+    }
+
+    #[test]
+    fn an_opening_forgets_the_first_of_too_many_producers() {
+        let mut producers = Producers::default();
+        let most = i64::try_from(PRODUCER_COUNT_MAX + FOUND_BESIDE_MAX).expect("small");
+        for id in 0..=most {
+            producers.note(&BatchHeader { producer_id: most - id, ..batch(0, 0, id) }, None, at(0));
+        }
+        let first = i64::try_from(FOUND_BESIDE_MAX).expect("small");
+        assert_eq!(producers.by_id.len(), PRODUCER_COUNT_MAX + 1);
+        assert!(!producers.by_id.contains_key(&(most + 1 - first)));
+        assert!(producers.by_id.contains_key(&(most - first)));
+        assert_eq!(producers.shares.total(), producers.by_id.len());
     }
 
     #[test]
     fn sequences_go_on_at_nought_after_the_largest() {
         let mut producers = Producers::default();
-        producers.note(&batch(0, i32::MAX - 9, 0), None, 0);
-        assert_eq!(producers.check(&batch(0, 0, 10)).expect("it is next"), None);
+        producers.note(&batch(0, i32::MAX - 9, 0), None, at(0));
+        assert_eq!(producers.check(&batch(0, 0, 10), OWNER).expect("it is next"), None);
     }
 
     #[test]
@@ -540,9 +629,9 @@ mod tests {
         for (marker, aborted) in [(Marker::Abort, 1), (Marker::Commit, 0)] {
             let mut producers = Producers::default();
             let first = BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 0, 50) };
-            producers.note(&first, None, 0);
+            producers.note(&first, None, at(0));
             assert_eq!(producers.first_open_offset(), Some(50));
-            let error = producers.check(&batch(0, 10, 60)).expect_err("outside of it");
+            let error = producers.check(&batch(0, 10, 60), OWNER).expect_err("outside of it");
             assert_eq!(error.kind, LogErrorKind::TransactionState);
             let end = BatchHeader {
                 attributes: CONTROL,
@@ -550,8 +639,9 @@ mod tests {
                 base_sequence: -1,
                 ..batch(0, 0, 70)
             };
-            assert_eq!(producers.check(&end).expect("markers have no sequence"), None);
-            let found: Vec<Aborted> = producers.note(&end, Some(marker), 0).into_iter().collect();
+            assert_eq!(producers.check(&end, OWNER).expect("markers have no sequence"), None);
+            let found: Vec<Aborted> =
+                producers.note(&end, Some(marker), at(0)).into_iter().collect();
             assert_eq!(found.len(), aborted);
             for it in found {
                 assert_eq!((it.first_offset, it.last_offset), (50, 70));
@@ -566,7 +656,7 @@ mod tests {
     #[test]
     fn producers_come_back_from_a_checkpoint() {
         let mut producers = written(7);
-        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 70, 70) }, None, 5);
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..batch(0, 70, 70) }, None, at(5));
         let mut bytes = Vec::new();
         producers.put(&mut bytes);
         let mut fields = Fields(&bytes);
@@ -578,10 +668,10 @@ mod tests {
     fn producers_are_forgotten_when_they_wrote_nothing_for_long() {
         let mut producers = Producers::default();
         let one = |id| BatchHeader { producer_id: id, ..batch(0, 0, 0) };
-        producers.note(&one(1), None, 1_000);
-        producers.note(&one(2), None, 1_001);
-        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..one(3) }, None, 0);
-        producers.note(&one(4), None, TIME_UNKNOWN);
+        producers.note(&one(1), None, at(1_000));
+        producers.note(&one(2), None, at(1_001));
+        producers.note(&BatchHeader { attributes: TRANSACTIONAL, ..one(3) }, None, at(0));
+        producers.note(&one(4), None, at(TIME_UNKNOWN));
         let ids = |it: &Producers| it.by_id.keys().copied().collect::<Vec<_>>();
         producers.forget_idle(1_101, 100);
         assert_eq!(ids(&producers), [2, 3, 4]);
@@ -589,17 +679,5 @@ mod tests {
         assert_eq!(ids(&producers), [3, 4], "one that was found counts from the first look on");
         producers.forget_idle(1_202, 100);
         assert_eq!(ids(&producers), [3]);
-    }
-
-    #[test]
-    fn too_many_producers_forget_the_oldest() {
-        let mut producers = Producers::default();
-        let one = |id| BatchHeader { producer_id: id, ..batch(0, 0, 0) };
-        let most = i64::try_from(PRODUCER_COUNT_MAX).expect("small");
-        for id in 0..=most {
-            producers.note(&one(id), None, id);
-        }
-        assert!(producers.by_id.len() <= PRODUCER_COUNT_MAX);
-        assert!(!producers.by_id.contains_key(&0) && producers.by_id.contains_key(&most));
     }
 }

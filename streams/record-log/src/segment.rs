@@ -12,7 +12,7 @@ use record_batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
 use crate::error::{LogError, LogErrorKind};
 use crate::index::Index;
 use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
-use crate::producers::{Aborted, Producers, TIME_UNKNOWN};
+use crate::producers::{Aborted, Noted, Producers, TIME_UNKNOWN};
 use crate::records::{Checkpoint, SegmentHeader};
 
 /// The longest batch that is taken.
@@ -337,7 +337,7 @@ impl Segment {
                 return Walk::Enough;
             }
             last_epoch = batch.epoch;
-            extent.note(batch, bytes, producers, TIME_UNKNOWN);
+            extent.note(batch, bytes, producers, Noted::FOUND);
             Walk::On
         })?;
         debug_assert_eq!(end, extent.position, "every batch was noted");
@@ -364,7 +364,7 @@ impl Segment {
             if batch.base_offset < extent.next_offset || !has_valid_checksum(bytes) {
                 return Walk::Enough;
             }
-            extent.note(batch, bytes, producers, TIME_UNKNOWN);
+            extent.note(batch, bytes, producers, Noted::FOUND);
             Walk::On
         })?;
         if extent.position < replacement.size_bytes {
@@ -425,14 +425,14 @@ impl Extent {
         batch: &BatchHeader,
         bytes: &[u8],
         producers: &mut Producers,
-        unix_ms: i64,
+        noted: Noted,
     ) {
         let position = self.position;
         let marker = if batch.is_control() { Marker::read(bytes) } else { None };
-        self.aborted.extend(producers.note(batch, marker, unix_ms));
+        self.aborted.extend(producers.note(batch, marker, noted));
         self.index.note(batch, position);
         if batch.max_timestamp < 0 {
-            self.undated_unix_ms = self.undated_unix_ms.max(unix_ms);
+            self.undated_unix_ms = self.undated_unix_ms.max(noted.unix_ms);
         }
         self.position = position + batch.size_bytes as u64;
         self.next_offset = batch.next_offset();

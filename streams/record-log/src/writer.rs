@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::error::LogError;
 use crate::layout::BLOCK;
-use crate::producers::Producers;
+use crate::producers::{Noted, Producers};
 use crate::records::{Checkpoint, PartitionRecord, SegmentHeader};
 use crate::segment::Segment;
 use crate::slots;
@@ -216,7 +216,8 @@ impl Writer {
             written
         })?;
         let mut extent = active.segment.extent_to_change();
-        extent.note(batch.header(), batch.bytes(), &mut self.producers, unix_ms);
+        let noted = Noted { unix_ms, owner: batch.owner() };
+        extent.note(batch.header(), batch.bytes(), &mut self.producers, noted);
         self.next_offset = extent.next_offset;
         Ok(())
     }

@@ -5,6 +5,7 @@ use kafka_protocol::messages::{
     AddOffsetsToTxnResponse, AddPartitionsToTxnResponse, DescribeTransactionsResponse,
     EndTxnResponse, InitProducerIdResponse, ListTransactionsResponse, TransactionalId,
 };
+use shares::Owner;
 
 use crate::participants::Participants;
 use crate::state_log::Record;
@@ -20,6 +21,8 @@ pub struct Caller {
     pub ticket: Ticket,
     /// Of the request, which decides what the client understands.
     pub api_version: i16,
+    /// Whose share of the coordinator's limits is taken.
+    pub owner: Owner,
     /// Milliseconds of a clock that nobody sets, and which never goes back from one call to the
     /// next. [`Transactions::set_host_ahead`](crate::Transactions::set_host_ahead) says how the
     /// host's differs.

@@ -5,6 +5,7 @@
 
 use kafka_protocol::messages::{GroupId, ProducerId, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
+use shares::Owner;
 
 use crate::participants::Participants;
 use crate::transaction::{Outcome, Producer, State, Transaction};
@@ -192,7 +193,8 @@ fn take_transaction(fields: &mut Fields<'_>) -> Option<Transaction> {
         5 => State::Complete(Outcome::Abort),
         _ => return None,
     };
-    Some(Transaction { producer, previous, timeout_ms, updated_ms, state })
+    let owner = Owner::NOBODY;
+    Some(Transaction { producer, previous, timeout_ms, updated_ms, state, owner })
 }
 
 /// What is left of a value.
@@ -300,6 +302,7 @@ mod tests {
             timeout_ms: 60_000,
             updated_ms: 1_700_000_000_000,
             state,
+            owner: Owner::NOBODY,
         };
         states.into_iter().enumerate().map(of).collect()
     }

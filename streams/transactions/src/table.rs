@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::messages::TransactionalId;
+use shares::Shares;
 
 use crate::state_log::value_bytes;
 use crate::transaction::{Now, Transaction};
@@ -15,8 +16,10 @@ pub(crate) struct Table {
     timeouts: BTreeSet<(i64, TransactionalId)>,
     /// Of transactional ids without one, by the host's clock.
     expirations: BTreeSet<(i64, TransactionalId)>,
-    /// Of all transactions, in the form of the state log.
-    participants_bytes: usize,
+    /// Transactional ids.
+    ids: Shares,
+    /// Bytes of participants of all transactions, in the form of the state log.
+    participants: Shares,
     expiration_ms: i64,
 }
 
@@ -26,7 +29,8 @@ impl Table {
             by_id: BTreeMap::new(),
             timeouts: BTreeSet::new(),
             expirations: BTreeSet::new(),
-            participants_bytes: 0,
+            ids: Shares::default(),
+            participants: Shares::default(),
             expiration_ms,
         }
     }
@@ -44,12 +48,14 @@ impl Table {
         self.by_id.iter()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+    /// Which transactional ids there are, by their owners.
+    pub(crate) fn ids(&self) -> &Shares {
+        &self.ids
     }
 
-    pub(crate) fn participants_bytes(&self) -> usize {
-        self.participants_bytes
+    /// The bytes of participants, by owners of their transactional ids.
+    pub(crate) fn participants(&self) -> &Shares {
+        &self.participants
     }
 
     /// Puts a transactional id in the place of what was there.
@@ -94,7 +100,9 @@ impl Table {
     }
 
     fn note(&mut self, id: &TransactionalId, transaction: &Transaction) {
-        self.participants_bytes += transaction.participants().map_or(0, value_bytes);
+        self.ids.take(transaction.owner, 1);
+        let bytes = transaction.participants().map_or(0, value_bytes);
+        self.participants.take(transaction.owner, bytes);
         if let Some(at_ms) = transaction.times_out_ms() {
             self.timeouts.insert((at_ms, id.clone()));
         }
@@ -104,7 +112,9 @@ impl Table {
     }
 
     fn forget(&mut self, id: &TransactionalId, transaction: &Transaction) {
-        self.participants_bytes -= transaction.participants().map_or(0, value_bytes);
+        self.ids.give_back(transaction.owner, 1);
+        let bytes = transaction.participants().map_or(0, value_bytes);
+        self.participants.give_back(transaction.owner, bytes);
         if let Some(at_ms) = transaction.times_out_ms() {
             self.timeouts.remove(&(at_ms, id.clone()));
         }

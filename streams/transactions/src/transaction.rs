@@ -2,6 +2,7 @@
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ProducerId;
+use shares::Owner;
 
 use crate::participants::Participants;
 
@@ -74,6 +75,8 @@ pub(crate) struct Transaction {
     pub(crate) timeout_ms: i32,
     pub(crate) updated_ms: i64,
     pub(crate) state: State,
+    /// Who made or first used it since the start. Not in the state log.
+    pub(crate) owner: Owner,
 }
 
 /// What InitProducerId does to a transactional id that is known.

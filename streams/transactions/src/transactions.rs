@@ -10,6 +10,7 @@ use kafka_protocol::messages::{
     TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
+use shares::Owner;
 
 use crate::adding::{Adding, Api};
 use crate::effect::{Caller, Effect, Markers, MarkersTicket, Response};
@@ -60,19 +61,21 @@ pub struct Settings {
     pub transaction_timeout_ms_max: i32,
     /// `transactional.id.expiration.ms`
     pub transactional_id_expiration_ms: i64,
-    /// Transactional ids that are known at a time; further ones are refused.
+    /// Transactional ids that are known at a time, of which one owner alone gets half; further ones
+    /// are refused.
     pub transactional_id_count_max: usize,
-    /// Names and numbers of participants of all open transactions. Beyond it clients that add some
-    /// are told to come again.
+    /// Names and numbers of participants of all open transactions, of which one owner alone gets
+    /// half. Beyond it clients that add some are told to come again.
     pub participants_bytes_max: usize,
 }
 
 impl Settings {
-    /// Kafka's defaults, and limits that it has not.
+    /// Kafka's defaults, and limits that it has not. Transactions may take an hour, as those of
+    /// Flink do by its own default.
     pub const DEFAULTS: Self = Self {
-        transaction_timeout_ms_max: 15 * 60 * 1_000,
+        transaction_timeout_ms_max: 60 * 60 * 1_000,
         transactional_id_expiration_ms: 7 * 24 * 60 * 60 * 1_000,
-        transactional_id_count_max: 100_000,
+        transactional_id_count_max: 200_000,
         participants_bytes_max: 64 << 20,
     };
 }
@@ -358,7 +361,7 @@ impl Transactions {
         }
         let unix_ms = self.now(caller.now_ms).unix_ms;
         let Some(known) = self.table.get(id) else {
-            return self.create(id, timeout_ms, unix_ms, out);
+            return self.create(id, timeout_ms, (caller.owner, unix_ms), out);
         };
         let initialization = known.check_initialization(claim)?;
         if initialization == Initialization::AbortFirst {
@@ -368,6 +371,9 @@ impl Transactions {
         let changed = self.change(id, out, |transaction, fresh_id| {
             if initialization == Initialization::Bump {
                 transaction.bump(claim, fresh_id);
+            }
+            if transaction.owner == Owner::NOBODY {
+                transaction.owner = caller.owner;
             }
             transaction.state = State::Empty;
             transaction.timeout_ms = timeout_ms;
@@ -380,10 +386,11 @@ impl Transactions {
         &mut self,
         id: &TransactionalId,
         timeout_ms: i32,
-        unix_ms: i64,
+        (owner, unix_ms): (Owner, i64),
         out: &mut Vec<Effect>,
     ) -> Result<Producer, ResponseError> {
-        if self.table.len() >= self.settings.transactional_id_count_max {
+        let most = self.settings.transactional_id_count_max;
+        if !self.table.ids().has_room(owner, 1, most) {
             return Err(ResponseError::PolicyViolation);
         }
         let producer = Producer { id: take_id(&mut self.producer_ids, out), epoch: 0 };
@@ -393,6 +400,7 @@ impl Transactions {
             timeout_ms,
             updated_ms: unix_ms,
             state: State::Empty,
+            owner,
         };
         // Of its own, not a part of the buffer that the request came in.
         let id = TransactionalId(StrBytes::from_string(id.to_string()));
@@ -439,7 +447,8 @@ impl Transactions {
         if known.map_or(0, value_bytes) + added_bytes > STATE_VALUE_BYTES_MAX {
             return Err(ResponseError::PolicyViolation);
         }
-        if self.table.participants_bytes() + added_bytes > self.settings.participants_bytes_max {
+        let (owner, most) = (transaction.owner, self.settings.participants_bytes_max);
+        if !self.table.participants().has_room(owner, added_bytes, most) {
             return Err(ResponseError::CoordinatorLoadInProgress);
         }
         let now = self.now(now_ms);

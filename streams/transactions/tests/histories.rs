@@ -303,7 +303,8 @@ impl World {
             instance.asked_ms = self.now_ms;
         }
         let mut out = Vec::new();
-        call(&mut self.coordinator, Caller { ticket, api_version, now_ms: self.now_ms }, &mut out);
+        let (owner, now_ms) = (shares::Owner::NOBODY, self.now_ms);
+        call(&mut self.coordinator, Caller { ticket, api_version, owner, now_ms }, &mut out);
         self.queue.extend(out);
     }
 

@@ -168,7 +168,7 @@ fn bad_initializations_are_refused_and_change_nothing() {
     check_bad_init(&good().with_producer_id(ProducerId(3)), InvalidRequest);
     check_bad_init(&good().with_producer_epoch(3), InvalidRequest);
     check_bad_init(&good().with_producer_id(ProducerId(-2)).with_producer_epoch(3), InvalidRequest);
-    for timeout_ms in [i32::MIN, -1, 0, 900_001, i32::MAX] {
+    for timeout_ms in [i32::MIN, -1, 0, 3_600_001, i32::MAX] {
         let bad = good().with_transaction_timeout_ms(timeout_ms);
         check_bad_init(&bad, InvalidTransactionTimeout);
     }
@@ -184,6 +184,37 @@ fn there_are_so_many_transactional_ids_and_no_more() {
     assert_eq!(owner.begin(&id("a")), producer(0, 1));
     owner.pass(settings.transactional_id_expiration_ms);
     owner.begin(&id("c"));
+}
+
+#[test]
+fn one_owner_leaves_transactional_ids_and_room_for_participants_to_others() {
+    let settings = Settings {
+        transactional_id_count_max: 8,
+        participants_bytes_max: 1_000,
+        ..Settings::DEFAULTS
+    };
+    let mut owner = Owner::with(settings);
+    owner.caller = shares::Owner(1);
+    let taken = (0..20).filter(|it| owner.init(5, &id(&format!("one-{it}")), None).is_ok());
+    assert_eq!(taken.count(), 4);
+    owner.caller = shares::Owner(2);
+    let second = owner.begin(&id("two"));
+    owner.caller = shares::Owner(1);
+    let mut last = Ok(());
+    for number in 0..4 {
+        let one = id(&format!("one-{number}"));
+        let producer = owner.begin(&one);
+        last = owner.add_offsets(4, &one, producer, &"g".repeat(200));
+    }
+    assert_eq!(last, Err(CoordinatorLoadInProgress));
+    owner.add_offsets(4, &id("two"), second, &"g".repeat(200)).expect("there is room for it");
+    // After a start an id is of whoever uses it.
+    owner.crash();
+    owner.caller = shares::Owner(1);
+    let taken = (4..20).filter(|it| owner.init(5, &id(&format!("one-{it}")), None).is_ok());
+    assert_eq!(taken.count(), 1, "of three that are left");
+    owner.caller = shares::Owner(2);
+    owner.begin(&id("more"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl World {
         let assignable =
             Assignable { topics: Arc::clone(&topics), gate: Gate::open_to_this_host() };
         let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
-        let options = consumer_groups::Options::default();
+        let options = CoordinatorOptions::default();
         let (coordinator, thread) =
             start(&*self.storage, class, assignable, options).expect("it starts");
         let runtime = Runtime::new().expect("it starts");
@@ -86,6 +86,7 @@ impl Running {
             client_id: "client".to_owned(),
             host: "/127.0.0.1".to_owned(),
             principal: "User:ANONYMOUS".to_owned(),
+            owner: Owner::NOBODY,
             reply,
         }))
     }

@@ -23,6 +23,7 @@ use anyhow::Context;
 use consumer_groups::GroupView;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
+use shares::Owner;
 use tokio::sync::{mpsc, oneshot};
 use transactions::Write;
 use uuid::Uuid;
@@ -44,7 +45,23 @@ pub(crate) struct Ask {
     pub(crate) client_id: String,
     pub(crate) host: String,
     pub(crate) principal: String,
+    /// Whose share of the coordinator's limits it takes.
+    pub(crate) owner: Owner,
     pub(crate) reply: oneshot::Sender<ResponseKind>,
+}
+
+/// Limits and times of both that the thread owns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoordinatorOptions {
+    pub(crate) groups: consumer_groups::Options,
+    pub(crate) transactions: transactions::Settings,
+}
+
+impl Default for CoordinatorOptions {
+    fn default() -> Self {
+        let groups = consumer_groups::Options::default();
+        Self { groups, transactions: transactions::Settings::DEFAULTS }
+    }
 }
 
 enum Command {
@@ -54,6 +71,7 @@ enum Command {
         write: Write,
         partitions: Vec<Arc<OpenPartition>>,
         api_version: i16,
+        owner: Owner,
         reply: oneshot::Sender<Admission>,
     },
     /// Forgets what groups committed to topics of these names, as far as there are none.
@@ -104,7 +122,7 @@ pub(crate) fn start(
     storage: &dyn Storage,
     class: VolumeClass,
     topics: Assignable,
-    options: consumer_groups::Options,
+    options: CoordinatorOptions,
 ) -> anyhow::Result<(Coordinator, CoordinatorThread)> {
     let known = Arc::clone(&topics.topics);
     let mut state = State::open(storage, class, topics, options)
@@ -135,11 +153,11 @@ impl Coordinator {
         &self,
         write: Write,
         partitions: Vec<Arc<OpenPartition>>,
-        api_version: i16,
+        (api_version, owner): (i16, Owner),
     ) -> Admission {
         let (reply, answer) = oneshot::channel();
         let busy = ResponseError::CoordinatorNotAvailable;
-        let admit = Command::Admit { write, partitions, api_version, reply };
+        let admit = Command::Admit { write, partitions, api_version, owner, reply };
         send(&self.queue, admit).ok_or(busy)?;
         answer.await.unwrap_or(Err(busy))
     }

@@ -13,15 +13,13 @@ use kafka_protocol::messages::{ProducerId, RequestKind, ResponseKind, TopicName}
 use kafka_protocol::protocol::StrBytes;
 use record_log::LogError;
 use tokio::sync::{mpsc, oneshot};
-use transactions::{
-    Known, Outcome, Participants, Producer, Response, Settings, Transactions, Write,
-};
+use transactions::{Known, Outcome, Participants, Producer, Response, Transactions, Write};
 use uuid::Uuid;
 
 use super::assignable::Assignable;
 use super::endings::Endings;
 use super::refusals::refuse;
-use super::{Admission, Ask, Command, Queued};
+use super::{Admission, Ask, Command, CoordinatorOptions, Queued};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
@@ -54,7 +52,7 @@ pub(super) struct State {
     transactions: Transactions,
     log: StateLog,
     topics: Assignable,
-    options: consumer_groups::Options,
+    options: CoordinatorOptions,
     /// By ticket.
     replies: BTreeMap<u64, Reply>,
     last_ticket: u64,
@@ -86,12 +84,12 @@ impl State {
         storage: &dyn Storage,
         class: VolumeClass,
         topics: Assignable,
-        options: consumer_groups::Options,
+        options: CoordinatorOptions,
     ) -> anyhow::Result<Self> {
         let log = StateLog::open(storage, StatePlace::COORDINATOR, class)?;
         let mut state = Self {
-            groups: Groups::new(options, seed()),
-            transactions: Transactions::new(Settings::DEFAULTS),
+            groups: Groups::new(options.groups, seed()),
+            transactions: Transactions::new(options.transactions),
             log,
             topics,
             options,
@@ -111,8 +109,8 @@ impl State {
 
     /// Begins again from what the log says, once all of it was read, and in line with partitions.
     fn load(&mut self) -> anyhow::Result<()> {
-        let mut groups = Groups::new(self.options, seed());
-        let mut transactions = Transactions::new(Settings::DEFAULTS);
+        let mut groups = Groups::new(self.options.groups, seed());
+        let mut transactions = Transactions::new(self.options.transactions);
         self.log.load(
             &mut |key, value| match owner_of(key).context("a key without an owner")? {
                 (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
@@ -219,10 +217,10 @@ impl State {
         let now_ms = self.clock.now_ms();
         match command {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
-            Command::Admit { write, partitions, api_version, reply } => {
+            Command::Admit { write, partitions, api_version, owner, reply } => {
                 let ticket = self.ticket(Reply::Admission(reply, partitions));
                 let ticket = transactions::Ticket(ticket);
-                let caller = transactions::Caller { ticket, api_version, now_ms };
+                let caller = transactions::Caller { ticket, api_version, owner, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
             }
             Command::Groups(reply) => {
@@ -254,23 +252,28 @@ impl State {
                 producer: Producer { id: request.producer_id, epoch: request.producer_epoch },
                 participants: Participants::of_group(&request.group_id),
             };
-            let api_version = ask.api_version;
+            let (api_version, owner) = (ask.api_version, ask.owner);
             let ticket = transactions::Ticket(self.ticket(Reply::Offsets(Box::new(ask))));
-            let caller = transactions::Caller { ticket, api_version, now_ms };
+            let caller = transactions::Caller { ticket, api_version, owner, now_ms };
             let out = &mut effects.transactions;
             self.transactions.admit_offset_commit(caller, write, out);
             return;
         }
-        let Ask { request, api_version, client_id, host, principal, reply } = ask;
+        let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
         let ticket = self.ticket(Reply::Client(reply));
-        let of_transactions =
-            transactions::Caller { ticket: transactions::Ticket(ticket), api_version, now_ms };
+        let of_transactions = transactions::Caller {
+            ticket: transactions::Ticket(ticket),
+            api_version,
+            owner,
+            now_ms,
+        };
         let caller = consumer_groups::Caller {
             ticket: consumer_groups::Ticket(ticket),
             api_version,
             client_id: &client_id,
             host: &host,
             principal: &principal,
+            owner,
             now_ms,
         };
         let (groups, transactions) = (&mut self.groups, &mut self.transactions);
@@ -393,7 +396,7 @@ impl State {
 
     /// Takes offsets for a transaction that is open, or refuses them.
     fn commit_offsets(&mut self, ask: Ask, result: Result<(), ResponseError>, next: &mut Effects) {
-        let Ask { request, api_version, client_id, host, principal, reply } = ask;
+        let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
         if let Err(error) = result {
             // The connection may have gone.
             let _gone = reply.send(refuse(&request, error));
@@ -407,6 +410,7 @@ impl State {
             client_id: &client_id,
             host: &host,
             principal: &principal,
+            owner,
             now_ms: self.clock.now_ms(),
         };
         self.groups.txn_offset_commit(caller, request, &self.topics, &mut next.groups);

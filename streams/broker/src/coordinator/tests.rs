@@ -15,11 +15,12 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use record_log::Batch;
+use shares::Owner;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
 use super::round::{Effects, State};
-use super::{Ask, Assignable, Command, send};
+use super::{Ask, Assignable, Command, CoordinatorOptions, send};
 use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
@@ -58,7 +59,8 @@ impl World {
         let class = topics.state_class();
         let gate = Gate::open_to_this_host();
         let assignable = Assignable { topics: Arc::clone(&topics), gate };
-        let state = State::open(&*self.storage, class, assignable, options).expect("it loads");
+        let coordinator = CoordinatorOptions { groups: options, ..CoordinatorOptions::default() };
+        let state = State::open(&*self.storage, class, assignable, coordinator).expect("it loads");
         Life { topics, state }
     }
 
@@ -92,6 +94,7 @@ impl Life {
             client_id: "client".to_owned(),
             host: "/127.0.0.1".to_owned(),
             principal: "User:a".to_owned(),
+            owner: Owner::NOBODY,
             reply,
         };
         let mut effects = Effects::default();
@@ -271,6 +274,7 @@ fn members_are_heard_before_they_are_dropped() {
         client_id: "client".to_owned(),
         host: "/127.0.0.1".to_owned(),
         principal: "User:a".to_owned(),
+        owner: Owner::NOBODY,
         reply,
     };
     send(&queue, Command::Ask(Box::new(ask))).expect("there is room");

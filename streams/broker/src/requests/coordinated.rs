@@ -30,6 +30,7 @@ pub(super) async fn serve(context: Context, mut request: RequestKind) -> Respons
         client_id: context.client_id.clone(),
         host: format!("/{}", context.client.address.ip()),
         principal: context.client.principal().to_owned(),
+        owner: context.client.owner(),
         reply,
     });
     let mut answer = answer.await.unwrap_or(refused);

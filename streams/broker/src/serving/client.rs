@@ -1,10 +1,12 @@
 //! Who is at the other end of a connection.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use access::{ConnectionPlace, Operation, Principal, Resource};
+use shares::Owner;
 
 use crate::broker::Broker;
 use crate::operation::Flow;
@@ -23,6 +25,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Identity {
     principal: Principal,
+    owner: Owner,
     place: ConnectionPlace,
 }
 
@@ -35,7 +38,8 @@ impl Client {
     /// Says who it is. Another login on a connection is of the same principal.
     pub(super) fn identify(&self, principal: Principal, place: ConnectionPlace) {
         // One that came later changes nothing, and its place is given back.
-        let _known = self.identity.set(Identity { principal, place });
+        let owner = owner_of(&principal, self.address.ip());
+        let _known = self.identity.set(Identity { principal, owner, place });
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -45,6 +49,11 @@ impl Client {
     /// Its principal's name; empty where that is not known yet.
     pub(crate) fn principal(&self) -> &str {
         self.identity.get().map_or("", |identity| identity.principal.as_str())
+    }
+
+    /// Whose share it takes of limits that all have together.
+    pub(crate) fn owner(&self) -> Owner {
+        self.identity.get().map_or(Owner::NOBODY, |identity| identity.owner)
     }
 
     /// The account of its principal.
@@ -93,5 +102,40 @@ impl Client {
         self.identity.get().is_some_and(|identity| {
             broker.gate.allows_some_topic(&identity.principal, self.address.ip(), operation)
         })
+    }
+}
+
+/// A number for a principal, or for an address where nobody has logged in: a name that somebody
+/// only claims to have is not theirs. Of an IPv6 address it is the network.
+fn owner_of(principal: &Principal, address: IpAddr) -> Owner {
+    static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let network = match address.to_canonical() {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    };
+    let is_known = *principal != Principal::anonymous();
+    let number = HASHES.hash_one((is_known.then_some(principal), (!is_known).then_some(network)));
+    // 0 is nobody's.
+    Owner(number.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_users_and_else_of_addresses() {
+        let owner = |principal: &Principal, address: &str| {
+            owner_of(principal, address.parse().expect("an address"))
+        };
+        let anonymous = Principal::anonymous();
+        let user = |name| Principal::user(name).expect("a good name");
+        assert_eq!(owner(&user("a"), "10.0.0.1"), owner(&user("a"), "10.0.0.2"));
+        assert_ne!(owner(&user("a"), "10.0.0.1"), owner(&user("b"), "10.0.0.1"));
+        assert_ne!(owner(&user("a"), "10.0.0.1"), owner(&anonymous, "10.0.0.1"));
+        assert_ne!(owner(&anonymous, "10.0.0.1"), owner(&anonymous, "10.0.0.2"));
+        assert_eq!(owner(&anonymous, "10.0.0.1"), owner(&anonymous, "::ffff:10.0.0.1"));
+        assert_eq!(owner(&anonymous, "2001:db8::1"), owner(&anonymous, "2001:db8::2"));
+        assert_ne!(owner(&anonymous, "2001:db8::1"), owner(&anonymous, "2001:db8:1::1"));
     }
 }

@@ -25,7 +25,7 @@ use volumes::{Durability, Reduction};
 
 use super::{Buffers, Recompression, listen};
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
-use crate::coordinator::{Assignable, start};
+use crate::coordinator::{Assignable, CoordinatorOptions, start};
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
 use crate::gate::Gate;
@@ -43,7 +43,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
     let gate = Gate::open_to_this_host();
     let definitions = Arc::new(Definitions::open(&**storage, class).expect("there are none"));
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
-    let options = consumer_groups::Options::default();
+    let options = CoordinatorOptions::default();
     // The thread ends with the broker.
     let (coordinator, _thread) = start(&**storage, class, assignable, options).expect("it starts");
     let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));
@@ -60,7 +60,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         deriving: Arc::new(deriving),
         live: Arc::new(live),
         coordinator,
-        groups: options,
+        groups: options.groups,
         gate,
         buffers: Buffers::default(),
         recompression: Recompression::default(),

@@ -131,6 +131,7 @@ impl Turn<'_> {
         if settings.has_append_time {
             batch.set_append_time(self.now_ms);
         }
+        batch.set_owner(self.client.owner());
         let appended = match self.is_transactional {
             true => {
                 let admitted_at = self.admission.of(name, number);
@@ -147,7 +148,10 @@ impl Turn<'_> {
             if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
                 tracing::error!(topic = name, partition = number, %error, "cannot append");
             }
-            error_of(error.kind)
+            if error.kind == LogErrorKind::TooManyProducers {
+                return Refusal::new(error_of(error.kind), error.what);
+            }
+            error_of(error.kind).into()
         })?;
         let header = batch.header();
         if !appended.was_there {

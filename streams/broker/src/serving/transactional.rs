@@ -73,7 +73,10 @@ pub(super) async fn check(
         let producer = Producer { id: ProducerId(producer_id), epoch };
         let write = Write { transactional_id: id.clone(), producer, participants };
         let partitions = indexes.iter().map(|it| Arc::clone(&admission.admitted[*it].partition));
-        let ends = broker.coordinator.admit(write, partitions.collect(), asked.version).await;
+        let ends = broker
+            .coordinator
+            .admit(write, partitions.collect(), (asked.version, client.owner()))
+            .await;
         for (place, index) in indexes.into_iter().enumerate() {
             admission.admitted[index].at = ends.as_ref().map(|it| it[place]).map_err(|it| *it);
         }

@@ -36,7 +36,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(error: ResponseError, message: impl Into<String>) -> Self {
+    pub(super) fn new(error: ResponseError, message: impl Into<String>) -> Self {
         Self { error, message: Some(message.into()), records: Vec::new() }
     }
 

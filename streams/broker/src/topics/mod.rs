@@ -589,6 +589,7 @@ pub(crate) fn error_of(kind: LogErrorKind) -> ResponseError {
         LogErrorKind::OutOfOrderSequence => ResponseError::OutOfOrderSequenceNumber,
         LogErrorKind::FencedProducer => ResponseError::InvalidProducerEpoch,
         LogErrorKind::TransactionState => ResponseError::InvalidTxnState,
+        LogErrorKind::TooManyProducers => ResponseError::PolicyViolation,
         LogErrorKind::NoSuchPartition => ResponseError::UnknownTopicOrPartition,
     }
 }

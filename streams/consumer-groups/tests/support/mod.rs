@@ -78,6 +78,7 @@ pub(crate) struct Owner {
     pub(crate) failed_count: u64,
     /// Who makes the requests.
     pub(crate) principal: String,
+    pub(crate) owner: shares::Owner,
     next_ticket: u64,
 }
 
@@ -98,6 +99,7 @@ impl Owner {
             before_failure: None,
             failed_count: 0,
             principal: "User:one".to_owned(),
+            owner: shares::Owner::NOBODY,
             next_ticket: 0,
         }
     }
@@ -118,6 +120,7 @@ impl Owner {
             client_id: "c",
             host: "127.0.0.1",
             principal: &principal,
+            owner: self.owner,
             now_ms: self.now_ms,
         };
         self.carry_out(|groups, out| request(groups, caller, out));

@@ -116,6 +116,7 @@ pub(crate) struct Owner {
     pub(crate) markers: Vec<Markers>,
     pub(crate) replies: BTreeMap<Ticket, Response>,
     pub(crate) now_ms: i64,
+    pub(crate) caller: shares::Owner,
     tickets: u64,
 }
 
@@ -132,6 +133,7 @@ impl Owner {
             markers: Vec::new(),
             replies: BTreeMap::new(),
             now_ms: 1_000_000,
+            caller: shares::Owner::NOBODY,
             tickets: 0,
         }
     }
@@ -145,7 +147,8 @@ impl Owner {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let mut out = Vec::new();
-        call(&mut self.transactions, Caller { ticket, api_version, now_ms: self.now_ms }, &mut out);
+        let (owner, now_ms) = (self.caller, self.now_ms);
+        call(&mut self.transactions, Caller { ticket, api_version, owner, now_ms }, &mut out);
         self.carry_out(out);
         (ticket, self.replies.remove(&ticket))
     }
