@@ -45,6 +45,20 @@ impl Index {
         self.max_timestamp
     }
 
+    /// The newest time of the batches from this offset on, if that is known: also of some before it
+    /// that are of the same stretch. `None` where an older batch has it.
+    pub(crate) fn newest_from(&self, offset: i64) -> Option<i64> {
+        let from = self.entries.partition_point(|entry| entry.offset < offset);
+        let next = self.entries.get(from)?;
+        (next.max_timestamp < self.max_timestamp).then_some(self.max_timestamp)
+    }
+
+    /// The position of a batch that begins at the offset or after it; `None` where none is known.
+    pub(crate) fn position_from(&self, offset: i64) -> Option<u64> {
+        let from = self.entries.partition_point(|entry| entry.offset < offset);
+        self.entries.get(from).map(|entry| u64::from(entry.position))
+    }
+
     /// About what [`Index::put`] writes.
     pub(crate) fn size_bytes(&self) -> usize {
         size_of::<Entry>() * self.entries.len()

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use record_batch::{BatchHeader, Record, Records};
+use record_batch::BatchHeader;
 
 use crate::annex::Annex;
 use crate::batch::Batch;
@@ -16,7 +16,7 @@ use crate::error::{LogError, LogErrorKind};
 use crate::holds::{CompactionHold, Holds};
 use crate::producers::{Aborted, LastBatch, ProducerState};
 use crate::records::{self, PartitionRecord, Stale, TopicId};
-use crate::segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX, Segment, Walk, Wanted};
+use crate::segment::{BATCH_BYTES_MAX, Segment, Wanted};
 use crate::view::{PinnedLog, View, read};
 use crate::volume::TopicVolume;
 use crate::writer::{FlushedPart, Found, Writer};
@@ -28,18 +28,6 @@ pub struct Appended {
     pub base_offset: i64,
     /// Whether it was appended before, and nothing was done now.
     pub was_there: bool,
-}
-
-/// The record that a search for a time found, and its batch. Times are Unix milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimePlace {
-    /// Of the batch.
-    pub base_offset: i64,
-    pub max_timestamp: i64,
-    /// Of the record: the first one that is as new. Where the batch cannot be decoded, those of the
-    /// first record and of the newest.
-    pub offset: i64,
-    pub timestamp: i64,
 }
 
 #[derive(Debug)]
@@ -273,45 +261,6 @@ impl Partition {
         let view = self.view();
         let pin = Arc::clone(&self.pins);
         PinnedLog::new(self.number, Arc::clone(&self.volume), view.clone(), pin)
-    }
-
-    /// Finds the first record that is as new as this; `None` where all are older.
-    pub fn find_time(&self, unix_ms: i64) -> Result<Option<TimePlace>, LogError> {
-        let (segments, start_offset, end_offset) = {
-            let view = self.view();
-            (view.segments.clone(), view.start_offset, view.stable_offset)
-        };
-        for segment in segments {
-            let _reading = segment.begin_reading();
-            let (range, is_older) = {
-                let extent = segment.extent();
-                let from = extent.index.position_of_time(unix_ms);
-                (from..extent.position, extent.index.max_timestamp() < unix_ms)
-            };
-            if is_older {
-                continue;
-            }
-            let mut found = None;
-            segment.walk(&*self.volume.device, range, &mut |batch, bytes| {
-                let is_shown =
-                    batch.last_offset() >= start_offset && batch.base_offset < end_offset;
-                if is_shown && batch.max_timestamp >= unix_ms {
-                    found = place_of_time(batch, bytes, unix_ms, start_offset);
-                }
-                if found.is_some() { Walk::Enough } else { Walk::On }
-            })?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// The time of the newest record; `None` where there is none.
-    pub fn max_timestamp(&self) -> Option<i64> {
-        let view = self.view();
-        let newest = view.segments.iter().map(|it| it.extent().index.max_timestamp()).max();
-        newest.filter(|it| *it != i64::MIN)
     }
 
     /// The aborted transactions with records in a run of offsets.
@@ -568,22 +517,4 @@ impl Partition {
     fn view_to_change(&self) -> RwLockWriteGuard<'_, View> {
         self.view.write().expect("nothing panics with the view locked")
     }
-}
-
-/// The first record of a batch that is as new, and not deleted. The batch's newest time is.
-fn place_of_time(
-    batch: &BatchHeader,
-    bytes: &[u8],
-    unix_ms: i64,
-    start_offset: i64,
-) -> Option<TimePlace> {
-    let (base_offset, max_timestamp) = (batch.base_offset, batch.max_timestamp);
-    let place = |offset, timestamp| TimePlace { base_offset, max_timestamp, offset, timestamp };
-    let records = Records::decode(batch, bytes, RECORDS_BYTES_MAX);
-    let Some(records) = records.ok().filter(|it| it.check().is_ok()) else {
-        return Some(place(base_offset.max(start_offset), max_timestamp));
-    };
-    let is_found = |it: &Record<'_>| it.offset >= start_offset && it.timestamp_ms >= unix_ms;
-    let found = records.iter().flatten().find(is_found)?;
-    Some(place(found.offset, found.timestamp_ms))
 }

@@ -23,6 +23,7 @@ fn options(now_ms: i64) -> CompactionOptions {
         now_ms,
         delete_retention_ms: DAY_MS,
         min_compaction_lag_ms: 0,
+        max_compaction_lag_ms: i64::MAX,
         min_dirty_ratio: 0.0,
         map_bytes_max: 1 << 20,
         hash_secret: [3; 16],
@@ -279,6 +280,25 @@ fn new_records_wait_and_little_dirt_is_left() {
     let ratio = CompactionOptions { min_dirty_ratio: 0.4, ..options(30) };
     assert!(partition.compact(&ratio).expect("it compacts").is_some());
     assert_eq!(contents(&partition), [entry(2, "a", Some("1"))]);
+}
+
+#[test]
+fn no_segment_waits_longer_than_the_longest_lag() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    put(&partition, NO_PRODUCER, 1, &[("a", Some("1"))]);
+    close(&topic, &partition);
+    compact(&partition, 1);
+    put(&partition, NO_PRODUCER, 20, &[("b", Some("1"))]);
+    close(&topic, &partition);
+    let little = CompactionOptions { min_dirty_ratio: 0.99, ..options(1_000) };
+    assert_eq!(partition.compact(&little).expect("it looks"), None);
+    let soon = CompactionOptions { max_compaction_lag_ms: 10, now_ms: 29, ..little };
+    assert_eq!(partition.compact(&soon).expect("it looks"), None);
+    let late = CompactionOptions { now_ms: 30, ..soon };
+    assert!(partition.compact(&late).expect("it compacts").is_some());
+    assert_eq!(partition.compact(&late).expect("it looks"), None, "it has been seen");
 }
 
 #[test]

@@ -279,7 +279,7 @@ fn an_expired_last_segment_gives_its_memory_back_without_another_batch() {
     assert_eq!(partition.retain(policy).expect("it deletes"), 5);
     topic.flush().expect("it flushes");
     assert!(disk.block_count() + 4 < before, "{} of {before}", disk.block_count());
-    assert_eq!((partition.size_bytes(), partition.max_timestamp()), (0, None));
+    assert_eq!((partition.size_bytes(), partition.max_timestamp().expect("it reads")), (0, None));
     partition.roll_now().expect("an empty segment stays the last");
     let blocks = disk.block_count();
     drop((topic, partition));
@@ -308,7 +308,47 @@ fn a_time_is_found_at_the_first_batch_that_is_as_new() {
     partition.delete_before(500).expect("it deletes");
     let place = partition.find_time(7).expect("it looks").expect("there is one");
     assert_eq!(place.base_offset, 500);
-    assert_eq!(partition.max_timestamp(), Some(99));
+    assert_eq!(partition.max_timestamp().expect("it reads"), Some(99));
+}
+
+#[test]
+fn the_newest_time_is_of_a_record_that_is_left() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    for time in [5, 9, 3, 4] {
+        append(&partition, &mut batch(NO_PRODUCER, 5, time, b"it")).expect("there is room");
+    }
+    topic.flush().expect("it flushes");
+    for (start, newest) in [(0, 9), (7, 9), (10, 4), (16, 4)] {
+        partition.delete_before(start).expect("it deletes");
+        assert_eq!(partition.max_timestamp().expect("it reads"), Some(newest), "from {start}");
+        let place = partition.find_time(newest).expect("it looks").expect("there is one");
+        assert_eq!(place.timestamp, newest, "from {start}");
+    }
+    partition.delete_before(20).expect("it deletes");
+    assert_eq!(partition.max_timestamp().expect("it reads"), None);
+}
+
+#[test]
+fn bytes_between_offsets_are_told_without_a_look_at_them() {
+    let disk = Disk::new();
+    let (topic, _) = filled(&disk, 100);
+    let partition = topic.partition(0).expect("it is there");
+    let all = partition.size_bytes();
+    assert_eq!(partition.bytes_between(0, partition.next_offset()), all);
+    assert_eq!(partition.bytes_between(partition.next_offset(), i64::MAX), 0);
+    let mut buffer = Vec::new();
+    for (from, to) in [(0, 10), (300, 700), (990, 1_000)] {
+        let mut bytes = 0;
+        let mut at = from;
+        while at < to {
+            let range = partition.read(at, 1, &mut buffer).expect("it reads");
+            at = record_batch::headers(&buffer[range.clone()]).last().expect("one").next_offset();
+            bytes += range.len() as u64;
+        }
+        assert!(partition.bytes_between(from, to) >= bytes, "from {from} to {to}");
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn compact(history: &History, is_over: &AtomicBool) {
         now_ms: 0,
         delete_retention_ms: 0,
         min_compaction_lag_ms: 0,
+        max_compaction_lag_ms: i64::MAX,
         min_dirty_ratio: 0.0,
         map_bytes_max: 1 << 20,
         hash_secret: [9; 16],

@@ -13,15 +13,15 @@ use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    BrokerId, DescribeClusterResponse, DescribeTopicPartitionsRequest,
+    BrokerId, DescribeClusterRequest, DescribeClusterResponse, DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse, FindCoordinatorRequest, FindCoordinatorResponse,
     MetadataRequest, MetadataResponse, TopicName,
 };
 use uuid::Uuid;
 
-use super::{Context, code, on_blocking_thread, text};
+use super::{Context, OF_THE_CLUSTER, code, on_blocking_thread, text};
 use crate::broker::NODE_ID;
-use crate::topics::{NewTopic, OpenTopic};
+use crate::topics::{NewTopic, OpenTopic, check_name};
 
 /// Partitions in one answer, if the client has no limit of its own.
 const PARTITIONS_SHOWN_MAX: usize = 2_000;
@@ -31,7 +31,9 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
     // The first version has no way to ask for none.
     let asks_for_all =
         context.asked.version == 0 && request.topics.as_ref().is_some_and(Vec::is_empty);
-    let topics = match request.topics {
+    let shows_operations = request.include_topic_authorized_operations;
+    let shows_own_operations = request.include_cluster_authorized_operations;
+    let mut topics = match request.topics {
         None => all_topics(context),
         Some(_) if asks_for_all => all_topics(context),
         Some(asked) => {
@@ -48,7 +50,13 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
         .with_node_id(BrokerId(NODE_ID))
         .with_host(text(&*broker.advertised.host))
         .with_port(i32::from(broker.advertised.port));
+    for topic in topics.iter_mut().filter(|it| it.error_code == 0) {
+        let name = topic.name.as_deref().map_or("", |name| &**name);
+        topic.topic_authorized_operations = context.topic_operations(shows_operations, name);
+    }
+    let operations = context.operations(shows_own_operations, &OF_THE_CLUSTER, Resource::cluster());
     MetadataResponse::default()
+        .with_cluster_authorized_operations(operations)
         .with_brokers(vec![node])
         .with_cluster_id(Some(text(&*broker.cluster_id)))
         .with_controller_id(BrokerId(NODE_ID))
@@ -101,6 +109,7 @@ async fn find_or_create(
     if let Some(topic) = broker.topics.by_name(name) {
         return Ok(topic);
     }
+    check_name(name).map_err(|refusal| refusal.error)?;
     if !(creates && broker.new_topics.are_created_on_demand) {
         return Err(ResponseError::UnknownTopicOrPartition);
     }
@@ -148,13 +157,19 @@ pub(super) fn index(number: u32) -> i32 {
     i32::try_from(number).expect("partitions have a limit")
 }
 
-pub(super) fn describe(context: &Context) -> DescribeClusterResponse {
+pub(super) fn describe(
+    context: &Context,
+    request: &DescribeClusterRequest,
+) -> DescribeClusterResponse {
+    let is_wanted = request.include_cluster_authorized_operations;
+    let operations = context.operations(is_wanted, &OF_THE_CLUSTER, Resource::cluster());
     let broker = &context.broker;
     let node = DescribeClusterBroker::default()
         .with_broker_id(BrokerId(NODE_ID))
         .with_host(text(&*broker.advertised.host))
         .with_port(i32::from(broker.advertised.port));
     DescribeClusterResponse::default()
+        .with_cluster_authorized_operations(operations)
         .with_error_message(None)
         .with_cluster_id(text(&*broker.cluster_id))
         .with_controller_id(BrokerId(NODE_ID))
@@ -246,6 +261,8 @@ pub(super) fn partitions(
         let taken: Vec<_> = all.into_iter().take(left).collect();
         left -= taken.len();
         let next = from + taken.len();
+        let operations = context.topic_operations(true, &name);
+        let shown = shown.with_topic_authorized_operations(operations);
         response.topics.push(shown.with_topic_id(topic.id).with_partitions(taken));
         if is_cut {
             let next = i32::try_from(next).expect("partitions have a limit");

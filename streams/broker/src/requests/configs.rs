@@ -147,10 +147,10 @@ fn show(
 ) -> DescribeConfigsResourceResult {
     let kind = match setting.kind {
         Kind::Boolean => BOOLEAN,
-        Kind::Choice(_) => STRING,
+        Kind::Choice(_) | Kind::Text => STRING,
         Kind::Long(..) => LONG,
         Kind::Double => DOUBLE,
-        Kind::Choices(_) => LIST,
+        Kind::Choices(_) | Kind::Texts => LIST,
     };
     let source = if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT };
     let mut synonyms = Vec::new();

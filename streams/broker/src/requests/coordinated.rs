@@ -18,6 +18,11 @@ pub(super) async fn serve(context: Context, mut request: RequestKind) -> Respons
     if let Err(error) = check(&context, &request) {
         return refuse(&request, error);
     }
+    let shows_operations = match &request {
+        RequestKind::DescribeGroups(it) => it.include_authorized_operations,
+        RequestKind::ConsumerGroupDescribe(it) => it.include_authorized_operations,
+        _ => false,
+    };
     let withheld = match withhold(&context, &mut request) {
         Withheld::Everything(answer) => return answer,
         Withheld::Some(answer) => Some(answer),
@@ -35,6 +40,9 @@ pub(super) async fn serve(context: Context, mut request: RequestKind) -> Respons
     });
     let mut answer = answer.await.unwrap_or(refused);
     shown::hide_the_rest(&context, &mut answer);
+    if shows_operations {
+        shown::show_operations(&context, &mut answer);
+    }
     match withheld {
         Some(withheld) => withheld::merge(answer, withheld),
         None => answer,

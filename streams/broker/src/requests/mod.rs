@@ -33,6 +33,28 @@ const ELEMENTS_MAX: usize = 200_000;
 /// The first version of ApiVersions whose response has features.
 const FEATURES_FROM: i16 = 3;
 
+/// What may be done with a topic, a group and the broker.
+const OF_TOPICS: [Operation; 8] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::Create,
+    Operation::Delete,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+];
+const OF_GROUPS: [Operation; 3] = [Operation::Read, Operation::Delete, Operation::Describe];
+const OF_THE_CLUSTER: [Operation; 7] = [
+    Operation::Create,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::ClusterAction,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+    Operation::IdempotentWrite,
+];
+
 /// A request, and where it comes from.
 pub(crate) struct Context {
     pub(crate) broker: Arc<Broker>,
@@ -54,6 +76,22 @@ impl Context {
         error: ResponseError,
     ) -> Result<(), ResponseError> {
         if self.may(operation, resource) { Ok(()) } else { Err(error) }
+    }
+
+    /// What the client may do, as a set of bits by Kafka's numbers (KIP-430); the least number
+    /// where it did not ask for that.
+    fn operations(&self, is_wanted: bool, all: &[Operation], resource: Resource<'_>) -> i32 {
+        match is_wanted {
+            false => i32::MIN,
+            true => {
+                let allowed = all.iter().filter(|operation| self.may(**operation, resource));
+                allowed.fold(0, |bits, operation| bits | 1 << operation.code())
+            }
+        }
+    }
+
+    fn topic_operations(&self, is_wanted: bool, name: &str) -> i32 {
+        self.operations(is_wanted, &OF_TOPICS, Resource::topic(name))
     }
 
     fn check_topic(&self, operation: Operation, name: &str) -> Result<(), ResponseError> {
@@ -109,7 +147,7 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
     match request {
         RequestKind::ApiVersions(_) => api_versions(context.asked.version, 0).into(),
         RequestKind::Metadata(it) => cluster::metadata(&context, it).await.into(),
-        RequestKind::DescribeCluster(_) => cluster::describe(&context).into(),
+        RequestKind::DescribeCluster(it) => cluster::describe(&context, &it).into(),
         RequestKind::FindCoordinator(it) => cluster::find_coordinator(&context, &it).into(),
         RequestKind::DescribeTopicPartitions(it) => cluster::partitions(&context, &it).into(),
         RequestKind::ListPartitionReassignments(_) => placement::reassignments(&context).into(),

@@ -84,10 +84,12 @@ fn find(
         EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset(), -1)),
         // Nothing is elsewhere.
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(at(-1, -1)),
-        NEWEST => match log.max_timestamp().filter(|it| *it >= 0) {
-            None => Ok(at(-1, -1)),
-            Some(newest) => by_time(log, newest, end, &at),
-        },
+        NEWEST => {
+            match log.max_timestamp().map_err(|error| error_of(error.kind))?.filter(|it| *it >= 0) {
+                None => Ok(at(-1, -1)),
+                Some(newest) => by_time(log, newest, end, &at),
+            }
+        }
         ..0 => Err(ResponseError::UnsupportedVersion),
         time => by_time(log, time, end, &at),
     }

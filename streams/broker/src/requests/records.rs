@@ -63,7 +63,11 @@ fn delete_before(
     if settings.compacts && !settings.deletes {
         return Err(ResponseError::PolicyViolation);
     }
-    let offset = if offset == UP_TO_THE_END { partition.log.stable_offset() } else { offset };
+    let offset = match offset {
+        UP_TO_THE_END => partition.log.stable_offset(),
+        ..0 => return Err(ResponseError::OffsetOutOfRange),
+        offset => offset,
+    };
     let start = partition.log.delete_before(offset).map_err(|error| error_of(error.kind))?;
     // Gives the memory back. What cannot be now is when retention is looked at.
     partition.log.cut().map_err(|error| error_of(error.kind))?;

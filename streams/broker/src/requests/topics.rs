@@ -13,11 +13,12 @@ use kafka_protocol::messages::create_topics_response::{
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{
-    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, TopicName,
+    BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
+    CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse, TopicName,
 };
 
 use super::{Context, on_blocking_thread, text};
+use crate::broker::NODE_ID;
 use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS};
 
 /// The broker's default is asked for.
@@ -77,6 +78,8 @@ fn create_one(
             return Err(Refusal::new(ResponseError::InvalidRequest, what));
         }
     };
+    let places = asked.assignments.iter().map(|it| (it.partition_index, &it.broker_ids[..]));
+    check_places(places, 0)?;
     if !matches!(asked.replication_factor, -1 | 1) {
         let what = format!(
             "there is one broker, so that a topic has one replica, not {}",
@@ -86,6 +89,29 @@ fn create_one(
     }
     let new = NewTopic { name, partition_count, settings, is_derived: false };
     broker.topics.create(&new, validate_only)
+}
+
+/// Whether partitions are to be where there is a broker, and are numbered from `first` on.
+fn check_places<'a>(
+    places: impl Iterator<Item = (i32, &'a [BrokerId])>,
+    first: usize,
+) -> Result<(), Refusal> {
+    let mut places: Vec<_> = places.collect();
+    places.sort_unstable_by_key(|(number, _)| *number);
+    for (index, (number, brokers)) in places.iter().enumerate() {
+        if usize::try_from(*number) != Ok(first + index) {
+            let what = format!("the places name partition {number}, and not {}", first + index);
+            return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
+        }
+        if **brokers != [BrokerId(NODE_ID)] {
+            let what = format!(
+                "partition {number} cannot be on brokers {:?}: there is broker {NODE_ID} alone",
+                brokers.iter().map(|it| it.0).collect::<Vec<_>>()
+            );
+            return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
+        }
+    }
+    Ok(())
 }
 
 fn created(
@@ -208,6 +234,20 @@ pub(super) async fn add_partitions(
             });
             let added = allowed.and_then(|()| {
                 let topics = &context.broker.topics;
+                if let Some(assigned) = &asked.assignments {
+                    let before = topics.demand(&asked.name)?.partitions().len();
+                    let added = usize::try_from(asked.count).unwrap_or(0).saturating_sub(before);
+                    if added != assigned.len() {
+                        let what = format!("{} places for {added} partitions", assigned.len());
+                        return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
+                    }
+                    // They follow those that are there.
+                    let numbers = before..;
+                    let places = numbers.zip(assigned).map(|(number, it)| {
+                        (i32::try_from(number).unwrap_or(i32::MAX), &it.broker_ids[..])
+                    });
+                    check_places(places, before)?;
+                }
                 topics.add_partitions(&asked.name, asked.count, request.validate_only)
             });
             let result = CreatePartitionsTopicResult::default()

@@ -22,6 +22,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
 use super::answer::{Answer, ProducedAnswer};
 use super::asked::{Asked, bare_refusal};
 use super::client::Client;
+use super::ending::{Ending, SEND_TIME_MAX};
 use super::fetch::{self, FetchJob};
 use super::login::Login;
 use super::session::{Changes, Sessions};
@@ -39,9 +40,6 @@ const IDLE_BUFFER_BYTES: usize = 4 << 10;
 
 /// What a busy one has at least.
 const BUSY_BUFFER_BYTES: usize = 256 << 10;
-
-/// A client that takes nothing for so long is not there any more.
-const SEND_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Small answers that are ready are sent together, up to this.
 const SENT_TOGETHER_BYTES: usize = 64 << 10;
@@ -62,27 +60,6 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How soon a principal that has used up its bytes in flight is looked at again.
 const QUOTA_PAUSE: Duration = Duration::from_millis(5);
-
-/// Why a connection ends, unless the client ended it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Ending {
-    #[error("{0}")]
-    Network(#[from] io::Error),
-    #[error("{0}")]
-    Wire(#[from] WireError),
-    #[error("the client took nothing for {} s", SEND_TIME_MAX.as_secs())]
-    Stalled,
-    #[error("the client asked for nothing for too long")]
-    Idle,
-    #[error("the client has not logged in, or not again in time")]
-    NotLoggedIn,
-    #[error("the login was refused")]
-    Refused,
-    #[error("the broker stops")]
-    Stopping,
-    #[error("{0}")]
-    Quota(#[from] access::QuotaError),
-}
 
 /// Serves a client until it goes, or sends what is no request.
 pub(crate) async fn serve<S>(

@@ -80,6 +80,9 @@ struct Found {
     log_start_offset: i64,
     aborted: Vec<AbortedTransaction>,
     records: Option<Records>,
+    /// What counts for the least bytes that the client waits for: of a partition that has more than
+    /// one answer brings, all that it may have in one.
+    counted_bytes: usize,
 }
 
 impl Found {
@@ -91,6 +94,7 @@ impl Found {
             log_start_offset: -1,
             aborted: Vec::new(),
             records: None,
+            counted_bytes: 0,
         }
     }
 
@@ -125,26 +129,32 @@ pub(super) async fn serve(
     session.resolve(|topic| find(broker, client, topic));
     let wait = Duration::from_millis(u64::try_from(start.max_wait_ms).unwrap_or(0)).min(WAIT_MAX);
     let deadline = Instant::now() + wait;
-    let bytes_min = usize::try_from(start.min_bytes).unwrap_or(0);
+    let bytes_min = bytes_min(&session.tracked, &start);
     let watcher = Arc::new(Notify::new());
     let mut stops = broker.stops.clone();
     let found = loop {
-        // What is appended from here on wakes this task.
-        for partition in session.tracked.iter().filter_map(|it| it.partition.as_ref().ok()) {
-            partition.watchers.add(&watcher);
-        }
+        watch(&session.tracked, &watcher);
+        let mut seen = Seen::before_a_look(&session.tracked, &start);
         let found = look(broker, &session.tracked, &start);
-        let bytes: usize = found.iter().map(Found::records_bytes).sum();
-        let is_enough = bytes >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
+        let counted = found.iter().fold(0, |sum: usize, it| sum.saturating_add(it.counted_bytes));
+        let is_enough = counted >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
         let is_last = bytes_min == 0 || *stops.borrow();
         if is_enough || is_last || Instant::now() >= deadline {
             break found;
         }
+        seen.note(&found);
         found.into_iter().filter_map(|it| it.records).for_each(|it| broker.buffers.give(it.buffer));
-        // There is more, or the time is up, or the broker stops: the next round sees which.
-        tokio::select! {
-            _either = tokio::time::timeout_at(deadline, watcher.notified()) => {}
-            _stops = stops.wait_for(|stops| *stops) => {}
+        // The records are read again when there may be enough, the time is up or the broker stops.
+        loop {
+            tokio::select! {
+                _either = tokio::time::timeout_at(deadline, watcher.notified()) => {}
+                _stops = stops.wait_for(|stops| *stops) => {}
+            }
+            watch(&session.tracked, &watcher);
+            let is_last = *stops.borrow() || Instant::now() >= deadline;
+            if is_last || seen.may_be_enough(&session.tracked, &start, bytes_min) {
+                break;
+            }
         }
     };
     for it in found.iter().filter_map(|it| it.error) {
@@ -155,6 +165,81 @@ pub(super) async fn serve(
     let frame = write(asked, session, found, throttle_time_ms);
     session.turn();
     frame
+}
+
+fn limit(bytes: i32) -> usize {
+    usize::try_from(bytes).unwrap_or(0)
+}
+
+/// What the records of a response may have together.
+fn response_bytes_max(start: &FetchStart) -> usize {
+    limit(start.max_bytes).min(RESPONSE_BYTES_MAX)
+}
+
+/// How much the client waits for: no response has more than its limits allow.
+fn bytes_min(tracked: &[Tracked], start: &FetchStart) -> usize {
+    let of_each = tracked.iter().map(|it| limit(it.want.max_bytes));
+    let of_all = of_each.fold(0, usize::saturating_add);
+    limit(start.min_bytes).min(response_bytes_max(start).min(of_all).max(1))
+}
+
+/// What is appended from here on wakes the task.
+fn watch(tracked: &[Tracked], watcher: &Arc<Notify>) {
+    for partition in tracked.iter().filter_map(|it| it.partition.as_ref().ok()) {
+        partition.watchers.add(watcher);
+    }
+}
+
+/// What a request that waits has seen of each partition, so that it need not be read again before
+/// there may be enough.
+struct Seen(Vec<SeenPartition>);
+
+struct SeenPartition {
+    end_offset: i64,
+    bytes: usize,
+}
+
+impl Seen {
+    fn before_a_look(tracked: &[Tracked], start: &FetchStart) -> Self {
+        let end = |it: &Tracked| {
+            let partition = it.partition.as_ref().ok();
+            partition.map_or(-1, |it| end_offset(it, start.is_committed_only))
+        };
+        let seen = |it: &Tracked| SeenPartition { end_offset: end(it), bytes: 0 };
+        Self(tracked.iter().map(seen).collect())
+    }
+
+    fn note(&mut self, found: &[Found]) {
+        for (seen, found) in self.0.iter_mut().zip(found) {
+            seen.bytes = found.counted_bytes;
+        }
+    }
+
+    /// Whether there may be enough by now, or something else to tell. Nothing is read for it.
+    fn may_be_enough(&self, tracked: &[Tracked], start: &FetchStart, bytes_min: usize) -> bool {
+        let mut bytes: usize = 0;
+        for (seen, it) in self.0.iter().zip(tracked) {
+            let Ok(partition) = &it.partition else { continue };
+            let log = &partition.log;
+            if it.want.offset < log.start_offset() || it.want.offset > log.stable_offset() {
+                return true;
+            }
+            let end_offset = end_offset(partition, start.is_committed_only);
+            let from = seen.end_offset.max(it.want.offset);
+            let more = if end_offset > from { log.bytes_between(from, end_offset) } else { 0 };
+            let all = seen.bytes.saturating_add(usize::try_from(more).unwrap_or(usize::MAX));
+            bytes = bytes.saturating_add(all.min(limit(it.want.max_bytes).max(1)).max(seen.bytes));
+        }
+        bytes >= bytes_min.max(1)
+    }
+}
+
+/// The end of what the client may read.
+fn end_offset(partition: &OpenPartition, is_committed_only: bool) -> i64 {
+    match is_committed_only {
+        true => partition.log.last_stable_offset(),
+        false => partition.log.stable_offset(),
+    }
 }
 
 /// The partition that a request names, as it is now.
@@ -183,8 +268,7 @@ fn find(
 
 /// Reads what there is, up to the limits of the request.
 fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> {
-    let limit = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
-    let mut left = limit(start.max_bytes).min(RESPONSE_BYTES_MAX);
+    let mut left = response_bytes_max(start);
     let mut is_first = true;
     let mut all = Vec::with_capacity(tracked.len());
     for it in tracked {
@@ -225,7 +309,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     if !(start_offset..=stable_offset).contains(&it.want.offset) {
         return Found::error(ResponseError::OffsetOutOfRange);
     }
-    let last_stable_offset = log.last_stable_offset().max(start_offset);
+    let last_stable_offset = log.last_stable_offset();
     let mut found = Found {
         error: None,
         high_watermark: stable_offset,
@@ -233,6 +317,7 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
         log_start_offset: start_offset,
         aborted: Vec::new(),
         records: None,
+        counted_bytes: 0,
     };
     let end = if wanted.is_committed_only { last_stable_offset } else { stable_offset };
     if it.want.offset >= end || (wanted.bytes_max == 0 && !wanted.is_first) {
@@ -241,8 +326,12 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     let mut buffer = broker.buffers.take();
     match log.read(it.want.offset, wanted.bytes_max, &mut buffer) {
         Ok(range) => {
-            let (range, record_count) = cut(&buffer, range, end);
+            let CutRecords { range, record_count, next_offset } = cut(&buffer, range, end);
             let is_too_long = range.len() > wanted.bytes_max && !wanted.is_first;
+            found.counted_bytes = match is_too_long || next_offset < end {
+                true => range.len().max(wanted.bytes_max),
+                false => range.len(),
+            };
             if range.is_empty() || is_too_long {
                 broker.buffers.give(buffer);
                 return found;
@@ -263,17 +352,26 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
     }
 }
 
-/// The part of the batches that lies before an offset, and how many records it has.
-fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> (Range<usize>, u64) {
+/// The part of the batches that lies before an offset.
+struct CutRecords {
+    range: Range<usize>,
+    record_count: u64,
+    /// The one after them.
+    next_offset: i64,
+}
+
+fn cut(buffer: &[u8], range: Range<usize>, end_offset: i64) -> CutRecords {
     let (start, mut end, mut record_count) = (range.start, range.start, 0);
+    let mut next_offset = -1;
     for batch in record_batch::headers(&buffer[range]) {
         if batch.base_offset >= end_offset {
             break;
         }
         end += batch.size_bytes;
         record_count += u64::try_from(batch.record_count).unwrap_or(0);
+        next_offset = batch.next_offset();
     }
-    (start..end, record_count)
+    CutRecords { range: start..end, record_count, next_offset }
 }
 
 fn aborted(partition: &OpenPartition, batches: &[u8]) -> Vec<AbortedTransaction> {

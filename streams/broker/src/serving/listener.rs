@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access::QuotaError;
 use anyhow::Context;
 use tls::ClientCertificate;
 use tokio::net::{TcpListener, TcpStream};
@@ -56,7 +57,13 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
                 served = serve(Arc::clone(&broker), stream, address) => {
                     if let Err(ending) = served {
                         let error = format!("{ending:#}");
-                        tracing::debug!(%address, error, "connection ended");
+                        match ending.is::<QuotaError>() {
+                            true => {
+                                Counters::count(&broker.counters.connections_refused);
+                                tracing::warn!(%address, error, "connection refused");
+                            }
+                            false => tracing::debug!(%address, error, "connection ended"),
+                        }
                     }
                 }
                 () = drained(&broker) => tracing::debug!(%address, "connection given up"),

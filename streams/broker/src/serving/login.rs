@@ -149,6 +149,8 @@ impl Login {
                         Err(error) => {
                             let code = kafka_protocol::ResponseError::SaslAuthenticationFailed;
                             let message = error.to_string();
+                            let (address, principal) = (client.address, &session.principal);
+                            tracing::warn!(%address, %principal, message, "connection refused");
                             return refused(response, &LoginRefusal { code, message });
                         }
                     }

@@ -5,6 +5,7 @@ mod asked;
 mod buffers;
 mod client;
 mod connection;
+mod ending;
 mod fetch;
 mod listener;
 mod login;

@@ -12,6 +12,7 @@ use record_log::{Batch, LogErrorKind};
 use super::answer::{Answer, ProducedAnswer, Wait};
 use super::asked::Asked;
 use super::client::Client;
+use super::ending::Ending;
 use super::transactional::Admission;
 use super::validation::{Refusal, validate};
 use crate::broker::Broker;
@@ -30,7 +31,7 @@ pub(super) fn serve(
     asked: Asked,
     body: &mut [u8],
     admission: &Admission,
-) -> Result<Option<Answer>, kafka::WireError> {
+) -> Result<Option<Answer>, Ending> {
     let start = ProduceStart::read(body, asked.version)?;
     let (acks, timeout_ms) = (start.acks, start.timeout_ms);
     let mut frame = Vec::with_capacity(128);
@@ -47,9 +48,15 @@ pub(super) fn serve(
         admission,
         topic: None,
         appended: Vec::new(),
+        first_error: None,
         request_bytes: body.len(),
     };
     produce::serve(body, asked.version, &mut frame, &mut turn)?;
+    if let (0, Some(error)) = (acks, turn.first_error) {
+        stabilize(broker, turn.appended, &mut frame);
+        // The client learns in no other way that records of it were not taken.
+        return Err(Ending::Unacknowledged(error));
+    }
     let waits = stabilize(broker, turn.appended, &mut frame);
     kafka::end_response(&mut frame, 0);
     Ok(match (acks, waits.is_empty()) {
@@ -79,6 +86,7 @@ struct Turn<'a> {
     /// The one that was looked up last, or why it cannot be written to.
     topic: Option<Arc<OpenTopic>>,
     appended: Vec<AppendedTo>,
+    first_error: Option<ResponseError>,
     request_bytes: usize,
 }
 
@@ -94,6 +102,7 @@ impl Appender for Turn<'_> {
             Ok(produced) => produced,
             Err(refusal) => {
                 self.broker.counters.error(ApiKey::Produce, refusal.error.code());
+                self.first_error.get_or_insert(refusal.error);
                 refusal.into_produced()
             }
         }

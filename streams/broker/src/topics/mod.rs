@@ -1,5 +1,6 @@
 //! The topics that the broker serves: one volume each, found by name and by id.
 
+mod names;
 mod rules;
 mod settings;
 mod stability;
@@ -22,6 +23,7 @@ use crate::storage::{
     STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
 };
 
+pub(crate) use names::check_name;
 pub(crate) use rules::{RecordRules, WITHOUT_KEY};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
 pub(crate) use stability::Turn;
@@ -41,9 +43,6 @@ const HALF_MADE_PREFIX: &str = "half-made-topic.";
 
 /// What volumes may be called at most.
 const VOLUME_NAME_MAX: usize = 63;
-
-/// What Kafka allows.
-const NAME_MAX: usize = 249;
 
 /// Topics that one broker serves.
 const TOPIC_COUNT_MAX: usize = 10_000;
@@ -250,8 +249,15 @@ impl Topics {
         check_name(&new.name)?;
         self.settle()?;
         if let Some(name) = self.colliding(&new.name) {
-            let what = format!("there is a topic {name:?}");
-            return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
+            if *name == *new.name {
+                let what = format!("there is a topic {name:?}");
+                return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
+            }
+            let what = format!(
+                "{:?} collides with topic {name:?}: names must differ by more than . and _",
+                new.name
+            );
+            return Err(Refusal::new(ResponseError::InvalidTopicException, what));
         }
         if let Found::NotServed = self.find(&new.name) {
             return Err(not_served(&new.name));
@@ -274,6 +280,7 @@ impl Topics {
         let topic = self.make(new, settings)?;
         let volume = &topic.volume;
         tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
+        say_what_has_no_effect(&new.name, &topic.settings());
         self.insert(topic);
         Ok(self.by_name(&new.name))
     }
@@ -432,6 +439,7 @@ impl Topics {
         if settings == *before {
             return Ok(());
         }
+        say_what_has_no_effect(name, &settings);
         let is_derived = topic.is_derived;
         let properties = Properties { name: name.to_owned(), settings: own, is_derived };
         let bytes = serde_json::to_vec(&properties).expect("it is plain data");
@@ -471,20 +479,12 @@ fn options(settings: &TopicSettings) -> TopicOptions {
     TopicOptions { segment_bytes: settings.segment_bytes }
 }
 
-/// As Kafka has it.
-fn check_name(name: &str) -> Result<(), Refusal> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let is_good = (1..=NAME_MAX).contains(&name.len())
-        && name.chars().all(is_allowed)
-        && !matches!(name, "." | "..");
-    if is_good {
-        return Ok(());
+fn say_what_has_no_effect(topic: &str, settings: &TopicSettings) {
+    let names: Vec<&str> = settings.without_effect().collect();
+    if !names.is_empty() {
+        let settings = names.join(", ");
+        tracing::warn!(topic, settings, "these settings are taken and have no effect");
     }
-    let what = format!(
-        "{name:?} cannot be the name of a topic: it has 1 to {NAME_MAX} of a-z A-Z 0-9 . _ -, and \
-         is not . or .."
-    );
-    Err(Refusal::new(ResponseError::InvalidTopicException, what))
 }
 
 /// The volume of a topic that is being made.

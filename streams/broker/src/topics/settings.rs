@@ -18,6 +18,10 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// One or several, divided by commas.
     Choices(&'static [&'static str]),
+    /// Of what means nothing here: any.
+    Text,
+    /// The same, divided by commas.
+    Texts,
 }
 
 /// A setting that a topic may have.
@@ -53,6 +57,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Kind::Choices(&["delete", "compact"]),
         "delete drops whole segments by age and size; compact keeps the latest record of each key",
     ),
+    setting("compression.gzip.level", "-1", Kind::Long(-1, 9), ""),
+    setting("compression.lz4.level", "9", Kind::Long(1, 17), ""),
+    setting("compression.zstd.level", "3", Kind::Long(-131_072, 22), ""),
     setting(
         "compression.type",
         "producer",
@@ -69,8 +76,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("file.delete.delay.ms", "60000", POSITIVE, ""),
     setting("flush.messages", "9223372036854775807", POSITIVE, ""),
     setting("flush.ms", "9223372036854775807", POSITIVE, ""),
+    setting("follower.replication.throttled.replicas", "", Kind::Texts, ""),
     setting("index.interval.bytes", "4096", POSITIVE, ""),
-    setting("max.compaction.lag.ms", "9223372036854775807", POSITIVE, ""),
+    setting("leader.replication.throttled.replicas", "", Kind::Texts, ""),
+    setting("local.retention.bytes", "-2", Kind::Long(-2, i64::MAX), ""),
+    setting("local.retention.ms", "-2", Kind::Long(-2, i64::MAX), ""),
+    setting(
+        "max.compaction.lag.ms",
+        "9223372036854775807",
+        Kind::Long(1, i64::MAX),
+        "a record is compacted so long after it came at the latest, however little is new",
+    ),
     setting(
         "max.message.bytes",
         "1048588",
@@ -113,6 +129,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         LIMIT,
         "how long a current value lives after the time of its record; -1: no limit",
     ),
+    setting("message.downconversion.enable", "true", Kind::Boolean, ""),
+    setting("message.format.version", "3.0-IV1", Kind::Text, ""),
+    setting(
+        "message.timestamp.difference.max.ms",
+        "9223372036854775807",
+        POSITIVE,
+        "how far a record's time may be before and after the broker's clock, where the two \
+         settings for that are not set",
+    ),
     setting(
         "message.timestamp.type",
         "CreateTime",
@@ -145,6 +170,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("min.insync.replicas", "1", Kind::Long(1, i64::MAX), ""),
     setting("preallocate", "false", Kind::Boolean, ""),
+    setting("remote.log.copy.disable", "false", Kind::Boolean, ""),
+    setting("remote.log.delete.on.disable", "false", Kind::Boolean, ""),
+    setting("remote.storage.enable", "false", Kind::Boolean, ""),
     setting("retention.bytes", "-1", LIMIT, "how much a partition keeps at most; -1: no limit"),
     setting("retention.ms", "604800000", LIMIT, "how long records are kept; -1: no limit"),
     setting(
@@ -179,6 +207,7 @@ impl Setting {
             }
             Kind::Double => value.parse::<f64>().is_ok_and(|it| (0.0..=1.0).contains(&it)),
             Kind::Choice(choices) => choices.contains(&value),
+            Kind::Text | Kind::Texts => true,
             Kind::Choices(choices) => {
                 !value.is_empty() && value.split(',').all(|it| choices.contains(&it.trim()))
             }
@@ -197,6 +226,7 @@ impl Setting {
             Kind::Long(least, most) => format!("a number from {least} to {most}"),
             Kind::Double => "a number from 0 to 1".to_owned(),
             Kind::Choice(choices) => choices.join(" or "),
+            Kind::Text | Kind::Texts => "any text".to_owned(),
             Kind::Choices(choices) => format!("one or several of {}", choices.join(",")),
         }
     }
@@ -213,7 +243,7 @@ pub(crate) struct TopicSettings {
     pub(crate) deletes: bool,
     pub(crate) compacts: bool,
     pub(crate) segment_bytes: u64,
-    pub(crate) segment_ms: i64,
+    segment_ms: i64,
     pub(crate) batch_bytes_max: usize,
     /// `None` for the producer's.
     pub(crate) compression: Option<Codec>,
@@ -223,6 +253,7 @@ pub(crate) struct TopicSettings {
     pub(crate) timestamp_after_max_ms: i64,
     pub(crate) delete_retention_ms: i64,
     pub(crate) min_compaction_lag_ms: i64,
+    pub(crate) max_compaction_lag_ms: i64,
     pub(crate) min_dirty_ratio: f64,
     pub(crate) keeps_values: bool,
     /// Whole objects are kept in another topic.
@@ -243,6 +274,10 @@ impl TopicSettings {
             setting.check(value)?;
         }
         let values = Values { own: &own, defaults };
+        let (least, most) = ("min.compaction.lag.ms", "max.compaction.lag.ms");
+        if values.number(least) > values.number(most) {
+            return Err(format!("{least} is {} and above {most}", values.number(least)));
+        }
         let policies = values.text("cleanup.policy");
         let has_policy = |name| policies.split(',').any(|policy| policy.trim() == name);
         let class = VolumeClass {
@@ -261,8 +296,9 @@ impl TopicSettings {
                 .expect("it was checked"),
             compression: codec(values.text("compression.type")),
             has_append_time: values.text("message.timestamp.type") == "LogAppendTime",
-            timestamp_before_max_ms: values.number("message.timestamp.before.max.ms"),
-            timestamp_after_max_ms: values.number("message.timestamp.after.max.ms"),
+            timestamp_before_max_ms: values.difference("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms: values.difference("message.timestamp.after.max.ms"),
+            max_compaction_lag_ms: values.number("max.compaction.lag.ms"),
             delete_retention_ms: values.number("delete.retention.ms"),
             min_compaction_lag_ms: values.number("min.compaction.lag.ms"),
             min_dirty_ratio: values
@@ -274,6 +310,26 @@ impl TopicSettings {
             values_ttl_ms: values.limit("memlane.values.ttl.ms"),
             own,
         })
+    }
+
+    /// Those that were set and have no effect.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = &str> {
+        let names = self.own.keys().map(String::as_str);
+        names.filter(|name| find(name).is_some_and(|setting| setting.meaning.is_empty()))
+    }
+
+    /// How long a record may wait for its segment to be complete, and then the segment for a pass:
+    /// half of the longest lag each.
+    pub(crate) fn max_wait_ms(&self) -> i64 {
+        self.max_compaction_lag_ms / 2
+    }
+
+    /// How long a segment is appended to: records of the last one are not compacted.
+    pub(crate) fn segment_ms(&self) -> i64 {
+        match self.compacts {
+            true => self.segment_ms.min(self.max_wait_ms()),
+            false => self.segment_ms,
+        }
     }
 
     /// The times that records may have, Unix milliseconds, by the broker's clock.
@@ -312,6 +368,13 @@ impl<'a> Values<'a> {
 
     fn number(&self, name: &str) -> i64 {
         self.text(name).parse().expect("values were checked")
+    }
+
+    /// A setting for one direction, or that for both where it is set and this one is not.
+    fn difference(&self, name: &str) -> i64 {
+        let both = "message.timestamp.difference.max.ms";
+        let is_set = |it: &str| self.own.contains_key(it) || self.defaults.contains_key(it);
+        self.number(if is_set(both) && !is_set(name) { both } else { name })
     }
 
     fn one_of<T: Copy, const N: usize>(
@@ -392,6 +455,31 @@ mod tests {
         let (first, rest) = codecs.split_first().expect("there are some");
         assert_eq!(*first, None);
         assert_eq!(rest, Codec::ALL.map(Some));
+    }
+
+    #[test]
+    fn settings_that_mean_nothing_here_are_taken_and_named() {
+        let set = settings(&[
+            ("remote.storage.enable", "true"),
+            ("leader.replication.throttled.replicas", "0:1,1:1"),
+            ("compression.zstd.level", "19"),
+            ("retention.ms", "5"),
+        ]);
+        let set = set.expect("they are common");
+        let names: Vec<&str> = set.without_effect().collect();
+        let expected = [
+            "compression.zstd.level",
+            "leader.replication.throttled.replicas",
+            "remote.storage.enable",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn one_setting_for_both_directions_gives_way_to_those_of_each() {
+        let both = ("message.timestamp.difference.max.ms", "5");
+        let set = settings(&[both, ("message.timestamp.after.max.ms", "7")]).expect("good");
+        assert_eq!(set.timestamps(100), 95..=107);
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
         let quiet_ms = partition.quiet_ms(now_ms);
         let is_left = settings.retention_ms.is_some_and(|it| quiet_ms >= it.min(OLD_RECORDS_MS));
         let begun_ms = partition.segment_since_ms.load(Ordering::Relaxed);
-        if is_expired || now_ms.saturating_sub(begun_ms) >= settings.segment_ms {
+        if is_expired || now_ms.saturating_sub(begun_ms) >= settings.segment_ms() {
             match is_expired && is_left {
                 // Retention deletes the last segment too, and not only with the next batch.
                 true => partition.log.roll_now()?,
@@ -181,6 +181,7 @@ fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError>
             now_ms: clock::unix_ms(),
             delete_retention_ms: settings.delete_retention_ms,
             min_compaction_lag_ms: settings.min_compaction_lag_ms,
+            max_compaction_lag_ms: settings.max_wait_ms(),
             min_dirty_ratio: settings.min_dirty_ratio,
             map_bytes_max: KEY_MAP_BYTES,
             hash_secret,

@@ -32,6 +32,9 @@ pub struct CompactionOptions {
     pub delete_retention_ms: i64,
     /// Segments with newer records wait (`min.compaction.lag.ms`).
     pub min_compaction_lag_ms: i64,
+    /// A segment that no pass has seen waits no longer than this after its newest record, however
+    /// little is new (`max.compaction.lag.ms`).
+    pub max_compaction_lag_ms: i64,
     /// From 0 to 1: the part of the bytes that no pass has seen, below which there is nothing to do
     /// (`min.cleanable.dirty.ratio`). Where all was seen there is a pass when the time has come of
     /// tombstones or markers that the last one met in the life of this process.
@@ -49,6 +52,7 @@ impl fmt::Debug for CompactionOptions {
             .field("now_ms", &self.now_ms)
             .field("delete_retention_ms", &self.delete_retention_ms)
             .field("min_compaction_lag_ms", &self.min_compaction_lag_ms)
+            .field("max_compaction_lag_ms", &self.max_compaction_lag_ms)
             .field("min_dirty_ratio", &self.min_dirty_ratio)
             .field("map_bytes_max", &self.map_bytes_max)
             .finish_non_exhaustive()
@@ -159,7 +163,13 @@ impl Compaction {
         });
         let Some(last) = segments.last() else { return Ok(None) };
         let end_offset = last.extent().next_offset;
-        let is_due = is_dirty(&segments, clean_offset, options.min_dirty_ratio)
+        let late_ms = options.now_ms.saturating_sub(options.max_compaction_lag_ms);
+        let is_late = segments.iter().any(|it| {
+            let extent = it.extent();
+            extent.next_offset > clean_offset && extent.index.max_timestamp() <= late_ms
+        });
+        let is_due = is_late
+            || is_dirty(&segments, clean_offset, options.min_dirty_ratio)
             || partition.next_horizon_ms().is_some_and(|it| it <= options.now_ms);
         if !is_due || !partition.begin_compacting() {
             return Ok(None);

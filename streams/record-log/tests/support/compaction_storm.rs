@@ -51,6 +51,7 @@ pub(crate) fn compact(bytes: &[u8]) -> [u64; 2] {
             now_ms,
             delete_retention_ms: DELETE_RETENTION_MS,
             min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
             min_dirty_ratio: 0.0,
             map_bytes_max: 1 << 12,
             hash_secret: [3; 16],

@@ -300,6 +300,7 @@ impl Keyed {
             now_ms: self.now_ms,
             delete_retention_ms: DELETE_RETENTION_MS,
             min_compaction_lag_ms: random.pick(&[0, 0, 5]),
+            max_compaction_lag_ms: i64::MAX,
             min_dirty_ratio: 0.0,
             map_bytes_max: random.pick(&[16 * 24, 1 << 16]),
             hash_secret: [9; 16],

@@ -107,7 +107,7 @@ fn assert_same(one: &Partition, other: &Partition) {
     let facts = |it: &Partition| {
         let mut aborted: Vec<Aborted> = it.aborted(0..i64::MAX);
         aborted.sort_by_key(|it| (it.last_offset, it.producer_id));
-        (it.next_offset(), it.size_bytes(), it.max_timestamp(), aborted)
+        (it.next_offset(), it.size_bytes(), it.max_timestamp().expect("it reads"), aborted)
     };
     assert_eq!(facts(one), facts(other));
 }

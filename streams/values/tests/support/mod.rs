@@ -169,6 +169,7 @@ impl History {
             now_ms: self.now_ms,
             delete_retention_ms: 20,
             min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
             min_dirty_ratio: 0.0,
             map_bytes_max: 1 << 16,
             hash_secret: [9; 16],

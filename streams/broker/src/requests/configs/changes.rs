@@ -160,7 +160,7 @@ fn apply(
         return Ok(());
     }
     let value = change.value.as_deref().ok_or_else(|| no_value(name))?;
-    let is_list = matches!(setting.kind, Kind::Choices(_));
+    let is_list = matches!(setting.kind, Kind::Choices(_) | Kind::Texts);
     let before = own.get(name).or_else(|| defaults.get(name)).map_or(setting.default, |it| it);
     let listed = before.split(',').map(str::trim).filter(|it| !it.is_empty());
     let changed = match change.config_operation {

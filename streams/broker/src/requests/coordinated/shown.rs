@@ -7,7 +7,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::consumer_group_describe_response::DescribedGroup;
 use kafka_protocol::messages::{ResponseKind, TopicName};
 
-use super::super::{Context, text};
+use super::super::{Context, OF_GROUPS, text};
 
 const HIDDEN_TOPIC: &str = "the group reads a topic that the client may not describe";
 
@@ -41,6 +41,24 @@ pub(super) fn hide_the_rest(context: &Context, answer: &mut ResponseKind) {
                         .with_error_code(ResponseError::TopicAuthorizationFailed.code())
                         .with_error_message(Some(text(HIDDEN_TOPIC)));
                 }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Says what the client may do with each group.
+pub(super) fn show_operations(context: &Context, answer: &mut ResponseKind) {
+    let operations = |name: &str| context.operations(true, &OF_GROUPS, Resource::group(name));
+    match answer {
+        ResponseKind::DescribeGroups(it) => {
+            for group in it.groups.iter_mut().filter(|it| it.error_code == 0) {
+                group.authorized_operations = operations(&group.group_id);
+            }
+        }
+        ResponseKind::ConsumerGroupDescribe(it) => {
+            for group in it.groups.iter_mut().filter(|it| it.error_code == 0) {
+                group.authorized_operations = operations(&group.group_id);
             }
         }
         _ => {}

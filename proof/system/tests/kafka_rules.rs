@@ -1,0 +1,381 @@
+//! What clients rely on that Kafka's brokers do: at the edges of each request.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, ensure};
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::{self as of, ApiKey, BrokerId, GroupId, RequestKind, ResponseKind};
+use kafka_protocol::protocol::{Encodable, StrBytes};
+use record_batch::{BatchOptions, NewRecord, encode_batch};
+use system::Broker;
+
+/// Kafka's codes for errors.
+const OFFSET_OUT_OF_RANGE: i16 = 1;
+const UNKNOWN_TOPIC: i16 = 3;
+const INVALID_TOPIC: i16 = 17;
+const INVALID_SESSION_TIMEOUT: i16 = 26;
+const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
+const INVALID_CONFIG: i16 = 40;
+const INVALID_TRANSACTION_TIMEOUT: i16 = 50;
+const MEMBER_ID_REQUIRED: i16 = 79;
+
+const NEWEST: i64 = -3;
+
+fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+fn topic(name: &str) -> of::TopicName {
+    of::TopicName(text(name))
+}
+
+fn now_ms() -> Result<i64> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
+}
+
+fn send(stream: &mut TcpStream, key: ApiKey, version: i16, request: &RequestKind) -> Result<()> {
+    let mut frame = BytesMut::new();
+    of::RequestHeader::default()
+        .with_request_api_key(key as i16)
+        .with_request_api_version(version)
+        .encode(&mut frame, key.request_header_version(version))?;
+    request.encode(&mut frame, version)?;
+    let length = u32::try_from(frame.len())?.to_be_bytes();
+    Ok(stream.write_all(&[&length[..], &frame].concat())?)
+}
+
+fn ask(
+    broker: &Broker,
+    key: ApiKey,
+    version: i16,
+    request: impl Into<RequestKind>,
+) -> Result<ResponseKind> {
+    let mut stream = broker.connect()?;
+    send(&mut stream, key, version, &request.into())?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+    stream.read_exact(&mut answer)?;
+    let header_bytes = if key.response_header_version(version) >= 1 { 5 } else { 4 };
+    let mut body = Bytes::copy_from_slice(&answer[header_bytes..]);
+    ResponseKind::decode(key, &mut body, version)
+}
+
+/// Makes one topic: the error.
+fn create(broker: &Broker, made: of::create_topics_request::CreatableTopic) -> Result<i16> {
+    let request = of::CreateTopicsRequest::default().with_topics(vec![made]);
+    let ResponseKind::CreateTopics(it) = ask(broker, ApiKey::CreateTopics, 7, request)? else {
+        panic!("another answer")
+    };
+    Ok(it.topics[0].error_code)
+}
+
+fn plain(name: &str) -> of::create_topics_request::CreatableTopic {
+    of::create_topics_request::CreatableTopic::default()
+        .with_name(topic(name))
+        .with_num_partitions(1)
+        .with_replication_factor(1)
+}
+
+fn configured(name: &str, set: &[(&str, &str)]) -> of::create_topics_request::CreatableTopic {
+    let config = |(name, value): &(&str, &str)| {
+        of::create_topics_request::CreatableTopicConfig::default()
+            .with_name(text(name))
+            .with_value(Some(text(value)))
+    };
+    plain(name).with_configs(set.iter().map(config).collect())
+}
+
+fn produced(name: &str, times: &[i64]) -> Result<of::ProduceRequest> {
+    let record = |time: &i64| NewRecord {
+        timestamp_ms: *time,
+        value: Some(vec![b'v'; 100].into()),
+        ..NewRecord::default()
+    };
+    let records: Vec<_> = times.iter().map(record).collect();
+    let batch = encode_batch(&records, &BatchOptions::default())?;
+    let partition = of::produce_request::PartitionProduceData::default()
+        .with_records(Some(Bytes::copy_from_slice(&batch)));
+    let data = of::produce_request::TopicProduceData::default()
+        .with_name(topic(name))
+        .with_partition_data(vec![partition]);
+    let request = of::ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000);
+    Ok(request.with_topic_data(vec![data]))
+}
+
+fn produce(broker: &Broker, name: &str, times: &[i64]) -> Result<i16> {
+    let answer = ask(broker, ApiKey::Produce, 9, produced(name, times)?)?;
+    let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+    Ok(it.responses[0].partition_responses[0].error_code)
+}
+
+fn delete_records(broker: &Broker, name: &str, before: i64) -> Result<(i16, i64)> {
+    let partition =
+        of::delete_records_request::DeleteRecordsPartition::default().with_offset(before);
+    let topic = of::delete_records_request::DeleteRecordsTopic::default()
+        .with_name(topic(name))
+        .with_partitions(vec![partition]);
+    let request = of::DeleteRecordsRequest::default().with_topics(vec![topic]);
+    let answer = ask(broker, ApiKey::DeleteRecords, 2, request)?;
+    let ResponseKind::DeleteRecords(it) = answer else { panic!("{answer:?}") };
+    let partition = &it.topics[0].partitions[0];
+    Ok((partition.error_code, partition.low_watermark))
+}
+
+fn newest(broker: &Broker, name: &str) -> Result<(i64, i64)> {
+    let partition =
+        of::list_offsets_request::ListOffsetsPartition::default().with_timestamp(NEWEST);
+    let topic = of::list_offsets_request::ListOffsetsTopic::default()
+        .with_name(topic(name))
+        .with_partitions(vec![partition]);
+    let request =
+        of::ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
+    let answer = ask(broker, ApiKey::ListOffsets, 7, request)?;
+    let ResponseKind::ListOffsets(it) = answer else { panic!("{answer:?}") };
+    let partition = &it.topics[0].partitions[0];
+    Ok((partition.offset, partition.timestamp))
+}
+
+#[test]
+fn deleted_records_are_neither_the_newest_nor_named_by_negative_offsets() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let now = now_ms()?;
+    ensure!(create(&broker, plain("times"))? == 0, "it is made");
+    for time in [now - 4, now, now - 3, now - 2] {
+        ensure!(produce(&broker, "times", &[time, time])? == 0, "it is taken");
+    }
+    ensure!(newest(&broker, "times")? == (2, now), "{:?}", newest(&broker, "times")?);
+    for bad in [-2, i64::MIN, 9] {
+        let refused = delete_records(&broker, "times", bad)?;
+        ensure!(refused.0 == OFFSET_OUT_OF_RANGE, "{bad}: {refused:?}");
+    }
+    ensure!(delete_records(&broker, "times", 4)? == (0, 4), "two batches are gone");
+    ensure!(newest(&broker, "times")? == (6, now - 2), "{:?}", newest(&broker, "times")?);
+    ensure!(delete_records(&broker, "times", -1)? == (0, 8), "all are gone");
+    ensure!(newest(&broker, "times")? == (-1, -1), "{:?}", newest(&broker, "times")?);
+    broker.stop()
+}
+
+#[test]
+fn times_of_members_and_transactions_are_bounded_by_options() -> Result<()> {
+    let join = |broker: &Broker, session_ms: i32| {
+        let protocol = of::join_group_request::JoinGroupRequestProtocol::default()
+            .with_name(text("range"))
+            .with_metadata(Bytes::new());
+        let request = of::JoinGroupRequest::default()
+            .with_group_id(GroupId(text("readers")))
+            .with_session_timeout_ms(session_ms)
+            .with_rebalance_timeout_ms(60_000)
+            .with_protocol_type(text("consumer"))
+            .with_protocols(vec![protocol]);
+        let answer = ask(broker, ApiKey::JoinGroup, 5, request)?;
+        let ResponseKind::JoinGroup(it) = answer else { panic!("{answer:?}") };
+        Ok::<i16, anyhow::Error>(it.error_code)
+    };
+    let init = |broker: &Broker, timeout_ms: i32| {
+        let request = of::InitProducerIdRequest::default()
+            .with_transactional_id(Some(of::TransactionalId(text("writer"))))
+            .with_transaction_timeout_ms(timeout_ms);
+        let answer = ask(broker, ApiKey::InitProducerId, 4, request)?;
+        let ResponseKind::InitProducerId(it) = answer else { panic!("{answer:?}") };
+        Ok::<i16, anyhow::Error>(it.error_code)
+    };
+    let hour = 3_600_000;
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(init(&broker, hour)? == 0, "an hour, as Flink asks for");
+    ensure!(init(&broker, hour + 1)? == INVALID_TRANSACTION_TIMEOUT, "more than an hour");
+    ensure!(join(&broker, 5_999)? == INVALID_SESSION_TIMEOUT, "less than 6 s");
+    broker.stop()?;
+    let limits = "--transaction-time-max 7200000 --group-session-min 1000 --group-session-max 2000";
+    let mut broker = Broker::start(&format!("--embedded 128M {limits}"))?;
+    ensure!(init(&broker, 2 * hour)? == 0, "two hours");
+    ensure!(init(&broker, 2 * hour + 1)? == INVALID_TRANSACTION_TIMEOUT, "more");
+    ensure!(join(&broker, 1_000)? == MEMBER_ID_REQUIRED, "a second");
+    for bad in [999, 2_001] {
+        ensure!(join(&broker, bad)? == INVALID_SESSION_TIMEOUT, "{bad}");
+    }
+    broker.stop()
+}
+
+#[test]
+fn common_settings_without_a_meaning_are_taken_and_the_log_names_them() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let common = [
+        ("remote.storage.enable", "false"),
+        ("leader.replication.throttled.replicas", "*"),
+        ("follower.replication.throttled.replicas", "0:1,1:1"),
+        ("compression.zstd.level", "5"),
+        ("message.timestamp.difference.max.ms", "3600000"),
+        ("message.format.version", "2.8-IV1"),
+        ("min.insync.replicas", "2"),
+    ];
+    ensure!(create(&broker, configured("common", &common))? == 0, "they are taken");
+    let said = broker.log();
+    ensure!(said.contains("compression.zstd.level"), "{said}");
+    let now = now_ms()?;
+    ensure!(produce(&broker, "common", &[now - 3_700_000])? != 0, "the difference counts");
+    ensure!(produce(&broker, "common", &[now - 60_000])? == 0, "it is within it");
+    let bad = configured("bad", &[("retention.hours", "1")]);
+    ensure!(create(&broker, bad)? == INVALID_CONFIG, "it is no setting");
+    let lags = [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")];
+    ensure!(create(&broker, configured("lags", &lags))? == INVALID_CONFIG, "they contradict");
+    broker.stop()
+}
+
+#[test]
+fn names_and_places_of_topics_that_cannot_be_are_refused() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let name_of = |name: &str, version: i16| {
+        let asked =
+            of::metadata_request::MetadataRequestTopic::default().with_name(Some(topic(name)));
+        let request = of::MetadataRequest::default()
+            .with_topics(Some(vec![asked]))
+            .with_allow_auto_topic_creation(false);
+        let answer = ask(&broker, ApiKey::Metadata, version, request)?;
+        let ResponseKind::Metadata(it) = answer else { panic!("{answer:?}") };
+        Ok::<i16, anyhow::Error>(it.topics[0].error_code)
+    };
+    for bad in ["a b", "", "..", "a/b", &"n".repeat(250)] {
+        ensure!(name_of(bad, 8)? == INVALID_TOPIC, "{bad:?}");
+    }
+    ensure!(name_of("none", 8)? == UNKNOWN_TOPIC, "it is not there");
+    ensure!(create(&broker, plain("a.b"))? == 0, "it is made");
+    ensure!(create(&broker, plain("a_b"))? == INVALID_TOPIC, "they collide");
+    let placed = |name: &str, places: &[(i32, i32)]| {
+        let place = |(partition, node): &(i32, i32)| {
+            of::create_topics_request::CreatableReplicaAssignment::default()
+                .with_partition_index(*partition)
+                .with_broker_ids(vec![BrokerId(*node)])
+        };
+        let made = plain(name).with_num_partitions(-1).with_replication_factor(-1);
+        made.with_assignments(places.iter().map(place).collect())
+    };
+    let here = {
+        let answer =
+            ask(&broker, ApiKey::DescribeCluster, 0, of::DescribeClusterRequest::default())?;
+        let ResponseKind::DescribeCluster(it) = answer else { panic!("{answer:?}") };
+        it.brokers[0].broker_id.0
+    };
+    let elsewhere = [(0, here), (1, here + 4)];
+    ensure!(create(&broker, placed("far", &elsewhere))? == INVALID_REPLICA_ASSIGNMENT, "no node");
+    let gap = [(0, here), (2, here)];
+    ensure!(create(&broker, placed("gap", &gap))? == INVALID_REPLICA_ASSIGNMENT, "a gap");
+    ensure!(create(&broker, placed("near", &[(0, here), (1, here)]))? == 0, "it is made");
+    let widen = |places: &[i32]| {
+        let place = |node: &i32| {
+            of::create_partitions_request::CreatePartitionsAssignment::default()
+                .with_broker_ids(vec![BrokerId(*node)])
+        };
+        let wider = of::create_partitions_request::CreatePartitionsTopic::default()
+            .with_name(topic("near"))
+            .with_count(3)
+            .with_assignments(Some(places.iter().map(place).collect()));
+        let request = of::CreatePartitionsRequest::default().with_topics(vec![wider]);
+        let answer = ask(&broker, ApiKey::CreatePartitions, 3, request)?;
+        let ResponseKind::CreatePartitions(it) = answer else { panic!("{answer:?}") };
+        Ok::<i16, anyhow::Error>(it.results[0].error_code)
+    };
+    for bad in [&[here + 4][..], &[here, here]] {
+        ensure!(widen(bad)? == INVALID_REPLICA_ASSIGNMENT, "{bad:?}");
+    }
+    ensure!(widen(&[here])? == 0, "it has three");
+    broker.stop()
+}
+
+#[test]
+fn a_refusal_that_nobody_waits_for_ends_the_connection() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("taken"))? == 0, "it is made");
+    let now = now_ms()?;
+    let mut stream = broker.connect()?;
+    let unacknowledged = |name: &str| Ok::<_, anyhow::Error>(produced(name, &[now])?.with_acks(0));
+    send(&mut stream, ApiKey::Produce, 9, &unacknowledged("taken")?.into())?;
+    // A request behind it is answered: there was none for the records.
+    let asked = of::DescribeClusterRequest::default();
+    send(&mut stream, ApiKey::DescribeCluster, 0, &asked.into())?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+    stream.read_exact(&mut answer)?;
+    send(&mut stream, ApiKey::Produce, 9, &unacknowledged("nowhere")?.into())?;
+    ensure!(stream.read(&mut length)? == 0, "the connection goes on");
+    broker.stop()
+}
+
+#[test]
+fn a_client_is_told_what_it_may_do_where_it_asks() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("shown"))? == 0, "it is made");
+    for (is_wanted, of_topic, of_cluster, of_group) in [
+        (true, 0b1101_1111_1000, 0b1_1111_1010_0000, 0b1_0100_1000),
+        (false, i32::MIN, i32::MIN, i32::MIN),
+    ] {
+        let asked =
+            of::metadata_request::MetadataRequestTopic::default().with_name(Some(topic("shown")));
+        let request = of::MetadataRequest::default()
+            .with_topics(Some(vec![asked]))
+            .with_include_cluster_authorized_operations(is_wanted)
+            .with_include_topic_authorized_operations(is_wanted);
+        let answer = ask(&broker, ApiKey::Metadata, 8, request)?;
+        let ResponseKind::Metadata(it) = answer else { panic!("{answer:?}") };
+        let found = (it.topics[0].topic_authorized_operations, it.cluster_authorized_operations);
+        ensure!(found == (of_topic, of_cluster), "{found:?}");
+        let request = of::DescribeClusterRequest::default()
+            .with_include_cluster_authorized_operations(is_wanted);
+        let answer = ask(&broker, ApiKey::DescribeCluster, 0, request)?;
+        let ResponseKind::DescribeCluster(it) = answer else { panic!("{answer:?}") };
+        ensure!(it.cluster_authorized_operations == of_cluster, "{it:?}");
+        let request = of::DescribeGroupsRequest::default()
+            .with_groups(vec![GroupId(text("some"))])
+            .with_include_authorized_operations(is_wanted);
+        let answer = ask(&broker, ApiKey::DescribeGroups, 5, request)?;
+        let ResponseKind::DescribeGroups(it) = answer else { panic!("{answer:?}") };
+        ensure!(it.groups[0].authorized_operations == of_group, "{it:?}");
+    }
+    broker.stop()
+}
+
+#[test]
+fn a_fetch_waits_for_no_more_than_its_answer_may_have() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("some"))? == 0, "it is made");
+    let now = now_ms()?;
+    for _ in 0..10 {
+        ensure!(produce(&broker, "some", &[now])? == 0, "it is taken");
+    }
+    let fetch = |bytes_min: i32, bytes_max: i32, of_partition: i32| {
+        let partition =
+            of::fetch_request::FetchPartition::default().with_partition_max_bytes(of_partition);
+        let topic = of::fetch_request::FetchTopic::default()
+            .with_topic(topic("some"))
+            .with_partitions(vec![partition]);
+        of::FetchRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_max_wait_ms(300_000)
+            .with_min_bytes(bytes_min)
+            .with_max_bytes(bytes_max)
+            .with_topics(vec![topic])
+    };
+    let records = |answer: ResponseKind| {
+        let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
+        it.responses[0].partitions[0].records.as_ref().map_or(0, Bytes::len)
+    };
+    // The broker would wait for five minutes, and this test less.
+    for (of_all, of_partition) in [(300, 1 << 20), (1 << 20, 300)] {
+        let request = fetch(i32::MAX, of_all, of_partition);
+        let bytes = records(ask(&broker, ApiKey::Fetch, 11, request)?);
+        ensure!((1..=300).contains(&bytes), "{bytes} bytes");
+    }
+    // One that waits is answered when there is enough, and not before.
+    let mut stream = broker.connect()?;
+    send(&mut stream, ApiKey::Fetch, 11, &fetch(4_000, 1 << 20, 1 << 20).into())?;
+    for _ in 0..30 {
+        ensure!(produce(&broker, "some", &[now])? == 0, "it is taken");
+    }
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    ensure!(u32::from_be_bytes(length) >= 4_000, "{length:?}");
+    broker.stop()
+}

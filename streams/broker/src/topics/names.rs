@@ -1,0 +1,24 @@
+//! Names that topics may have.
+
+use kafka_protocol::error::ResponseError;
+
+use super::Refusal;
+
+/// What Kafka allows.
+const NAME_MAX: usize = 249;
+
+/// Whether a topic may have this name, as Kafka has it.
+pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let is_good = (1..=NAME_MAX).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !matches!(name, "." | "..");
+    if is_good {
+        return Ok(());
+    }
+    let what = format!(
+        "{name:?} cannot be the name of a topic: it has 1 to {NAME_MAX} of a-z A-Z 0-9 . _ -, and \
+         is not . or .."
+    );
+    Err(Refusal::new(ResponseError::InvalidTopicException, what))
+}
