@@ -24,12 +24,16 @@ mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "engine")]
+mod giving_up;
 mod host;
 #[cfg(feature = "engine")]
 mod server;
 mod settings;
 #[cfg(feature = "engine")]
 mod statements;
+#[cfg(feature = "engine")]
+mod turns;
 #[cfg(feature = "engine")]
 mod typed;
 #[cfg(feature = "engine")]

@@ -696,25 +696,3 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         running.stop().await;
     });
 }
-
-#[test]
-fn limits_of_statements_hold_for_each_user() {
-    run(async {
-        let limits = Limits { queries_per_principal: 1, ..Limits::default() };
-        let running = Running::start(limits, false).await;
-        let (one, two) = (running.client().await, running.client().await);
-        let query = one.simple_query(ENDLESS);
-        let other = async {
-            while running.server.running().is_empty() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            assert_eq!(failure(&two, "select 1").await, "53300");
-            assert!(running.server.cancel(running.server.running()[0].id));
-        };
-        let (ended, ()) = tokio::join!(query, other);
-        let error = ended.expect_err("it was cancelled");
-        assert_eq!(error.code().map(|it| it.code()), Some("57014"));
-        assert_eq!(texts(&two, "select 1").await, [["1"]]);
-        running.stop().await;
-    });
-}

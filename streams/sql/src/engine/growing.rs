@@ -19,9 +19,13 @@ use datafusion::logical_expr::{
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::error::{SqlError, SqlState};
+use crate::giving_up::{check, is_planning};
 
 /// What one call may make for one batch of rows.
 const RESULT_BYTES_MAX: u64 = 32 << 20;
+
+/// The same of a constant that becomes part of a plan.
+const FOLDED_BYTES_MAX: u64 = 64 << 10;
 
 /// Lists as long as a number says: nothing that PostgreSQL's clients need, and without a bound.
 const LEFT_OUT: &[&str] = &["array_repeat", "array_resize", "generate_series", "range"];
@@ -239,10 +243,13 @@ impl ScalarUDFImpl for Bounded {
         if self.growth == Growth::None {
             return self.inner.invoke_with_args(args);
         }
+        check().map_err(SqlError::into_engine)?;
         let bytes = self.growth.bytes(&args.args, rows)?;
-        if bytes > RESULT_BYTES_MAX {
+        // A plan is copied many times: a value that is large stays a call in it.
+        let bytes_max = if is_planning() { FOLDED_BYTES_MAX } else { RESULT_BYTES_MAX };
+        if bytes > bytes_max {
             let what = format!(
-                "{} would make {bytes} bytes of {rows} rows, and {RESULT_BYTES_MAX} are allowed",
+                "{} would make {bytes} bytes of {rows} rows, and {bytes_max} are allowed",
                 self.name()
             );
             return Err(SqlError::new(SqlState::TOO_LARGE, what).into_engine());

@@ -26,6 +26,7 @@ mod memory;
 mod names;
 mod past;
 mod pg_catalog;
+mod planners;
 mod point_read;
 mod pushdown;
 mod session;

@@ -14,7 +14,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, Task
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -30,6 +30,7 @@ use super::join_keys::NameJoinKeys;
 use super::memory::{MemoryTotal, QueryMemory};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
+use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
 use super::windows::CountWindows;
 use super::{dialect, functions, growing, json, sums};
@@ -44,6 +45,7 @@ pub(crate) struct Engine {
     base: SessionState,
     memory: Arc<MemoryTotal>,
     query_bytes_max: usize,
+    planners: Arc<Planners>,
 }
 
 impl Engine {
@@ -61,7 +63,7 @@ impl Engine {
             .with_default_features()
             .with_type_planner(Arc::new(Types))
             .with_analyzer_rules(analyzer_rules())
-            .with_optimizer_rule(Arc::new(NameJoinKeys))
+            .with_optimizer_rules(optimizer_rules())
             .with_physical_optimizer_rules(physical_rules())
             .build();
         growing::bound(&mut base)?;
@@ -71,6 +73,7 @@ impl Engine {
         planners.insert(1, Arc::new(dialect::Operators));
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
         planners.insert(3, Arc::new(dialect::NameCasts));
+        planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
         base.deregister_udf(dialect::REPLACED)?;
         let sign = base.udf("signum")?.as_ref().clone().with_aliases(["sign"]);
@@ -80,7 +83,8 @@ impl Engine {
         }
         base.register_udaf(Arc::new(sums::sum()))?;
         let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
-        Ok(Self { base, memory, query_bytes_max: limits.query_bytes })
+        let planners = Arc::new(Planners::new(limits.query_threads));
+        Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners })
     }
 
     /// Bytes that all running queries have taken.
@@ -104,7 +108,14 @@ fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(dialect::KeepFloats)];
     rules.extend(Analyzer::new().rules);
-    rules
+    rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
+}
+
+/// The engine's, and ours.
+fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    rules.push(Arc::new(NameJoinKeys));
+    rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
 /// The engine's rules and ours, without those that move filters between physical operators. These
@@ -149,7 +160,8 @@ impl TypePlanner for Types {
 /// What a connection runs its queries in.
 pub(crate) struct Session {
     engine: Arc<Engine>,
-    state: SessionState,
+    state: Arc<SessionState>,
+    planner: Planner,
 }
 
 impl Session {
@@ -164,20 +176,32 @@ impl Session {
         for function in own.into_iter().chain(pg_catalog::functions(viewer)) {
             register(&mut state, function);
         }
-        Self { engine, state }
+        let planner = engine.planners.of(&viewer.client.principal);
+        Self { engine, state: Arc::new(state), planner }
     }
 
-    /// The plan of a query. Names are looked up; nothing is read.
-    pub(crate) async fn plan(&self, mut query: Statement) -> Result<LogicalPlan, SqlError> {
-        pg_catalog::rewrite(&mut query);
-        dialect::adapt(&mut query)?;
-        let statement = EngineStatement::Statement(Box::new(query));
-        Ok(self.state.statement_to_plan(statement).await?)
+    /// Where statements are parsed too.
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.planner
     }
 
-    /// The plan again, where it finds a record by its key alone.
-    pub(crate) fn point_read(&self, plan: &LogicalPlan) -> Option<PointRead> {
-        PointRead::of(plan, &self.state)
+    /// The plan of a query. Names are looked up; nothing is read. The plan again, where it finds a
+    /// record by its key alone.
+    pub(crate) async fn plan(
+        &self,
+        mut query: Statement,
+    ) -> Result<(LogicalPlan, Option<PointRead>), SqlError> {
+        let state = Arc::clone(&self.state);
+        let work = async move || {
+            dialect::check_bounds(&query)?;
+            pg_catalog::rewrite(&mut query);
+            dialect::adapt(&mut query)?;
+            let statement = EngineStatement::Statement(Box::new(query));
+            let plan = state.statement_to_plan(statement).await?;
+            let point_read = PointRead::of(&plan, &state);
+            Ok((plan, point_read))
+        };
+        self.planner.run_future(work).await
     }
 
     /// Runs a plan with values for its parameters, `$1` first.
@@ -216,16 +240,20 @@ impl Session {
         plan: LogicalPlan,
         parameters: Vec<ScalarValue>,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), SqlError> {
-        let plan = match parameters.is_empty() {
-            true => plan,
-            false => plan.with_param_values(ParamValues::from(parameters))?,
+        let (state, runtime) = (Arc::clone(&self.state), self.engine.runtime()?);
+        let work = async move || {
+            let plan = match parameters.is_empty() {
+                true => plan,
+                false => plan.with_param_values(ParamValues::from(parameters))?,
+            };
+            let mut state = SessionState::clone(&state);
+            // What now() is for the statement.
+            state.mark_start_execution();
+            let physical = state.create_physical_plan(&plan).await?;
+            let context = TaskContext::from(&state).with_runtime(runtime);
+            Ok((physical, Arc::new(context)))
         };
-        let mut state = self.state.clone();
-        // What now() is for the statement.
-        state.mark_start_execution();
-        let physical = state.create_physical_plan(&plan).await?;
-        let context = TaskContext::from(&state).with_runtime(self.engine.runtime()?);
-        Ok((physical, Arc::new(context)))
+        self.planner.run_future(work).await
     }
 }
 

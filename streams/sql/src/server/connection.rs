@@ -28,27 +28,35 @@ async fn say_farewell<S: Stream>(io: &mut Io<S>, error: &SqlError) -> io::Result
 
 impl Connection {
     /// Tells the client that it is in, and what it asks of a server first.
+    ///
+    /// # Errors
+    /// A parameter that it names cannot be so.
     pub(super) fn greet(
         &mut self,
         out: &mut Answers,
         minor_version: u16,
         parameters: &[(String, String)],
-    ) {
-        if minor_version > 0 {
-            out.negotiate_protocol();
-        }
-        out.authentication_ok();
+    ) -> Result<(), SqlError> {
+        let mut notices = Vec::new();
         for (name, value) in parameters {
             if name == ON_BEHALF_OF {
                 continue;
             }
             let (name, value) = (name.clone(), Some(value.clone()));
             let assignment = Assignment { name, value, scope: Scope::Session };
-            if let Err(error) = self.variables.set(&assignment) {
-                out.notice(&error);
+            match self.variables.set(&assignment) {
+                Ok(_) => {}
+                // A terminal's, which psql names by itself.
+                Err(error) if assignment.name == "client_encoding" => notices.push(error),
+                Err(error) => return Err(error),
             }
         }
         self.variables.begin_session();
+        if minor_version > 0 {
+            out.negotiate_protocol();
+        }
+        out.authentication_ok();
+        notices.iter().for_each(|it| out.notice(it));
         self.viewer.set_settings(self.variables.all());
         for (name, value) in self.variables.reported() {
             out.parameter_status(name, &value);
@@ -56,6 +64,7 @@ impl Connection {
         }
         out.key_data(self.entry.id, self.entry.secret);
         out.ready(self.transaction);
+        Ok(())
     }
 
     /// Serves the client until it goes or the server stops.
@@ -183,7 +192,8 @@ impl Connection {
     }
 
     async fn query_one<S: Stream>(&mut self, io: &mut Io<S>, words: &Words) -> Result<(), Ending> {
-        let prepared = Arc::new(self.prepare(words, &[]).await?);
+        let begun = Instant::now();
+        let prepared = Arc::new(self.prepare_unless(io, (words, &[]), begun).await?);
         if let Some(index) = (!prepared.parameters.is_empty()).then_some(1) {
             let what = format!("there is no parameter ${index}");
             return Err(SqlError::new(SqlState("42P02"), what).into());
@@ -193,7 +203,7 @@ impl Connection {
             io.out.row_description(&schema, &formats);
         }
         let mut portal = Portal::new(prepared, Vec::new(), formats);
-        self.run_portal(io, &mut portal, usize::MAX).await?;
+        self.run_portal(io, &mut portal, (usize::MAX, begun)).await?;
         Ok(())
     }
 

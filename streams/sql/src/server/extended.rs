@@ -1,11 +1,13 @@
 //! The extended protocol: statements that are prepared, bound to values, described and executed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use access::Operation;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 
+use super::counters::Counters;
 use super::interrupt::Ending;
 use super::io::{Io, Stream};
 use super::live::live_words;
@@ -44,10 +46,29 @@ impl Connection {
                 return Err(SqlError::new(SqlState::SYNTAX, what).into());
             }
         };
-        let prepared = self.prepare(&words, types).await?;
+        let prepared = self.prepare_unless(io, (&words, types), Instant::now()).await?;
         self.statements.insert(name, Arc::new(prepared));
         io.out.parse_complete();
         Ok(())
+    }
+
+    /// Prepares a statement that began then, unless something comes before its end.
+    pub(super) async fn prepare_unless<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        (words, declared): (&Words, &[u32]),
+        begun: Instant,
+    ) -> Result<Prepared, Ending> {
+        let entry = Arc::clone(&self.entry);
+        let running = entry.begin(&words.to_string());
+        let interrupt = self.interrupt(&running, self.variables.statement_time(), begun);
+        let prepared = interrupt.unless(io, self.prepare(words, declared)).await;
+        if let Err(Ending::Failed(error)) = &prepared
+            && error.state == SqlState::CANCELLED
+        {
+            Counters::count(&self.server.counters.cancelled);
+        }
+        prepared
     }
 
     /// Looks up what the statement names, and finds the types of its parameters: as declared, or
@@ -61,7 +82,8 @@ impl Connection {
         if words.iter().next().is_none() {
             return Ok(Prepared { text, ..Prepared::default() });
         }
-        let command = read_command(words)?;
+        let read = words.clone();
+        let command = self.session.planner().run(move || read_command(&read)).await?;
         self.check_transaction(&command)?;
         let query = match &command {
             Command::Query(query)
@@ -70,9 +92,12 @@ impl Connection {
             | Command::Declare { source: CursorSource::Query(query), .. } => Some(query.clone()),
             _ => None,
         };
-        let plan = match query {
-            Some(query) => Some(self.session.plan(*query).await?),
-            None => None,
+        let (plan, point_read) = match query {
+            Some(query) => {
+                let (plan, point_read) = self.session.plan(*query).await?;
+                (Some(plan), point_read)
+            }
+            None => (None, None),
         };
         let insert = match &command {
             Command::Insert(insert) => {
@@ -93,10 +118,7 @@ impl Connection {
                 (0..count).map(|index| parameter(declared(index), None)).collect()
             }
         };
-        let point_read = match (&command, &plan) {
-            (Command::Query(_), Some(plan)) => self.session.point_read(plan),
-            _ => None,
-        };
+        let point_read = point_read.filter(|_| matches!(command, Command::Query(_)));
         let command = Some(command);
         let (statistics, client) = (&self.server.registry.statistics, &self.client);
         let figures = statistics.of(&client.principal, client.on_behalf_of.as_ref(), words);
@@ -200,7 +222,7 @@ impl Connection {
     ) -> Result<(), Ending> {
         // Out of the list while it runs; one that fails is gone.
         let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
-        self.run_portal(io, &mut portal, rows_max).await?;
+        self.run_portal(io, &mut portal, (rows_max, Instant::now())).await?;
         self.portals.insert(name.to_owned(), portal);
         Ok(())
     }

@@ -16,10 +16,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// When the server stops, connections have so long to tell their clients.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// Connections beyond the limit that are told so at a time, and how long that may take. Others are
+/// closed at once.
+const REFUSED_COUNT_MAX: usize = 64;
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// Serves clients until `stop` says so and all connections have ended.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let (alive, mut ended) = mpsc::channel::<()>(1);
     let room = Arc::new(Semaphore::new(server.limits.connection_count));
+    let refused = Arc::new(Semaphore::new(REFUSED_COUNT_MAX));
     let stops = stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -37,6 +43,15 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
         let Ok(seat) = Arc::clone(&room).try_acquire_owned() else {
             Counters::count(&server.counters.connections_refused);
             tracing::warn!(%address, "refused: there are as many SQL connections as allowed");
+            if let Ok(seat) = Arc::clone(&refused).try_acquire_owned() {
+                let server = Arc::clone(&server);
+                tokio::spawn(async move {
+                    let _seat = seat;
+                    let told = startup::refuse(&server, stream);
+                    // Whoever does not listen is not told.
+                    drop(tokio::time::timeout(REFUSAL_TIME_MAX, told).await);
+                });
+            }
             continue;
         };
         let (server, stops, alive) = (Arc::clone(&server), stops.clone(), alive.clone());

@@ -12,6 +12,7 @@ use super::statistics::{Statistics, kept_text};
 use crate::engine::{Activity, Connected, StatementTotals};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
+use crate::turns::{Turn, Turns};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -27,11 +28,11 @@ pub struct QueryInfo {
     pub running: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Registry {
     last_id: AtomicI32,
     connections: Mutex<HashMap<i32, Arc<Entry>>>,
-    running: Mutex<HashMap<Principal, usize>>,
+    turns: Turns,
     pub(super) statistics: Statistics,
 }
 
@@ -61,12 +62,21 @@ struct Current {
 /// A statement that runs, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
-    registry: &'a Registry,
     entry: &'a Entry,
     pub(super) token: CancellationToken,
 }
 
 impl Registry {
+    /// Of connections that run so many statements of a user at a time.
+    pub(super) fn new(per_principal_max: usize) -> Self {
+        Self {
+            last_id: AtomicI32::default(),
+            connections: Mutex::default(),
+            turns: Turns::new(per_principal_max),
+            statistics: Statistics::default(),
+        }
+    }
+
     pub(super) fn add(&self, client: Arc<Client>) -> Result<Arc<Entry>, SqlError> {
         let mut secret = [0; 4];
         getrandom::fill(&mut secret).map_err(|error| {
@@ -92,33 +102,9 @@ impl Registry {
         self.connections.lock().expect(NO_PANIC).remove(&id);
     }
 
-    /// Notes that the connection runs a statement.
-    ///
-    /// # Errors
-    /// Its principal runs as many as it may.
-    pub(super) fn begin<'a>(
-        &'a self,
-        entry: &'a Entry,
-        text: &str,
-        per_principal_max: usize,
-    ) -> Result<Running<'a>, SqlError> {
-        let principal = &entry.client.principal;
-        let mut running = self.running.lock().expect(NO_PANIC);
-        let count = running.entry(principal.clone()).or_default();
-        if *count >= per_principal_max {
-            let what =
-                format!("{per_principal_max} statements of {} run already", principal.name());
-            return Err(SqlError::new(SqlState::TOO_MANY, what));
-        }
-        *count += 1;
-        drop(running);
-        let token = CancellationToken::new();
-        entry.rows.store(0, Ordering::Relaxed);
-        let text = kept_text(text);
-        let (since, begun) = (Instant::now(), SystemTime::now());
-        let current = Current { text, since, begun, token: token.clone() };
-        *entry.current.lock().expect(NO_PANIC) = Some(current);
-        Ok(Running { registry: self, entry, token })
+    /// Waits until the user's turn has come for a statement.
+    pub(super) async fn turn(&self, entry: &Entry) -> Turn {
+        self.turns.of(&entry.client.principal).wait().await
     }
 
     /// Cancels what the connection runs, if that is the secret; `false` where nothing was.
@@ -162,6 +148,17 @@ impl Activity for Registry {
 }
 
 impl Entry {
+    /// Notes that the connection runs a statement, or waits with it for a turn.
+    pub(super) fn begin(&self, text: &str) -> Running<'_> {
+        let token = CancellationToken::new();
+        self.rows.store(0, Ordering::Relaxed);
+        let text = kept_text(text);
+        let (since, begun) = (Instant::now(), SystemTime::now());
+        let current = Current { text, since, begun, token: token.clone() };
+        *self.current.lock().expect(NO_PANIC) = Some(current);
+        Running { entry: self, token }
+    }
+
     fn connected(&self) -> Connected {
         let current = self.current.lock().expect(NO_PANIC);
         Connected {
@@ -193,13 +190,5 @@ impl Entry {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         *self.entry.current.lock().expect(NO_PANIC) = None;
-        let mut running = self.registry.running.lock().expect(NO_PANIC);
-        let principal = &self.entry.client.principal;
-        if let Some(count) = running.get_mut(principal) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(principal);
-            }
-        }
     }
 }

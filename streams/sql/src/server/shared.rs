@@ -24,7 +24,8 @@ pub struct Server {
 impl Server {
     pub fn new(host: Arc<dyn Host>, limits: Limits) -> Result<Self, SqlError> {
         let engine = Arc::new(Engine::new(&limits)?);
-        Ok(Self { host, engine, limits, registry: Arc::default(), counters: Counters::default() })
+        let registry = Arc::new(Registry::new(limits.queries_per_principal));
+        Ok(Self { host, engine, limits, registry, counters: Counters::default() })
     }
 
     pub fn counters(&self) -> &Counters {

@@ -12,6 +12,7 @@ use tls::ClientCertificate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio_rustls::server::TlsStream;
 
 use super::io::{Io, Stream, Unread};
 use super::parameters;
@@ -53,57 +54,17 @@ impl Introduction {
 /// Serves a connection from its first byte to its last.
 pub(super) async fn serve(
     server: &Arc<Server>,
-    mut stream: TcpStream,
+    stream: TcpStream,
     stops: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let address = stream.peer_addr()?;
-    let mut input = BytesMut::new();
-    let begun = async {
-        loop {
-            match first_message(&mut stream, &mut input).await? {
-                Startup::Tls => match server.host.tls() {
-                    Some(acceptor) if input.is_empty() => {
-                        stream.write_all(b"S").await?;
-                        let stream = acceptor.accept(stream).await?;
-                        return Ok(Begun::Encrypted(Box::new(stream)));
-                    }
-                    // What came behind the question is no part of what is encrypted.
-                    Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-                    None => stream.write_all(b"N").await?,
-                },
-                Startup::Gss => stream.write_all(b"N").await?,
-                Startup::Cancel { id, secret } => {
-                    server.registry.cancel_with(id, secret);
-                    return Ok(Begun::Ended);
-                }
-                Startup::Begin { minor_version, parameters } => {
-                    let introduction = Introduction::new(minor_version, &parameters);
-                    return Ok(Begun::Plain(stream, introduction));
-                }
-            }
-        }
-    };
-    match in_time(begun).await? {
+    match in_time(begin(server, stream)).await? {
         Begun::Ended => Ok(()),
-        Begun::Encrypted(mut stream) => {
-            let mut input = BytesMut::new();
-            let first = in_time(first_message(&mut stream, &mut input)).await?;
-            let certificate = ClientCertificate::of(stream.get_ref().1);
-            match first {
-                Startup::Begin { minor_version, parameters } => {
-                    let introduction = Introduction::new(minor_version, &parameters);
-                    let of = Of { address, certificate };
-                    log_in(server, Io::new(*stream, input), introduction, of, stops).await
-                }
-                Startup::Cancel { id, secret } => {
-                    server.registry.cancel_with(id, secret);
-                    Ok(())
-                }
-                Startup::Tls | Startup::Gss => Err(io::ErrorKind::InvalidData.into()),
-            }
+        Begun::Encrypted(io, introduction, certificate) => {
+            let of = Of { address, certificate };
+            log_in(server, *io, introduction, of, stops).await
         }
-        Begun::Plain(stream, introduction) => {
-            let mut io = Io::new(stream, input);
+        Begun::Plain(mut io, introduction) => {
             if server.host.tls().is_some() {
                 let what = "the connection has to be encrypted: connect with sslmode=require";
                 let error = SqlError::new(SqlState::AUTHENTICATION, what);
@@ -111,16 +72,77 @@ pub(super) async fn serve(
                 return io.send().await;
             }
             let of = Of { address, certificate: None };
-            log_in(server, io, introduction, of, stops).await
+            log_in(server, *io, introduction, of, stops).await
         }
+    }
+}
+
+/// Tells a client that there are too many. What it asks to cancel is cancelled all the same.
+pub(super) async fn refuse(server: &Arc<Server>, stream: TcpStream) -> io::Result<()> {
+    let error = SqlError::new(SqlState::TOO_MANY, "sorry, too many clients already");
+    match begin(server, stream).await? {
+        Begun::Ended => Ok(()),
+        Begun::Encrypted(mut io, ..) => {
+            io.out.error(&error, "FATAL");
+            io.send().await
+        }
+        Begun::Plain(mut io, ..) => {
+            io.out.error(&error, "FATAL");
+            io.send().await
+        }
+    }
+}
+
+/// Finds out what the client wants, and how it says that.
+async fn begin(server: &Server, mut stream: TcpStream) -> io::Result<Begun> {
+    let mut input = BytesMut::new();
+    loop {
+        match first_message(&mut stream, &mut input).await? {
+            Startup::Tls => match server.host.tls() {
+                Some(acceptor) if input.is_empty() => {
+                    stream.write_all(b"S").await?;
+                    return begin_encrypted(server, acceptor.accept(stream).await?).await;
+                }
+                // What came behind the question is no part of what is encrypted.
+                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+                None => stream.write_all(b"N").await?,
+            },
+            Startup::Gss => stream.write_all(b"N").await?,
+            Startup::Cancel { id, secret } => {
+                server.registry.cancel_with(id, secret);
+                return Ok(Begun::Ended);
+            }
+            Startup::Begin { minor_version, parameters } => {
+                let introduction = Introduction::new(minor_version, &parameters);
+                return Ok(Begun::Plain(Box::new(Io::new(stream, input)), introduction));
+            }
+        }
+    }
+}
+
+async fn begin_encrypted(server: &Server, mut stream: TlsStream<TcpStream>) -> io::Result<Begun> {
+    let mut input = BytesMut::new();
+    let first = first_message(&mut stream, &mut input).await?;
+    let certificate = ClientCertificate::of(stream.get_ref().1);
+    match first {
+        Startup::Begin { minor_version, parameters } => {
+            let introduction = Introduction::new(minor_version, &parameters);
+            let io = Box::new(Io::new(stream, input));
+            Ok(Begun::Encrypted(io, introduction, certificate))
+        }
+        Startup::Cancel { id, secret } => {
+            server.registry.cancel_with(id, secret);
+            Ok(Begun::Ended)
+        }
+        Startup::Tls | Startup::Gss => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
 enum Begun {
     /// It was no more than a request to cancel another's statement.
     Ended,
-    Plain(TcpStream, Introduction),
-    Encrypted(Box<tokio_rustls::server::TlsStream<TcpStream>>),
+    Plain(Box<Io<TcpStream>>, Introduction),
+    Encrypted(Box<Io<TlsStream<TcpStream>>>, Introduction, Option<ClientCertificate>),
 }
 
 /// Where a connection comes from.
@@ -181,7 +203,11 @@ async fn log_in<S: Stream>(
         }
     };
     let mut connection = Connection::new(server, client, entry, stops);
-    connection.greet(&mut io.out, introduction.minor_version, &introduction.parameters);
+    let Introduction { minor_version, parameters, .. } = introduction;
+    if let Err(error) = connection.greet(&mut io.out, minor_version, &parameters) {
+        io.out.error(&error, "FATAL");
+        return io.send().await;
+    }
     connection.serve(&mut io).await
 }
 

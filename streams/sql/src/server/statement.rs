@@ -11,6 +11,7 @@ use super::counters::Counters;
 use super::interrupt::{Ending, Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::outcome::Outcome;
+use super::registry::Running;
 use super::rows::Rows;
 use super::state::{Connection, Cursor, Portal, Prepared, no_cursor};
 use crate::engine::one_column;
@@ -36,12 +37,22 @@ struct Sent {
 }
 
 impl Connection {
-    /// Runs a portal on, up to `rows_max` rows.
+    /// What ends a statement of this connection that began then.
+    pub(super) fn interrupt(
+        &self,
+        running: &Running<'_>,
+        time_max: Option<Duration>,
+        begun: Instant,
+    ) -> Interrupt {
+        Interrupt { token: running.token.clone(), ends: self.ends(), time_max, begun }
+    }
+
+    /// Runs a portal on, up to `rows_max` rows, of a statement that began then.
     pub(super) async fn run_portal<S: Stream>(
         &mut self,
         io: &mut Io<S>,
         portal: &mut Portal,
-        rows_max: usize,
+        (rows_max, begun): (usize, Instant),
     ) -> Result<(), Ending> {
         let Some(command) = &portal.prepared.command else {
             io.out.empty_query();
@@ -49,16 +60,20 @@ impl Connection {
         };
         self.check_transaction(command)?;
         let (server, entry) = (Arc::clone(&self.server), Arc::clone(&self.entry));
-        let per_principal_max = server.limits.queries_per_principal;
-        let running = server.registry.begin(&entry, &portal.prepared.text, per_principal_max)?;
-        let interrupt = Interrupt {
-            token: running.token.clone(),
-            time_max: match self.is_live(&portal.prepared) {
-                true => self.variables.live_time(),
-                false => self.variables.statement_time(),
-            },
-            begun: Instant::now(),
-            ends: self.ends(),
+        let running = entry.begin(&portal.prepared.text);
+        let is_live = self.is_live(&portal.prepared);
+        let time_max = match is_live {
+            true => self.variables.live_time(),
+            false => self.variables.statement_time(),
+        };
+        let interrupt = self.interrupt(&running, time_max, begun);
+        // Live queries end when their clients want, and have a limit of their own.
+        let _turn = match is_live {
+            true => None,
+            false => {
+                let turn = async { Ok(server.registry.turn(&entry).await) };
+                Some(interrupt.unless(io, turn).await?)
+            }
         };
         let is_first = portal.rows.is_none();
         self.work.has_run |= has_snapshot(command);

@@ -276,7 +276,7 @@ impl Connection {
             let what = format!("relation {:?} does not exist", insert.topic);
             return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
         }
-        let plan = self.session.plan(insert.query(parameters)?).await?;
+        let (plan, _) = self.session.plan(insert.query(parameters)?).await?;
         let mut rows = self.session.run(plan, Vec::new()).await?;
         let (mut records, mut bytes) = (Vec::new(), self.work.inserted_bytes);
         while let Some(batch) = rows.next().await {

@@ -1,8 +1,6 @@
 //! What a statement asks for.
 
 use datafusion::sql::sqlparser::ast::{CloseCursor, Ident, Insert, Statement};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use live_queries::CopyFormat;
@@ -10,6 +8,7 @@ use live_queries::CopyFormat;
 use super::as_of;
 use super::extension::Extension;
 use super::insert::table_name;
+use super::parser::parse_statement;
 use super::text::Words;
 use super::transaction::{
     Access, Chain, Savepoint, read_begin, read_end, read_release, read_rollback_to, read_savepoint,
@@ -19,9 +18,6 @@ use crate::engine::Analyze;
 use crate::error::{SqlError, SqlState};
 use crate::typed::TypedTable;
 use crate::wire::Format;
-
-/// How deep the parser follows what nests.
-const RECURSION_MAX: usize = 100;
 
 /// One statement, as far as it can be told without looking up what it names.
 #[derive(Clone, Debug)]
@@ -185,18 +181,7 @@ pub(crate) fn read_command(words: &Words) -> Result<Command, SqlError> {
 
 /// Parses one whole statement.
 pub(crate) fn parse(words: &Words) -> Result<Statement, SqlError> {
-    let mut parser = Parser::new(&PostgreSqlDialect {})
-        .with_recursion_limit(RECURSION_MAX)
-        .with_tokens_with_locations(as_of::named(words)?.0);
-    let statement = parser.parse_statement()?;
-    let next = parser.peek_token();
-    match next.token {
-        Token::EOF => Ok(statement),
-        other => {
-            let what = format!("syntax error at or near {:?}", other.to_string());
-            Err(SqlError::new(SqlState::SYNTAX, what))
-        }
-    }
+    parse_statement(as_of::named(words)?.0)
 }
 
 fn parse_query(words: &Words) -> Result<Box<Statement>, SqlError> {

@@ -8,6 +8,7 @@ mod command;
 mod derive;
 mod extension;
 mod insert;
+mod parser;
 mod text;
 mod transaction;
 mod variables;

@@ -2,6 +2,7 @@
 //! are planned, and operators and functions have their errors and types from here.
 
 mod arithmetic;
+mod bounds;
 mod casts;
 mod extract;
 mod floats;
@@ -11,6 +12,7 @@ mod syntax;
 mod to_char;
 
 pub(super) use arithmetic::Operators;
+pub(super) use bounds::check as check_bounds;
 pub(super) use casts::cast_target;
 pub(super) use floats::KeepFloats;
 pub(super) use names::{NameCasts, shown};

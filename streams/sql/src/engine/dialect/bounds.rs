@@ -1,0 +1,219 @@
+//! What a statement may be made of before it is planned: the engine takes time and memory for some
+//! of it that grow much faster than its text.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArguments, GroupByExpr, ObjectName, OrderByKind, Query, Select, Statement, Visit,
+    Visitor,
+};
+
+use crate::error::{SqlError, SqlState};
+
+/// Columns of a query, and what it is grouped or sorted by: as many as PostgreSQL allows.
+const COLUMN_COUNT_MAX: usize = 1_664;
+
+/// Arguments of a function, of which those that choose one of them take more.
+const ARGUMENT_COUNT_MAX: usize = 100;
+const CHOICE_COUNT_MAX: usize = 1_000;
+const CHOOSING: &[&str] = &["coalesce", "greatest", "least"];
+
+const ELEMENT_COUNT_MAX: usize = 5_000;
+
+/// Queries in queries.
+const QUERY_DEPTH_MAX: usize = 25;
+
+/// Tables that a statement reads, where each query of WITH counts as often as it is named.
+const TABLE_COUNT_MAX: usize = 500;
+
+/// Refuses what would take too long to plan.
+pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
+    match statement.visit(&mut Bounds::default()) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+#[derive(Default)]
+struct Bounds {
+    /// The queries around what is looked at, outermost first.
+    queries: Vec<Level>,
+}
+
+/// One query.
+#[derive(Default)]
+struct Level {
+    /// Tables that it reads, also by queries in it.
+    table_count: usize,
+    /// Queries of its WITH that are still to come, by where they lie, and their names.
+    to_come: Vec<(*const Query, String)>,
+    /// Names that can be read in it, with what each reads.
+    named: Vec<(String, usize)>,
+}
+
+impl Bounds {
+    fn add(&mut self, count: usize) -> ControlFlow<SqlError> {
+        let Some(level) = self.queries.last_mut() else { return ControlFlow::Continue(()) };
+        level.table_count += count;
+        match level.table_count > TABLE_COUNT_MAX {
+            true => {
+                let what = format!(
+                    "the statement reads more than {TABLE_COUNT_MAX} tables, with each query of \
+                     WITH as often as it is named"
+                );
+                refuse(SqlState::TOO_COMPLEX, what)
+            }
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Visitor for Bounds {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        if self.queries.len() >= QUERY_DEPTH_MAX {
+            let what = format!("queries nest more than {QUERY_DEPTH_MAX} deep");
+            return refuse(SqlState::TOO_COMPLEX, what);
+        }
+        let order_by = query.order_by.as_ref().map(|it| &it.kind);
+        if let Some(OrderByKind::Expressions(list)) = order_by
+            && list.len() > COLUMN_COUNT_MAX
+        {
+            return too_many_columns("ORDER BY");
+        }
+        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        let to_come = ctes.map(|it| (&raw const *it.query, it.alias.name.value.to_lowercase()));
+        self.queries.push(Level { to_come: to_come.collect(), ..Level::default() });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        let Some(level) = self.queries.pop() else { return ControlFlow::Continue(()) };
+        if let Some(outer) = self.queries.last_mut()
+            && let Some(index) = outer.to_come.iter().position(|it| std::ptr::eq(it.0, query))
+        {
+            let (_, name) = outer.to_come.swap_remove(index);
+            outer.named.push((name, level.table_count));
+            return ControlFlow::Continue(());
+        }
+        self.add(level.table_count)
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<SqlError> {
+        let name = match relation.0.as_slice() {
+            [name] => name.as_ident().map(|it| it.value.to_lowercase()),
+            _ => None,
+        };
+        let named = self.queries.iter().rev().flat_map(|it| it.named.iter().rev());
+        let count = named.filter(|it| Some(&it.0) == name.as_ref()).map(|it| it.1).next();
+        self.add(count.unwrap_or(1).max(1))
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
+        if select.projection.len() > COLUMN_COUNT_MAX {
+            return too_many_columns("target lists");
+        }
+        match &select.group_by {
+            GroupByExpr::Expressions(list, _) if list.len() > COLUMN_COUNT_MAX => {
+                too_many_columns("GROUP BY")
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        match expr {
+            Expr::Function(function) => {
+                let FunctionArguments::List(list) = &function.args else {
+                    return ControlFlow::Continue(());
+                };
+                let name = function.name.to_string().to_lowercase();
+                let count_max = match CHOOSING.contains(&name.as_str()) {
+                    true => CHOICE_COUNT_MAX,
+                    false => ARGUMENT_COUNT_MAX,
+                };
+                if list.args.len() > count_max {
+                    let what = format!("cannot pass more than {count_max} arguments to {name}");
+                    return refuse(SqlState("54023"), what);
+                }
+            }
+            Expr::Array(array) if array.elem.len() > ELEMENT_COUNT_MAX => {
+                let what = format!("ARRAY takes {ELEMENT_COUNT_MAX} elements at most");
+                return refuse(SqlState::TOO_COMPLEX, what);
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn refuse(state: SqlState, what: String) -> ControlFlow<SqlError> {
+    ControlFlow::Break(SqlError::new(state, what))
+}
+
+fn too_many_columns(of: &str) -> ControlFlow<SqlError> {
+    refuse(SqlState("54011"), format!("{of} can have at most {COLUMN_COUNT_MAX} entries"))
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn checked(text: &str) -> Result<(), SqlError> {
+        let dialect = PostgreSqlDialect {};
+        let parser = Parser::new(&dialect).with_recursion_limit(200);
+        let parsed = parser.try_with_sql(text).expect("words").parse_statements();
+        check(&parsed.expect("a statement")[0])
+    }
+
+    /// So many queries of WITH, each of which reads the one before twice.
+    fn doubling(count: usize) -> String {
+        let next = |it: usize| {
+            let before = it - 1;
+            format!(", c{it} AS (SELECT 1 FROM c{before} a JOIN C{before} b ON true)")
+        };
+        let more: String = (1..=count).map(next).collect();
+        format!("WITH c0 AS (SELECT 1 FROM t){more} SELECT 1 FROM c{count}")
+    }
+
+    #[test]
+    fn queries_that_are_named_count_as_often_as_that() {
+        checked(&doubling(8)).expect("256 tables");
+        let inner = format!("SELECT ({})", doubling(9));
+        let beside = format!("{0} UNION ALL SELECT 1 FROM c8", doubling(8));
+        for text in [doubling(9), doubling(30), inner, beside] {
+            assert_eq!(checked(&text).expect_err(&text).state, SqlState::TOO_COMPLEX);
+        }
+        checked("WITH RECURSIVE r AS (SELECT 1 UNION ALL SELECT 1 FROM r) SELECT 1 FROM r, r b")
+            .expect("it names itself once");
+    }
+
+    #[test]
+    fn lists_and_depths_have_limits() {
+        let list = |count: usize| vec!["1"; count].join(",");
+        let nested = |count: usize| {
+            let (open, close) = ("(SELECT ".repeat(count), ")".repeat(count));
+            format!("SELECT {open}1{close}")
+        };
+        for (good, bad, state) in [
+            (list(1_664), list(1_665), "54011"),
+            (format!("f({})", list(100)), format!("f({})", list(101)), "54023"),
+            (format!("COALESCE({})", list(1_000)), format!("coalesce({})", list(1_001)), "54023"),
+            (format!("ARRAY[{}]", list(5_000)), format!("ARRAY[{}]", list(5_001)), "54001"),
+        ] {
+            checked(&format!("SELECT {good}")).expect("as many as allowed");
+            let error = checked(&format!("SELECT {bad}")).expect_err("one more");
+            assert_eq!(error.state, SqlState(state), "{error}");
+        }
+        checked(&nested(24)).expect("25 queries");
+        assert_eq!(checked(&nested(25)).expect_err("26").state, SqlState::TOO_COMPLEX);
+        for by in ["ORDER", "GROUP"] {
+            let text = format!("SELECT 1 FROM t {by} BY {}", list(1_665));
+            assert_eq!(checked(&text).expect_err(by).state, SqlState("54011"));
+        }
+    }
+}

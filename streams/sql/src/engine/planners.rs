@@ -1,0 +1,178 @@
+//! Threads on which statements are parsed and planned. What the engine does there cannot be
+//! stopped from outside at any time, so it never happens on the threads that serve connections:
+//! whoever waits can give up at once, and what goes on behind that is bounded, in all and for each
+//! user.
+
+use std::sync::Arc;
+
+use access::Principal;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+use tokio::runtime::Handle;
+
+use crate::error::{SqlError, SqlState};
+use crate::giving_up::{Waiting, check};
+use crate::turns::{OwnTurns, Turns};
+
+/// Statements that are planned at a time, at least; those of one user are a part of them.
+const COUNT_MIN: usize = 8;
+const PART_OF_ONE: usize = 4;
+
+/// All that plan.
+#[derive(Debug)]
+pub(super) struct Planners {
+    all: OwnTurns,
+    of_each: Turns,
+}
+
+impl Planners {
+    pub(super) fn new(query_threads: usize) -> Self {
+        let count = query_threads.saturating_mul(2).max(COUNT_MIN);
+        Self { all: OwnTurns::shared(count), of_each: Turns::new(count / PART_OF_ONE) }
+    }
+
+    /// What a user plans with.
+    pub(super) fn of(&self, principal: &Principal) -> Planner {
+        Planner { all: self.all.clone(), own: self.of_each.of(principal) }
+    }
+}
+
+/// What one user's statements are planned with.
+#[derive(Clone, Debug)]
+pub(crate) struct Planner {
+    all: OwnTurns,
+    own: OwnTurns,
+}
+
+impl Planner {
+    /// Does the work on a thread of its own, as soon as there is one. Where the future is dropped,
+    /// the work ends at its next look; up to then it takes one of its user's turns.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
+    ) -> Result<T, SqlError> {
+        let waiting = Waiting::default();
+        let turns = (self.own.wait().await, self.all.wait().await);
+        let begin = waiting.work();
+        let task = tokio::task::spawn_blocking(move || {
+            let _turns = turns;
+            let _working = begin();
+            work()
+        });
+        match task.await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(SqlError::new(SqlState::SHUTDOWN, "the server stops")),
+            },
+        }
+    }
+
+    /// The same of work that the engine has made a future.
+    pub(super) async fn run_future<T, F>(
+        &self,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T, SqlError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SqlError>>,
+    {
+        let handle = Handle::current();
+        self.run(move || handle.block_on(work())).await
+    }
+}
+
+/// Looks, with each operator that is planned.
+#[derive(Debug)]
+pub(super) struct Look;
+
+impl ExprPlanner for Look {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        _: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        check().map_err(SqlError::into_engine)?;
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// A rule of the engine that looks before each part of a plan that it changes.
+#[derive(Debug)]
+pub(super) struct Looking<R: ?Sized>(pub(super) Arc<R>);
+
+impl OptimizerRule for Looking<dyn OptimizerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        check().map_err(SqlError::into_engine)?;
+        self.0.rewrite(plan, config)
+    }
+}
+
+impl AnalyzerRule for Looking<dyn AnalyzerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        check().map_err(SqlError::into_engine)?;
+        self.0.analyze(plan, config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::giving_up::is_given_up;
+
+    #[test]
+    fn work_that_is_given_up_ends_and_other_users_go_on_meanwhile() {
+        crate::runtime().expect("threads").block_on(async {
+            let planners = Planners::new(1);
+            let of = |name| planners.of(&Principal::user(name).expect("a name"));
+            let (ended, all_ended) = channel();
+            let (begun, has_begun) = channel();
+            let endless = || {
+                let (begun, ended) = (begun.clone(), ended.clone());
+                let (planner, work) = (of("ann"), move || {
+                    begun.send(()).expect("the test waits");
+                    while !is_given_up() {
+                        std::thread::yield_now();
+                    }
+                    ended.send(()).expect("the test waits");
+                    check()
+                });
+                tokio::spawn(async move { planner.run(work).await })
+            };
+            let count = COUNT_MIN / PART_OF_ONE;
+            let tasks: Vec<_> = (0..count).map(|_| endless()).collect();
+            let waits = endless();
+            (0..count).for_each(|_| has_begun.recv().expect("it begins"));
+            has_begun.try_recv().expect_err("no more of one user");
+            assert_eq!(of("bob").run(|| Ok(7)).await, Ok(7));
+            tasks.iter().for_each(tokio::task::JoinHandle::abort);
+            (0..count).for_each(|_| all_ended.recv().expect("it ends"));
+            has_begun.recv().expect("its turn came");
+            waits.abort();
+            all_ended.recv().expect("it ends");
+        });
+    }
+}

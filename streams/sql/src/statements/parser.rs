@@ -1,0 +1,312 @@
+//! Makes trees of words, in steps whose number grows as the words do.
+//!
+//! The engine's parser tries several readings where it cannot tell, one after the other, and what
+//! is tried in something that is tried is read again for each: [`Postgres`] takes away the trial
+//! that any nested call asks for, and counts the steps of what is left, so that no text makes the
+//! parser go on without end. It also looks whether anybody waits for the tree.
+
+use std::cell::Cell;
+
+use datafusion::sql::sqlparser::ast::{Expr, Statement};
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{SqlError, SqlState};
+use crate::giving_up::is_given_up;
+
+/// How deep the parser follows what nests.
+const RECURSION_MAX: usize = 200;
+
+/// Expressions that the parser begins for each word, and beside that: what nests as clients write
+/// it is tried a few times.
+const STEPS_PER_WORD_MAX: usize = 16;
+const STEPS_BESIDE_MAX: usize = 20_000;
+
+/// Parses one whole statement.
+pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, SqlError> {
+    parse_counting(tokens).0
+}
+
+/// The statement, and how many expressions the parser began for it.
+fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
+    let steps_max = STEPS_BESIDE_MAX + STEPS_PER_WORD_MAX * tokens.len();
+    let dialect = Postgres { steps: Cell::new(0), steps_max };
+    let mut parser = Parser::new(&dialect)
+        .with_recursion_limit(RECURSION_MAX)
+        .with_tokens_with_locations(tokens);
+    let parsed = parser.parse_statement().map_err(|error| match error {
+        ParserError::RecursionLimitExceeded if dialect.steps.get() > steps_max => {
+            let what = "the statement nests too much that can be read in several ways";
+            SqlError::new(SqlState::TOO_COMPLEX, what)
+        }
+        error => error.into(),
+    });
+    let statement = parsed.and_then(|statement| match parser.peek_token().token {
+        Token::EOF => Ok(statement),
+        other => {
+            let what = format!("syntax error at or near {:?}", other.to_string());
+            Err(SqlError::new(SqlState::SYNTAX, what))
+        }
+    });
+    (crate::giving_up::check().and(statement), dialect.steps.get())
+}
+
+/// PostgreSQL's dialect as the parser knows it, but for names of arguments that are expressions:
+/// each argument would be read once as such a name, and once for itself.
+#[derive(Debug)]
+struct Postgres {
+    steps: Cell<usize>,
+    steps_max: usize,
+}
+
+const INNER: PostgreSqlDialect = PostgreSqlDialect {};
+
+impl Dialect for Postgres {
+    /// Whatever asks for PostgreSQL's is answered so.
+    fn dialect(&self) -> std::any::TypeId {
+        INNER.dialect()
+    }
+
+    /// Counts; the expression is read as ever. Of all errors, this one alone ends trials too.
+    fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        self.steps.set(self.steps.get() + 1);
+        let ends = self.steps.get() > self.steps_max || is_given_up();
+        ends.then_some(Err(ParserError::RecursionLimitExceeded))
+    }
+
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
+    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
+        INNER.identifier_quote_style(identifier)
+    }
+
+    fn is_delimited_identifier_start(&self, letter: char) -> bool {
+        INNER.is_delimited_identifier_start(letter)
+    }
+
+    fn is_identifier_start(&self, letter: char) -> bool {
+        INNER.is_identifier_start(letter)
+    }
+
+    fn is_identifier_part(&self, letter: char) -> bool {
+        INNER.is_identifier_part(letter)
+    }
+
+    fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
+        INNER.is_reserved_for_identifier(keyword)
+    }
+
+    fn is_custom_operator_part(&self, letter: char) -> bool {
+        INNER.is_custom_operator_part(letter)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        INNER.get_next_precedence(parser)
+    }
+
+    fn prec_value(&self, precedence: Precedence) -> u8 {
+        INNER.prec_value(precedence)
+    }
+
+    fn supports_unicode_string_literal(&self) -> bool {
+        INNER.supports_unicode_string_literal()
+    }
+
+    fn supports_filter_during_aggregation(&self) -> bool {
+        INNER.supports_filter_during_aggregation()
+    }
+
+    fn supports_group_by_expr(&self) -> bool {
+        INNER.supports_group_by_expr()
+    }
+
+    fn allow_extract_custom(&self) -> bool {
+        INNER.allow_extract_custom()
+    }
+
+    fn allow_extract_single_quotes(&self) -> bool {
+        INNER.allow_extract_single_quotes()
+    }
+
+    fn supports_create_index_with_clause(&self) -> bool {
+        INNER.supports_create_index_with_clause()
+    }
+
+    fn supports_explain_with_utility_options(&self) -> bool {
+        INNER.supports_explain_with_utility_options()
+    }
+
+    fn supports_listen_notify(&self) -> bool {
+        INNER.supports_listen_notify()
+    }
+
+    fn supports_factorial_operator(&self) -> bool {
+        INNER.supports_factorial_operator()
+    }
+
+    fn supports_bitwise_shift_operators(&self) -> bool {
+        INNER.supports_bitwise_shift_operators()
+    }
+
+    fn supports_comment_on(&self) -> bool {
+        INNER.supports_comment_on()
+    }
+
+    fn supports_load_extension(&self) -> bool {
+        INNER.supports_load_extension()
+    }
+
+    fn supports_named_fn_args_with_colon_operator(&self) -> bool {
+        INNER.supports_named_fn_args_with_colon_operator()
+    }
+
+    fn supports_empty_projections(&self) -> bool {
+        INNER.supports_empty_projections()
+    }
+
+    fn supports_nested_comments(&self) -> bool {
+        INNER.supports_nested_comments()
+    }
+
+    fn supports_string_escape_constant(&self) -> bool {
+        INNER.supports_string_escape_constant()
+    }
+
+    fn supports_numeric_literal_underscores(&self) -> bool {
+        INNER.supports_numeric_literal_underscores()
+    }
+
+    fn supports_array_typedef_with_brackets(&self) -> bool {
+        INNER.supports_array_typedef_with_brackets()
+    }
+
+    fn supports_geometric_types(&self) -> bool {
+        INNER.supports_geometric_types()
+    }
+
+    fn supports_set_names(&self) -> bool {
+        INNER.supports_set_names()
+    }
+
+    fn supports_alter_column_type_using(&self) -> bool {
+        INNER.supports_alter_column_type_using()
+    }
+
+    fn supports_notnull_operator(&self) -> bool {
+        INNER.supports_notnull_operator()
+    }
+
+    fn supports_interval_options(&self) -> bool {
+        INNER.supports_interval_options()
+    }
+
+    fn supports_insert_table_alias(&self) -> bool {
+        INNER.supports_insert_table_alias()
+    }
+
+    fn supports_create_table_like_parenthesized(&self) -> bool {
+        INNER.supports_create_table_like_parenthesized()
+    }
+
+    fn supports_select_wildcard_with_alias(&self) -> bool {
+        INNER.supports_select_wildcard_with_alias()
+    }
+
+    fn supports_comma_separated_trim(&self) -> bool {
+        INNER.supports_comma_separated_trim()
+    }
+
+    fn supports_xml_expressions(&self) -> bool {
+        INNER.supports_xml_expressions()
+    }
+
+    fn supports_comment_optimizer_hint(&self) -> bool {
+        INNER.supports_comment_optimizer_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    /// On a thread that has as much stack as those of a server.
+    fn parse(text: &str) -> (Result<Statement, SqlError>, usize) {
+        let tokens = Tokenizer::new(&INNER, text).tokenize_with_location().expect("good words");
+        crate::runtime().expect("threads").block_on(async move {
+            let parse = tokio::task::spawn_blocking(move || parse_counting(tokens));
+            parse.await.expect("it does not panic")
+        })
+    }
+
+    /// A text that has something in itself so often.
+    fn nested(before: &str, inner: &str, after: &str, depth: usize) -> String {
+        format!("select {}{inner}{}", before.repeat(depth), after.repeat(depth))
+    }
+
+    #[test]
+    fn what_nests_twice_as_deep_is_parsed_in_twice_the_steps() {
+        for (before, inner, after) in [
+            ("upper(", "'x'", ")"),
+            ("(", "1", ")"),
+            ("coalesce(1, ", "2", ")"),
+            ("cast(", "1", " as text)"),
+            ("case when true then ", "1", " end"),
+            ("(select ", "1", ")"),
+            ("1 in (", "1", ")"),
+            ("array[", "1", "]"),
+            ("exists (select ", "1", ")"),
+            ("substring(", "'x'", " from 1)"),
+            ("extract(year from ", "now()", ")"),
+            ("trim(", "'x'", ")"),
+            ("not ", "true", ""),
+            ("- ", "1", ""),
+            ("a.f(", "1", ")"),
+            ("f(x => ", "1", ")"),
+        ] {
+            let steps = |depth| {
+                let (parsed, steps) = parse(&nested(before, inner, after, depth));
+                parsed.unwrap_or_else(|error| panic!("{before} {depth}: {error}"));
+                steps
+            };
+            let (once, twice) = (steps(25), steps(50));
+            assert!(twice <= 2 * once + 10, "{before}: {once} and {twice} steps");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_many_ways_ends_by_its_steps() {
+        let query = |depth: usize| {
+            let open = "(select 1 from (".repeat(depth);
+            format!(
+                "select 1 from ({open}select 1) a join t on true{}",
+                ") b join t)".repeat(depth)
+            )
+        };
+        for text in [
+            nested("position(", "'a', 'b'", ", 'b')", 45),
+            nested("cast(", "", "", 45),
+            nested("interval(", "1", "", 45),
+            nested("1 in ((select 1 where 1 in (", "1 1", ")))", 15),
+            query(20),
+        ] {
+            let (parsed, steps) = parse(&text);
+            parsed.expect_err(&text);
+            assert!(steps <= STEPS_BESIDE_MAX + STEPS_PER_WORD_MAX * text.len() + 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tree_that_nobody_waits_for_is_not_made() {
+        let waiting = crate::giving_up::Waiting::default();
+        let _working = waiting.work()();
+        drop(waiting);
+        let error = parse_counting(Vec::new()).0.expect_err("nobody waits");
+        assert_eq!(error.state, SqlState::CANCELLED);
+    }
+}

@@ -1,0 +1,78 @@
+//! Turns that each user has a number of: whoever finds none waits for one of the same user's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use access::Principal;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+const NEVER_CLOSED: &str = "turns are never closed";
+
+/// All users' turns. What is kept of a user is gone when nothing of that user's runs or waits.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    of_each: usize,
+    by_principal: Mutex<HashMap<Principal, Weak<Semaphore>>>,
+}
+
+/// One user's turns.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnTurns(Arc<Semaphore>);
+
+/// A turn, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+impl Turns {
+    pub(crate) fn new(of_each: usize) -> Self {
+        Self { of_each, by_principal: Mutex::default() }
+    }
+
+    pub(crate) fn of(&self, principal: &Principal) -> OwnTurns {
+        let mut all = self.by_principal.lock().expect(NO_PANIC);
+        let own = all.get(principal).and_then(Weak::upgrade).unwrap_or_else(|| {
+            all.retain(|_, it| it.strong_count() > 0);
+            let own = Arc::new(Semaphore::new(self.of_each));
+            all.insert(principal.clone(), Arc::downgrade(&own));
+            own
+        });
+        OwnTurns(own)
+    }
+}
+
+impl OwnTurns {
+    /// That of everybody together.
+    pub(crate) fn shared(count: usize) -> Self {
+        Self(Arc::new(Semaphore::new(count)))
+    }
+
+    /// Waits for a turn, behind those that wait already.
+    pub(crate) async fn wait(&self) -> Turn {
+        Turn(Arc::clone(&self.0).acquire_owned().await.expect(NEVER_CLOSED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_many_turns_and_no_other_waits_for_them() {
+        let turns = Turns::new(1);
+        let take = |name| {
+            let own = turns.of(&Principal::user(name).expect("a name"));
+            own.wait().now_or_never()
+        };
+        let first = take("ann").expect("the first");
+        assert!(take("ann").is_none());
+        let other = take("bob").expect("another user's");
+        drop(first);
+        let again = take("ann").expect("it is free again");
+        drop((other, again));
+        drop(take("cat"));
+        assert_eq!(turns.by_principal.lock().expect(NO_PANIC).len(), 1);
+    }
+}
