@@ -27,10 +27,16 @@ const PASSWORD_CHARACTERS_MIN: usize = 10;
 /// Longer ones are no better, and cost time.
 const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// So many are hashed at a time; so many more wait for that, of which one asker has a share.
+/// Of strangers so many are hashed at a time; so many more wait for that, of which one asker has a
+/// share. With a network for each they can take all of it.
 const HASHED_AT_ONCE_MAX: usize = 2;
 const WAITING_MAX: usize = 32;
 const WAITING_OF_ONE_MAX: usize = 8;
+
+/// The same for those who are known, whom strangers keep out of nothing.
+const HASHED_OF_KNOWN_MAX: usize = 1;
+const WAITING_OF_KNOWN_MAX: usize = 16;
+const WAITING_OF_ONE_KNOWN_MAX: usize = 8;
 
 /// What is kept of a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +89,8 @@ fn argon2id(
 pub(crate) enum Asker {
     /// Who is not known yet, by their network.
     Stranger(IpAddr),
+    /// A name that has logged in from this network before.
+    Returning(String, IpAddr),
     User(String),
 }
 
@@ -90,22 +98,48 @@ impl Asker {
     pub(crate) fn at(address: IpAddr) -> Self {
         Self::Stranger(network_of(address))
     }
+
+    pub(crate) fn returning(name: &str, address: IpAddr) -> Self {
+        Self::Returning(name.to_owned(), network_of(address))
+    }
+}
+
+/// Those who wait for the same turns.
+#[derive(Debug)]
+struct Lane {
+    turns: Arc<Semaphore>,
+    places: Arc<Shares<Asker>>,
+}
+
+impl Lane {
+    fn new(turns: usize, waiting: usize, waiting_of_one: usize) -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(turns)),
+            places: Shares::new(waiting, waiting_of_one),
+        }
+    }
 }
 
 /// Hashes passwords, a few at a time: each takes tens of milliseconds and 19 MiB.
 #[derive(Debug)]
 pub(crate) struct Passwords {
-    turns: Arc<Semaphore>,
-    places: Arc<Shares<Asker>>,
+    of_strangers: Lane,
+    of_known: Lane,
     /// Verified where there is no such user, so that an answer takes as long.
     nobody: PasswordHash,
 }
 
 impl Passwords {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let turns = Arc::new(Semaphore::new(HASHED_AT_ONCE_MAX));
-        let places = Shares::new(WAITING_MAX, WAITING_OF_ONE_MAX);
-        Ok(Self { turns, places, nobody: PasswordHash::of("nobody has this password")? })
+        Ok(Self {
+            of_strangers: Lane::new(HASHED_AT_ONCE_MAX, WAITING_MAX, WAITING_OF_ONE_MAX),
+            of_known: Lane::new(
+                HASHED_OF_KNOWN_MAX,
+                WAITING_OF_KNOWN_MAX,
+                WAITING_OF_ONE_KNOWN_MAX,
+            ),
+            nobody: PasswordHash::of("nobody has this password")?,
+        })
     }
 
     /// What is to be kept of a new password.
@@ -145,9 +179,13 @@ impl Passwords {
         asker: &Asker,
         work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
     ) -> Result<T, NotHashed> {
-        let mut place = self.places.enter(asker).map_err(|_| NotHashed::Busy)?;
+        let lane = match asker {
+            Asker::Stranger(_) => &self.of_strangers,
+            Asker::Returning(..) | Asker::User(_) => &self.of_known,
+        };
+        let mut place = lane.places.enter(asker).map_err(|_| NotHashed::Busy)?;
         let turn = tokio::select! {
-            turn = Arc::clone(&self.turns).acquire_owned() => turn,
+            turn = Arc::clone(&lane.turns).acquire_owned() => turn,
             () = place.taken() => return Err(NotHashed::Busy),
         };
         let turn = turn.context("turns never end").map_err(NotHashed::Failed)?;

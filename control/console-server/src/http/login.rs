@@ -103,7 +103,11 @@ pub(super) async fn log_in(
     begin_attempt(&console, name, peer)?;
     let user = console.accounts.user(name).filter(|it| !it.disabled);
     let kept = user.map(|it| it.password);
-    if !verify(&console, (name, peer), &Asker::at(peer.0), (asked.password, kept)).await? {
+    let asker = match console.attempts.has_succeeded(name, peer.0) {
+        true => Asker::returning(name, peer.0),
+        false => Asker::at(peer.0),
+    };
+    if !verify(&console, (name, peer), &asker, (asked.password, kept)).await? {
         let refusal = Refusal::new(Kind::Unauthorized, "the name or the password is wrong");
         let mut response = refusal.into_response();
         response.extensions_mut().insert(Actor(name.to_owned()));

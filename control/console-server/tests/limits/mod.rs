@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use system::wait_for;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -33,6 +35,12 @@ const VOLUMES: usize = 100;
 
 const REFUSALS: usize = 300;
 
+/// At a time, each from a network of its own: more than may wait for a password to be looked at.
+const GUESSERS: usize = 60;
+/// Fewer than a network has to wait after.
+const GUESSES_OF_NETWORK: usize = 15;
+const LOGINS: usize = 8;
+
 type Secured = TlsStream<TcpStream>;
 
 /// TLS as a browser speaks it, with connections from an address of choice.
@@ -56,6 +64,19 @@ impl Dialer {
         let stream = socket.connect(self.to).await?;
         let name = ServerName::IpAddress(self.to.ip().into());
         Ok(self.tls.connect(name, stream).await?)
+    }
+
+    /// Tries a password, and returns the status of the answer.
+    async fn guess(&self, from: &str, name: &str) -> Result<u16> {
+        let mut stream = self.dial(from).await?;
+        let body = json!({"name": name, "password": "nobody has this"}).to_string();
+        let head = "POST /console/v1/session HTTP/1.1\r\nHost: here\r\nConnection: close\r\n";
+        let length = body.len();
+        let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await?;
+        Ok(String::from_utf8_lossy(&status[9..]).parse()?)
     }
 
     /// Asks for a path, and returns with the status of the answer.
@@ -110,6 +131,49 @@ fn strangers_who_ask_and_never_read_keep_nobody_out() -> Result<()> {
         assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
         eprintln!("{addresses:?}: logged in, and asked, within {:?}", begun.elapsed());
     }
+    Ok(())
+}
+
+/// Guesses passwords from one network after the other, until it is told to stop; counts the guesses
+/// for which there was no place.
+async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &AtomicUsize) {
+    for network in 0.. {
+        let from = format!("127.0.{}.{}", 10 + network % 200, 1 + place);
+        for name in 0..GUESSES_OF_NETWORK {
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            // A connection may have been ended for another.
+            if dialer.guess(&from, &format!("user{name}")).await.is_ok_and(|it| it == 429) {
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_logged_in_before_gets_in_while_passwords_are_guessed_from_many_networks() -> Result<()> {
+    let (site, _) = Site::with_administrator()?;
+    allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
+    site.log_in("ann", PASSWORD)?;
+    let dialer = Arc::new(Dialer::of(&site)?);
+    let (is_over, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let runtime = runtime()?;
+    for place in 0..GUESSERS {
+        let (dialer, is_over, refused) = (dialer.clone(), is_over.clone(), refused.clone());
+        runtime.spawn(async move { guess(&dialer, place, &is_over, &refused).await });
+    }
+    let is_besieged = |least: usize| {
+        let what = "guesses to take all places";
+        wait_for(what, crate::TIME_LIMIT, || Ok(refused.load(Ordering::Relaxed) >= least))
+    };
+    for _ in 0..LOGINS {
+        is_besieged(refused.load(Ordering::Relaxed) + 1)?;
+        let begun = std::time::Instant::now();
+        site.log_in("ann", PASSWORD)?;
+        eprintln!("logged in within {:?}", begun.elapsed());
+    }
+    is_over.store(true, Ordering::Relaxed);
     Ok(())
 }
 
