@@ -100,13 +100,14 @@ fn a_statement_that_is_planned_is_given_up_in_time_and_when_it_is_cancelled() {
         let (client, other) = (running.client().await, running.client().await);
         let rows = vec!["(1, 'a')"; 50_000].join(",");
         let long = format!("select count(*) from (values {rows}) v, ({ENDLESS}) e");
-        client.simple_query("set statement_timeout = '1ms'").await.expect("set");
+        let hurried = "-c statement_timeout=1ms";
+        let hurried = running.client_saying("admin", support::SECRET, hurried).await;
+        let hurried = hurried.expect("a client");
         for _ in 0..3 {
-            assert_eq!(failure(&client, &long).await, "57014");
+            assert_eq!(failure(&hurried, &long).await, "57014");
         }
-        let error = client.prepare(&long).await.expect_err("it takes longer");
+        let error = hurried.prepare(&long).await.expect_err("it takes longer");
         assert_eq!(error.code().map(|it| it.code()), Some("57014"));
-        client.simple_query("set statement_timeout = 0").await.expect("set");
         let cancelled = failure_while(&client, &long, async {
             running_count(&running.server, 1).await;
             assert!(running.server.cancel(running.server.running()[0].id));
@@ -114,6 +115,39 @@ fn a_statement_that_is_planned_is_given_up_in_time_and_when_it_is_cancelled() {
         assert_eq!(cancelled.await, "57014");
         assert_eq!(texts(&client, "select 1").await, [["1"]]);
         assert_eq!(texts(&other, "select 1").await, [["1"]]);
+        running.stop().await;
+    });
+}
+
+#[test]
+fn what_functions_make_is_counted_before_it_is_there() {
+    run(async {
+        let limits = Limits { query_bytes: 64 << 20, ..Limits::default() };
+        let running = Running::start(limits, false).await;
+        let client = running.client().await;
+        // No two of them alike, which would be made once.
+        let many = |call: &str, between: &str| {
+            let calls = (0..30).map(|it| call.replace("000000", &format!("{:06}", it)));
+            calls.collect::<Vec<_>>().join(between)
+        };
+        let text = "repeat('x', 6000000)";
+        for query in [
+            format!("select length(concat({}))", many(text, ", ")),
+            format!("select length(concat({}))", many("lpad('x', 20000000, 'y')", ", ")),
+            format!("select {}", many(text, ", ")),
+            format!("select {}", many("repeat('x', 6000000) = 'y'", " or ")),
+            format!("select length({})", many(text, " || ")),
+            format!("select count(*) from generate_series(1, 100) t(g) where {text} > g::text"),
+        ] {
+            let state = failure(&client, &query).await;
+            assert!(["53200", "54000"].contains(&state.as_str()), "{state}: {query}");
+        }
+        let distinct = format!("select {}", many(text, ", "));
+        assert_eq!(failure(&client, &distinct).await, "53200");
+        assert_eq!(texts(&client, &format!("select length({text})")).await, [["6000000"]]);
+        let each = "select sum(length(repeat('x', g::int))) from generate_series(1, 5000) t(g)";
+        assert_eq!(texts(&client, each).await, [["12502500"]]);
+        assert_eq!(running.server.memory_bytes(), 0);
         running.stop().await;
     });
 }
@@ -145,8 +179,9 @@ fn statements_beyond_those_of_one_user_wait_for_their_turn() {
         let running = Running::start(limits, true).await;
         let (one, two) = (running.client().await, running.client().await);
         let reader = running.client_as("reader").await.expect("a client");
-        let set = two.simple_query("set statement_timeout = '10ms'").await;
-        set.expect("there is a turn");
+        let hurried = "-c statement_timeout=10ms";
+        let hurried = running.client_saying("admin", support::SECRET, hurried).await;
+        let hurried = hurried.expect("a client");
         let rows = || async {
             let rows = one.query_raw(ROWS, Vec::<String>::new()).await.expect("rows");
             let mut rows = Box::pin(rows);
@@ -160,11 +195,10 @@ fn statements_beyond_those_of_one_user_wait_for_their_turn() {
         };
         // Whoever waits is given up too, as any statement; another user does not wait.
         let first = rows().await;
-        assert_eq!(failure(&two, "select 1").await, "57014");
+        assert_eq!(failure(&hurried, "select 1").await, "57014");
         assert_eq!(texts(&reader, "select 1").await, [["1"]]);
         cancel();
         assert!(first.any(|it| async move { it.is_err() }).await);
-        two.simple_query("reset statement_timeout").await.expect("reset");
 
         let first = rows().await;
         let waits = async {

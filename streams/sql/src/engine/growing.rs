@@ -1,5 +1,5 @@
-//! Functions whose results may be far longer than their arguments. What functions allocate is not
-//! counted as the query's memory, so these say beforehand what they would take.
+//! Functions whose results may be far longer than their arguments. The engine does not count what
+//! functions allocate as the query's memory: these say beforehand what they are going to take.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::memory::CallMemory;
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::{check, is_planning};
 
@@ -254,6 +255,9 @@ impl ScalarUDFImpl for Bounded {
             );
             return Err(SqlError::new(SqlState::TOO_LARGE, what).into_engine());
         }
+        // One value for all rows may become one for each of them.
+        let times = if is_scalar && bytes > FOLDED_BYTES_MAX { args.number_rows as u64 } else { 1 };
+        CallMemory::take(&args, bytes.saturating_mul(times))?;
         self.inner.invoke_with_args(args)
     }
 }

@@ -1,10 +1,17 @@
 //! Memory that queries take: each has a limit, and all of them together have one.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+use datafusion::logical_expr::ScalarFunctionArgs;
 
 /// What all queries have taken.
 #[derive(Debug)]
@@ -86,10 +93,68 @@ impl MemoryPool for QueryMemory {
     }
 }
 
+/// What calls of functions hold, one call of a statement each on one thread: at most what the last
+/// results of all of them take. It travels with the options of the statement, which functions see.
+#[derive(Clone, Debug)]
+pub(super) struct CallMemory(Arc<Calls>);
+
+#[derive(Debug)]
+struct Calls {
+    pool: Arc<dyn MemoryPool>,
+    /// By where the call lies in the plan, and the thread.
+    held: Mutex<HashMap<(usize, ThreadId), MemoryReservation>>,
+}
+
+impl CallMemory {
+    pub(super) fn new(pool: Arc<dyn MemoryPool>) -> Self {
+        Self(Arc::new(Calls { pool, held: Mutex::default() }))
+    }
+
+    /// Takes what the next result of a call is going to need, in the place of the one before.
+    ///
+    /// # Errors
+    /// The statement has no more.
+    pub(super) fn take(args: &ScalarFunctionArgs, bytes: u64) -> Result<()> {
+        let Some(Self(calls)) = args.config_options.extensions.get::<Self>() else {
+            return Ok(());
+        };
+        let call = (Arc::as_ptr(&args.return_field).addr(), std::thread::current().id());
+        let mut held = calls.held.lock().expect("no thread panics with this lock");
+        let reservation = held
+            .entry(call)
+            .or_insert_with(|| MemoryConsumer::new("function").register(&calls.pool));
+        reservation.try_resize(usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+}
+
+impl ConfigExtension for CallMemory {
+    const PREFIX: &'static str = "memory_of_calls";
+}
+
+impl ExtensionOptions for CallMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _: &str) -> Result<()> {
+        Err(DataFusionError::Configuration(format!("there is no option {key}")))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use datafusion::execution::memory_pool::MemoryConsumer;
-
     use super::*;
 
     #[test]

@@ -27,7 +27,7 @@ use futures::{StreamExt, stream};
 use super::catalog::Catalog;
 use super::giving_way::GiveWay;
 use super::join_keys::NameJoinKeys;
-use super::memory::{MemoryTotal, QueryMemory};
+use super::memory::{CallMemory, MemoryTotal, QueryMemory};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
 use super::planners::{Look, Looking, Planner, Planners};
@@ -247,6 +247,8 @@ impl Session {
                 false => plan.with_param_values(ParamValues::from(parameters))?,
             };
             let mut state = SessionState::clone(&state);
+            let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
+            state.config_mut().options_mut().extensions.insert(calls);
             // What now() is for the statement.
             state.mark_start_execution();
             let physical = state.create_physical_plan(&plan).await?;

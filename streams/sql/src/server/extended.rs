@@ -19,6 +19,21 @@ use crate::statements::{Command, CursorSource, InsertPlan, Words, read_command, 
 use crate::typed::{MaterializedView, TypedTable};
 use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
 
+/// How statements begin that are told by a few words, here and now.
+const UNPARSED: &[&str] = &[
+    "BEGIN",
+    "COMMIT",
+    "DEALLOCATE",
+    "DISCARD",
+    "END",
+    "FETCH",
+    "RESET",
+    "ROLLBACK",
+    "SET",
+    "SHOW",
+    "START",
+];
+
 impl Connection {
     pub(super) async fn parse<S: Stream>(
         &mut self,
@@ -82,8 +97,13 @@ impl Connection {
         if words.iter().next().is_none() {
             return Ok(Prepared { text, ..Prepared::default() });
         }
-        let read = words.clone();
-        let command = self.session.planner().run(move || read_command(&read)).await?;
+        let command = match UNPARSED.contains(&words.keyword(0).as_str()) {
+            true => read_command(words)?,
+            false => {
+                let read = words.clone();
+                self.session.planner().run(move || read_command(&read)).await?
+            }
+        };
         self.check_transaction(&command)?;
         let query = match &command {
             Command::Query(query)
