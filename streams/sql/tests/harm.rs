@@ -145,6 +145,8 @@ fn what_functions_make_is_counted_before_it_is_there() {
         let distinct = format!("select {}", many(text, ", "));
         assert_eq!(failure(&client, &distinct).await, "53200");
         assert_eq!(texts(&client, &format!("select length({text})")).await, [["6000000"]]);
+        let values = "select sum(length(v)) from (values (repeat('x', 100000))) t(v)";
+        assert_eq!(texts(&client, values).await, [["100000"]]);
         let each = "select sum(length(repeat('x', g::int))) from generate_series(1, 5000) t(g)";
         assert_eq!(texts(&client, each).await, [["12502500"]]);
         assert_eq!(running.server.memory_bytes(), 0);

@@ -247,7 +247,8 @@ impl ScalarUDFImpl for Bounded {
         check().map_err(SqlError::into_engine)?;
         let bytes = self.growth.bytes(&args.args, rows)?;
         // A plan is copied many times: a value that is large stays a call in it.
-        let bytes_max = if is_planning() { FOLDED_BYTES_MAX } else { RESULT_BYTES_MAX };
+        let folds = is_planning() && !CallMemory::counts(&args);
+        let bytes_max = if folds { FOLDED_BYTES_MAX } else { RESULT_BYTES_MAX };
         if bytes > bytes_max {
             let what = format!(
                 "{} would make {bytes} bytes of {rows} rows, and {bytes_max} are allowed",

@@ -110,6 +110,11 @@ impl CallMemory {
         Self(Arc::new(Calls { pool, held: Mutex::default() }))
     }
 
+    /// Whether a call is one of a statement that runs, or is about to.
+    pub(super) fn counts(args: &ScalarFunctionArgs) -> bool {
+        args.config_options.extensions.get::<Self>().is_some()
+    }
+
     /// Takes what the next result of a call is going to need, in the place of the one before.
     ///
     /// # Errors

@@ -247,11 +247,15 @@ impl Session {
                 false => plan.with_param_values(ParamValues::from(parameters))?,
             };
             let mut state = SessionState::clone(&state);
-            let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
-            state.config_mut().options_mut().extensions.insert(calls);
             // What now() is for the statement.
             state.mark_start_execution();
-            let physical = state.create_physical_plan(&plan).await?;
+            let plan = state.optimize(&plan)?;
+            // From here on values are made to be used: VALUES has its rows made in the next step.
+            let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
+            state.config_mut().options_mut().extensions.insert(calls);
+            let options = Arc::clone(state.config_options());
+            state.execution_props_mut().config_options = Some(options);
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
             let context = TaskContext::from(&state).with_runtime(runtime);
             Ok((physical, Arc::new(context)))
         };
