@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use record_batch::Record;
 use record_log::Partition;
-use values::{ScanStep, Values};
+use values::{ScanStep, Snapshot, Values};
 
+use super::clock::unix_ms;
 use super::log_reader::{BATCH_ROWS, ReadPlan, Rows, matches};
+use super::pins::PinnedTopic;
 use crate::error::{SqlError, SqlState};
 use crate::host::Host;
 
@@ -31,8 +33,11 @@ pub(super) struct CurrentReader<'a> {
 
 impl<'a> CurrentReader<'a> {
     pub(super) fn new(plan: Arc<ReadPlan>, host: &'a dyn Host) -> Self {
-        let past = plan.past.as_ref();
-        let now_ms = past.map_or_else(now_ms, |past| past.time_ms(now_ms()));
+        let now_ms = match (&plan.past, &plan.pinned) {
+            (Some(past), _) => past.time_ms(unix_ms()),
+            (None, Some(pinned)) => pinned.now_ms,
+            (None, None) => unix_ms(),
+        };
         let rows_left = plan.limit.unwrap_or(usize::MAX);
         Self { plan, host, now_ms, rows_left }
     }
@@ -51,6 +56,18 @@ impl<'a> CurrentReader<'a> {
         let mut found =
             Found { rows: self.rows(), full: Vec::new(), failed: None, number, rows_left };
         let plan = Arc::clone(&self.plan);
+        let shared = plan.pinned.as_ref().filter(|it| it.has_snapshot());
+        if let Some(pinned) = shared {
+            let snapshot = pinned_snapshot(&plan, (pinned, partition), (self.host, is_wanted))?;
+            if self.find_unchanged(&values, &snapshot, &mut found)? {
+                return self.end(found, send);
+            }
+            found.count_anew(self, rows_left);
+            if !self.scan(&snapshot, &mut found, send)? {
+                return Ok(false);
+            }
+            return self.end(found, send);
+        }
         let then = match &plan.past {
             None => None,
             Some(past) => match past.snapshot(partition, &values, is_wanted)? {
@@ -70,21 +87,64 @@ impl<'a> CurrentReader<'a> {
             }
             None => {
                 let snapshot = then.map_or_else(|| values.snapshot(), Ok)?;
-                let mut scan = snapshot.scan_all();
-                loop {
-                    let step = scan.step(self.now_ms, &mut |it| found.add(self, it))?;
-                    if !self.send(&mut found, send)? {
-                        return Ok(false);
-                    }
-                    if step == ScanStep::Done {
-                        break;
-                    }
+                if !self.scan(&snapshot, &mut found, send)? {
+                    return Ok(false);
                 }
             }
         }
+        self.end(found, send)
+    }
+
+    /// Sends all values of a snapshot. `false` when no more are wanted.
+    fn scan(
+        &self,
+        snapshot: &Snapshot,
+        found: &mut Found,
+        send: Send<'_>,
+    ) -> Result<bool, SqlError> {
+        let mut scan = snapshot.scan_all();
+        loop {
+            let step = scan.step(self.now_ms, &mut |it| found.add(self, it))?;
+            if !self.send(found, send)? {
+                return Ok(false);
+            }
+            if step == ScanStep::Done {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Sends what is left of a partition.
+    fn end(&mut self, mut found: Found, send: Send<'_>) -> Result<bool, SqlError> {
         self.rows_left = found.rows_left;
         found.end_rows(self);
         self.send(&mut found, send)
+    }
+
+    /// Looks the wanted keys up; `false` where there are none, or where their values may not be
+    /// those of the snapshot any more.
+    fn find_unchanged(
+        &self,
+        values: &Values,
+        snapshot: &Snapshot,
+        found: &mut Found,
+    ) -> Result<bool, SqlError> {
+        let Some(keys) = &self.plan.filter.keys else { return Ok(false) };
+        let mut buffer = Vec::new();
+        for key in keys {
+            let seen = values.get(key, self.now_ms, &mut buffer, |it| {
+                let is_seen = it.offset < snapshot.applied();
+                if is_seen {
+                    found.add(self, it);
+                }
+                is_seen
+            })?;
+            // One that is not there may have been.
+            if !seen.unwrap_or_else(|| values.applied() == snapshot.applied()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn rows(&self) -> Rows {
@@ -107,32 +167,51 @@ impl<'a> CurrentReader<'a> {
         Ok(found.rows_left > 0)
     }
 
-    /// The values, once they are as new as the log is now.
+    /// The values, once they are as new as the log was when the statement began, or is now.
     fn values(
         &self,
         partition: &Partition,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Arc<Values>, SqlError> {
-        let (topic, number) = (&self.plan.topic, partition.number());
-        let (wanted, begun) = (partition.last_stable_offset(), Instant::now());
-        loop {
-            let values = self.host.values(topic, number);
-            match values.as_ref().filter(|it| it.applied() >= wanted) {
-                Some(values) => return Ok(Arc::clone(values)),
-                None if begun.elapsed() < WAIT_MAX && is_wanted() => thread::sleep(LOOK_INTERVAL),
-                None => {
-                    let applied = values.map_or(0, |it| it.applied());
-                    return Err(behind(topic, number, applied, wanted));
-                }
-            }
-        }
+        let number = partition.number();
+        let pinned = self.plan.pinned.as_ref();
+        let wanted = pinned.map_or_else(|| partition.last_stable_offset(), |it| it.end(number));
+        values_at((&self.plan.topic, number), wanted, (self.host, is_wanted))
     }
 }
 
-/// Unix milliseconds.
-pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+/// The snapshot of a partition's values that all see which read it for a statement.
+pub(super) fn pinned_snapshot(
+    plan: &ReadPlan,
+    (pinned, partition): (&PinnedTopic, &Partition),
+    (host, is_wanted): (&dyn Host, &dyn Fn() -> bool),
+) -> Result<Arc<Snapshot>, SqlError> {
+    let number = partition.number();
+    pinned.snapshot(number, || {
+        let wanted = pinned.end(number);
+        let values = values_at((&plan.topic, number), wanted, (host, is_wanted))?;
+        Ok(values.snapshot()?)
+    })
+}
+
+/// The values of a partition, once they are as new as its log was before an offset.
+fn values_at(
+    (topic, number): (&str, u32),
+    wanted: i64,
+    (host, is_wanted): (&dyn Host, &dyn Fn() -> bool),
+) -> Result<Arc<Values>, SqlError> {
+    let begun = Instant::now();
+    loop {
+        let values = host.values(topic, number);
+        match values.as_ref().filter(|it| it.applied() >= wanted) {
+            Some(values) => return Ok(Arc::clone(values)),
+            None if begun.elapsed() < WAIT_MAX && is_wanted() => thread::sleep(LOOK_INTERVAL),
+            None => {
+                let applied = values.map_or(0, |it| it.applied());
+                return Err(behind(topic, number, applied, wanted));
+            }
+        }
+    }
 }
 
 /// The values of a partition were waited for in vain.
@@ -164,6 +243,12 @@ impl Found {
         }
         self.failed = self.rows.add(self.number, record, None).err();
         self.rows_left -= 1;
+    }
+
+    /// Forgets what was found and not sent.
+    fn count_anew(&mut self, reader: &CurrentReader<'_>, rows_left: usize) {
+        (self.rows, self.rows_left) = (reader.rows(), rows_left);
+        self.full.clear();
     }
 
     /// No more go into the rows as they are.

@@ -20,6 +20,7 @@ use super::columns::{BYTES_SUFFIX, CURRENT_SUFFIX, Form, LogColumn, ReadColumn};
 use super::json::headers_text;
 use super::json_fields::{FieldColumns, JsonFields};
 use super::past::Past;
+use super::pins::PinnedTopic;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 
@@ -41,6 +42,8 @@ pub(crate) struct ReadPlan {
     pub(crate) kind: TableKind,
     /// Of current values: when. `None` is now.
     pub(crate) past: Option<Past>,
+    /// Up to where the statement reads; of the past, what that says.
+    pub(super) pinned: Option<Arc<PinnedTopic>>,
     pub(crate) filter: LogFilter,
     /// Of `columns`.
     pub(crate) schema: SchemaRef,

@@ -18,7 +18,7 @@ use live_queries::TableKind;
 use record_log::{LogError, Partition, Topic};
 
 use super::columns::{Form, LogColumn, ReadColumn};
-use super::current_reader::CurrentReader;
+use super::current_reader::{CurrentReader, pinned_snapshot};
 use super::json_fields::{JsonField, JsonFields};
 use super::log_reader::{LogReader, ReadPlan, Span};
 use crate::error::SqlError;
@@ -27,8 +27,7 @@ use crate::host::Host;
 /// Batches of rows that wait to be taken from one stream.
 const BATCHES_WAITING: usize = 2;
 
-/// Reads the records of a topic that a filter leaves, up to the last stable offsets when it is
-/// begun.
+/// Reads the records of a topic that a filter leaves, up to where the statement reads it.
 pub(crate) struct LogScan {
     plan: Arc<ReadPlan>,
     host: Arc<dyn Host>,
@@ -117,6 +116,7 @@ impl LogScan {
             form: plan.form,
             kind: plan.kind,
             past: plan.past.clone(),
+            pinned: plan.pinned.clone(),
             filter: plan.filter.clone(),
             schema: Arc::new(Schema::new(schema)),
             limit: plan.limit,
@@ -234,8 +234,13 @@ impl ExecutionPlan for LogScan {
             });
             return Ok(builder.build());
         }
+        let host = Arc::clone(&self.host);
         builder.spawn_blocking(move || {
-            let spans = partitions.into_iter().map(|it| span(it, &plan));
+            let is_wanted = || !rows.is_closed();
+            let spans = partitions.into_iter().map(|it| {
+                let end = end(&it, &plan, (&*host, &is_wanted))?;
+                span(it, &plan, end)
+            });
             let spans = spans.collect::<Result<Vec<_>, _>>().map_err(SqlError::into_engine)?;
             let mut reader = LogReader::new(plan, spans);
             while let Some(batch) = reader.next_batch().map_err(SqlError::into_engine)? {
@@ -250,10 +255,25 @@ impl ExecutionPlan for LogScan {
     }
 }
 
-/// The offsets to be read of a partition, as far as the filter's bounds say.
-fn span(partition: Arc<Partition>, plan: &ReadPlan) -> Result<Span, SqlError> {
+/// Up to where the statement reads a partition.
+fn end(
+    partition: &Partition,
+    plan: &ReadPlan,
+    (host, is_wanted): (&dyn Host, &dyn Fn() -> bool),
+) -> Result<i64, SqlError> {
+    match &plan.pinned {
+        None => Ok(partition.last_stable_offset()),
+        Some(pinned) if pinned.has_snapshot() => {
+            Ok(pinned_snapshot(plan, (pinned, partition), (host, is_wanted))?.applied())
+        }
+        Some(pinned) => Ok(pinned.end(partition.number())),
+    }
+}
+
+/// The offsets to be read of a partition before an end, as far as the filter's bounds say.
+fn span(partition: Arc<Partition>, plan: &ReadPlan, end: i64) -> Result<Span, SqlError> {
     let (first, last) = plan.filter.offsets.ends();
-    let end = partition.last_stable_offset().min(last.saturating_add(1));
+    let end = end.min(last.saturating_add(1));
     let mut next = partition.start_offset().max(first);
     let (oldest_us, newest_us) = plan.filter.times_us.ends();
     if oldest_us > newest_us {

@@ -6,16 +6,18 @@ use access::Operation;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use live_queries::TableKind;
+use record_log::LogError;
 
 use super::columns::{Form, LogColumn, ReadColumn, schema_of};
 use super::json_fields::JsonFields;
 use super::log_reader::ReadPlan;
 use super::log_scan::LogScan;
 use super::past::Past;
+use super::pins::Pins;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
@@ -85,6 +87,11 @@ impl TableProvider for LogTable {
             Some(indexes) => indexes.iter().map(|index| LogColumn::ALL[*index]).collect(),
             None => LogColumn::ALL.to_vec(),
         };
+        let pins = state.config().get_extension::<Pins>().unwrap_or_default();
+        let pinned = match &self.past {
+            Some(_) => None,
+            None => Some(pins.read((&self.topic, &topic), self.kind).map_err(of_log)?),
+        };
         let plan = ReadPlan {
             topic: Arc::clone(&self.topic),
             schema: schema_of(&columns, self.form),
@@ -93,13 +100,18 @@ impl TableProvider for LogTable {
             form: self.form,
             kind: self.kind,
             past: self.past.clone(),
+            pinned,
             filter,
             limit,
         };
         let streams_max = state.config().target_partitions();
         let scan = LogScan::new(&topic, (plan, Arc::clone(&self.host)), streams_max);
-        Ok(Arc::new(scan.map_err(|error| SqlError::from(error).into_engine())?))
+        Ok(Arc::new(scan.map_err(of_log)?))
     }
+}
+
+fn of_log(error: LogError) -> DataFusionError {
+    SqlError::from(error).into_engine()
 }
 
 pub(super) fn undefined_table(name: &str) -> SqlError {

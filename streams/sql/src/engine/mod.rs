@@ -8,6 +8,7 @@
 //! ```
 
 mod catalog;
+mod clock;
 mod columns;
 mod contained;
 mod current_reader;
@@ -26,6 +27,7 @@ mod memory;
 mod names;
 mod past;
 mod pg_catalog;
+mod pins;
 mod planners;
 mod point_read;
 mod pushdown;

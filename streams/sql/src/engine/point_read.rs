@@ -20,8 +20,9 @@ use live_queries::TableKind;
 use record_log::Partition;
 use values::Values;
 
+use super::clock::unix_ms;
 use super::columns::{KEY, LogColumn, ReadColumn, bytes_of, schema_of};
-use super::current_reader::{LOOK_INTERVAL, WAIT_MAX, behind, now_ms};
+use super::current_reader::{LOOK_INTERVAL, WAIT_MAX, behind};
 use super::json_fields::JsonFields;
 use super::log_reader::{ReadPlan, Rows};
 use super::log_table::{LogTable, undefined_table};
@@ -80,6 +81,7 @@ impl PointRead {
             form: table.form,
             kind: table.kind,
             past: None,
+            pinned: None,
             filter: LogFilter::default(),
             limit: None,
         };
@@ -99,7 +101,7 @@ impl PointRead {
             KeySource::Parameter(index) => parameters.get(*index).and_then(bytes_of),
         };
         let mut rows = Rows::new(Arc::clone(&self.plan), usize::MAX);
-        let (mut buffer, now_ms) = (Vec::new(), now_ms());
+        let (mut buffer, now_ms) = (Vec::new(), unix_ms());
         for number in 0..topic.partition_count() {
             let Some(key) = &key else { break };
             let values = self.values(&*topic.partition(number)?).await?;

@@ -30,6 +30,7 @@ use super::join_keys::NameJoinKeys;
 use super::memory::{CallMemory, MemoryTotal, QueryMemory};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
+use super::pins::Pins;
 use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
 use super::windows::CountWindows;
@@ -249,6 +250,7 @@ impl Session {
             let mut state = SessionState::clone(&state);
             // What now() is for the statement.
             state.mark_start_execution();
+            state.config_mut().set_extension(Arc::new(Pins::default()));
             let plan = state.optimize(&plan)?;
             // From here on values are made to be used: VALUES has its rows made in the next step.
             let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use access::Operation;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 
@@ -11,12 +10,11 @@ use super::counters::Counters;
 use super::interrupt::Ending;
 use super::io::{Io, Stream};
 use super::live::live_words;
+use super::look_up::Looked;
 use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
-use crate::definition::table_of;
-use crate::engine::{BYTES_SUFFIX, one_column_schema};
+use crate::engine::one_column_schema;
 use crate::error::{SqlError, SqlState};
-use crate::statements::{Command, CursorSource, InsertPlan, Words, read_command, split};
-use crate::typed::{MaterializedView, TypedTable};
+use crate::statements::{Command, Words, read_command, split};
 use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
 
 /// How statements begin that are told by a few words, here and now.
@@ -105,26 +103,7 @@ impl Connection {
             }
         };
         self.check_transaction(&command)?;
-        let query = match &command {
-            Command::Query(query)
-            | Command::Explain { query, .. }
-            | Command::CopyOut { source: CursorSource::Query(query), .. }
-            | Command::Declare { source: CursorSource::Query(query), .. } => Some(query.clone()),
-            _ => None,
-        };
-        let (plan, point_read) = match query {
-            Some(query) => {
-                let (plan, point_read) = self.session.plan(*query).await?;
-                (Some(plan), point_read)
-            }
-            None => (None, None),
-        };
-        let insert = match &command {
-            Command::Insert(insert) => {
-                Some(InsertPlan::new(insert, |name| self.typed_table(name))?)
-            }
-            _ => None,
-        };
+        let Looked { tables, plan, insert, point_read } = self.look_up(&command).await?;
         let live = live_words(&command).map(|words| self.prepare_live(words)).transpose()?;
         let parameters = match (&plan, &insert) {
             (Some(plan), _) => query_parameters(plan, words, declared)?,
@@ -138,25 +117,11 @@ impl Connection {
                 (0..count).map(|index| parameter(declared(index), None)).collect()
             }
         };
-        let point_read = point_read.filter(|_| matches!(command, Command::Query(_)));
         let command = Some(command);
         let (statistics, client) = (&self.server.registry.statistics, &self.client);
         let figures = statistics.of(&client.principal, client.on_behalf_of.as_ref(), words);
         let figures = Some(figures);
-        Ok(Prepared { command, text, plan, point_read, insert, live, figures, parameters })
-    }
-
-    /// The typed table of a name that is inserted into.
-    fn typed_table(&self, name: &str) -> Result<Option<TypedTable>, SqlError> {
-        let host = &*self.server.host;
-        let topic = table_of(name.strip_suffix(BYTES_SUFFIX).unwrap_or(name)).0;
-        if MaterializedView::find(host, topic).is_some() {
-            self.client.check(host, Operation::Write, topic)?;
-            let what = format!("cannot insert into materialized view {topic:?}");
-            let hint = "Its query fills it: insert into what that selects from.";
-            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).with_hint(hint));
-        }
-        Ok(TypedTable::of_name(host, name))
+        Ok(Prepared { command, text, tables, plan, point_read, insert, live, figures, parameters })
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {

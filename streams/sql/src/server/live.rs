@@ -11,6 +11,7 @@ use tokio::task::unconstrained;
 
 use super::interrupt::{Ending, Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
+use super::meaning::{are_same_columns, changed_columns};
 use super::rows::Rows;
 use super::state::{Connection, LivePlan, Prepared};
 use crate::definition::table_of;
@@ -57,7 +58,11 @@ impl Connection {
         let live = live_query(&*host, &self.client, &plan.words, parameters)?;
         let rows = host.subscribe(&self.client, live).await?;
         let columns = rows.layout.columns();
-        Ok(Rows::live(schema_of(&columns), &columns, rows))
+        let schema = schema_of(&columns);
+        match are_same_columns(&plan.schema, &schema) {
+            true => Ok(Rows::live(schema, &columns, rows)),
+            false => Err(changed_columns()),
+        }
     }
 
     /// Sends rows of a live query: up to so many, as long as there is time; without a time, waits

@@ -14,6 +14,8 @@ mod interrupt;
 mod io;
 mod listener;
 mod live;
+mod look_up;
+mod meaning;
 mod outcome;
 mod parameters;
 mod registry;

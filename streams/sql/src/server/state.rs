@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::counters::Counters;
 use super::interrupt::Ends;
+use super::meaning::Named;
 use super::registry::Entry;
 use super::rows::Rows;
 use super::shared::Server;
@@ -135,16 +136,18 @@ impl Drop for Connection {
 }
 
 /// A statement whose names were looked up and whose types are known.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Prepared {
     /// `None`: the statement is empty.
     pub(super) command: Option<Command>,
     /// Its text, for lists of what runs.
     pub(super) text: String,
+    /// The tables that it names.
+    pub(super) tables: Arc<[Named]>,
     /// Of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
     /// The same as the plan of a query, where the query is one.
-    pub(super) point_read: Option<PointRead>,
+    pub(super) point_read: Option<Arc<PointRead>>,
     pub(super) insert: Option<InsertPlan>,
     /// Of a live query, also one that is copied or that a cursor is of.
     pub(super) live: Option<LivePlan>,
@@ -163,6 +166,7 @@ pub(super) struct LivePlan {
     pub(super) parameter_count: usize,
 }
 
+#[derive(Clone)]
 pub(super) struct Parameter {
     pub(super) oid: u32,
     pub(super) data_type: DataType,

@@ -54,11 +54,15 @@ impl Connection {
         portal: &mut Portal,
         (rows_max, begun): (usize, Instant),
     ) -> Result<(), Ending> {
-        let Some(command) = &portal.prepared.command else {
+        let prepared = Arc::clone(&portal.prepared);
+        let Some(command) = &prepared.command else {
             io.out.empty_query();
             return Ok(());
         };
         self.check_transaction(command)?;
+        if portal.rows.is_none() && !portal.has_ended {
+            portal.prepared = self.renewed(&prepared).await?;
+        }
         let (server, entry) = (Arc::clone(&self.server), Arc::clone(&self.entry));
         let running = entry.begin(&portal.prepared.text);
         let is_live = self.is_live(&portal.prepared);

@@ -6,4 +6,5 @@ mod support;
 
 mod cut;
 mod raw;
+mod stale;
 mod transactions;

@@ -1,6 +1,7 @@
 //! A server over topics in memory, and a client of it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -38,6 +39,7 @@ pub(crate) struct Topics {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
     followers: Mutex<BTreeMap<(String, u32), Follower>>,
     definitions: Mutex<BTreeMap<String, Arc<Definition>>>,
+    last_version: AtomicU64,
     policy: ListenerPolicy,
     users: Arc<Users>,
     quotas: Quotas,
@@ -63,8 +65,9 @@ impl Topics {
             exposure: Exposure::Loopback,
         };
         let users = Arc::clone(file.users());
-        let (by_name, followers, definitions) = Default::default();
-        Self { by_name, followers, definitions, policy, users, quotas: Quotas::new() }
+        let (by_name, followers, definitions, last_version) = Default::default();
+        let quotas = Quotas::new();
+        Self { by_name, followers, definitions, last_version, policy, users, quotas }
     }
 
     pub(crate) fn create(&self, name: &str, partition_count: u32) -> Arc<Topic> {
@@ -210,7 +213,7 @@ impl Host for Topics {
                 return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
             }
             let owner = client.principal.as_str().to_owned();
-            let version = definitions.values().map(|it| it.version).max().unwrap_or(0) + 1;
+            let version = self.last_version.fetch_add(1, Ordering::Relaxed) + 1;
             let definition = Definition { name: name.clone(), kind, statement, owner, version };
             definitions.insert(name, Arc::new(definition));
             Ok(())
