@@ -40,12 +40,14 @@ impl SqlState {
     pub const INVALID_STATEMENT: Self = Self("26000");
     pub const INVALID_TEXT: Self = Self("22P02");
     pub const IO: Self = Self("58030");
+    pub const LOGARITHM: Self = Self("2201E");
     pub const NOT_NULL: Self = Self("23502");
     pub const NOT_SUPPORTED: Self = Self("0A000");
     pub const NO_ACTIVE_TRANSACTION: Self = Self("25P01");
     pub const OUT_OF_MEMORY: Self = Self("53200");
     pub const OUT_OF_RANGE: Self = Self("22003");
     pub const PERMISSION: Self = Self("42501");
+    pub const POWER: Self = Self("2201F");
     pub const PROTOCOL: Self = Self("08P01");
     pub const READ_ONLY: Self = Self("25006");
     pub const SERIALIZATION: Self = Self("40001");

@@ -50,6 +50,27 @@ fn a_filter_agrees_with_the_reference() {
     });
 }
 
+/// Goal: a string that no text can hold is NULL, as in a SELECT, so that its record is not lost.
+#[test]
+fn a_string_that_no_text_can_hold_is_null() {
+    for value in [r#"{"s":"\u0000"}"#, r#"{"s":"\ud800"}"#, r#"{"s":"\udc00 x"}"#] {
+        let mut paths = Paths::new();
+        let query = parse_query("SELECT key FROM t WHERE value->>'s' IS NULL").expect("a query");
+        let query = Query::compile(&query, &Table::log("t"), &mut paths).expect("a query");
+        let mut fields = Fields::default();
+        let record = Record {
+            partition: 0,
+            offset: 0,
+            timestamp_ms: 0,
+            key: None,
+            value: Some(value.as_bytes()),
+            headers: &[],
+        };
+        let row = Row::read(record, &paths, &mut fields);
+        assert_eq!(query.filter().passes(&row), Ok(true), "{value}");
+    }
+}
+
 /// Goal: what cannot pass is told by the bytes of a value, and what can fail is not.
 #[test]
 fn bytes_tell_what_cannot_pass() {

@@ -379,7 +379,6 @@ fn fields_are_looked_for_where_records_are_read() {
                 "select value->'tags'->1, key from orders where (value->>'qty')::int > 2",
                 "value#>{tags,1}",
             ),
-            ("select value ? 'qty' from orders", "columns=[value?{qty}]"),
             ("select value from orders where value->>'symbol' = 'IBM'", "value contains \"IBM\""),
             (
                 "select value from orders where (value->>'qty')::bigint > 1 \

@@ -123,9 +123,9 @@ impl Expr {
                 Ok(row.field(*path).map_or(Value::Null, |it| Value::Json(Cow::Borrowed(it))))
             }
             Self::PathText(path) => match row.field(*path).map(json::scalar_text) {
-                None | Some(Ok(None)) => Ok(Value::Null),
+                // An escape that names no character is no text: NULL, as in a SELECT.
+                None | Some(Ok(None) | Err(_)) => Ok(Value::Null),
                 Some(Ok(Some(text))) => Ok(Value::Text(text)),
-                Some(Err(_)) => Err(RowError::NotText),
             },
             Self::Result(index) => Ok(row.result(*index)),
             _ => unreachable!("all others have been evaluated by the caller"),

@@ -17,7 +17,7 @@ use super::typed_view;
 use crate::definition::table_of;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
-use crate::typed::{MaterializedView, TypedTable};
+use crate::typed::{MaterializedView, OnError, TypedTable};
 
 /// The database of one client.
 #[derive(Debug)]
@@ -98,7 +98,8 @@ impl Topics {
             && self.host.topic(topic).is_some()
             && (kind == TableKind::Log || self.host.keeps_values(topic));
         let (host, client) = (Arc::clone(&self.host), Arc::clone(&self.client));
-        is_there.then(|| LogTable { host, client, topic: topic.into(), form, kind, past })
+        let on_error = OnError::Fail;
+        is_there.then(|| LogTable { host, client, topic: topic.into(), form, on_error, kind, past })
     }
 
     /// The materialized view of this name with the columns of its query, if the client may see it.
@@ -120,6 +121,7 @@ impl Topics {
             TableKind::Values => self.host.values_topic(&table.topic),
         };
         let records = self.records(&topic, Form::Text, (table.kind, past));
+        let records = records.map(|it| LogTable { on_error: table.on_error, ..it });
         records.map(|records| typed_view::view(&table.live(), records)).transpose()
     }
 }

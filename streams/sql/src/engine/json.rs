@@ -24,7 +24,7 @@ use live_queries::{InvalidEscape, JsonStep, find_json, scalar_text};
 use record_batch::Headers;
 
 use crate::error::{SqlError, SqlState};
-use crate::wire::json_field;
+use crate::wire::{array_elements, json_field};
 
 /// What a function gives of the value that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +124,7 @@ impl ScalarUDFImpl for JsonGet {
         };
         let input = cast(&input.to_array(rows)?, &DataType::Utf8View)?;
         let path = Path::of(path, rows)?;
-        let found = self.find(input.as_string_view(), &path)?;
+        let found = self.find(input.as_string_view(), &path, is_scalar)?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
             false => ColumnarValue::Array(found),
@@ -133,13 +133,13 @@ impl ScalarUDFImpl for JsonGet {
 }
 
 impl JsonGet {
-    fn find(&self, input: &StringViewArray, path: &Path) -> Result<ArrayRef> {
+    fn find(&self, input: &StringViewArray, path: &Path, is_scalar: bool) -> Result<ArrayRef> {
         let rows = (0..input.len()).map(|row| {
             let text = (!input.is_null(row)).then(|| input.value(row))?;
             path.at(row).map(|path| (text, path))
         });
         if self.wanted == Wanted::Presence {
-            let found = rows.map(|it| it.map(|(text, path)| get(text, &path).is_some()));
+            let found = rows.map(|it| it.map(|(text, path)| has(text, &path)));
             return Ok(Arc::new(BooleanArray::from_iter(found)));
         }
         let mut builder = StringViewBuilder::with_capacity(input.len());
@@ -150,7 +150,11 @@ impl JsonGet {
                 (Some(value), Wanted::Json) => builder.append_value(value),
                 (Some(value), _) => match scalar_text(value) {
                     Ok(text) => builder.append_option(text),
-                    Err(InvalidEscape) => return Err(untranslatable().into_engine()),
+                    Err(InvalidEscape) if is_scalar => {
+                        return Err(untranslatable().into_engine());
+                    }
+                    // One record shall not fail a query of all.
+                    Err(InvalidEscape) => builder.append_null(),
                 },
             }
         }
@@ -159,7 +163,7 @@ impl JsonGet {
 }
 
 /// A string of JSON that no text can be.
-pub(super) fn untranslatable() -> SqlError {
+fn untranslatable() -> SqlError {
     let what = "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
     SqlError::new(SqlState::UNTRANSLATABLE, what)
 }
@@ -170,6 +174,8 @@ enum Step {
     Name(String),
     /// Counted from the end where it is below 0.
     Index(i64),
+    /// A number of a path, which is the name of a field in an object.
+    Either(String, i64),
 }
 
 /// The way to a value, in each row.
@@ -223,8 +229,10 @@ impl Path {
 
 fn step_of(scalar: &ScalarValue) -> Option<Step> {
     match scalar {
-        ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {
-            text.clone().map(Step::Name)
+        ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) => text.clone().map(Step::Name),
+        ScalarValue::LargeUtf8(text) => {
+            let index = text.as_deref()?.trim().parse().ok()?;
+            text.clone().map(|name| Step::Either(name, index))
         }
         other => match other.cast_to(&DataType::Int64) {
             Ok(ScalarValue::Int64(number)) => number.map(Step::Index),
@@ -235,14 +243,47 @@ fn step_of(scalar: &ScalarValue) -> Option<Step> {
 
 /// The value at the end of a path.
 fn get<'a>(text: &'a str, path: &[Step]) -> Option<&'a str> {
+    let numbered = path.iter().position(|it| matches!(it, Step::Either(..)));
+    if let Some((at, Step::Either(name, index))) = numbered.map(|at| (at, &path[at])) {
+        let container = get(text, &path[..at])?;
+        let step = match container.trim_start().starts_with('[') {
+            true => Step::Index(*index),
+            false => Step::Name(name.clone()),
+        };
+        let found = get(container, &[step])?;
+        return get(found, &path[at + 1..]);
+    }
+    if path.is_empty() {
+        return Some(text);
+    }
     let steps: Vec<JsonStep<'_>> = path
         .iter()
         .map(|step| match step {
             Step::Name(name) => JsonStep::Key(name),
             Step::Index(index) => JsonStep::Index(*index),
+            Step::Either(..) => unreachable!("it was split off"),
         })
         .collect();
     find_json(text, &steps)
+}
+
+/// Whether a name is one of an object's fields, or a text of a list.
+fn has(text: &str, path: &[Step]) -> bool {
+    let Some((Step::Name(name), before)) = path.split_last() else {
+        return get(text, path).is_some();
+    };
+    let Some(container) = get(text, before) else { return false };
+    let is_it = |it: &str| {
+        it.starts_with('"') && scalar_text(it).is_ok_and(|it| it.as_deref() == Some(name))
+    };
+    match container.trim_start().as_bytes().first() {
+        Some(b'{') => get(text, path).is_some(),
+        Some(b'[') => {
+            let element = |at| find_json(container, &[JsonStep::Index(at)]);
+            (0..).map_while(element).any(is_it)
+        }
+        _ => is_it(container.trim()),
+    }
 }
 
 /// Turns operators into calls, and keeps texts and numbers apart as PostgreSQL does: a quoted
@@ -287,25 +328,24 @@ pub(super) fn wanted_of(function: &ScalarUDF) -> Option<Wanted> {
     inner.downcast_ref::<JsonGet>().map(|it| it.wanted)
 }
 
-/// The steps of a path as PostgreSQL writes it: `{a,0,b}`.
+/// The steps of a path as PostgreSQL writes it: `{a,0,"b c"}`.
 fn path_of(expr: &Expr) -> Result<Vec<Expr>> {
-    let text = match expr {
-        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => {
-            text.as_str()
-        }
-        _ => "",
+    let (Expr::Literal(ScalarValue::Utf8(Some(text)), _)
+    | Expr::Literal(ScalarValue::Utf8View(Some(text)), _)) = expr
+    else {
+        let what = "#> and #>> take their path as a literal alone, such as '{a,b}'";
+        return Err(SqlError::unsupported(what).into_engine());
     };
-    let Some(inner) = text.strip_prefix('{').and_then(|it| it.strip_suffix('}')) else {
-        return plan_err!("a path of JSON is written as '{{a,b}}'");
-    };
-    let steps = inner.split(',').filter(|it| !it.is_empty()).map(|step| {
-        let step = step.trim().trim_matches('"');
-        match step.parse::<i64>() {
-            Ok(index) => lit(index),
-            Err(_) => lit(step),
+    let steps = array_elements(text).map_err(SqlError::into_engine)?;
+    let step = |it: Option<String>| match it {
+        None => lit(ScalarValue::Utf8(None)),
+        // What may be either has a type of its own.
+        Some(number) if number.trim().parse::<i64>().is_ok() => {
+            lit(ScalarValue::LargeUtf8(Some(number)))
         }
-    });
-    Ok(steps.collect())
+        Some(name) => lit(name),
+    };
+    Ok(steps.into_iter().map(step).collect())
 }
 
 fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {

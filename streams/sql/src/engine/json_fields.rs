@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanBuilder, StringViewBuilder};
+use datafusion::arrow::array::{ArrayRef, StringViewBuilder};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use live_queries::{Fields, PathId, Paths, Step, scalar_text};
 
-use super::json::{Wanted, untranslatable, wanted_of};
-use crate::error::SqlError;
+use super::json::{Wanted, wanted_of};
 
 /// Steps of a path that is read so.
 const STEPS_MAX: usize = 16;
@@ -29,7 +28,8 @@ impl JsonField {
         let wanted = wanted_of(call.fun())?;
         let (input, path) = call.args().split_first()?;
         let input = input.downcast_ref::<Column>()?.index();
-        if path.is_empty() || path.len() > STEPS_MAX {
+        // Texts of lists are present too, which are not looked for here.
+        if path.is_empty() || path.len() > STEPS_MAX || wanted == Wanted::Presence {
             return None;
         }
         let steps = path.iter().map(|it| step_of(it.downcast_ref::<Literal>()?.value()));
@@ -39,9 +39,9 @@ impl JsonField {
 
 fn step_of(value: &ScalarValue) -> Option<Step> {
     match value {
-        ScalarValue::Utf8(Some(name))
-        | ScalarValue::LargeUtf8(Some(name))
-        | ScalarValue::Utf8View(Some(name)) => Some(Step::Key(name.clone())),
+        ScalarValue::Utf8(Some(name)) | ScalarValue::Utf8View(Some(name)) => {
+            Some(Step::Key(name.clone()))
+        }
         // What counts from the end is left to the engine.
         ScalarValue::Int64(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
         _ => None,
@@ -89,31 +89,19 @@ impl JsonFields {
 
 /// The columns of fields that become a batch.
 pub(super) struct FieldColumns {
-    builders: Vec<Builder>,
+    builders: Vec<StringViewBuilder>,
     found: Fields,
-}
-
-enum Builder {
-    Text(StringViewBuilder),
-    Presence(BooleanBuilder),
 }
 
 impl FieldColumns {
     pub(super) fn new(fields: &JsonFields) -> Self {
-        let builder = |it: &JsonField| match it.wanted {
-            Wanted::Json | Wanted::Text => Builder::Text(StringViewBuilder::new()),
-            Wanted::Presence => Builder::Presence(BooleanBuilder::new()),
-        };
-        Self { builders: fields.fields.iter().map(builder).collect(), found: Fields::default() }
+        let builders = fields.fields.iter().map(|_| StringViewBuilder::new()).collect();
+        Self { builders, found: Fields::default() }
     }
 
     /// Adds the fields of a record's value, and gives the bytes that the columns keep of it. `None`
     /// where the value is not UTF-8.
-    pub(super) fn add(
-        &mut self,
-        fields: &JsonFields,
-        value: Option<&[u8]>,
-    ) -> Option<Result<usize, SqlError>> {
+    pub(super) fn add(&mut self, fields: &JsonFields, value: Option<&[u8]>) -> Option<usize> {
         let text = value.and_then(|it| fields.paths.read(it, &mut self.found));
         if text.is_none() && value.is_some_and(|it| std::str::from_utf8(it).is_err()) {
             return None;
@@ -122,32 +110,20 @@ impl FieldColumns {
         for ((builder, field), id) in self.builders.iter_mut().zip(&fields.fields).zip(&fields.ids)
         {
             let found = text.and_then(|text| self.found.get(*id, text));
-            match (builder, field.wanted) {
-                (Builder::Presence(builder), _) => match text {
-                    Some(_) => builder.append_value(found.is_some()),
-                    None => builder.append_option(value.map(|_| false)),
-                },
-                (Builder::Text(builder), Wanted::Text) => {
-                    let text = match found.map_or(Ok(None), scalar_text) {
-                        Ok(text) => text,
-                        Err(_) => return Some(Err(untranslatable())),
-                    };
-                    bytes += text.as_ref().map_or(0, |it| it.len());
-                    builder.append_option(text);
-                }
-                (Builder::Text(builder), _) => {
-                    bytes += found.map_or(0, str::len);
-                    builder.append_option(found);
-                }
+            if field.wanted == Wanted::Text {
+                // A text that cannot be is NULL: one record shall not fail a query of all.
+                let text = found.and_then(|it| scalar_text(it).ok().flatten());
+                bytes += text.as_ref().map_or(0, |it| it.len());
+                builder.append_option(text);
+            } else {
+                bytes += found.map_or(0, str::len);
+                builder.append_option(found);
             }
         }
-        Some(Ok(bytes))
+        Some(bytes)
     }
 
     pub(super) fn finish(&mut self, field: usize) -> ArrayRef {
-        match &mut self.builders[field] {
-            Builder::Text(builder) => Arc::new(builder.finish()),
-            Builder::Presence(builder) => Arc::new(builder.finish()),
-        }
+        Arc::new(self.builders[field].finish())
     }
 }

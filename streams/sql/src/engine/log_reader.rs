@@ -23,6 +23,7 @@ use super::past::Past;
 use super::pins::PinnedTopic;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
+use crate::typed::OnError;
 
 /// Bytes that are read at a time, and that the columns of one batch may hold.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -39,6 +40,8 @@ pub(crate) struct ReadPlan {
     /// That are looked for in values.
     pub(crate) fields: JsonFields,
     pub(crate) form: Form,
+    /// What a value is that is not UTF-8 and has to be.
+    pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
     /// Of current values: when. `None` is now.
     pub(crate) past: Option<Past>,
@@ -48,6 +51,13 @@ pub(crate) struct ReadPlan {
     /// Of `columns`.
     pub(crate) schema: SchemaRef,
     pub(crate) limit: Option<usize>,
+}
+
+impl ReadPlan {
+    /// Whether values that are no texts are errors, or wanted.
+    fn reads_all(&self) -> bool {
+        self.form == Form::Bytes || self.on_error == OnError::Fail
+    }
 }
 
 /// A run of offsets of one partition.
@@ -229,6 +239,8 @@ impl Rows {
             let hint = format!("Read {table:?}, whose keys and values are bytea.");
             SqlError::new(SqlState::INVALID_ENCODING, message).with_hint(hint)
         };
+        let is_shown = |it: &&[u8]| plan.reads_all() || std::str::from_utf8(it).is_ok();
+        let value = record.value.filter(is_shown);
         for column in &plan.columns {
             let ReadColumn::Record(column) = column else { continue };
             match column {
@@ -240,7 +252,7 @@ impl Rows {
                     self.bytes += kept.ok_or_else(|| not_text("key"))?;
                 }
                 LogColumn::Value => {
-                    let kept = self.values.add(record.value, chunk);
+                    let kept = self.values.add(value, chunk);
                     self.bytes += kept.ok_or_else(|| not_text("value"))?;
                 }
                 LogColumn::Headers if record.headers.is_empty() => self.headers.append_null(),
@@ -252,8 +264,8 @@ impl Rows {
             }
         }
         if !plan.fields.all().is_empty() {
-            let kept = self.fields.add(&plan.fields, record.value);
-            self.bytes += kept.ok_or_else(|| not_text("value"))??;
+            let kept = self.fields.add(&plan.fields, value);
+            self.bytes += kept.ok_or_else(|| not_text("value"))?;
         }
         self.count += 1;
         Ok(())

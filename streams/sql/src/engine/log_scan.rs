@@ -114,6 +114,7 @@ impl LogScan {
             columns,
             fields,
             form: plan.form,
+            on_error: plan.on_error,
             kind: plan.kind,
             past: plan.past.clone(),
             pinned: plan.pinned.clone(),

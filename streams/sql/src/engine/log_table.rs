@@ -21,6 +21,7 @@ use super::pins::Pins;
 use super::pushdown::LogFilter;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
+use crate::typed::OnError;
 
 /// A topic's log or current values, for one client.
 pub(crate) struct LogTable {
@@ -28,6 +29,8 @@ pub(crate) struct LogTable {
     pub(crate) client: Arc<Client>,
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
+    /// What a value is that is not UTF-8.
+    pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
     pub(crate) past: Option<Past>,
 }
@@ -98,6 +101,7 @@ impl TableProvider for LogTable {
             columns: columns.into_iter().map(ReadColumn::Record).collect(),
             fields: JsonFields::default(),
             form: self.form,
+            on_error: self.on_error,
             kind: self.kind,
             past: self.past.clone(),
             pinned,

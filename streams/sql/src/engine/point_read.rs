@@ -79,6 +79,7 @@ impl PointRead {
             columns: columns.into_iter().map(ReadColumn::Record).collect(),
             fields: JsonFields::default(),
             form: table.form,
+            on_error: table.on_error,
             kind: table.kind,
             past: None,
             pinned: None,

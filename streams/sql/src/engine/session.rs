@@ -68,6 +68,7 @@ impl Engine {
             .with_physical_optimizer_rules(physical_rules())
             .build();
         growing::bound(&mut base)?;
+        dialect::check(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
         // Before the engine's own, which would compare texts with numbers.
         planners.insert(0, Arc::new(json::Operators));
@@ -107,7 +108,8 @@ fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
 
 /// Ours before the engine's, which make types equal.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![Arc::new(dialect::KeepFloats)];
+    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
+        vec![Arc::new(dialect::Intervals), Arc::new(dialect::KeepFloats)];
     rules.extend(Analyzer::new().rules);
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
@@ -115,6 +117,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// The engine's, and ours.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
+    rules.push(Arc::new(dialect::Guards));
     rules.push(Arc::new(NameJoinKeys));
     rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
@@ -186,6 +189,23 @@ impl Session {
         &self.planner
     }
 
+    /// The columns that a plan gives, with the types that they have once it is run.
+    pub(crate) async fn columns(
+        &self,
+        plan: LogicalPlan,
+        parameters: Vec<DataType>,
+    ) -> Result<SchemaRef, SqlError> {
+        let state = Arc::clone(&self.state);
+        let work = async move || {
+            let values = parameters.iter().map(ScalarValue::try_from);
+            let plan = with_values(plan, values.collect::<Result<Vec<_>, _>>()?)?;
+            let analyzer = state.analyzer();
+            let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
+            Ok(Arc::clone(plan.schema().inner()))
+        };
+        self.planner.run_future(work).await
+    }
+
     /// The plan of a query. Names are looked up; nothing is read. The plan again, where it finds a
     /// record by its key alone.
     pub(crate) async fn plan(
@@ -199,6 +219,7 @@ impl Session {
             dialect::adapt(&mut query)?;
             let statement = EngineStatement::Statement(Box::new(query));
             let plan = state.statement_to_plan(statement).await?;
+            let plan = dialect::with_array_parameters(plan)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))
         };
@@ -243,10 +264,7 @@ impl Session {
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), SqlError> {
         let (state, runtime) = (Arc::clone(&self.state), self.engine.runtime()?);
         let work = async move || {
-            let plan = match parameters.is_empty() {
-                true => plan,
-                false => plan.with_param_values(ParamValues::from(parameters))?,
-            };
+            let plan = with_values(plan, parameters)?;
             let mut state = SessionState::clone(&state);
             // What now() is for the statement.
             state.mark_start_execution();
@@ -263,6 +281,13 @@ impl Session {
         };
         self.planner.run_future(work).await
     }
+}
+
+fn with_values(plan: LogicalPlan, parameters: Vec<ScalarValue>) -> Result<LogicalPlan, SqlError> {
+    Ok(match parameters.is_empty() {
+        true => plan,
+        false => plan.with_param_values(ParamValues::from(parameters))?,
+    })
 }
 
 /// Whether EXPLAIN runs the query.

@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 use live_queries::{ColumnSource, Step, Table, TableColumn, Type};
 
 use super::columns::{Form, LogColumn, schema_of};
+use super::dialect::{To, conversion, lenient, number_cast};
 use super::json::field;
 use super::log_table::LogTable;
 use crate::error::{SqlError, SqlState};
@@ -78,17 +79,17 @@ fn data_type(column: &TableColumn) -> DataType {
 /// What is selected of the topic's table for a column.
 fn selected(column: &TableColumn) -> Expr {
     let data_type = data_type(column);
-    let cast_to = |path: &[Step], cast: fn(Expr, DataType) -> Expr| match column.data_type {
+    let cast_to = |path: &[Step], failure: Failure| match column.data_type {
         Type::Json => at(path, true),
         Type::Text => at(path, false),
         Type::Interval => INTERVAL.call(vec![at(path, false)]),
-        _ => cast(at(path, false), data_type),
+        _ => converted(at(path, false), &data_type, failure),
     };
     let found = match &column.source {
-        ColumnSource::Path(path) => cast_to(path, cast),
-        ColumnSource::PathOrNull(path) => cast_to(path, try_cast),
+        ColumnSource::Path(path) => cast_to(path, Failure::Error),
+        ColumnSource::PathOrNull(path) => cast_to(path, Failure::Null),
         ColumnSource::Field { name, .. } => {
-            let found = cast_to(&[Step::Key(name.clone())], cast);
+            let found = cast_to(&[Step::Key(name.clone())], Failure::Error);
             match column.data_type {
                 Type::Json => return json_or_null(found, &column.name),
                 _ => found,
@@ -101,6 +102,28 @@ fn selected(column: &TableColumn) -> Expr {
         }
     };
     found.alias(&column.name)
+}
+
+/// What a text is that does not fit a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Null,
+    Error,
+}
+
+/// A text as what a column is of, read as casts read it.
+fn converted(text: Expr, to: &DataType, failure: Failure) -> Expr {
+    let function = match to {
+        DataType::Float64 => Some(conversion(To::Float8)),
+        DataType::Timestamp(..) => Some(conversion(To::Timestamptz)),
+        other => number_cast(other),
+    };
+    match (function, failure) {
+        (Some(function), Failure::Error) => function.call(vec![text]),
+        (Some(function), Failure::Null) => lenient(function).call(vec![text]),
+        (None, Failure::Error) => cast(text, to.clone()),
+        (None, Failure::Null) => try_cast(text, to.clone()),
+    }
 }
 
 /// What lies at a path of the value: as JSON, or its text.

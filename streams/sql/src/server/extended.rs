@@ -117,11 +117,29 @@ impl Connection {
                 (0..count).map(|index| parameter(declared(index), None)).collect()
             }
         };
+        let columns = match &plan {
+            Some(plan) => {
+                let types = parameters.iter().map(|it| it.data_type.clone()).collect();
+                Some(self.session.columns(plan.clone(), types).await?)
+            }
+            None => None,
+        };
         let command = Some(command);
         let (statistics, client) = (&self.server.registry.statistics, &self.client);
         let figures = statistics.of(&client.principal, client.on_behalf_of.as_ref(), words);
         let figures = Some(figures);
-        Ok(Prepared { command, text, tables, plan, point_read, insert, live, figures, parameters })
+        Ok(Prepared {
+            command,
+            text,
+            tables,
+            plan,
+            columns,
+            point_read,
+            insert,
+            live,
+            figures,
+            parameters,
+        })
     }
 
     pub(super) fn bind<S: Stream>(&mut self, io: &mut Io<S>, bind: Bind) -> Result<(), Ending> {
@@ -143,7 +161,11 @@ impl Connection {
         let formats = Formats(bind.parameter_formats);
         let values = bind.parameters.iter().zip(&prepared.parameters).enumerate();
         let values = values.map(|(index, (bytes, parameter))| {
-            read_parameter(bytes.as_deref(), formats.of(index), &parameter.data_type)
+            read_parameter(
+                bytes.as_deref(),
+                formats.of(index),
+                (parameter.oid, &parameter.data_type),
+            )
         });
         let values = values.collect::<Result<Vec<_>, _>>()?;
         let portal = Portal::new(prepared, values, Formats(bind.result_formats));
@@ -185,9 +207,7 @@ impl Connection {
     pub(super) fn schema_of(&self, prepared: &Prepared) -> Result<Option<SchemaRef>, SqlError> {
         let Some(command) = &prepared.command else { return Ok(None) };
         Ok(match command {
-            Command::Query(_) => {
-                prepared.plan.as_ref().map(|plan| Arc::clone(plan.schema().inner()))
-            }
+            Command::Query(_) => prepared.columns.clone(),
             Command::Extension(_) => prepared.live.as_ref().map(|it| Arc::clone(&it.schema)),
             Command::Explain { .. } => Some(one_column_schema("QUERY PLAN")),
             Command::Show(name) => Some(one_column_schema(name)),
@@ -232,6 +252,12 @@ fn query_parameters(
     words: &Words,
     declared: &[u32],
 ) -> Result<Vec<Parameter>, SqlError> {
+    let unknown = declared.iter().find(|oid| **oid > 0 && PgType::data_type_of(**oid).is_none());
+    // `unknown` is what a literal without a type is.
+    if let Some(oid) = unknown.filter(|oid| **oid != PgType::UNKNOWN) {
+        let what = format!("parameters of the type with object id {oid} are not supported");
+        return Err(SqlError::unsupported(what));
+    }
     let mut parameters: Vec<_> = declared.iter().map(|oid| parameter(*oid, None)).collect();
     // Also those that the plan does not need.
     let count = words.parameter_count()?;
@@ -246,7 +272,7 @@ fn query_parameters(
         while parameters.len() <= index {
             parameters.push(parameter(0, None));
         }
-        if declared.get(index).is_none_or(|oid| *oid == 0) {
+        if declared.get(index).is_none_or(|oid| PgType::data_type_of(*oid).is_none()) {
             parameters[index] = parameter(0, inferred);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 use crate::statements::{Command, InsertPlan, Variables, Words};
-use crate::wire::{Answers, Format, Formats, TransactionState};
+use crate::wire::{Answers, Format, Formats, PgType, TransactionState};
 
 /// One connection, after its login.
 pub(super) struct Connection {
@@ -146,6 +146,8 @@ pub(super) struct Prepared {
     pub(super) tables: Arc<[Named]>,
     /// Of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
+    /// What the plan gives, as clients are told of it.
+    pub(super) columns: Option<SchemaRef>,
     /// The same as the plan of a query, where the query is one.
     pub(super) point_read: Option<Arc<PointRead>>,
     pub(super) insert: Option<InsertPlan>,
@@ -173,6 +175,17 @@ pub(super) struct Parameter {
 }
 
 impl Prepared {
+    /// Refuses to send columns of other types than clients were told of: they would be misread.
+    pub(super) fn check_sent(&self, sent: &Schema) -> Result<(), SqlError> {
+        let told = self.columns.iter().flat_map(|it| it.fields());
+        let other = told
+            .zip(sent.fields())
+            .find(|(told, sent)| !PgType::of(told).is_sent_as(PgType::of(sent)));
+        let Some((told, _)) = other else { return Ok(()) };
+        let what = format!("the type of column {:?} is not known beforehand", told.name());
+        Err(SqlError::unsupported(what).with_hint("Cast it to the type that it shall have."))
+    }
+
     /// The cursor that it takes rows of.
     pub(super) fn cursor(&self) -> Option<&String> {
         match &self.command {

@@ -263,7 +263,9 @@ impl Connection {
     ) -> Result<Outcome, SqlError> {
         let command = prepared.command.as_ref().expect("the caller looked");
         if let Some(it) = &prepared.point_read {
-            return Ok(Outcome::Rows(Rows::of_batch(it.read(parameters).await?), "SELECT"));
+            let rows = Rows::of_batch(it.read(parameters).await?);
+            prepared.check_sent(&rows.schema())?;
+            return Ok(Outcome::Rows(rows, "SELECT"));
         }
         let plan = prepared.plan.clone();
         let parameters = parameters.to_vec();
@@ -271,8 +273,9 @@ impl Connection {
         let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
         match command {
             Command::Query(_) => {
-                let rows = self.session.run(plan.expect(PLANNED), parameters).await?;
-                Ok(Outcome::Rows(Rows::new(rows), "SELECT"))
+                let rows = Rows::new(self.session.run(plan.expect(PLANNED), parameters).await?);
+                prepared.check_sent(&rows.schema())?;
+                Ok(Outcome::Rows(rows, "SELECT"))
             }
             Command::Explain { analyze, .. } => {
                 let plan = plan.expect(PLANNED);

@@ -12,4 +12,4 @@ mod table;
 pub(crate) use assigned::Assigned;
 pub(crate) use materialized::MaterializedView;
 pub(crate) use object::Object;
-pub(crate) use table::TypedTable;
+pub(crate) use table::{OnError, TypedTable};

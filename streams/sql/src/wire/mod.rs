@@ -4,6 +4,7 @@
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol".
 
 mod answers;
+mod arrays;
 mod copy;
 mod live;
 mod numbers;
@@ -13,10 +14,11 @@ mod types;
 mod values;
 
 pub(crate) use answers::{Answers, TransactionState};
+pub(crate) use arrays::array_elements;
 pub(crate) use copy::{CopyOut, put_copy_row};
 pub(crate) use live::{put_live_row, put_live_value};
 pub(crate) use numbers::{DAY_US, civil};
 pub(crate) use parameters::{bytea_of, read_parameter};
 pub(crate) use requests::{Bind, Request, SYNC, Startup, Target, take_request, take_startup};
 pub(crate) use types::{Format, Formats, PgType, json_field};
-pub(crate) use values::{put_copy_rows, put_rows, put_texts};
+pub(crate) use values::{output_texts, put_copy_rows, put_rows, put_texts};

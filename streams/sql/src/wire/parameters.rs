@@ -1,25 +1,90 @@
 //! Values that clients bind to a statement's parameters.
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 
+use super::arrays::array_elements;
 use super::numbers::{EPOCH_DAYS, EPOCH_US, numeric_text};
-use super::types::Format;
+use super::types::{Format, JSONB, PgType, UUID};
 use crate::error::{SqlError, SqlState};
 
 /// The value of a parameter of this type; `bytes` is `None` for NULL.
 pub(crate) fn read_parameter(
     bytes: Option<&[u8]>,
     format: Format,
-    data_type: &DataType,
+    (oid, data_type): (u32, &DataType),
 ) -> Result<ScalarValue, SqlError> {
     let Some(bytes) = bytes else {
         return Ok(ScalarValue::try_from(data_type)?);
     };
-    match format {
-        Format::Text => read_text(text_of(bytes)?, data_type),
-        Format::Binary => read_binary(bytes, data_type),
+    match (format, oid) {
+        (Format::Text, _) => read_text(text_of(bytes)?, data_type),
+        (Format::Binary, JSONB) => match bytes.split_first() {
+            Some((1, text)) => read_text(text_of(text)?, data_type),
+            _ => Err(SqlError::new(SqlState::INVALID_BINARY, "unsupported jsonb version number")),
+        },
+        (Format::Binary, UUID) => {
+            let bytes: [u8; 16] = bytes.try_into().map_err(|_| wrong_length(data_type))?;
+            read_text(&uuid_text(bytes), data_type)
+        }
+        (Format::Binary, _) => read_binary(bytes, data_type),
     }
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        text.push_str(if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" });
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+fn wrong_length(data_type: &DataType) -> SqlError {
+    let what = format!("a parameter of type {data_type} has a binary value of wrong length");
+    SqlError::new(SqlState::INVALID_BINARY, what)
+}
+
+/// An array of one dimension, or of none.
+fn read_binary_list(bytes: &[u8], element: &DataType) -> Result<ScalarValue, SqlError> {
+    let wrong = || wrong_length(element);
+    let mut rest = bytes;
+    let mut next = |count: usize| -> Result<&[u8], SqlError> {
+        let (taken, more) = rest.split_at_checked(count).ok_or_else(wrong)?;
+        rest = more;
+        Ok(taken)
+    };
+    let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    let dimensions = number(next(4)?);
+    next(4)?;
+    let oid = number(next(4)?).cast_unsigned();
+    if dimensions > 1 {
+        return Err(SqlError::unsupported("parameters are arrays of one dimension"));
+    }
+    if PgType::data_type_of(oid).as_ref() != Some(element) {
+        let what = format!("an array of type {element} has elements of type {oid}");
+        return Err(SqlError::new(SqlState::INVALID_BINARY, what));
+    }
+    let mut elements = Vec::new();
+    if dimensions == 1 {
+        let count = number(next(4)?);
+        next(4)?;
+        for _ in 0..count {
+            let value = match usize::try_from(number(next(4)?)) {
+                Ok(length) => Some(next(length)?),
+                Err(_) => None,
+            };
+            elements.push(read_parameter(value, Format::Binary, (oid, element))?);
+        }
+    }
+    if !rest.is_empty() {
+        return Err(wrong());
+    }
+    Ok(list_of(&elements, element))
+}
+
+fn list_of(elements: &[ScalarValue], element: &DataType) -> ScalarValue {
+    ScalarValue::List(ScalarValue::new_list_nullable(elements, element))
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
@@ -48,6 +113,15 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
                 DataType::Binary => ScalarValue::Binary(Some(bytes)),
                 _ => ScalarValue::BinaryView(Some(bytes)),
             })
+        }
+        DataType::List(of) => {
+            let read = |it: &Option<String>| match it {
+                Some(text) => read_text(text, of.data_type()),
+                None => Ok(ScalarValue::try_from(of.data_type())?),
+            };
+            let elements = array_elements(text)?;
+            let elements = elements.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            Ok(list_of(&elements, of.data_type()))
         }
         other => string.cast_to(other).map_err(|_| wrong()),
     }
@@ -87,10 +161,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlError> {
-    let wrong = || {
-        let what = format!("a parameter of type {data_type} has a binary value of wrong length");
-        SqlError::new(SqlState::INVALID_BINARY, what)
-    };
+    let wrong = || wrong_length(data_type);
     /// The value's bytes, if there are as many.
     macro_rules! number {
         ($type:ty) => {
@@ -121,9 +192,22 @@ fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlErr
                 _ => value.cast_to(data_type)?,
             }
         }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let (us, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
+            let (days, months) = rest.split_first_chunk().ok_or_else(wrong)?;
+            let months = i32::from_be_bytes(months.try_into().map_err(|_| wrong())?);
+            let ns = i64::from_be_bytes(*us).checked_mul(1_000).ok_or_else(wrong)?;
+            let value = IntervalMonthDayNano::new(months, i32::from_be_bytes(*days), ns);
+            ScalarValue::IntervalMonthDayNano(Some(value))
+        }
+        DataType::List(of) => read_binary_list(bytes, of.data_type())?,
         DataType::Decimal128(..) => read_text(&numeric_text(bytes).ok_or_else(wrong)?, data_type)?,
         DataType::Utf8View => ScalarValue::Utf8View(Some(text_of(bytes)?.to_owned())),
-        _ => ScalarValue::Utf8(Some(text_of(bytes)?.to_owned())),
+        DataType::Utf8 => ScalarValue::Utf8(Some(text_of(bytes)?.to_owned())),
+        other => {
+            let what = format!("binary parameters of type {other} are not supported");
+            return Err(SqlError::unsupported(what));
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Types of values: the engine's and PostgreSQL's.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use live_queries::Type;
@@ -53,6 +54,14 @@ pub(crate) fn json_field(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, true).with_metadata(metadata)
 }
 
+/// Object ids of types whose binary form is not that of their text.
+pub(crate) const JSONB: u32 = 3802;
+pub(crate) const UUID: u32 = 2950;
+
+fn list_of(element: DataType) -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(element, true)))
+}
+
 impl PgType {
     pub(crate) const BOOL: Self = Self { oid: 16, size: 1 };
     pub(crate) const BYTEA: Self = Self { oid: 17, size: -1 };
@@ -62,6 +71,8 @@ impl PgType {
     pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
     pub(crate) const OID: Self = Self { oid: 26, size: 4 };
     pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
+    /// Of a literal whose type is not told.
+    pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
     pub(crate) const FLOAT8: Self = Self { oid: 701, size: 8 };
     pub(crate) const DATE: Self = Self { oid: 1082, size: 4 };
@@ -71,12 +82,20 @@ impl PgType {
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
 
+    /// Whether values of both are sent in the same way. JSON is text.
+    pub(crate) fn is_sent_as(self, other: Self) -> bool {
+        let plain = |it: Self| if it == Self::JSON { Self::TEXT } else { it };
+        plain(self) == plain(other)
+    }
+
     /// The type that a column is told of as.
     pub(crate) fn of(field: &Field) -> Self {
-        if field.metadata().get(JSON_KEY).is_some_and(|it| it == JSON_VALUE) {
-            return Self::JSON;
+        // Casts keep what was known of the values that they are of.
+        let is_json = field.metadata().get(JSON_KEY).is_some_and(|it| it == JSON_VALUE);
+        match Self::of_data(field.data_type()) {
+            Self::TEXT if is_json => Self::JSON,
+            other => other,
         }
-        Self::of_data(field.data_type())
     }
 
     pub(crate) fn of_data(data_type: &DataType) -> Self {
@@ -174,7 +193,7 @@ impl PgType {
             23 => DataType::Int32,
             26 => DataType::UInt32,
             // text, bpchar, varchar, name, json, jsonb, and "char".
-            25 | 1042 | 1043 | 19 | 114 | 3802 | 18 => DataType::Utf8,
+            25 | 1042 | 1043 | 19 | 114 | JSONB | 18 => DataType::Utf8,
             700 => DataType::Float32,
             701 => DataType::Float64,
             1082 => DataType::Date32,
@@ -183,6 +202,19 @@ impl PgType {
             1184 => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             1186 => DataType::Interval(IntervalUnit::MonthDayNano),
             1700 => DataType::Decimal128(38, 10),
+            // Written as a text, and sent as 16 bytes.
+            UUID => DataType::Utf8,
+            1000 => list_of(DataType::Boolean),
+            1005 => list_of(DataType::Int16),
+            1007 => list_of(DataType::Int32),
+            1016 => list_of(DataType::Int64),
+            1009 | 1015 => list_of(DataType::Utf8),
+            1021 => list_of(DataType::Float32),
+            1022 => list_of(DataType::Float64),
+            1231 => list_of(DataType::Decimal128(38, 10)),
+            1182 => list_of(DataType::Date32),
+            1115 => list_of(DataType::Timestamp(TimeUnit::Microsecond, None)),
+            1185 => list_of(DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
             _ => return None,
         })
     }

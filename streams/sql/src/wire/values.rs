@@ -1,17 +1,19 @@
 //! Rows of the engine as messages: each value in the format that the client asked for.
 
 use bytes::{BufMut, BytesMut};
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, Float32Type, Float64Type,
-    Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType,
-    TimeUnit, TimestampMicrosecondType, UInt32Type,
+    DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Decimal256Type,
+    DurationMicrosecondType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType, UInt32Type,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::fmt::Write;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::answers::{Answers, put_message, put_with_length};
 use super::copy::{CopyOut, put_copy_row};
@@ -145,6 +147,7 @@ impl<'a> Column<'a> {
                 | DataType::Float32
                 | DataType::Float64
                 | DataType::Decimal128(..)
+                | DataType::Decimal256(..)
                 | DataType::Utf8View
                 | DataType::BinaryView
                 | DataType::Date32
@@ -193,7 +196,9 @@ fn put_text(array: &ArrayRef, row: usize, out: &mut BytesMut) {
         DataType::Float64 => {
             put_float(out, array.as_primitive::<Float64Type>().value(row), FLOAT8_DIGITS);
         }
-        DataType::Decimal128(..) => out.put_slice(decimal(array, row).as_bytes()),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            out.put_slice(decimal(array, row).as_bytes());
+        }
         DataType::Utf8View => out.put_slice(array.as_string_view().value(row).as_bytes()),
         DataType::BinaryView => {
             out.put_slice(b"\\x");
@@ -260,7 +265,9 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
         DataType::UInt32 => out.put_u32(array.as_primitive::<UInt32Type>().value(row)),
         DataType::Float32 => out.put_f32(array.as_primitive::<Float32Type>().value(row)),
         DataType::Float64 => out.put_f64(array.as_primitive::<Float64Type>().value(row)),
-        DataType::Decimal128(..) => put_numeric(out, &decimal(array, row)),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            put_numeric(out, &decimal(array, row));
+        }
         DataType::BinaryView => out.put_slice(array.as_binary_view().value(row)),
         DataType::Date32 => {
             out.put_i32(array.as_primitive::<Date32Type>().value(row).wrapping_sub(EPOCH_DAYS));
@@ -304,8 +311,40 @@ fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
 }
 
 fn decimal(array: &ArrayRef, row: usize) -> String {
-    let array = array.as_primitive::<Decimal128Type>();
-    decimal_text(&array.value(row).to_string(), array.scale())
+    let (digits, precision, scale) = match array.as_primitive_opt::<Decimal256Type>() {
+        Some(array) => (array.value(row).to_string(), array.precision(), array.scale()),
+        None => {
+            let array = array.as_primitive::<Decimal128Type>();
+            (array.value(row).to_string(), array.precision(), array.scale())
+        }
+    };
+    let text = decimal_text(&digits, scale);
+    // How many digits such a number was written with is not known.
+    match precision >= DECIMAL128_MAX_PRECISION && scale > 0 {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Values as they are sent as texts.
+pub(crate) fn output_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let plain = plain(array)?;
+    if *plain.data_type() == DataType::Utf8View {
+        return Ok(plain);
+    }
+    let column = Column::of(&plain, Format::Text)?;
+    let mut texts = StringViewBuilder::with_capacity(plain.len());
+    let mut text = BytesMut::new();
+    for row in 0..plain.len() {
+        if plain.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        text.clear();
+        column.put(row, &mut text);
+        texts.append_value(String::from_utf8_lossy(&text));
+    }
+    Ok(Arc::new(texts.finish()))
 }
 
 /// An interval, or the difference of two times.

@@ -7,6 +7,7 @@ use live_queries::Contained as Bytes;
 
 use super::number::contained_number;
 use super::text::contained_text;
+use crate::engine::dialect::guarded;
 
 /// What stands in the bytes of each value for which a filter holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct Contained {
 impl Contained {
     /// `None` where the filter tells nothing of bytes.
     pub(crate) fn of(filter: &Expr) -> Option<Self> {
+        // It holds only where what is guarded in it does.
+        let filter = guarded(filter).unwrap_or(filter);
         if let Some(text) = contained_text(filter) {
             return Some(Self { bytes: Bytes::Text(text), path: Vec::new() });
         }

@@ -1,13 +1,14 @@
 //! Arithmetic that fails where PostgreSQL's does: integers that are out of range, and floats that
 //! are divided by zero.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, TimeUnit};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -19,7 +20,11 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::calls::{self, Call};
+use super::conversions::{self, To};
 use super::extract::extract;
+use super::quotients::{quotient_type, quotients};
+use super::regex::Use;
 use crate::error::{SqlError, SqlState};
 
 /// Turns operators on integers and floats into calls of functions that look for such errors.
@@ -38,11 +43,43 @@ impl ExprPlanner for Operators {
             BinaryOperator::Multiply => Operator::Multiply,
             BinaryOperator::Divide => Operator::Divide,
             BinaryOperator::Modulo => Operator::Modulo,
+            BinaryOperator::PGRegexMatch
+            | BinaryOperator::PGRegexIMatch
+            | BinaryOperator::PGRegexNotMatch
+            | BinaryOperator::PGRegexNotIMatch => {
+                let pattern = calls::udf(Call::Pattern(Use::Test));
+                let right =
+                    Expr::ScalarFunction(ScalarFunction::new_udf(pattern, vec![expr.right]));
+                return Ok(PlannerResult::Original(RawBinaryExpr { right, ..expr }));
+            }
+            BinaryOperator::StringConcat => {
+                return Ok(PlannerResult::Original(texts(expr, schema)));
+            }
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let is_counted =
-            |it: &Expr| it.get_type(schema).is_ok_and(|it| it.is_integer() || it.is_floating());
-        if !(is_counted(&expr.left) && is_counted(&expr.right)) {
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
+        else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        let mut expr = expr;
+        if matches!(left, DataType::Date32) && matches!(right, DataType::Interval(_)) {
+            expr.left =
+                expr.left.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None), schema)?;
+            return Ok(PlannerResult::Original(expr));
+        }
+        let is_counted = |it: &DataType| it.is_integer() || it.is_floating();
+        let is_number = |it: &DataType| is_counted(it) || it.is_decimal();
+        let both = is_number(&left) && is_number(&right);
+        if both && (left.is_floating() || right.is_floating()) {
+            let float = |it: Expr, of: &DataType| match of.is_decimal() {
+                true => conversions::call(To::Float8, it),
+                false => it,
+            };
+            expr.left = float(expr.left, &left);
+            expr.right = float(expr.right, &right);
+        } else if !(both
+            && (operator == Operator::Divide || is_counted(&left) && is_counted(&right)))
+        {
             return Ok(PlannerResult::Original(expr));
         }
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -62,7 +99,20 @@ struct Arithmetic {
     signature: Signature,
 }
 
+/// Whether a function is an operator of these.
+pub(super) fn is_arithmetic(function: &ScalarUDF) -> bool {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.is::<Arithmetic>()
+}
+
 impl Arithmetic {
+    /// Whether it divides numerics.
+    fn is_quotient(&self, types: &[DataType]) -> bool {
+        self.operator == Operator::Divide
+            && types.iter().any(DataType::is_decimal)
+            && !types.iter().any(DataType::is_floating)
+    }
+
     fn written(&self, arguments: &[Expr]) -> String {
         let texts: Vec<_> = arguments.iter().map(|it| it.schema_name().to_string()).collect();
         texts.join(&format!(" {} ", self.operator))
@@ -93,12 +143,22 @@ impl ScalarUDFImpl for Arithmetic {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if self.is_quotient(types) {
+            let operand = |it: &DataType| match it.is_integer() {
+                true => DataType::Decimal128(20, 0),
+                false => it.clone(),
+            };
+            return Ok(types.iter().map(operand).collect());
+        }
         let (left, right) =
             BinaryTypeCoercer::new(&types[0], &self.operator, &types[1]).get_input_types()?;
         Ok(vec![left, right])
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        if self.is_quotient(types) {
+            return Ok(quotient_type());
+        }
         BinaryTypeCoercer::new(&types[0], &self.operator, &types[1]).get_result_type()
     }
 
@@ -112,11 +172,20 @@ impl ScalarUDFImpl for Arithmetic {
         let [left, right] = args.args.as_slice() else {
             unreachable!("an operator has two operands");
         };
+        if *args.return_type() == quotient_type() {
+            let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+            let rows = if is_scalar { 1 } else { args.number_rows };
+            let found = quotients(&left.to_array(rows)?, &right.to_array(rows)?)?;
+            return Ok(match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+                false => ColumnarValue::Array(found),
+            });
+        }
         let is_float = args.return_type().is_floating();
         let found = match self.operator {
             Operator::Plus => apply(left, right, checked(numeric::add, is_float)),
             Operator::Minus => apply(left, right, checked(numeric::sub, is_float)),
-            Operator::Multiply => apply(left, right, checked(numeric::mul, is_float)),
+            Operator::Multiply => apply(left, right, checked(multiply, is_float)),
             Operator::Divide => apply(left, right, checked(divide, is_float)),
             _ => apply(left, right, checked(numeric::rem, is_float)),
         };
@@ -146,6 +215,42 @@ fn divide(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
         return Err(ArrowError::DivideByZero);
     }
     numeric::div(left, right)
+}
+
+/// A product that is not lost: of two numbers it is zero where one of them is.
+fn multiply(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+    let found = numeric::mul(left, right)?;
+    if *found.data_type() == DataType::Float64 {
+        let at = |it: &dyn Datum, row: usize| {
+            let (array, is_scalar) = it.get();
+            let floats = array.as_primitive::<Float64Type>();
+            floats.value(if is_scalar { 0 } else { row })
+        };
+        let products = found.as_primitive::<Float64Type>();
+        let is_lost = |row: &usize| {
+            !products.is_null(*row)
+                && products.value(*row) == 0.0
+                && at(left, *row) != 0.0
+                && at(right, *row) != 0.0
+        };
+        if (0..products.len()).any(|row| is_lost(&row)) {
+            return Err(ArrowError::ArithmeticOverflow("of floats".to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+/// What is joined to a text is written as a text.
+fn texts(expr: RawBinaryExpr, schema: &DFSchema) -> RawBinaryExpr {
+    let type_of = |it: &Expr| it.get_type(schema).unwrap_or(DataType::Null);
+    let (left, right) = (type_of(&expr.left), type_of(&expr.right));
+    let is_plain = |it: &DataType| it.is_numeric() || it.is_temporal() || *it == DataType::Boolean;
+    let text = |it: Expr| conversions::call(To::Text, it);
+    match (left.is_string(), right.is_string()) {
+        (true, false) if is_plain(&right) => RawBinaryExpr { right: text(expr.right), ..expr },
+        (false, true) if is_plain(&left) => RawBinaryExpr { left: text(expr.left), ..expr },
+        _ => expr,
+    }
 }
 
 /// The same operation; of finite floats the result must be finite too.

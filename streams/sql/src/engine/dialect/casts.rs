@@ -3,15 +3,20 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Int64Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Int64Array, StringViewArray,
+};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Float64Type};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type};
 use datafusion::arrow::util::display::FormatOptions;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
+
+use super::conversions::{strict, target};
 
 use crate::error::{SqlError, SqlState};
 
@@ -40,17 +45,32 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         (INT8, DataType::Int64),
         (NUMERIC, DataType::Decimal128(PRECISION, SCALE)),
     ];
-    let function = |(name, to)| {
-        let signature = Signature::any(1, Volatility::Immutable);
-        Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
+    types.into_iter().map(|(name, to)| function(name, to)).collect()
+}
+
+fn function(name: &'static str, to: DataType) -> Arc<ScalarUDF> {
+    let signature = Signature::any(1, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
+}
+
+/// The function that casts to a type of numbers, if there is one.
+pub(in crate::engine) fn udf(to: &DataType) -> Option<Arc<ScalarUDF>> {
+    let name = match to {
+        DataType::Int16 => INT2,
+        DataType::Int32 => INT4,
+        DataType::Int64 => INT8,
+        DataType::Decimal128(PRECISION, SCALE) => NUMERIC,
+        _ => return None,
     };
-    types.into_iter().map(function).collect()
+    Some(function(name, to.clone()))
 }
 
 /// The type that a function casts to.
 pub(in crate::engine) fn cast_target(function: &ScalarUDF) -> Option<DataType> {
+    let function = strict(function);
     let inner: &dyn Any = function.inner().as_ref();
-    inner.downcast_ref::<CastTo>().map(|it| it.to.clone())
+    let number = inner.downcast_ref::<CastTo>().map(|it| it.to.clone());
+    number.or_else(|| target(function))
 }
 
 impl ScalarUDFImpl for CastTo {
@@ -62,13 +82,25 @@ impl ScalarUDFImpl for CastTo {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.to.clone())
+    /// A number that is exact keeps its digits.
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(match (self.name, types) {
+            (NUMERIC, [of]) if of.is_decimal() => of.clone(),
+            (NUMERIC, [of]) if of.is_integer() => DataType::Decimal128(20, 0),
+            _ => self.to.clone(),
+        })
+    }
+
+    /// What was known of the argument, such as that it is JSON, does not hold any more.
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let types: Vec<_> = args.arg_fields.iter().map(|it| it.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(self.name, self.return_type(&types)?, true)))
     }
 
     /// The engine's default is of no type, which nothing can be computed with.
-    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
-        Interval::make_unbounded(&self.to)
+    fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
+        let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types)?)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -91,6 +123,21 @@ impl CastTo {
                 let rounded = floats.iter().map(|it| it.map(|it| self.whole_of(it)).transpose());
                 Arc::new(rounded.collect::<Result<Int64Array>>()?)
             }
+            (DataType::Decimal256(..), true) => {
+                let rounded = cast_with_options(
+                    array,
+                    &DataType::Decimal256(76, 0),
+                    &CastOptions { safe: false, format_options: FormatOptions::default() },
+                )?;
+                return self.cast(&cast(&rounded, &DataType::Decimal128(38, 0))?);
+            }
+            (DataType::Float16 | DataType::Float32 | DataType::Float64, false) => {
+                let texts = cast(array, &DataType::Float64)?;
+                let texts = texts.as_primitive::<Float64Type>();
+                let texts = texts.iter().map(|it| it.map(|it| format!("{it:.14e}")));
+                let texts: ArrayRef = Arc::new(texts.collect::<StringViewArray>());
+                return self.numbers(&texts);
+            }
             (DataType::Decimal128(_, scale), true) => {
                 let decimals = array.as_primitive::<Decimal128Type>();
                 let unit = 10_i128.pow(u32::try_from(*scale).unwrap_or(0));
@@ -103,6 +150,12 @@ impl CastTo {
             }
             _ => Arc::clone(array),
         };
+        if self.name == NUMERIC
+            && (whole.data_type().is_decimal() || whole.data_type().is_integer())
+        {
+            let to = self.return_type(&[whole.data_type().clone()])?;
+            return Ok(cast(&whole, &to)?);
+        }
         let options = CastOptions { safe: false, format_options: FormatOptions::default() };
         let is_number = whole.data_type().is_numeric();
         cast_with_options(&whole, &self.to, &options).map_err(|error| match is_number {
@@ -136,7 +189,15 @@ impl CastTo {
         let numbers = texts.as_string_view().iter().map(|text| {
             let Some(text) = text else { return Ok(None) };
             match decimal_of(text.trim()) {
-                Some(number) => Ok(Some(number)),
+                Some((_, true)) => {
+                    let what = format!(
+                        "numeric has {SCALE} digits behind the point at most, and {text:?} more"
+                    );
+                    Err(SqlError::unsupported(what)
+                        .with_hint("Cast it to double precision.")
+                        .into_engine())
+                }
+                Some((number, false)) => Ok(Some(number)),
                 None => {
                     let what = format!("invalid input syntax for type numeric: {text:?}");
                     Err(SqlError::new(SqlState::INVALID_TEXT, what).into_engine())
@@ -158,9 +219,9 @@ impl CastTo {
     }
 }
 
-/// A number in units of the last digit of `numeric`, rounded; `None` where the text is none, or has
-/// too many digits.
-fn decimal_of(text: &str) -> Option<i128> {
+/// A number in units of the last digit of `numeric`, and whether digits behind that are lost;
+/// `None` where the text is none, or has too many digits.
+fn decimal_of(text: &str) -> Option<(i128, bool)> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
         None => (text, 0),
@@ -179,11 +240,11 @@ fn decimal_of(text: &str) -> Option<i128> {
     let kept = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(SCALE);
     let mut value = 0_i128;
     let mut at = 0_i64;
-    let mut is_up = false;
+    let mut is_lost = false;
     for digit in all() {
         if at >= kept {
-            is_up = at == kept && digit >= b'5';
-            break;
+            is_lost |= digit != b'0';
+            continue;
         }
         value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
         at += 1;
@@ -192,9 +253,8 @@ fn decimal_of(text: &str) -> Option<i128> {
         let zeros = u32::try_from(kept.max(at) - at).ok()?;
         value = value.checked_mul(10_i128.checked_pow(zeros)?)?;
     }
-    value = value.checked_add(i128::from(is_up))?;
     let is_short = value < 10_i128.pow(u32::from(PRECISION));
-    is_short.then_some(if is_negative { -value } else { value })
+    is_short.then_some((if is_negative { -value } else { value }, is_lost))
 }
 
 #[cfg(test)]
@@ -206,14 +266,12 @@ mod tests {
         const ONE: i128 = 10_000_000_000;
         for (text, expected) in [
             ("0", Some(0)),
+            ("1.50000000000000", Some(ONE * 3 / 2)),
             ("-1.5", Some(-ONE * 3 / 2)),
             ("1e5", Some(ONE * 100_000)),
             ("1.25E-2", Some(ONE / 80)),
             (".5", Some(ONE / 2)),
             ("+5.", Some(ONE * 5)),
-            ("0.00000000005", Some(1)),
-            ("0.00000000004", Some(0)),
-            ("1e-300", Some(0)),
             ("0e300", Some(0)),
             ("1e28", None),
             ("9999999999999999999999999999", Some(9_999_999_999_999_999_999_999_999_999 * ONE)),
@@ -223,7 +281,7 @@ mod tests {
             ("1 2", None),
             ("ä", None),
         ] {
-            assert_eq!(decimal_of(text), expected, "{text}");
+            assert_eq!(decimal_of(text), expected.map(|it| (it, false)), "{text}");
         }
     }
 }

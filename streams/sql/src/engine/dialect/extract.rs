@@ -23,6 +23,9 @@ const DAY_US: i64 = 1_440 * MINUTE_US;
 const MONTH_DAYS: i64 = 30;
 const YEAR_US: i64 = DAY_US * 1_461 / 4;
 
+/// Digits of such a number, all of which are shown.
+const PRECISION: u8 = 30;
+
 /// A part of a time whose number is a `numeric`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Part {
@@ -100,7 +103,7 @@ impl ScalarUDFImpl for Extract {
             | DataType::Time64(_)
             | DataType::Interval(_)
             | DataType::Duration(_)
-            | DataType::Null => Ok(DataType::Decimal128(38, self.part.scale())),
+            | DataType::Null => Ok(DataType::Decimal128(PRECISION, self.part.scale())),
             other => plan_err!("type {other} has no part of this name to extract"),
         }
     }
@@ -151,7 +154,7 @@ impl Extract {
                 array.iter().map(|it| it.map(|us| i128::from(of_time(us)))).collect()
             }
         };
-        Ok(Arc::new(found.with_precision_and_scale(38, self.part.scale())?))
+        Ok(Arc::new(found.with_precision_and_scale(PRECISION, self.part.scale())?))
     }
 
     fn of_interval(&self, months: i32, days: i32, us: i64) -> i128 {

@@ -1,20 +1,34 @@
 //! What PostgreSQL means where the engine means something else: statements are changed before they
 //! are planned, and operators and functions have their errors and types from here.
 
+mod any;
 mod arithmetic;
 mod bounds;
+mod calls;
 mod casts;
+mod conversions;
 mod extract;
 mod floats;
+mod guards;
+mod intervals;
 mod names;
 mod patterns;
+mod quotients;
+mod regex;
+mod rewrites;
 mod syntax;
 mod to_char;
+mod written;
 
+pub(super) use any::with_array_parameters;
 pub(super) use arithmetic::Operators;
 pub(super) use bounds::check as check_bounds;
-pub(super) use casts::cast_target;
+pub(super) use calls::check;
+pub(super) use casts::{cast_target, udf as number_cast};
+pub(super) use conversions::{To, lenient, udf as conversion};
 pub(super) use floats::KeepFloats;
+pub(super) use guards::{Guards, guarded};
+pub(super) use intervals::Intervals;
 pub(super) use names::{NameCasts, shown};
 pub(super) use syntax::adapt;
 
@@ -29,6 +43,9 @@ pub(super) const REPLACED: &str = "to_char";
 /// Functions that PostgreSQL has, or that statements are changed to.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions = casts::functions();
+    functions.extend(conversions::functions());
+    functions.extend(calls::functions());
+    functions.push(any::function());
     functions.push(to_char::to_char());
     functions
 }

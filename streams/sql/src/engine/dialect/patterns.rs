@@ -2,7 +2,7 @@
 
 /// The same pattern, anchored at both ends; `escape` takes a sign's meaning.
 pub(super) fn similar_to_regex(pattern: &str, escape: Option<char>) -> String {
-    let mut regex = String::from("^(?s:");
+    let mut regex = String::from("^(?:");
     let mut signs = pattern.chars();
     let mut is_in_set = false;
     while let Some(sign) = signs.next() {
@@ -46,11 +46,11 @@ mod tests {
     #[test]
     fn signs_of_sql_and_of_regular_expressions_keep_their_own_meanings() {
         for (pattern, regex) in [
-            ("a%", "^(?s:a.*)$"),
-            ("%(b|d)_", "^(?s:.*(?:b|d).)$"),
-            ("a.b^$", "^(?s:a\\.b\\^\\$)$"),
-            ("\\%[a-c%]+", "^(?s:\\%[a-c\\%]+)$"),
-            ("[^[&&]", "^(?s:[^\\[\\&\\&])$"),
+            ("a%", "^(?:a.*)$"),
+            ("%(b|d)_", "^(?:.*(?:b|d).)$"),
+            ("a.b^$", "^(?:a\\.b\\^\\$)$"),
+            ("\\%[a-c%]+", "^(?:\\%[a-c\\%]+)$"),
+            ("[^[&&]", "^(?:[^\\[\\&\\&])$"),
         ] {
             assert_eq!(similar_to_regex(pattern, Some('\\')), regex, "{pattern}");
         }

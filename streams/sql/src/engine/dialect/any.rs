@@ -1,0 +1,130 @@
+//! `= ANY (…)` of an array that is not written in the statement: a list after IN, once the array is
+//! known.
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{InList, Placeholder};
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility, lit,
+};
+use std::sync::Arc;
+
+use crate::error::{SqlError, SqlState};
+
+pub(super) const NAME: &str = "equals_any";
+
+/// Elements of an array.
+const ELEMENT_COUNT_MAX: usize = 20_000;
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct EqualsAny {
+    signature: Signature,
+}
+
+pub(super) fn function() -> Arc<ScalarUDF> {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(EqualsAny { signature }))
+}
+
+/// Gives a parameter that is such an array the type of what it is compared with.
+pub(in crate::engine) fn with_array_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let changed = plan.transform_up_with_subqueries(|plan| {
+        let schema = merge_schema(&plan.inputs());
+        plan.map_expressions(|expr| expr.transform_up(|expr| typed(expr, &schema)))
+    });
+    Ok(changed?.data)
+}
+
+fn typed(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
+    let ([left, Expr::Placeholder(Placeholder { field: field @ None, .. })], NAME) =
+        (call.args.as_mut_slice(), call.func.name())
+    else {
+        return Ok(Transformed::no(expr));
+    };
+    let element = match left.get_type(schema) {
+        Ok(DataType::Utf8View | DataType::LargeUtf8 | DataType::Null) | Err(_) => DataType::Utf8,
+        Ok(other) => other,
+    };
+    *field = Some(Arc::new(Field::new("", list_of(&element), true)));
+    Ok(Transformed::yes(expr))
+}
+
+fn list_of(element: &DataType) -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(element.clone(), true)))
+}
+
+impl ScalarUDFImpl for EqualsAny {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let element = match &types[1] {
+            DataType::List(of) | DataType::LargeList(of) => of.data_type(),
+            // Not known yet.
+            DataType::Null => return Ok(types.to_vec()),
+            other => {
+                let what = format!("op ANY/ALL (array) requires array on right side, not {other}");
+                return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).into_engine());
+            }
+        };
+        let is_apart = types[0].is_string() != element.is_string();
+        match comparison_coercion(&types[0], element).filter(|_| !is_apart || element.is_null()) {
+            Some(both) => Ok(vec![both.clone(), list_of(&both)]),
+            None => {
+                let what = format!("operator does not exist: {} = {element}", types[0]);
+                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine())
+            }
+        }
+    }
+
+    fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let Expr::Literal(list, _) = &args[1] else {
+            return Ok(ExprSimplifyResult::Original(args));
+        };
+        let null = || Expr::Literal(ScalarValue::Boolean(None), None);
+        let ScalarValue::List(array) = list else {
+            return Ok(match list.is_null() {
+                true => ExprSimplifyResult::Simplified(null()),
+                false => ExprSimplifyResult::Original(args),
+            });
+        };
+        if list.is_null() {
+            return Ok(ExprSimplifyResult::Simplified(null()));
+        }
+        let elements = array.value(0);
+        if elements.len() > ELEMENT_COUNT_MAX {
+            let what = format!("an array after ANY has {ELEMENT_COUNT_MAX} elements at most");
+            return Err(SqlError::new(SqlState::TOO_COMPLEX, what).into_engine());
+        }
+        let all = (0..elements.len()).map(|row| ScalarValue::try_from_array(&elements, row));
+        let all = all.collect::<Result<Vec<_>>>()?;
+        let has_null = all.iter().any(ScalarValue::is_null);
+        let list: Vec<_> = all.into_iter().filter(|it| !it.is_null()).map(lit).collect();
+        let expr = Box::new(args.swap_remove(0));
+        let found = match list.is_empty() {
+            true => lit(false),
+            false => Expr::InList(InList { expr, list, negated: false }),
+        };
+        Ok(ExprSimplifyResult::Simplified(if has_null { found.or(null()) } else { found }))
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let what = "ANY takes an array that does not depend on the row";
+        Err(SqlError::unsupported(what).into_engine())
+    }
+}

@@ -1,0 +1,324 @@
+//! Functions that statements are changed to: patterns, time zones, averages, and numbers that
+//! functions on floats have no result for.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, StringArray, TimestampMicrosecondArray,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, FieldRef, Float64Type, TimeUnit, TimestampMicrosecondType,
+};
+use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::registry::FunctionRegistry;
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+
+use super::quotients::{averages, quotient_type};
+use super::regex::{Use, regex_of, replacement_of};
+use crate::error::{SqlError, SqlState};
+
+const HOUR_US: i64 = 3_600_000_000;
+const MINUTE_US: i64 = 60_000_000;
+
+/// Zones that are UTC.
+const UTC: &[&str] = &["UTC", "GMT", "ETC/UTC", "Z", "ZULU", "UCT"];
+
+/// What such a function makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Call {
+    /// Of a pattern, that of the engine.
+    Pattern(Use),
+    Replacement,
+    /// `AT TIME ZONE`.
+    TimeZone,
+    /// Of a sum and a count.
+    Average,
+}
+
+impl Call {
+    const ALL: [Self; 5] = [
+        Self::Pattern(Use::Test),
+        Self::Pattern(Use::Find),
+        Self::Replacement,
+        Self::TimeZone,
+        Self::Average,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Pattern(Use::Test) => "pattern",
+            Self::Pattern(Use::Find) => "pattern_found",
+            Self::Replacement => "pattern_replacement",
+            Self::TimeZone => "timezone",
+            Self::Average => "average",
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Function {
+    call: Call,
+    signature: Signature,
+}
+
+pub(super) fn udf(call: Call) -> Arc<ScalarUDF> {
+    let count = if matches!(call, Call::TimeZone | Call::Average) { 2 } else { 1 };
+    let signature = Signature::any(count, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Function { call, signature }))
+}
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    Call::ALL.map(udf).to_vec()
+}
+
+/// Whether a function is one of these.
+pub(super) fn is_call(function: &ScalarUDF) -> bool {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.is::<Function>()
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.call.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(match (self.call, types) {
+            (Call::Pattern(_) | Call::Replacement, _) => DataType::Utf8,
+            (Call::TimeZone, [_, DataType::Timestamp(_, None)]) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
+            (Call::TimeZone, [_, DataType::Timestamp(_, Some(_))]) => {
+                DataType::Timestamp(TimeUnit::Microsecond, None)
+            }
+            (Call::Average, [sum, _]) if sum.is_floating() => DataType::Float64,
+            (Call::Average, [sum, _]) if sum.is_numeric() || sum.is_null() => quotient_type(),
+            _ => {
+                let (name, last) = (self.name(), types.last().unwrap_or(&DataType::Null));
+                return plan_err!("Function '{name}' does not support type {last}");
+            }
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let arrays: Vec<_> = args.args.iter().map(|it| it.to_array(rows)).collect::<Result<_>>()?;
+        let found = match self.call {
+            Call::Pattern(used) => texts(&arrays[0], &|text| regex_of(text, used))?,
+            Call::Replacement => texts(&arrays[0], &replacement_of)?,
+            Call::TimeZone => shifted(&arrays[0], &arrays[1])?,
+            Call::Average => averages(&arrays[0], &arrays[1])?,
+        };
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+            false => ColumnarValue::Array(found),
+        })
+    }
+}
+
+fn texts(array: &ArrayRef, change: &dyn Fn(&str) -> Result<String, SqlError>) -> Result<ArrayRef> {
+    let texts = cast(array, &DataType::Utf8View)?;
+    let changed = texts.as_string_view().iter().map(|it| it.map(change).transpose());
+    let changed = changed.collect::<Result<StringArray, SqlError>>();
+    Ok(Arc::new(changed.map_err(SqlError::into_engine)?))
+}
+
+/// Times of a zone as UTC, or the other way around.
+fn shifted(zones: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
+    let zones = cast(zones, &DataType::Utf8View)?;
+    let DataType::Timestamp(_, of) = times.data_type() else {
+        return plan_err!("a time zone is for times");
+    };
+    let is_local = of.is_none();
+    let times = cast(times, &DataType::Timestamp(TimeUnit::Microsecond, of.clone()))?;
+    let times = times.as_primitive::<TimestampMicrosecondType>();
+    let shifted = zones.as_string_view().iter().zip(times).map(|(zone, time)| {
+        let (Some(zone), Some(time)) = (zone, time) else { return Ok(None) };
+        let east = east_us(zone).map_err(SqlError::into_engine)?;
+        let shifted = if is_local { time.checked_sub(east) } else { time.checked_add(east) };
+        let what = "timestamp out of range";
+        let range = || SqlError::new(SqlState::OUT_OF_RANGE, what).into_engine();
+        shifted.map(Some).ok_or_else(range)
+    });
+    let shifted = shifted.collect::<Result<TimestampMicrosecondArray>>()?;
+    Ok(match is_local {
+        true => Arc::new(shifted.with_timezone("UTC")),
+        false => Arc::new(shifted),
+    })
+}
+
+/// How far east of UTC a zone is. Numbers count westwards, as POSIX has them.
+fn east_us(zone: &str) -> Result<i64, SqlError> {
+    let zone = zone.trim();
+    if UTC.contains(&zone.to_ascii_uppercase().as_str()) {
+        return Ok(0);
+    }
+    let read = || {
+        let (sign, digits) = match zone.as_bytes().first()? {
+            b'-' => (1, &zone[1..]),
+            b'+' => (-1, &zone[1..]),
+            _ => return None,
+        };
+        let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
+        let number = |it: &str| {
+            let is_short = it.len() <= 2 && it.bytes().all(|it| it.is_ascii_digit());
+            it.parse::<i64>().ok().filter(|_| is_short)
+        };
+        let (hours, minutes) = (number(hours)?, number(minutes)?);
+        let is_real = hours < 16 && minutes < 60;
+        is_real.then_some(sign * (hours * HOUR_US + minutes * MINUTE_US))
+    };
+    read().ok_or_else(|| {
+        SqlError::unsupported(format!("time zone {zone:?} is not supported: zones have no names"))
+            .with_hint("Write 'UTC', or hours west of it, such as '-02' for Berlin's summer.")
+    })
+}
+
+/// Functions on floats that PostgreSQL has errors of, where the engine gives no number.
+const CHECKED: &[&str] =
+    &["acos", "acosh", "asin", "exp", "ln", "log", "log10", "log2", "power", "round"];
+
+/// Has such functions of a session fail as PostgreSQL's do.
+pub(in crate::engine) fn check(state: &mut SessionState) -> Result<()> {
+    for name in CHECKED {
+        let inner = state.udf(name)?;
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(Checked { inner })))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    inner: Arc<ScalarUDF>,
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.inner().return_field_from_args(args)
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(arguments)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        if *args.return_type() != DataType::Float64 {
+            return self.inner.invoke_with_args(args);
+        }
+        let operands = args.args.iter().map(|it| {
+            let floats = cast(&it.to_array(rows)?, &DataType::Float64)?;
+            Ok(floats.as_primitive::<Float64Type>().clone())
+        });
+        let operands = operands.collect::<Result<Vec<Float64Array>>>()?;
+        // The engine takes halves away from zero.
+        let found: ArrayRef = match (self.name(), operands.as_slice()) {
+            ("round", [floats]) => Arc::new(floats.unary::<_, Float64Type>(f64::round_ties_even)),
+            ("power", [base, _]) => {
+                let is_pole = |row: usize| {
+                    !operands.iter().any(|it| it.is_null(row))
+                        && base.value(row) == 0.0
+                        && operands[1].value(row) < 0.0
+                };
+                if (0..rows).any(is_pole) {
+                    let what = "zero raised to a negative power is undefined";
+                    return Err(SqlError::new(SqlState::POWER, what).into_engine());
+                }
+                self.inner.invoke_with_args(args)?.to_array(rows)?
+            }
+            _ => self.inner.invoke_with_args(args)?.to_array(rows)?,
+        };
+        let results = found.as_primitive::<Float64Type>();
+        for row in (0..rows).filter(|row| !results.is_null(*row)) {
+            let values: Vec<f64> = operands.iter().map(|it| it.value(row)).collect();
+            self.check(&values, results.value(row)).map_err(SqlError::into_engine)?;
+        }
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+            false => ColumnarValue::Array(found),
+        })
+    }
+}
+
+impl Checked {
+    fn check(&self, operands: &[f64], result: f64) -> Result<(), SqlError> {
+        let is_logarithm = matches!(self.name(), "ln" | "log" | "log10" | "log2");
+        if operands.iter().any(|it| it.is_nan()) {
+            return Ok(());
+        }
+        if is_logarithm && operands.contains(&0.0) {
+            return Err(SqlError::new(SqlState::LOGARITHM, "cannot take logarithm of zero"));
+        }
+        if is_logarithm && operands.iter().any(|it| *it < 0.0) {
+            let what = "cannot take logarithm of a negative number";
+            return Err(SqlError::new(SqlState::LOGARITHM, what));
+        }
+        if operands.iter().any(|it| it.is_infinite()) {
+            return Ok(());
+        }
+        let range = |what: &str| Err(SqlError::new(SqlState::OUT_OF_RANGE, what));
+        let may_vanish = match self.name() {
+            "exp" => true,
+            "power" => operands.first().is_some_and(|it| *it != 0.0),
+            _ => false,
+        };
+        match (self.name(), result) {
+            ("power", it) if it.is_nan() => {
+                let what = "a negative number raised to a non-integer power yields a complex \
+                            result";
+                Err(SqlError::new(SqlState::POWER, what))
+            }
+            (_, it) if it.is_nan() => range("input is out of range"),
+            (_, it) if it.is_infinite() => range("value out of range: overflow"),
+            (_, 0.0) if may_vanish => range("value out of range: underflow"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_numbers_that_count_westwards() {
+        for (zone, expected) in [
+            ("UTC", Some(0)),
+            ("+02", Some(-2 * HOUR_US)),
+            ("-05:30", Some(5 * HOUR_US + 30 * MINUTE_US)),
+            ("Europe/Berlin", None),
+            ("CET", None),
+            ("+99", None),
+        ] {
+            assert_eq!(east_us(zone).ok(), expected, "{zone}");
+        }
+    }
+}

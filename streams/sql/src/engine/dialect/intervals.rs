@@ -1,0 +1,236 @@
+//! Intervals as PostgreSQL compares them: a month is 30 days, and a day 24 hours. What the engine
+//! would compare by parts, and no rule here changes, is refused; so are texts that it would take
+//! for arrays of one element.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DataType, DurationMicrosecondType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::error::SqlError;
+
+const DAY_NS: i128 = 86_400_000_000_000;
+const MONTH_NS: i128 = 30 * DAY_NS;
+
+/// Functions that compare their arguments.
+const COMPARING: &[&str] =
+    &["greatest", "least", "nullif", "min", "max", "array_agg", "first_value", "last_value"];
+
+static LENGTH: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let signature = Signature::any(1, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Length { signature }))
+});
+
+/// To be one of the first rules.
+#[derive(Debug)]
+pub(in crate::engine) struct Intervals;
+
+impl AnalyzerRule for Intervals {
+    fn name(&self) -> &'static str {
+        "intervals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = merge_schema(&plan.inputs());
+            match &plan {
+                LogicalPlan::Distinct(Distinct::All(input)) => {
+                    refuse_columns(input.schema(), "DISTINCT")?;
+                }
+                LogicalPlan::Distinct(Distinct::On(on)) => {
+                    refuse(&on.on_expr, &schema, "DISTINCT ON")?;
+                }
+                LogicalPlan::Aggregate(aggregate) => {
+                    refuse(&aggregate.group_expr, &schema, "GROUP BY")?;
+                }
+                LogicalPlan::Join(join) => {
+                    for (left, right) in &join.on {
+                        refuse(std::slice::from_ref(left), join.left.schema(), "JOIN")?;
+                        refuse(std::slice::from_ref(right), join.right.schema(), "JOIN")?;
+                    }
+                }
+                _ => {}
+            }
+            let names = NamePreserver::new(&plan);
+            let is_sort = matches!(plan, LogicalPlan::Sort(_));
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let changed = expr.transform_up(|expr| compared(expr, &schema))?;
+                let changed = match is_sort {
+                    true => changed.transform_data(|it| Ok(length_of_interval(it, &schema)))?,
+                    false => changed.update_data(|expr| name.restore(expr)),
+                };
+                Ok(changed)
+            })
+        });
+        Ok(changed?.data)
+    }
+}
+
+/// Whether an operator compares its operands.
+pub(super) fn is_comparison(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    )
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|it| is_of_interval(&it))
+}
+
+fn is_of_interval(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
+}
+
+fn refuse(all: &[Expr], schema: &DFSchema, what: &str) -> Result<()> {
+    match all.iter().any(|it| is_interval(it, schema)) {
+        true => Err(unsupported(what)),
+        false => Ok(()),
+    }
+}
+
+fn refuse_columns(schema: &DFSchema, what: &str) -> Result<()> {
+    match schema.fields().iter().any(|it| is_of_interval(it.data_type())) {
+        true => Err(unsupported(what)),
+        false => Ok(()),
+    }
+}
+
+fn unsupported(what: &str) -> datafusion::common::DataFusionError {
+    SqlError::unsupported(format!("{what} of intervals is not supported"))
+        .with_hint("Compare extract(epoch FROM …) of them.")
+        .into_engine()
+}
+
+fn length_of_interval(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match is_interval(&expr, schema) {
+        true => Transformed::yes(LENGTH.call(vec![expr])),
+        false => Transformed::no(expr),
+    }
+}
+
+fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_one = |it: &Expr| is_interval(it, schema);
+    match &expr {
+        Expr::BinaryExpr(it) if is_comparison(it.op) && is_one(&it.left) => {
+            match is_one(&it.right) {
+                true => expr.map_children(|it| Ok(length_of_interval(it, schema))),
+                false => Ok(Transformed::no(expr)),
+            }
+        }
+        Expr::Between(it) if is_one(&it.expr) && is_one(&it.low) && is_one(&it.high) => {
+            expr.map_children(|it| Ok(length_of_interval(it, schema)))
+        }
+        Expr::InList(it) if is_one(&it.expr) => Err(unsupported("IN")),
+        Expr::Case(it) if it.expr.as_deref().is_some_and(is_one) => Err(unsupported("CASE")),
+        Expr::ScalarFunction(call) if COMPARING.contains(&call.func.name()) => {
+            match call.args.iter().any(is_one) {
+                true => Err(unsupported(call.func.name())),
+                false => Ok(Transformed::no(expr)),
+            }
+        }
+        Expr::AggregateFunction(call) => {
+            let name = call.func.name();
+            let compares = call.params.distinct || COMPARING.contains(&name);
+            match compares && call.params.args.iter().any(is_one) {
+                true => Err(unsupported(name)),
+                false => Ok(Transformed::no(expr)),
+            }
+        }
+        Expr::WindowFunction(call) => {
+            let params = &call.params;
+            let sorted = params.order_by.iter().map(|it| &it.expr);
+            let compares = COMPARING.contains(&call.fun.name());
+            let args = params.args.iter().filter(|_| compares);
+            match sorted.chain(&params.partition_by).chain(args).any(is_one) {
+                true => Err(unsupported("a window")),
+                false => Ok(Transformed::no(expr)),
+            }
+        }
+        Expr::Cast(it)
+            if matches!(it.field.data_type(), DataType::List(_))
+                && it.expr.get_type(schema).is_ok_and(|it| it.is_string())
+                && !is_empty_array(&it.expr) =>
+        {
+            let what = "a text that is no literal cannot be cast to an array";
+            Err(SqlError::unsupported(what).with_hint("Use string_to_array.").into_engine())
+        }
+        _ => Ok(Transformed::no(expr)),
+    }
+}
+
+fn is_empty_array(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(text)), _) if text.trim() == "{}")
+}
+
+/// How long an interval is.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Length {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Length {
+    fn name(&self) -> &'static str {
+        "interval_length"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Decimal128(38, 0))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(match &args.args[0] {
+            ColumnarValue::Array(array) => ColumnarValue::Array(lengths(array)?),
+            ColumnarValue::Scalar(scalar) => {
+                let found = lengths(&scalar.to_array()?)?;
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?)
+            }
+        })
+    }
+}
+
+fn lengths(array: &ArrayRef) -> Result<ArrayRef> {
+    let found: Decimal128Array = match array.data_type() {
+        DataType::Duration(_) => {
+            let spans = cast(array, &DataType::Duration(TimeUnit::Microsecond))?;
+            let spans = spans.as_primitive::<DurationMicrosecondType>();
+            spans.iter().map(|it| it.map(|it| i128::from(it) * 1_000)).collect()
+        }
+        _ => {
+            let spans = cast(array, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+            let spans = spans.as_primitive::<IntervalMonthDayNanoType>();
+            let length = |it: datafusion::arrow::datatypes::IntervalMonthDayNano| {
+                i128::from(it.months) * MONTH_NS
+                    + i128::from(it.days) * DAY_NS
+                    + i128::from(it.nanoseconds)
+            };
+            spans.iter().map(|it| it.map(length)).collect()
+        }
+    };
+    Ok(Arc::new(found.with_precision_and_scale(38, 0)?))
+}

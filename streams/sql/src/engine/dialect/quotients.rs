@@ -1,0 +1,130 @@
+//! Quotients of numerics, rounded where PostgreSQL rounds them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal256Array, Float64Array, Int64Array,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Decimal256Type, Float64Type, Int64Type, i256};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::Result;
+
+use crate::error::{SqlError, SqlState};
+
+/// Of quotients of numerics: digits behind the point, more than which are out of range.
+const QUOTIENT_SCALE: i8 = 30;
+const QUOTIENT_DIGITS_MIN: i64 = 16;
+
+/// Digits that PostgreSQL groups into one.
+const GROUP_DIGITS: i64 = 4;
+
+pub(super) const fn quotient_type() -> DataType {
+    DataType::Decimal256(76, QUOTIENT_SCALE)
+}
+
+/// An average of each sum and count; NULL of none.
+pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
+    let counts = cast(counts, &DataType::Int64)?;
+    let counts = counts.as_primitive::<Int64Type>();
+    if sums.data_type().is_floating() {
+        let sums = cast(sums, &DataType::Float64)?;
+        let pairs = sums.as_primitive::<Float64Type>().iter().zip(counts);
+        #[expect(clippy::cast_precision_loss, reason = "rows are fewer than that")]
+        let averages = pairs.map(|(sum, count)| match (sum, count) {
+            (Some(sum), Some(count)) if count > 0 => Some(sum / count as f64),
+            _ => None,
+        });
+        return Ok(Arc::new(averages.collect::<Float64Array>()));
+    }
+    let sums = match sums.data_type().is_decimal() {
+        true => Arc::clone(sums),
+        false => cast(sums, &DataType::Decimal128(38, 0))?,
+    };
+    let counts: Int64Array = counts.iter().map(|it| it.filter(|it| *it > 0)).collect();
+    let counts = cast(&counts, &DataType::Decimal128(20, 0))?;
+    quotients(&sums, &counts)
+}
+
+/// The quotient of each two numerics, rounded where PostgreSQL rounds it.
+pub(super) fn quotients(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
+    let (left_scale, right_scale) = (scale_of(left), scale_of(right));
+    let wide = |it: &ArrayRef, scale: i8| cast(it, &DataType::Decimal256(76, scale));
+    let (left, right) = (wide(left, left_scale)?, wide(right, right_scale)?);
+    let pairs = left.as_primitive::<Decimal256Type>().iter();
+    let pairs = pairs.zip(right.as_primitive::<Decimal256Type>());
+    let found = pairs.map(|(left, right)| match (left, right) {
+        (Some(left), Some(right)) => quotient((left, left_scale), (right, right_scale)).map(Some),
+        _ => Ok(None),
+    });
+    let found = found.collect::<Result<Decimal256Array>>()?;
+    Ok(Arc::new(found.with_precision_and_scale(76, QUOTIENT_SCALE)?))
+}
+
+fn scale_of(array: &ArrayRef) -> i8 {
+    match array.data_type() {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => *scale,
+        _ => 0,
+    }
+}
+
+fn quotient(left: (i256, i8), right: (i256, i8)) -> Result<i256> {
+    let range = || SqlError::new(SqlState::OUT_OF_RANGE, "numeric out of range").into_engine();
+    if right.0 == i256::ZERO {
+        return Err(ArrowError::DivideByZero.into());
+    }
+    if left.0 == i256::ZERO {
+        return Ok(i256::ZERO);
+    }
+    let ((left_weight, left_group), (right_weight, right_group)) =
+        (leading_group(left), leading_group(right));
+    let weight = left_weight - right_weight - i64::from(left_group <= right_group);
+    // As `select_div_scale` of PostgreSQL chooses it.
+    let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS)
+        .max(shown_scale(left))
+        .max(shown_scale(right))
+        .max(0);
+    if scale > i64::from(QUOTIENT_SCALE) {
+        let what = format!("a quotient with {scale} digits behind the point is not supported");
+        return Err(SqlError::unsupported(what).into_engine());
+    }
+    let ten = |power: i64| {
+        let power = u32::try_from(power).map_err(|_| range())?;
+        i256::from(10).checked_pow(power).ok_or_else(range)
+    };
+    // Of the quotient in units of its last digit, the power of ten that it lacks.
+    let shift = scale - i64::from(left.1) + i64::from(right.1);
+    let (dividend, divisor) = match shift >= 0 {
+        true => (left.0.checked_mul(ten(shift)?).ok_or_else(range)?, right.0),
+        false => (left.0, right.0.checked_mul(ten(-shift)?).ok_or_else(range)?),
+    };
+    let (whole, rest) = (dividend / divisor, dividend % divisor);
+    let (rest, half) = (rest.wrapping_abs(), divisor.wrapping_abs());
+    let is_up = rest >= half - rest;
+    let sign = if (left.0 < i256::ZERO) == (right.0 < i256::ZERO) { 1 } else { -1 };
+    let rounded = if is_up { whole + i256::from(sign) } else { whole };
+    let found = rounded.checked_mul(ten(i64::from(QUOTIENT_SCALE) - scale)?).ok_or_else(range)?;
+    if found.wrapping_abs() >= ten(76)? { Err(range()) } else { Ok(found) }
+}
+
+/// Digits behind the point, without the zeros at their end.
+fn shown_scale((value, scale): (i256, i8)) -> i64 {
+    let digits = value.to_string();
+    let zeros = digits.len() - digits.trim_end_matches('0').len();
+    i64::from(scale) - i64::try_from(zeros).unwrap_or(0)
+}
+
+/// The place (0: units) and value of the first group of four digits that is not zero.
+fn leading_group((value, scale): (i256, i8)) -> (i64, i64) {
+    let digits = value.wrapping_abs().to_string();
+    let count = i64::try_from(digits.len()).unwrap_or(0);
+    let exponent = count - 1 - i64::from(scale);
+    let weight = exponent.div_euclid(GROUP_DIGITS);
+    // So many digits are in the group, with those that are not written.
+    let taken = usize::try_from(exponent - weight * GROUP_DIGITS + 1).unwrap_or(1);
+    let padded = format!("{digits:0<taken$}");
+    (weight, padded[..taken].parse().unwrap_or(0))
+}

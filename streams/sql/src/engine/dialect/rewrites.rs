@@ -1,0 +1,305 @@
+//! Expressions that are written as calls of functions of PostgreSQL's meaning: casts, lists,
+//! averages, patterns.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Array, ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, TimezoneInfo, UnaryOperator,
+    Value, ValueWithSpan, visit_expressions,
+};
+
+use super::calls::Call;
+use super::casts::{INT2, INT4, INT8, NUMERIC};
+use super::conversions::To;
+use super::regex::Use;
+use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
+use crate::error::SqlError;
+use crate::wire::array_elements;
+
+/// Digits of a literal that is a number of the engine.
+const LITERAL_DIGITS_MAX: usize = 38;
+
+/// Digits behind the point of seconds.
+const SECOND_DIGITS: usize = 6;
+
+/// Casts that round, cut off, read or write more than the engine's.
+pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
+    // Its type is known by the cast alone.
+    if matches!(inner, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
+        return Ok(None);
+    }
+    if is_timestamp(data_type) {
+        let has_zone = match data_type {
+            DataType::Timestamp(_, zone) => {
+                matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
+            }
+            _ => true,
+        };
+        if let DataType::Timestamp(Some(digits), _) = data_type {
+            let what = format!("times of {digits} digits of seconds are not supported");
+            return Err(SqlError::unsupported(what).with_hint("Use date_trunc."));
+        }
+        let to = if has_zone { To::Timestamptz } else { To::Timestamp };
+        return Ok(Some(call(to.name(), vec![inner.clone()])));
+    }
+    if let (DataType::Time(..), Some(text)) = (data_type, text_of(inner)) {
+        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+        if fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
+            return Err(SqlError::unsupported("times of day have six digits of seconds at most"));
+        }
+    }
+    if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
+        return array(inner, element);
+    }
+    let name = match data_type {
+        DataType::Int2(_) | DataType::SmallInt(_) => INT2,
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int4(_) => INT4,
+        DataType::Int8(_) | DataType::BigInt(_) => INT8,
+        DataType::Numeric(ExactNumberInfo::None) | DataType::Decimal(ExactNumberInfo::None) => {
+            match literal_number(inner) {
+                Some(literal) => return Ok(Some(literal)),
+                None => NUMERIC,
+            }
+        }
+        DataType::DoublePrecision
+        | DataType::Float8
+        | DataType::Double(ExactNumberInfo::None)
+        | DataType::Float(ExactNumberInfo::None) => {
+            return Ok(Some(call(To::Float8.name(), vec![as_text(inner)])));
+        }
+        DataType::Real | DataType::Float4 => {
+            return Ok(Some(call(To::Float4.name(), vec![as_text(inner)])));
+        }
+        DataType::Text | DataType::Varchar(None) | DataType::CharacterVarying(None) => {
+            match text_of(inner) {
+                Some(_) => return Ok(None),
+                None => To::Text.name(),
+            }
+        }
+        DataType::Bytea => To::Bytea.name(),
+        DataType::Varchar(Some(length))
+        | DataType::CharacterVarying(Some(length))
+        | DataType::Character(Some(length))
+        | DataType::Char(Some(length)) => {
+            let CharacterLength::IntegerLength { length, .. } = length else { return Ok(None) };
+            let text = call(To::Text.name(), vec![inner.clone()]);
+            return Ok(Some(call("left", vec![text, number(&length.to_string())])));
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(call(name, vec![inner.clone()])))
+}
+
+/// A number as it is written, which a float is read from: the engine would read it as another.
+fn as_text(inner: &Expr) -> Expr {
+    match written(inner) {
+        Some(digits) => {
+            // Only floats have a zero below zero.
+            let is_zero = !digits.bytes().any(|it| matches!(it, b'1'..=b'9'));
+            let digits = if is_zero { "0".to_owned() } else { digits };
+            Expr::Value(Value::SingleQuotedString(digits).into())
+        }
+        None => inner.clone(),
+    }
+}
+
+fn written(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => Some(digits.clone()),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            written(expr).filter(|it| !it.starts_with('-')).map(|it| format!("-{it}"))
+        }
+        Expr::Nested(inner) => written(inner),
+        _ => None,
+    }
+}
+
+/// A literal numeric with the digits that it is written with.
+fn literal_number(inner: &Expr) -> Option<Expr> {
+    let text = match text_of(inner) {
+        Some(text) => text.trim().to_owned(),
+        None => written(inner)?,
+    };
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let (whole, fraction) = digits.split_once('.')?;
+    let is_plain = !whole.is_empty()
+        && !fraction.is_empty()
+        && whole.len() + fraction.len() <= LITERAL_DIGITS_MAX
+        && whole.bytes().chain(fraction.bytes()).all(|it| it.is_ascii_digit());
+    let literal = is_plain.then(|| number(digits))?;
+    Some(match is_negative {
+        true => nested(Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(literal) }),
+        false => literal,
+    })
+}
+
+/// A literal array with its elements as expressions.
+fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
+    let Some(text) = text_of(inner) else { return Ok(None) };
+    let elements = array_elements(text)?;
+    if elements.is_empty() {
+        return Ok(None);
+    }
+    let elements = elements.into_iter().map(|text| element_of(text, element));
+    let elem = elements.collect::<Result<_, _>>()?;
+    Ok(Some(Expr::Array(Array { elem, named: true })))
+}
+
+fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError> {
+    let Some(text) = text else { return Ok(Expr::Value(Value::Null.into())) };
+    let is_integer = matches!(
+        element,
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int8(_) | DataType::BigInt(_)
+    );
+    if is_integer && text.trim().parse::<i32>().is_ok() {
+        return Ok(number(text.trim()));
+    }
+    let mut literal = Expr::Value(Value::SingleQuotedString(text).into());
+    if matches!(element, DataType::Text | DataType::Varchar(_)) {
+        return Ok(literal);
+    }
+    Ok(match cast(&mut literal, element)? {
+        Some(changed) => changed,
+        None => Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(literal),
+            data_type: element.clone(),
+            array: false,
+            format: None,
+        },
+    })
+}
+
+/// `= ANY (…)` of a list that is written there, as a list after IN.
+pub(super) fn any(
+    left: &Expr,
+    operator: &BinaryOperator,
+    right: &Expr,
+) -> Result<Option<Expr>, SqlError> {
+    if *operator != BinaryOperator::Eq {
+        return Ok(None);
+    }
+    let list = match right {
+        Expr::Array(array) if !array.elem.is_empty() => array.elem.clone(),
+        Expr::Nested(inner) => return any(left, operator, inner),
+        other => {
+            let Some(text) = text_of(other) else {
+                let is_query = matches!(other, Expr::Subquery(_));
+                let call = || call(super::any::NAME, vec![left.clone(), other.clone()]);
+                return Ok((!is_query).then(call));
+            };
+            let literal = |it: Option<String>| {
+                let value = it.map_or(Value::Null, Value::SingleQuotedString);
+                Expr::Value(value.into())
+            };
+            array_elements(text)?.into_iter().map(literal).collect()
+        }
+    };
+    if list.is_empty() {
+        return Ok(None);
+    }
+    let changed = in_list(left, &list, false)?;
+    let plain = || Expr::InList { expr: Box::new(left.clone()), list, negated: false };
+    Ok(Some(changed.unwrap_or_else(plain)))
+}
+
+/// Functions that PostgreSQL has under these names, or means in another way.
+pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
+    let [part] = function.name.0.as_slice() else { return Ok(None) };
+    let Some(name) = part.as_ident().map(|it| it.value.to_ascii_lowercase()) else {
+        return Ok(None);
+    };
+    if name == "avg" {
+        return Ok(average(function));
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
+    let mut arguments: Vec<&mut Expr> = Vec::new();
+    for argument in &mut list.args {
+        match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => arguments.push(expr),
+            _ => return Ok(None),
+        }
+    }
+    let change = |expr: &mut Expr, name: &str| *expr = call(name, vec![expr.clone()]);
+    match (name.as_str(), arguments.as_mut_slice()) {
+        ("mod", [left, right]) => {
+            let (left, right) = (nested(left.clone()), nested(right.clone()));
+            return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
+        }
+        ("ceiling", [one]) => return Ok(Some(call("ceil", vec![one.clone()]))),
+        ("concat", all) => {
+            all.iter_mut()
+                .filter(|it| text_of(it).is_none())
+                .for_each(|it| change(it, To::Output.name()));
+        }
+        ("concat_ws", [_, rest @ ..]) => {
+            rest.iter_mut()
+                .filter(|it| text_of(it).is_none())
+                .for_each(|it| change(it, To::Output.name()));
+        }
+        ("regexp_replace", [_, pattern, replacement, flags @ ..]) => {
+            check_flags(flags)?;
+            change(pattern, Call::Pattern(Use::Find).name());
+            change(replacement, Call::Replacement.name());
+        }
+        ("regexp_match", [_, pattern, flags @ ..]) => {
+            check_flags(flags)?;
+            change(pattern, Call::Pattern(Use::Find).name());
+        }
+        ("regexp_like", [_, pattern, flags @ ..]) => {
+            check_flags(flags)?;
+            change(pattern, Call::Pattern(Use::Test).name());
+        }
+        ("regexp_count" | "regexp_instr", [_, pattern]) => {
+            change(pattern, Call::Pattern(Use::Find).name());
+        }
+        ("regexp_count" | "regexp_instr", [_, _, ..]) => {
+            let what = format!("{name} takes a text and a pattern alone");
+            return Err(SqlError::unsupported(what));
+        }
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// Flags but for `g` and `i` change what a pattern means.
+fn check_flags(flags: &[&mut Expr]) -> Result<(), SqlError> {
+    let is_known = |it: &&mut Expr| {
+        text_of(it).is_some_and(|it| it.chars().all(|flag| matches!(flag, 'g' | 'i')))
+    };
+    match flags.iter().all(is_known) {
+        true => Ok(()),
+        false => Err(SqlError::unsupported("flags of regular expressions are 'g' and 'i' alone")),
+    }
+}
+
+/// Whether an argument can be written twice: of columns, operators and casts alone.
+fn is_simple(arguments: &FunctionArguments) -> bool {
+    const CASTS: &[&str] = &[INT2, INT4, INT8, NUMERIC, "float8", "float4", "text"];
+    let found = visit_expressions(arguments, |expr| {
+        let is_simple = match expr {
+            Expr::Function(call) => CASTS.contains(&call.name.to_string().as_str()),
+            Expr::Case { .. } | Expr::Subquery(_) => false,
+            _ => true,
+        };
+        if is_simple { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    found.is_continue()
+}
+
+/// The sum by the count: the engine's average of numerics has few digits.
+fn average(function: &Function) -> Option<Expr> {
+    if function.over.is_some() || !is_simple(&function.args) {
+        return None;
+    }
+    let renamed = |name: &str| {
+        let mut function = function.clone();
+        function.name = vec![datafusion::sql::sqlparser::ast::Ident::new(name)].into();
+        Expr::Function(function)
+    };
+    Some(call(Call::Average.name(), vec![renamed("sum"), renamed("count")]))
+}

@@ -1,0 +1,148 @@
+//! Parts of statements: what they are, and how they are written anew.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, ValueWithSpan, visit_expressions,
+};
+
+use crate::error::{SqlError, SqlState};
+
+/// Items of a list after IN: plans are not cancelled while they are made.
+const LITERAL_COUNT_MAX: usize = 20_000;
+pub(super) const OTHER_COUNT_MAX: usize = 500;
+
+/// The size of what is sought, times the items that it is compared with.
+const REPEATED_SIZE_MAX: usize = 20_000;
+
+/// The engine takes a list for one of literals when it puts two of them together, and NULL for a
+/// value like others. What is no literal becomes a comparison.
+pub(super) fn in_list(
+    sought: &Expr,
+    list: &[Expr],
+    is_negated: bool,
+) -> Result<Option<Expr>, SqlError> {
+    let (literals, others): (Vec<_>, Vec<_>) = list.iter().cloned().partition(is_literal);
+    if literals.len() > LITERAL_COUNT_MAX || others.len() > OTHER_COUNT_MAX {
+        let what = format!(
+            "a list after IN has {LITERAL_COUNT_MAX} literals and {OTHER_COUNT_MAX} other items at \
+             most"
+        );
+        return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    }
+    if others.is_empty() {
+        return Ok(None);
+    }
+    // What is sought is written once for each: lists in lists would multiply.
+    if size_of(sought).saturating_mul(others.len()) > REPEATED_SIZE_MAX {
+        let what = format!(
+            "{} items after IN are too many for an expression of {} parts",
+            others.len(),
+            size_of(sought)
+        );
+        return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    }
+    let equal = |it| binary(sought.clone(), BinaryOperator::Eq, it);
+    let mut alternatives: Vec<_> = others.into_iter().map(equal).collect();
+    if !literals.is_empty() {
+        let expr = Box::new(sought.clone());
+        alternatives.push(Expr::InList { expr, list: literals, negated: false });
+    }
+    // As a balanced tree: plans are walked as deep as they nest.
+    while alternatives.len() > 1 {
+        let pairs = alternatives.chunks(2).map(|pair| match pair {
+            [one, other] => binary(one.clone(), BinaryOperator::Or, other.clone()),
+            _ => pair[0].clone(),
+        });
+        alternatives = pairs.collect();
+    }
+    let Some(any) = alternatives.pop().map(nested) else { return Ok(None) };
+    Ok(Some(match is_negated {
+        true => nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(any) }),
+        false => any,
+    }))
+}
+
+/// Expressions in an expression, with itself.
+fn size_of(expr: &Expr) -> usize {
+    let mut size = 0;
+    let _: ControlFlow<()> = visit_expressions(expr, |_| {
+        size += 1;
+        ControlFlow::Continue(())
+    });
+    size
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => !matches!(value.value, Value::Null | Value::Placeholder(_)),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_literal(expr),
+        Expr::Nested(expr) => is_literal(expr),
+        Expr::TypedString(_) => true,
+        _ => false,
+    }
+}
+
+pub(super) fn is_timestamp(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(..) => true,
+        DataType::Custom(name, _) => name.to_string().eq_ignore_ascii_case("timestamptz"),
+        _ => false,
+    }
+}
+
+/// A time of day without seconds has zero of them.
+pub(super) fn add_seconds(text: &mut String) {
+    let bytes = text.as_bytes();
+    let is_minute = |at: usize| {
+        let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+        bytes[at] == b':'
+            && at >= 3
+            && matches!(bytes[at - 3], b' ' | b'T')
+            && is_digit(at + 1)
+            && is_digit(at + 2)
+    };
+    let Some(at) = (0..bytes.len()).find(|at| is_minute(*at)) else { return };
+    if bytes.get(at + 3) != Some(&b':') {
+        text.insert_str(at + 3, ":00");
+    }
+}
+
+pub(super) fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        Expr::Nested(inner) => text_of(inner),
+        _ => None,
+    }
+}
+
+pub(super) fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).into())
+}
+
+pub(super) fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let arguments = arguments.into_iter().map(|it| FunctionArg::Unnamed(FunctionArgExpr::Expr(it)));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
