@@ -1,4 +1,4 @@
-//! The batches of one read that hold records which count.
+//! Reads that leave batches out: those whose records do not count, or a first one that is too long.
 
 use std::ops::Range;
 
@@ -7,6 +7,7 @@ use record_batch::BatchHeader;
 use crate::error::LogError;
 use crate::partition::Partition;
 use crate::producers::{Aborted, is_committed};
+use crate::segment::Wanted;
 use crate::view::PinnedLog;
 
 /// Committed batches, each with its header, in order. The first may hold records before the offset
@@ -55,6 +56,18 @@ impl<'a> Iterator for CommittedBatches<'a> {
 }
 
 impl Partition {
+    /// As [`Partition::read`], but that nothing comes where the first batch is longer, of which no
+    /// more than `bytes_max` or a block are looked at.
+    pub fn read_within(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Range<usize>, LogError> {
+        let wanted = Wanted { takes_longer: false, ..Wanted::new(offset, bytes_max) };
+        self.read_wanted(wanted, buffer)
+    }
+
     /// Reads once into `buffer`, as [`Partition::read`] does: what is committed among these
     /// offsets, of which the last is before the last stable one.
     pub fn committed<'a>(

@@ -246,12 +246,19 @@ impl Partition {
         bytes_max: usize,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<usize>, LogError> {
-        let end_offset = {
+        self.read_wanted(Wanted::new(offset, bytes_max), buffer)
+    }
+
+    pub(crate) fn read_wanted(
+        &self,
+        mut wanted: Wanted,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Range<usize>, LogError> {
+        wanted.end_offset = {
             let view = self.view();
-            view.check(self.number, offset)?;
+            view.check(self.number, wanted.offset)?;
             view.stable_offset
         };
-        let wanted = Wanted { offset, end_offset, bytes_max: bytes_max.min(BATCH_BYTES_MAX) };
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 

@@ -75,8 +75,18 @@ pub(crate) struct Wanted {
     pub(crate) offset: i64,
     /// Batches from here on are not shown.
     pub(crate) end_offset: i64,
-    /// Of whole batches; the first one comes even if it is longer.
+    /// Of whole batches.
     pub(crate) bytes_max: usize,
+    /// The first batch comes even if it is longer.
+    pub(crate) takes_longer: bool,
+}
+
+impl Wanted {
+    /// From an offset on; where it ends is known later.
+    pub(crate) fn new(offset: i64, bytes_max: usize) -> Self {
+        let bytes_max = bytes_max.min(BATCH_BYTES_MAX);
+        Self { offset, end_offset: 0, bytes_max, takes_longer: true }
+    }
 }
 
 impl Segment {
@@ -184,7 +194,7 @@ impl Segment {
         device: &dyn BlockDevice,
         wanted: &Wanted,
         buffer: &mut Vec<u8>,
-    ) -> Result<Range<usize>, LogError> {
+    ) -> Result<Option<Range<usize>>, LogError> {
         let _reading = self.begin_reading();
         let (from, end) = {
             let extent = self.extent();
@@ -194,7 +204,8 @@ impl Segment {
         loop {
             let filled = self.fill(device, from..end, length, buffer)?;
             match self.select(&buffer[..filled], (from, end), wanted)? {
-                Selection::Batches(range) => return Ok(range),
+                Selection::Batches(range) => return Ok(Some(range)),
+                Selection::TooLong => return Ok(None),
                 // All that there is was looked at.
                 Selection::Needs(_) if filled < length => return Err(self.damaged(from)),
                 Selection::Needs(more) => length = more,
@@ -255,6 +266,9 @@ impl Segment {
                 continue;
             }
             let begin = first.unwrap_or(at);
+            if batch.size_bytes > wanted.bytes_max && first.is_none() && !wanted.takes_longer {
+                return Ok(Selection::TooLong);
+            }
             if after - begin > wanted.bytes_max && first.is_some() {
                 return Ok(done);
             }
@@ -443,6 +457,8 @@ enum Selection {
     Batches(Range<usize>),
     /// So many bytes from the start are needed to know.
     Needs(usize),
+    /// The first batch is longer than the reader takes.
+    TooLong,
 }
 
 /// Whether a walk goes on.

@@ -9,7 +9,7 @@ use block_device::BlockDevice;
 use crate::error::{LogError, LogErrorKind};
 use crate::producers::Aborted;
 use crate::records::EpochStart;
-use crate::segment::{BATCH_BYTES_MAX, Segment, Wanted};
+use crate::segment::{Segment, Wanted};
 use crate::volume::TopicVolume;
 
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub(crate) fn read(
 ) -> Result<Range<usize>, LogError> {
     loop {
         let Some((segment, next_base)) = segment_at(wanted.offset) else { return Ok(0..0) };
-        let range = segment.read(device, &wanted, buffer)?;
+        let Some(range) = segment.read(device, &wanted, buffer)? else { return Ok(0..0) };
         match next_base.filter(|next| range.is_empty() && *next < wanted.end_offset) {
             // Records were taken out up to the end of the segment.
             Some(next) => wanted.offset = next,
@@ -134,7 +134,7 @@ impl PinnedLog {
     ) -> Result<Range<usize>, LogError> {
         self.view.check(self.number, offset)?;
         let end_offset = self.view.stable_offset;
-        let wanted = Wanted { offset, end_offset, bytes_max: bytes_max.min(BATCH_BYTES_MAX) };
+        let wanted = Wanted { end_offset, ..Wanted::new(offset, bytes_max) };
         read(&*self.volume.device, wanted, buffer, |offset| self.view.segment_at(offset))
     }
 

@@ -535,6 +535,33 @@ fn a_batch_that_is_too_long_is_refused_and_a_long_one_is_read_whole() {
 }
 
 #[test]
+fn a_reader_that_takes_no_longer_batch_reads_no_more_of_it_than_it_takes() {
+    let disk = Disk::new();
+    let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
+    let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+    let topic = Topic::create(device, &NewTopic { options, ..new_topic(1) }).expect("it is made");
+    let partition = topic.partition(0).expect("it is there");
+    let mut batches = [10, 1 << 20, 10].map(|bytes| batch(NO_PRODUCER, 1, 0, &vec![1; bytes]));
+    for batch in &mut batches {
+        append(&partition, batch).expect("there is room");
+    }
+    topic.flush().expect("it flushes");
+    let mut buffer = Vec::new();
+    let before = disk.read_bytes();
+    for bytes_max in [1, 100, 10_000] {
+        let range = partition.read_within(1, bytes_max, &mut buffer).expect("memory");
+        assert!(range.is_empty(), "{range:?}");
+    }
+    let read_bytes = disk.read_bytes() - before;
+    assert!(read_bytes < 30_000, "{read_bytes} bytes were read");
+    for (offset, bytes_max) in [(0, 2_000), (1, 2 << 20), (2, 2_000)] {
+        let range = partition.read_within(offset, bytes_max, &mut buffer).expect("memory");
+        let whole: Vec<u8> = batches[usize::try_from(offset).expect("small")].clone();
+        assert_eq!(buffer[range][..whole.len()], whole[..], "offset {offset}");
+    }
+}
+
+#[test]
 fn a_segment_that_is_being_read_is_not_taken_away() {
     let disk = Disk::new();
     let (topic, batches) = filled(&disk, 100);

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::asked::Asked;
+use super::buffers::Buffers;
 use super::client::Client;
 use super::session::{Changes, Sessions, Tracked};
 use crate::broker::Broker;
@@ -21,6 +22,10 @@ use crate::topics::{OpenPartition, error_of};
 
 /// A response has no more records than this, but for one batch that is longer.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
+
+/// Records of a partition may lie in a buffer of this length, or one of so many times their own.
+const SLACK_BYTES_MAX: usize = 16 << 10;
+const SLACK_SHARE: usize = 4;
 
 /// A client may ask to wait so long.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -83,6 +88,8 @@ struct Found {
     /// What counts for the least bytes that the client waits for: of a partition that has more than
     /// one answer brings, all that it may have in one.
     counted_bytes: usize,
+    /// What was read of a batch that is longer than the request takes.
+    vain_bytes: usize,
 }
 
 impl Found {
@@ -95,6 +102,7 @@ impl Found {
             aborted: Vec::new(),
             records: None,
             counted_bytes: 0,
+            vain_bytes: 0,
         }
     }
 
@@ -268,8 +276,7 @@ fn find(
 
 /// Reads what there is, up to the limits of the request.
 fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> {
-    let mut left = response_bytes_max(start);
-    let mut is_first = true;
+    let mut left = Left::new(response_bytes_max(start));
     let mut all = Vec::with_capacity(tracked.len());
     for it in tracked {
         let partition = match &it.partition {
@@ -279,14 +286,43 @@ fn look(broker: &Broker, tracked: &[Tracked], start: &FetchStart) -> Vec<Found> 
                 continue;
             }
         };
-        let bytes_max = limit(it.want.max_bytes).min(left);
+        let (bytes_max, is_first) = (left.of(it.want.max_bytes), left.is_first);
         let wanted = Wanted { bytes_max, is_first, is_committed_only: start.is_committed_only };
         let found = read(broker, partition, it, &wanted);
-        left = left.saturating_sub(found.records_bytes());
-        is_first &= found.records_bytes() == 0;
+        left.take(found.records_bytes(), found.vain_bytes);
         all.push(found);
     }
     all
+}
+
+/// What a response may still take of the log.
+#[derive(Debug)]
+struct Left {
+    bytes: usize,
+    /// What may be read in vain: one request may name many partitions whose batches are too long.
+    vain_bytes: usize,
+    /// Nothing was found yet.
+    is_first: bool,
+}
+
+impl Left {
+    fn new(bytes: usize) -> Self {
+        Self { bytes, vain_bytes: RESPONSE_BYTES_MAX, is_first: true }
+    }
+
+    /// For a partition of which a client wants so much.
+    fn of(&self, bytes_max: i32) -> usize {
+        if self.vain_bytes == 0 {
+            return 0;
+        }
+        limit(bytes_max).min(self.bytes)
+    }
+
+    fn take(&mut self, records_bytes: usize, vain_bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(records_bytes);
+        self.vain_bytes = self.vain_bytes.saturating_sub(vain_bytes);
+        self.is_first &= records_bytes == 0;
+    }
 }
 
 struct Wanted {
@@ -318,27 +354,34 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
         aborted: Vec::new(),
         records: None,
         counted_bytes: 0,
+        vain_bytes: 0,
     };
     let end = if wanted.is_committed_only { last_stable_offset } else { stable_offset };
     if it.want.offset >= end || (wanted.bytes_max == 0 && !wanted.is_first) {
         return found;
     }
     let mut buffer = broker.buffers.take();
-    match log.read(it.want.offset, wanted.bytes_max, &mut buffer) {
+    let read = match wanted.is_first {
+        true => log.read(it.want.offset, wanted.bytes_max, &mut buffer),
+        false => log.read_within(it.want.offset, wanted.bytes_max, &mut buffer),
+    };
+    match read {
         Ok(range) => {
             let CutRecords { range, record_count, next_offset } = cut(&buffer, range, end);
-            let is_too_long = range.len() > wanted.bytes_max && !wanted.is_first;
-            found.counted_bytes = match is_too_long || next_offset < end {
+            // Nothing came of a batch that is too long.
+            found.counted_bytes = match next_offset < end {
                 true => range.len().max(wanted.bytes_max),
                 false => range.len(),
             };
-            if range.is_empty() || is_too_long {
+            if range.is_empty() {
+                found.vain_bytes = wanted.bytes_max;
                 broker.buffers.give(buffer);
                 return found;
             }
             if wanted.is_committed_only {
                 found.aborted = aborted(partition, &buffer[range.clone()]);
             }
+            let (buffer, range) = fit(&broker.buffers, buffer, range);
             found.records = Some(Records { buffer, range, record_count });
             found
         }
@@ -350,6 +393,18 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
             Found::error(error_of(error.kind))
         }
     }
+}
+
+/// The same bytes, in a buffer that is not much longer: those of all partitions of a response are
+/// there at once.
+fn fit(buffers: &Buffers, buffer: Vec<u8>, range: Range<usize>) -> (Vec<u8>, Range<usize>) {
+    if buffer.capacity() <= SLACK_BYTES_MAX || buffer.capacity() / SLACK_SHARE <= range.len() {
+        return (buffer, range);
+    }
+    let fitting = buffer[range].to_vec();
+    buffers.give(buffer);
+    let whole = 0..fitting.len();
+    (fitting, whole)
 }
 
 /// The part of the batches that lies before an offset.
@@ -464,4 +519,36 @@ fn bare(asked: Asked, begin: FetchBegin) -> FetchFrame {
     writer.end();
     kafka::end_response(&mut frame.head, 0);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_in_vain_for_one_request_is_bounded() {
+        let mut left = Left::new(RESPONSE_BYTES_MAX);
+        assert_eq!((left.of(1 << 20), left.is_first), (1 << 20, true));
+        left.take(100, 0);
+        assert!(!left.is_first);
+        let mut vain = 0;
+        for _ in 0..10_000 {
+            let bytes = left.of(1 << 20);
+            left.take(0, bytes);
+            vain += bytes;
+        }
+        assert_eq!(vain, RESPONSE_BYTES_MAX);
+        assert_eq!(left.of(1 << 20), 0);
+    }
+
+    #[test]
+    fn a_few_records_do_not_hold_the_buffer_that_many_were_read_into() {
+        let buffers = Buffers::default();
+        let long = vec![7; 1 << 20];
+        let (fitting, range) = fit(&buffers, long, 5..105);
+        assert_eq!((&fitting[range], fitting.capacity()), (&[7; 100][..], 100));
+        assert_eq!(buffers.take().len(), 1 << 20, "it is used again");
+        let (full, range) = fit(&buffers, vec![7; 1 << 20], 5..(1 << 19));
+        assert_eq!((full.len(), range), (1 << 20, 5..(1 << 19)), "nothing is copied");
+    }
 }
