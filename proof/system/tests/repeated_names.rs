@@ -4,12 +4,21 @@ use std::io::{Read, Write};
 
 use anyhow::{Result, ensure};
 use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{self as of, ApiKey, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use system::Broker;
 
 /// Of one request; the broker takes 200,000 elements.
 const REPEATED: usize = 60_000;
+
+fn name() -> of::TopicName {
+    of::TopicName(StrBytes::from_static_str("topic"))
+}
+
+fn group() -> of::GroupId {
+    of::GroupId(StrBytes::from_static_str("group"))
+}
 
 /// The answer to a request, and how long it was.
 fn ask(broker: &Broker, key: ApiKey, request: &RequestKind) -> Result<(usize, ResponseKind)> {
@@ -35,8 +44,6 @@ fn ask(broker: &Broker, key: ApiKey, request: &RequestKind) -> Result<(usize, Re
 #[test]
 fn what_a_request_names_again_and_again_is_answered_once() -> Result<()> {
     let mut broker = Broker::start("--embedded 128M --partitions 20 --log debug")?;
-    let name = || of::TopicName(StrBytes::from_static_str("topic"));
-    let group = || of::GroupId(StrBytes::from_static_str("group"));
     let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name()));
     let metadata = of::MetadataRequest::default().with_topics(Some(vec![topic; REPEATED]));
     let (bytes, answer) = ask(&broker, ApiKey::Metadata, &metadata.into())?;
@@ -75,5 +82,54 @@ fn what_a_request_names_again_and_again_is_answered_once() -> Result<()> {
     // The log of such a broker says who asks for what.
     let said = broker.log();
     ensure!(said.contains("request=DescribeProducers"), "{said}");
+    broker.stop()
+}
+
+#[test]
+fn of_offsets_of_one_partition_the_last_counts_and_a_topic_named_twice_is_widened_once()
+-> Result<()> {
+    let mut broker = Broker::start("--embedded 128M --partitions 20")?;
+    let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name()));
+    let metadata = of::MetadataRequest::default().with_topics(Some(vec![topic]));
+    ask(&broker, ApiKey::Metadata, &metadata.into())?;
+    let partition = |offset: usize| -> Result<_> {
+        Ok(of::offset_commit_request::OffsetCommitRequestPartition::default()
+            .with_partition_index(0)
+            .with_committed_offset(i64::try_from(offset)?))
+    };
+    let topic = of::offset_commit_request::OffsetCommitRequestTopic::default()
+        .with_name(name())
+        .with_partitions((0..REPEATED).map(partition).collect::<Result<_>>()?);
+    let commit = of::OffsetCommitRequest::default()
+        .with_group_id(group())
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic]);
+    let (bytes, answer) = ask(&broker, ApiKey::OffsetCommit, &commit.into())?;
+    let ResponseKind::OffsetCommit(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.topics.len() == 1 && it.topics[0].partitions.len() == 1, "{bytes} bytes");
+    let asked = of::offset_fetch_request::OffsetFetchRequestTopics::default()
+        .with_name(name())
+        .with_partition_indexes(vec![0]);
+    let asked = of::offset_fetch_request::OffsetFetchRequestGroup::default()
+        .with_group_id(group())
+        .with_member_epoch(-1)
+        .with_topics(Some(vec![asked]));
+    let fetch = of::OffsetFetchRequest::default().with_groups(vec![asked]);
+    let (_, answer) = ask(&broker, ApiKey::OffsetFetch, &fetch.into())?;
+    let ResponseKind::OffsetFetch(it) = answer else { panic!("{answer:?}") };
+    let committed = it.groups[0].topics[0].partitions[0].committed_offset;
+    ensure!(committed == i64::try_from(REPEATED)? - 1, "{committed}");
+
+    let topic = |count| {
+        of::create_partitions_request::CreatePartitionsTopic::default()
+            .with_name(name())
+            .with_count(count)
+            .with_assignments(None)
+    };
+    let more = of::CreatePartitionsRequest::default().with_topics(vec![topic(21), topic(22)]);
+    let (_, answer) = ask(&broker, ApiKey::CreatePartitions, &more.into())?;
+    let ResponseKind::CreatePartitions(it) = answer else { panic!("{answer:?}") };
+    let codes: Vec<i16> = it.results.iter().map(|it| it.error_code).collect();
+    ensure!(codes == [0, ResponseError::InvalidRequest.code()], "{codes:?}");
     broker.stop()
 }

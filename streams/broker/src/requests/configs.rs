@@ -4,6 +4,8 @@ mod changes;
 mod fixed;
 mod list;
 
+use std::collections::BTreeSet;
+
 use access::{Operation, Resource};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -61,10 +63,9 @@ fn configs_of(
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
     let (kind, name) = (resource.resource_type, &*resource.resource_name);
     check(context, Operation::DescribeConfigs, kind, name)?;
-    let is_wanted = |name: &str| {
-        let keys = resource.configuration_keys.as_ref();
-        keys.is_none_or(|keys| keys.iter().any(|key| &**key == name))
-    };
+    let keys = resource.configuration_keys.as_ref();
+    let keys: Option<BTreeSet<&str>> = keys.map(|it| it.iter().map(|key| &**key).collect());
+    let is_wanted = |name: &str| keys.as_ref().is_none_or(|keys| keys.contains(name));
     let fixed = match kind {
         TOPIC => {
             let topics = &context.broker.topics;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kafka_protocol::messages::{RequestKind, TopicName};
 
-/// Leaves the first of each name.
+/// Leaves the first of each name, and of offsets that are committed, the last.
 pub(super) fn name_once(request: &mut RequestKind) {
     match request {
         RequestKind::Metadata(it) => {
@@ -56,6 +56,19 @@ pub(super) fn name_once(request: &mut RequestKind) {
                 each_once(topics, |it| (&it.name, &mut it.partition_indexes), |it| *it);
             }
         }
+        RequestKind::OffsetDelete(it) => {
+            each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
+        RequestKind::AddPartitionsToTxn(it) => {
+            let topics = &mut it.v3_and_below_topics;
+            each_once(topics, |it| (&it.name, &mut it.partitions), |it| *it);
+        }
+        RequestKind::OffsetCommit(it) => {
+            each_last(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
+        RequestKind::TxnOffsetCommit(it) => {
+            each_last(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
+        }
         RequestKind::DescribeGroups(it) => once(&mut it.groups, Clone::clone),
         RequestKind::ConsumerGroupDescribe(it) => once(&mut it.group_ids, Clone::clone),
         RequestKind::DeleteGroups(it) => once(&mut it.groups_names, Clone::clone),
@@ -83,4 +96,19 @@ fn each_once<T, P>(
         partitions.retain(|it| seen.insert((name.clone(), index(it))));
         was_empty || !partitions.is_empty()
     });
+}
+
+/// Leaves the last of each partition, in the order of the request.
+fn each_last<T, P>(
+    topics: &mut Vec<T>,
+    parts: impl Fn(&mut T) -> (&TopicName, &mut Vec<P>),
+    index: impl Fn(&P) -> i32,
+) {
+    let turn = |topics: &mut Vec<T>| {
+        topics.reverse();
+        topics.iter_mut().for_each(|topic| parts(topic).1.reverse());
+    };
+    turn(topics);
+    each_once(topics, &parts, index);
+    turn(topics);
 }

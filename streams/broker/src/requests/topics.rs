@@ -35,10 +35,7 @@ pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> Cr
         for asked in &request.topics {
             let is_repeated = !names.insert(&asked.name);
             let made = match is_repeated {
-                true => Err(Refusal::new(
-                    ResponseError::InvalidRequest,
-                    "the request names the topic twice",
-                )),
+                true => Err(named_twice()),
                 false => create_one(&context, asked, request.validate_only),
             };
             topics.push(created(&context, asked, made));
@@ -46,6 +43,10 @@ pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> Cr
         CreateTopicsResponse::default().with_topics(topics)
     })
     .await
+}
+
+fn named_twice() -> Refusal {
+    Refusal::new(ResponseError::InvalidRequest, "the request names the topic twice")
 }
 
 fn create_one(
@@ -227,10 +228,15 @@ pub(super) async fn add_partitions(
     request: CreatePartitionsRequest,
 ) -> CreatePartitionsResponse {
     on_blocking_thread(move || {
+        let mut names = BTreeSet::new();
         let results = request.topics.iter().map(|asked| {
             let allowed = context.check_topic(Operation::Alter, &asked.name).map_err(|error| {
                 let what = format!("the client may not change topic {:?}", &**asked.name);
                 Refusal::new(error, what)
+            });
+            let allowed = allowed.and_then(|()| match names.insert(&asked.name) {
+                true => Ok(()),
+                false => Err(named_twice()),
             });
             let added = allowed.and_then(|()| {
                 let topics = &context.broker.topics;
