@@ -213,3 +213,36 @@ fn records_without_times_are_kept_for_as_long_as_the_topic_says() -> Result<()> 
     })?;
     broker.stop()
 }
+
+#[test]
+fn a_batch_may_be_as_long_as_the_topic_or_the_broker_says_up_to_16_mib() -> Result<()> {
+    const MOST: usize = 16 << 20;
+    let long = |bytes: usize| {
+        let record = |length| NewRecord {
+            key: Some("k".into()),
+            value: Some(vec![b'v'; length].into()),
+            ..NewRecord::default()
+        };
+        let encoded = |length| encode_batch(&[record(length)], &BatchOptions::default());
+        let extra = encoded(bytes - 100).expect("a batch").len() - (bytes - 100);
+        encoded(bytes - extra).expect("a batch").to_vec()
+    };
+    let mut broker = Broker::start("--embedded 256M --topic-default max.message.bytes=2000")?;
+    Runtime::new()?.block_on(async {
+        let by_default = Topic::new(&broker, "default", &[]).await?;
+        let own = [("max.message.bytes", &*MOST.to_string())];
+        let own = Topic::new(&broker, "own", &own).await?;
+        for (topic, most) in [(by_default, 2_000), (own, MOST)] {
+            ensure!(long(most).len() == most);
+            ensure!(topic.produce(&long(most)).await? == Ok(0), "{most} bytes");
+            let answer = topic.produce(&long(most + 1)).await?;
+            ensure!(answer == Err("MESSAGE_TOO_LARGE".into()), "{} bytes: {answer:?}", most + 1);
+        }
+        let more = (MOST + 1).to_string();
+        let refused = Topic::new(&broker, "more", &[("max.message.bytes", &*more)]).await;
+        let told = format!("{:#}", refused.err().context("it is refused")?);
+        ensure!(told.contains("max.message.bytes"), "{told}");
+        Ok(())
+    })?;
+    broker.stop()
+}

@@ -91,7 +91,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "max.message.bytes",
         "1048588",
         Kind::Long(0, BATCH_BYTES_MAX),
-        "the greatest batch of records, as it is sent",
+        "the greatest batch of records, as it is sent; no more than 16 MiB",
     ),
     setting(
         "memlane.capacity",
