@@ -40,6 +40,7 @@ pub use limits::{QuotaLimits, QuotaSettings};
 pub use listener::{ClientCertificates, Exposure, ListenerPolicy, SecurityProtocol};
 pub use login::{LoginRefusal, LoginSettings, LoginStep, Logins, Session};
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
+pub use quota_requests::refuse_quotas;
 pub use quotas::{
     BytesInFlight, ConnectionPlace, PRINCIPAL_COUNT_MAX, QuotaError, Quotas, THROTTLE_MAX,
 };

@@ -97,24 +97,41 @@ impl UserFile {
             false => Ok(()),
         };
         let stored = stored.map_err(AccessError::code_and_text);
-        let entries = request.entries.iter().zip(checked).map(|(entry, checked)| {
-            let entity = entry.entity.iter().map(|it| {
-                alter_client_quotas_response::EntityData::default()
-                    .with_entity_type(it.entity_type.clone())
-                    .with_entity_name(it.entity_name.clone())
-            });
-            let answer = alter_client_quotas_response::EntryData::default()
-                .with_error_message(None)
-                .with_entity(entity.collect());
-            match checked.and_then(|_| stored.clone()) {
-                Ok(()) => answer,
-                Err((error, what)) => {
-                    answer.with_error_code(error.code()).with_error_message(Some(text(what)))
-                }
-            }
-        });
-        AlterClientQuotasResponse::default().with_entries(entries.collect())
+        let results = checked.into_iter().map(|it| it.and_then(|_| stored.clone()));
+        answered(request, results)
     }
+}
+
+/// The answer to a request of which nothing is done.
+pub fn refuse_quotas(
+    request: &AlterClientQuotasRequest,
+    error: ResponseError,
+    why: &str,
+) -> AlterClientQuotasResponse {
+    answered(request, request.entries.iter().map(|_| Err((error, why.to_owned()))))
+}
+
+fn answered(
+    request: &AlterClientQuotasRequest,
+    results: impl Iterator<Item = Result<(), Refused>>,
+) -> AlterClientQuotasResponse {
+    let entries = request.entries.iter().zip(results).map(|(entry, result)| {
+        let entity = entry.entity.iter().map(|it| {
+            alter_client_quotas_response::EntityData::default()
+                .with_entity_type(it.entity_type.clone())
+                .with_entity_name(it.entity_name.clone())
+        });
+        let answer = alter_client_quotas_response::EntryData::default()
+            .with_error_message(None)
+            .with_entity(entity.collect());
+        match result {
+            Ok(()) => answer,
+            Err((error, what)) => {
+                answer.with_error_code(error.code()).with_error_message(Some(text(what)))
+            }
+        }
+    });
+    AlterClientQuotasResponse::default().with_entries(entries.collect())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "Kafka has rates as such numbers")]

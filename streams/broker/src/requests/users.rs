@@ -1,12 +1,12 @@
 //! Users' secrets and quotas, as far as the broker has a file of users.
 
-use access::{Operation, Resource, UserFile};
+use access::{Operation, Resource, UserFile, refuse_quotas};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterClientQuotasResponse, AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse, DescribeClientQuotasRequest, DescribeClientQuotasResponse,
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
-    alter_client_quotas_response, alter_user_scram_credentials_response,
+    alter_user_scram_credentials_response,
 };
 
 use super::{Context, on_blocking_thread, text};
@@ -87,24 +87,10 @@ pub(super) async fn alter_quotas(
     context: Context,
     request: AlterClientQuotasRequest,
 ) -> AlterClientQuotasResponse {
-    use alter_client_quotas_response::{EntityData, EntryData};
     on_blocking_thread(move || {
         let operation = Operation::AlterConfigs;
         let altered = with_file(&context, operation, |file| file.alter_quotas(&request));
-        altered.unwrap_or_else(|(error, message)| {
-            let entries = request.entries.iter().map(|entry| {
-                let entity = entry.entity.iter().map(|it| {
-                    EntityData::default()
-                        .with_entity_type(it.entity_type.clone())
-                        .with_entity_name(it.entity_name.clone())
-                });
-                EntryData::default()
-                    .with_entity(entity.collect())
-                    .with_error_code(error.code())
-                    .with_error_message(Some(text(message)))
-            });
-            AlterClientQuotasResponse::default().with_entries(entries.collect())
-        })
+        altered.unwrap_or_else(|(error, message)| refuse_quotas(&request, error, message))
     })
     .await
 }
