@@ -199,7 +199,7 @@ impl Topics {
         let (id, properties) = Topic::look(&*device).map_err(of_log)?.ok_or_else(no_topic)?;
         let properties = read_properties(volume, &properties)?;
         check_place(volume, &properties.name, Uuid::from_bytes(id))?;
-        let settings = TopicSettings::new(properties.settings.clone(), &self.defaults)
+        let settings = TopicSettings::stored(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
         drop(device);
         let device = self.storage.open(volume).map_err(of_storage)?;

@@ -268,16 +268,39 @@ impl TopicSettings {
         own: BTreeMap<String, String>,
         defaults: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
+        let settings = Self::each_checked(own, defaults)?;
+        let (least, most) = (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms);
+        match least > most {
+            true => {
+                Err(format!("min.compaction.lag.ms is {least} and above max.compaction.lag.ms"))
+            }
+            false => Ok(settings),
+        }
+    }
+
+    /// Settings that were stored with a topic, which is opened though they could not be set today:
+    /// the broker's defaults may have changed since, and earlier releases took 0 for
+    /// `max.compaction.lag.ms`, without effect.
+    pub(crate) fn stored(
+        mut own: BTreeMap<String, String>,
+        defaults: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        if own.get("max.compaction.lag.ms").is_some_and(|it| it == "0") {
+            own.remove("max.compaction.lag.ms");
+        }
+        Self::each_checked(own, defaults)
+    }
+
+    fn each_checked(
+        own: BTreeMap<String, String>,
+        defaults: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
         for (name, value) in &own {
             let setting =
                 find(name).ok_or_else(|| format!("there is no setting {name:?} of topics"))?;
             setting.check(value)?;
         }
         let values = Values { own: &own, defaults };
-        let (least, most) = ("min.compaction.lag.ms", "max.compaction.lag.ms");
-        if values.number(least) > values.number(most) {
-            return Err(format!("{least} is {} and above {most}", values.number(least)));
-        }
         let policies = values.text("cleanup.policy");
         let has_policy = |name| policies.split(',').any(|policy| policy.trim() == name);
         let class = VolumeClass {
@@ -443,6 +466,22 @@ mod tests {
         let settings = settings(&set).expect("they are good");
         assert!(settings.deletes && settings.compacts);
         assert_eq!(settings.retention_ms, None);
+    }
+
+    #[test]
+    fn what_is_stored_is_opened_where_it_could_not_be_set_today() {
+        let lag = |least: &str, most: &str| {
+            let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            [of("min.compaction.lag.ms", least), of("max.compaction.lag.ms", most)]
+        };
+        for (least, most) in [("0", "0"), ("10", "5")] {
+            let own = BTreeMap::from(lag(least, most));
+            TopicSettings::new(own.clone(), &BTreeMap::new()).expect_err("it is refused");
+            TopicSettings::stored(own, &BTreeMap::new()).expect("it is opened");
+        }
+        let of_defaults = BTreeMap::from(lag("10", "20"));
+        let own = BTreeMap::from([("max.compaction.lag.ms".to_owned(), "5".to_owned())]);
+        TopicSettings::stored(own, &of_defaults).expect("it is opened");
     }
 
     #[test]
