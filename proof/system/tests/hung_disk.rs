@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Client, FetchLimits, Fetcher, Isolation, NewTopic, OffsetAt, Position, Producer,
-    ProducerSettings, Settings,
+    Client, CommittedOffset, FetchLimits, Fetcher, Isolation, NewTopic, OffsetAt, Position,
+    Producer, ProducerSettings, Settings,
 };
 use record_batch::NewRecord;
 use rustix::process::Signal;
@@ -20,6 +20,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Clients that write to the topic whose disk hangs.
 const WRITER_COUNT: usize = 6;
+
+/// Commits one after the other beside one that waits.
+const ROUND_COUNT: usize = 20;
 
 const FAST: &str = "fast";
 const HUNG: &str = "hung";
@@ -83,6 +86,10 @@ async fn send(producer: &mut Producer) -> Result<()> {
     Ok(producer.send(vec![(0, vec![record()])]).await.map(drop)?)
 }
 
+fn committed(topic: &str) -> CommittedOffset {
+    CommittedOffset { topic: topic.to_owned(), partition: 0, offset: 1 }
+}
+
 /// Writes without an end.
 async fn write_on(client: Arc<Client>, topic: &'static str) -> Result<()> {
     let mut producer = Producer::new(client, topic, ProducerSettings::default()).await?;
@@ -97,9 +104,10 @@ async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result
 
 /// A daemon with its journal on such a disk, and a broker that serves a topic of each kind.
 struct World {
-    daemon: Daemon,
-    broker: Broker,
+    /// First: no process ends that waits for it.
     disk: Disk,
+    broker: Broker,
+    daemon: Daemon,
     runtime: Runtime,
     _place: TempDir,
 }
@@ -119,6 +127,10 @@ impl World {
             for topic in [FAST, HUNG] {
                 send(&mut producer(&broker, topic).await?).await?;
             }
+            // The log of the state has begun, and ids are reserved.
+            client.set_group_offsets("before", &[committed(FAST)]).await?;
+            let settings = ProducerSettings { is_idempotent: true, ..ProducerSettings::default() };
+            Producer::new(Arc::clone(&client), FAST, settings).await?;
             anyhow::Ok(())
         })?;
         Ok(Self { daemon, broker, disk, runtime, _place: place })
@@ -164,10 +176,21 @@ fn a_disk_that_hangs_holds_up_no_topic_that_is_in_memory_alone() -> Result<()> {
         let mut fetcher = Fetcher::new(Arc::clone(&client), FetchLimits::default(), isolation);
         let position = Position { topic: FAST.into(), partition: 0, offset: 2 };
         in_time("fetching", async { Ok(fetcher.fetch(&[position]).await?) }).await?;
+        let committed = [committed(FAST)];
+        in_time("a commit", async { Ok(client.set_group_offsets("group", &committed).await?) })
+            .await?;
+        let found = in_time("offsets", async { Ok(client.group_offsets("group").await?) }).await?;
+        ensure!(found == committed, "the group is at {found:?}");
+        let settings = ProducerSettings { is_idempotent: true, ..ProducerSettings::default() };
+        in_time("an id", async {
+            let mut producer = Producer::new(Arc::clone(&client), FAST, settings).await?;
+            send(&mut producer).await
+        })
+        .await?;
         in_time("retention", async {
             loop {
                 let start = client.topic_offsets(FAST, OffsetAt::Earliest, isolation).await?;
-                if start.first().and_then(|it| it.offset) == Some(2) {
+                if start.first().and_then(|it| it.offset) == Some(3) {
                     return Ok(());
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -177,6 +200,45 @@ fn a_disk_that_hangs_holds_up_no_topic_that_is_in_memory_alone() -> Result<()> {
     })?;
     world.disk.recover()?;
     world.broker.stop()?;
+    world.finish()
+}
+
+#[test]
+fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    world.hang()?;
+    let client = client(&world.broker);
+    // Of a connection of its own: answers come in the order of requests.
+    let committing = self::client(&world.broker);
+    let commit = world.runtime.spawn(async move {
+        let offsets = [committed(HUNG)];
+        committing.set_group_offsets("slow", &offsets).await
+    });
+    world.runtime.block_on(async {
+        let offsets = [committed(FAST)];
+        for _ in 0..ROUND_COUNT {
+            let commit = async { Ok(client.set_group_offsets("fast", &offsets).await?) };
+            in_time("a commit beside one that waits", commit).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(!commit.is_finished(), "a commit was acknowledged that is on no disk");
+    world.disk.recover()?;
+    let World { broker, runtime, .. } = &mut world;
+    runtime.block_on(in_time("the commit", async { Ok(commit.await??) }))?;
+    // What was acknowledged early is in the log as well.
+    broker.kill()?;
+    broker.start_again()?;
+    let client = self::client(broker);
+    for (group, topic) in [("fast", FAST), ("slow", HUNG)] {
+        let found = runtime.block_on(client.group_offsets(group))?;
+        ensure!(found == [committed(topic)], "group {group:?} is at {found:?}");
+    }
+    broker.stop()?;
     world.finish()
 }
 

@@ -2,6 +2,7 @@
 //! which is written anew when most of it is outdated.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
 use bytes::{Bytes, BytesMut};
@@ -11,11 +12,13 @@ use kafka_protocol::records::{
     TimestampType,
 };
 use record_log::{Batch, LogError, NewTopic, Partition, SEGMENT_BYTES_MAX, Topic, TopicOptions};
+use tokio::sync::Notify;
 use uuid::Uuid;
+use volumes::Durability;
 
 use crate::clock;
 use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
-use crate::topics::random_id;
+use crate::topics::{Flusher, Turn, random_id};
 
 /// Which log: no topic's volume has a name like these.
 #[derive(Clone, Copy, Debug)]
@@ -55,10 +58,13 @@ pub(crate) struct StateRecord {
 }
 
 pub(crate) struct StateLog {
-    topic: Topic,
+    topic: Arc<Topic>,
     partition: Arc<Partition>,
-    /// What the log took when it was last written anew.
-    least_bytes: u64,
+    flusher: Arc<Flusher>,
+    /// Whether the volume was kept so that a flush waits for a disk when it was opened.
+    waits_for_disk: bool,
+    /// What the log took when it was last written anew; no length is long while it is.
+    least_bytes: Arc<AtomicU64>,
 }
 
 impl StateLog {
@@ -70,6 +76,8 @@ impl StateLog {
     ) -> anyhow::Result<Self> {
         let StatePlace { volume, properties } = place;
         let there = storage.volumes()?.into_iter().find(|it| it.name == volume);
+        let kept = there.as_ref().map_or(class.durability, |it| it.class.durability);
+        let waits_for_disk = kept.max(class.durability) == Durability::Journal;
         let device = match there {
             Some(there) => {
                 if there.class.durability < class.durability {
@@ -93,8 +101,10 @@ impl StateLog {
         if topic.properties() != properties {
             bail!("volume {volume:?} holds no state of a broker, or that of a later version");
         }
-        let partition = topic.partition(0)?;
-        Ok(Self { topic, partition, least_bytes: 0 })
+        let (partition, topic) = (topic.partition(0)?, Arc::new(topic));
+        let flusher = Arc::new(Flusher::new(Arc::clone(&topic)));
+        let least_bytes = Arc::default();
+        Ok(Self { topic, partition, flusher, waits_for_disk, least_bytes })
     }
 
     /// Of this log, and of no other.
@@ -102,12 +112,13 @@ impl StateLog {
         Uuid::from_bytes(self.topic.id())
     }
 
-    /// Shows all records, oldest first.
+    /// Shows all records, oldest first: also those that are not stable yet, which the next flush
+    /// makes so.
     pub(crate) fn load(&self, visit: &mut Visit<'_>) -> anyhow::Result<()> {
         let mut offset = self.partition.start_offset();
         let mut buffer = Vec::new();
-        while offset < self.partition.stable_offset() {
-            let range = self.partition.read(offset, READ_BYTES, &mut buffer)?;
+        while offset < self.partition.next_offset() {
+            let range = self.partition.read_appended(offset, READ_BYTES, &mut buffer)?;
             let Some(last) = record_batch::headers(&buffer[range.clone()]).last() else { break };
             let mut batches = Bytes::copy_from_slice(&buffer[range]);
             let sets = RecordBatchDecoder::decode_all(&mut batches)
@@ -121,8 +132,14 @@ impl StateLog {
         Ok(())
     }
 
-    /// Appends records and makes them stable.
+    /// Appends records and makes them stable. May wait for a disk.
     pub(crate) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
+        self.write(records)?;
+        self.topic.flush()
+    }
+
+    /// Appends records, which a flush makes stable.
+    pub(crate) fn write(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
         let mut records = records;
         while !records.is_empty() {
             let mut bytes = 0;
@@ -137,23 +154,73 @@ impl StateLog {
             self.partition.append(&mut batch, clock::unix_ms())?;
             records = &records[count..];
         }
+        Ok(())
+    }
+
+    /// Whether a flush waited for a disk when the log was opened.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.waits_for_disk
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), LogError> {
         self.topic.flush()
+    }
+
+    /// Begins to make stable what was written, on a thread that may wait; `stirred` is told when
+    /// that has ended.
+    pub(crate) fn flush_later(&self, stirred: &Arc<Notify>) -> Turn {
+        let stirred = Arc::clone(stirred);
+        self.flusher.flush_later(move || stirred.notify_one())
+    }
+
+    /// Whether a flush that began with this turn or later has failed.
+    pub(crate) fn has_failed(&self, turn: Turn) -> bool {
+        self.flusher.has_failed(turn)
+    }
+
+    /// After the last record that was written, and after the last one that is stable.
+    pub(crate) fn ends(&self) -> (i64, i64) {
+        let stable_offset = self.partition.stable_offset();
+        (self.partition.next_offset(), stable_offset)
     }
 
     /// Whether most of the log says nothing any more.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(3 * self.least_bytes)
+        let least_bytes = self.least_bytes.load(Ordering::Relaxed);
+        self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(least_bytes.saturating_mul(3))
     }
 
     /// Writes the state anew, and forgets all before it. Should that end half-way, the old records
     /// are still there, and the new ones repeat some of them.
     pub(crate) fn rewrite(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
+        let begin = self.begin_rewrite(state)?;
+        self.topic.flush()?;
+        self.partition.delete_before(begin)?;
+        self.least_bytes.store(self.partition.size_bytes(), Ordering::Relaxed);
+        self.topic.flush()
+    }
+
+    /// As [`StateLog::rewrite`], but what waits for a disk is done on a thread that may wait.
+    pub(crate) fn rewrite_later(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
+        let begin = self.begin_rewrite(state)?;
+        self.least_bytes.store(u64::MAX, Ordering::Relaxed);
+        let (topic, partition) = (Arc::clone(&self.topic), Arc::clone(&self.partition));
+        let least_bytes = Arc::clone(&self.least_bytes);
+        tokio::task::spawn_blocking(move || {
+            let cut = topic.flush().and_then(|()| partition.delete_before(begin));
+            if let Err(error) = cut.and_then(|_| topic.flush()) {
+                tracing::warn!(%error, "cannot forget state that was written anew");
+            }
+            least_bytes.store(partition.size_bytes(), Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
+    fn begin_rewrite(&mut self, state: &[StateRecord]) -> Result<i64, LogError> {
         self.partition.roll();
         let begin = self.partition.next_offset();
-        self.append(state)?;
-        self.partition.delete_before(begin)?;
-        self.least_bytes = self.partition.size_bytes();
-        self.topic.flush()
+        self.write(state)?;
+        Ok(begin)
     }
 }
 

@@ -262,6 +262,18 @@ impl Partition {
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 
+    /// As [`Partition::read`], but also what is not stable yet.
+    pub fn read_appended(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Range<usize>, LogError> {
+        let end_offset = self.next_offset();
+        let wanted = Wanted { offset, end_offset, bytes_max: bytes_max.min(BATCH_BYTES_MAX) };
+        read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
+    }
+
     /// The log as it is now, for a reader that must not miss what is deleted or compacted later.
     pub fn pin(&self) -> PinnedLog {
         // Before what it shows may be cut.

@@ -49,6 +49,13 @@ pub(crate) enum Entry {
     Transaction(TransactionalId, Option<Box<Transaction>>),
 }
 
+impl Record {
+    /// Whether it reserves ids of producers: none of them is given before this is durable.
+    pub fn is_of_producer_ids(&self) -> bool {
+        self.key == [KEY_OF_PRODUCER_IDS]
+    }
+}
+
 pub(crate) fn producer_ids_record(end: i64) -> Record {
     let mut value = vec![VERSION];
     value.extend(end.to_le_bytes());

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use kafka_protocol::messages::TopicName;
 use record_batch::{Marker, TransactionEnd};
 use record_log::{Batch, LogError};
+use tokio::sync::Notify;
 use transactions::{Markers, Outcome};
 
 use crate::clock;
-use crate::topics::{Found, OpenTopic, Topics};
+use crate::topics::{Found, OpenPartition, OpenTopic, Topics};
 
 /// After a marker failed its transaction waits so long, and twice as long after each further time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -33,9 +34,24 @@ struct Ending {
     /// Where the marker is to be appended.
     left: BTreeMap<TopicName, BTreeSet<i32>>,
     /// Where it was appended, and is not stable yet.
-    unstable: Vec<Arc<OpenTopic>>,
+    unstable: Vec<Unstable>,
     pause: Duration,
     due: Instant,
+}
+
+struct Unstable {
+    topic: Arc<OpenTopic>,
+    partition: Arc<OpenPartition>,
+    /// After the marker.
+    end_offset: i64,
+}
+
+impl Unstable {
+    /// Of a topic that is gone nothing has to be stable.
+    fn is_left(&self, topics: &Topics) -> bool {
+        self.partition.log.stable_offset() < self.end_offset
+            && topics.by_id(self.topic.id).is_some()
+    }
 }
 
 impl Endings {
@@ -55,36 +71,41 @@ impl Endings {
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Writes what is due, with one flush for each topic. Returns the transactions of which nothing
+    /// Writes what is due, with one flush for each topic: at once, or on another thread where it
+    /// waits for a disk, at whose end `stirred` is told. Returns the transactions of which nothing
     /// is left.
-    pub(super) fn write(&mut self, topics: &Topics) -> Vec<Markers> {
+    pub(super) fn write(&mut self, topics: &Topics, stirred: &Arc<Notify>) -> Vec<Markers> {
         let now = Instant::now();
-        let (mut due, later): (VecDeque<Ending>, _) =
-            std::mem::take(&mut self.list).into_iter().partition(|it| it.due <= now);
-        self.list = later;
-        due.iter_mut().for_each(|ending| ending.append(topics));
-        let unstable = due.iter().flat_map(|ending| &ending.unstable);
-        let unstable: BTreeMap<_, _> =
-            unstable.map(|topic| (topic.id, Arc::clone(topic))).collect();
-        let failed = |topic: &Arc<OpenTopic>| match topic.flush() {
-            // Of a topic that is gone nothing has to be stable.
-            Err(error) if topics.by_id(topic.id).is_some() => {
-                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
-                true
+        let due = self.list.iter_mut().filter(|it| it.due <= now);
+        let mut unstable = BTreeMap::new();
+        for ending in due {
+            ending.append(topics);
+            for it in &ending.unstable {
+                // Before the flush, so that its end is not missed.
+                it.partition.watchers.add(stirred);
+                unstable.insert(it.topic.id, Arc::clone(&it.topic));
             }
-            _ => false,
-        };
-        let unstable: BTreeSet<_> =
-            unstable.into_iter().filter(|(_, topic)| failed(topic)).map(|(id, _)| id).collect();
+        }
+        for topic in unstable.into_values() {
+            let flushed = match topic.waits_for_disk() {
+                true => topic.stabilize().map(drop),
+                false => topic.flush(),
+            };
+            if let Err(error) = flushed {
+                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
+            }
+        }
         let mut written = Vec::new();
-        for mut ending in due {
-            ending.unstable.retain(|topic| unstable.contains(&topic.id));
+        for mut ending in std::mem::take(&mut self.list) {
+            ending.unstable.retain(|it| it.is_left(topics));
             if ending.left.is_empty() && ending.unstable.is_empty() {
                 written.push(ending.markers);
                 continue;
             }
-            ending.due = Instant::now() + ending.pause;
-            ending.pause = (2 * ending.pause).min(PAUSE_MAX);
+            if ending.due <= now {
+                ending.due = Instant::now() + ending.pause;
+                ending.pause = (2 * ending.pause).min(PAUSE_MAX);
+            }
             self.list.push_back(ending);
         }
         written
@@ -113,36 +134,37 @@ impl Ending {
                     return true;
                 }
             };
-            let before = partitions.len();
-            partitions.retain(|number| match append(&topic, *number, marker, end) {
-                Ok(()) => false,
-                Err(error) => {
-                    tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
-                    true
+            partitions.retain(|number| {
+                // A partition that the topic has not was one of an earlier topic.
+                let Some(partition) = topic.partition(*number) else { return false };
+                match append(&partition, marker, end) {
+                    Ok(end_offset) => {
+                        let topic = Arc::clone(&topic);
+                        unstable.push(Unstable { topic, partition, end_offset });
+                        false
+                    }
+                    Err(error) => {
+                        tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
+                        true
+                    }
                 }
             });
-            let is_left = !partitions.is_empty();
-            if partitions.len() < before && unstable.iter().all(|it| it.id != topic.id) {
-                unstable.push(topic);
-            }
-            is_left
+            !partitions.is_empty()
         });
     }
 }
 
-/// A partition that the topic has not was one of an earlier topic.
+/// Returns the offset after the marker.
 fn append(
-    topic: &OpenTopic,
-    number: i32,
+    partition: &OpenPartition,
     outcome: Outcome,
     end: TransactionEnd,
-) -> Result<(), LogError> {
-    let Some(partition) = topic.partition(number) else { return Ok(()) };
+) -> Result<i64, LogError> {
     let marker = match outcome {
         Outcome::Commit => Marker::Commit,
         Outcome::Abort => Marker::Abort,
     };
     let mut batch = marker.to_batch(end);
     let (mut batch, _) = Batch::split_first(&mut batch)?;
-    partition.log.append(&mut batch, end.unix_ms).map(drop)
+    Ok(partition.log.append(&mut batch, end.unix_ms)?.base_offset + 1)
 }

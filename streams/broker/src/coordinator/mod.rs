@@ -3,12 +3,15 @@
 //!
 //! Requests come over a bounded queue. Those that have come together are handled in one round: what
 //! they change is made durable by one flush, and only then are they answered and markers written.
+//! A flush that may wait for a disk is made on another thread, and rounds go on meanwhile.
 
 mod assignable;
 #[cfg(test)]
 mod away_tests;
+mod deeds;
 mod endings;
 mod forgetting;
+mod keys;
 mod refusals;
 mod round;
 #[cfg(test)]
@@ -131,7 +134,11 @@ pub(crate) fn start(
     let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
     forgetting::before_topics_are_made(&known, &queue);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let work = move || runtime.block_on(state.run(commands));
+    let work = move || {
+        runtime.block_on(state.run(commands));
+        // A flush that waits for a disk holds up no end.
+        runtime.shutdown_background();
+    };
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
     Ok((Coordinator { queue, log_id }, CoordinatorThread(thread)))
 }

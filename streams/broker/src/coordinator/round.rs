@@ -1,29 +1,30 @@
 //! One round after the other: commands in, records to the log, then answers and markers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bytes::Bytes;
 use consumer_groups::{Groups, TickTime};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{ProducerId, RequestKind, ResponseKind, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use record_log::LogError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use transactions::{Known, Outcome, Participants, Producer, Response, Transactions, Write};
 use uuid::Uuid;
 
 use super::assignable::Assignable;
+use super::deeds::{Deed, WaitsFor};
 use super::endings::Endings;
+use super::keys::{Owner, of_groups, of_transactions, owner_of};
 use super::refusals::refuse;
 use super::{Admission, Ask, Command, CoordinatorOptions, Queued};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{Found, OpenPartition, Topics};
+use crate::topics::{Found, OpenPartition, Topics, Turn};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -54,7 +55,15 @@ pub(super) struct State {
     topics: Assignable,
     options: CoordinatorOptions,
     /// By ticket.
-    replies: BTreeMap<u64, Reply>,
+    replies: BTreeMap<u64, (WaitsFor, Reply)>,
+    /// What is done when the log is stable up to an offset, in the order of these.
+    held: VecDeque<(i64, Deed)>,
+    /// The log is stable up to here before producers are given ids.
+    ids_end_offset: i64,
+    /// The last flush that was begun on another thread.
+    flushing: Option<Turn>,
+    /// Told when a flush has ended.
+    stirred: Arc<Notify>,
     last_ticket: u64,
     endings: Endings,
     /// Sessions and transactions time out by it.
@@ -94,6 +103,10 @@ impl State {
             topics,
             options,
             replies: BTreeMap::new(),
+            held: VecDeque::new(),
+            ids_end_offset: 0,
+            flushing: None,
+            stirred: Arc::default(),
             last_ticket: 0,
             endings: Endings::default(),
             clock: SteadyClock::begin(STALL_TIME_MIN),
@@ -120,6 +133,9 @@ impl State {
             },
         )?;
         (self.groups, self.transactions) = (groups, transactions);
+        if !self.waits_for_disk() {
+            self.flush()?;
+        }
         self.look_at_clocks();
         let now_ms = self.clock.now_ms();
         self.groups.start(now_ms);
@@ -128,6 +144,9 @@ impl State {
         self.transactions.meet(producers(&self.topics.topics), &mut effects.transactions);
         // Nothing but markers, which are written in the next round.
         self.reply(effects, &mut Effects::default());
+        if !self.held.is_empty() {
+            self.flush()?;
+        }
         self.is_current = true;
         Ok(())
     }
@@ -136,6 +155,8 @@ impl State {
     /// come again.
     fn doubt(&mut self) {
         self.replies.clear();
+        self.held.clear();
+        self.flushing = None;
         self.endings.clear();
         self.is_current = false;
     }
@@ -156,10 +177,14 @@ impl State {
 
     pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Queued>) {
         let mut round = Vec::new();
+        let stirred = Arc::clone(&self.stirred);
         loop {
-            let receiving = commands.recv_many(&mut round, ROUND_LENGTH_MAX);
-            let received = tokio::time::timeout(self.idle_time(), receiving).await;
-            if received == Ok(0) {
+            let received = tokio::select! {
+                received = commands.recv_many(&mut round, ROUND_LENGTH_MAX) => Some(received),
+                () = stirred.notified() => None,
+                () = tokio::time::sleep(self.idle_time()) => None,
+            };
+            if received == Some(0) {
                 return;
             }
             if !self.reload(&mut round) {
@@ -218,7 +243,8 @@ impl State {
         match command {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
             Command::Admit { write, partitions, api_version, owner, reply } => {
-                let ticket = self.ticket(Reply::Admission(reply, partitions));
+                let reply = Reply::Admission(reply, partitions);
+                let ticket = self.ticket(WaitsFor::Everything, reply);
                 let ticket = transactions::Ticket(ticket);
                 let caller = transactions::Caller { ticket, api_version, owner, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
@@ -231,17 +257,22 @@ impl State {
                 // One that is there again, or is not served now, has offsets of its own.
                 let is_gone =
                     |name: &&Arc<str>| matches!(self.topics.topics.find(name), Found::Gone);
+                let before = effects.groups.len();
                 for name in names.iter().filter(is_gone) {
                     self.groups.delete_topic(name, &mut effects.groups);
                 }
-                effects.forgotten.push(done);
+                match effects.groups.len() == before {
+                    // Its patience may have ended.
+                    true => drop(done.try_send(())),
+                    false => effects.forgotten.push(done),
+                }
             }
         }
     }
 
-    fn ticket(&mut self, reply: Reply) -> u64 {
+    fn ticket(&mut self, waits_for: WaitsFor, reply: Reply) -> u64 {
         self.last_ticket += 1;
-        self.replies.insert(self.last_ticket, reply);
+        self.replies.insert(self.last_ticket, (waits_for, reply));
         self.last_ticket
     }
 
@@ -253,20 +284,18 @@ impl State {
                 participants: Participants::of_group(&request.group_id),
             };
             let (api_version, owner) = (ask.api_version, ask.owner);
-            let ticket = transactions::Ticket(self.ticket(Reply::Offsets(Box::new(ask))));
+            // They are taken in this round, and that is answered when it is stable.
+            let ticket = self.ticket(WaitsFor::Nothing, Reply::Offsets(Box::new(ask)));
+            let ticket = transactions::Ticket(ticket);
             let caller = transactions::Caller { ticket, api_version, owner, now_ms };
             let out = &mut effects.transactions;
             self.transactions.admit_offset_commit(caller, write, out);
             return;
         }
         let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
-        let ticket = self.ticket(Reply::Client(reply));
-        let of_transactions = transactions::Caller {
-            ticket: transactions::Ticket(ticket),
-            api_version,
-            owner,
-            now_ms,
-        };
+        let ticket = self.ticket(WaitsFor::of(&request, &self.topics.topics), Reply::Client(reply));
+        let own = transactions::Ticket(ticket);
+        let of_transactions = transactions::Caller { ticket: own, api_version, owner, now_ms };
         let caller = consumer_groups::Caller {
             ticket: consumer_groups::Ticket(ticket),
             api_version,
@@ -324,7 +353,13 @@ impl State {
                 self.doubt();
                 return;
             }
+            if self.flushing.is_some_and(|turn| self.log.has_failed(turn)) {
+                tracing::error!("cannot make the state of groups and transactions stable");
+                self.doubt();
+                return;
+            }
             let mut next = Effects::default();
+            self.release(&mut next);
             self.reply(effects, &mut next);
             effects = next;
             self.write_markers(&mut effects);
@@ -349,48 +384,132 @@ impl State {
                 records.push(of_transactions(record));
             }
         }
-        if records.is_empty() { Ok(()) } else { self.log.append(&records) }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.log.write(&records)?;
+        let draws_ids = |effect: &transactions::Effect| match effect {
+            transactions::Effect::Persist(record) => record.is_of_producer_ids(),
+            _ => false,
+        };
+        if effects.transactions.iter().any(draws_ids) {
+            self.ids_end_offset = self.log.ends().0;
+        }
+        self.flush()
     }
 
-    /// Sends what is due; what admitted offsets bring goes to `next`.
+    /// Makes stable what was written: at once, or on another thread where that may wait for a disk.
+    fn flush(&mut self) -> Result<(), LogError> {
+        let (end_offset, stable_offset) = self.log.ends();
+        if stable_offset >= end_offset {
+            return Ok(());
+        }
+        if !self.waits_for_disk() {
+            return self.log.flush();
+        }
+        self.flushing = Some(self.log.flush_later(&self.stirred));
+        Ok(())
+    }
+
+    fn waits_for_disk(&self) -> bool {
+        self.log.waits_for_disk() || self.topics.topics.state_waits_for_disk()
+    }
+
+    /// Does what is due, and holds what waits for the log; what admitted offsets bring goes to
+    /// `next`.
     fn reply(&mut self, effects: Effects, next: &mut Effects) {
-        for done in effects.forgotten {
-            // Its patience may have ended.
-            let _gone = done.try_send(());
-        }
-        for effect in effects.groups {
-            if let consumer_groups::Effect::Reply(ticket, response) = effect {
-                self.send(ticket.0, response);
-            }
-        }
-        for effect in effects.transactions {
-            match effect {
-                transactions::Effect::Persist(_) => {}
-                transactions::Effect::WriteMarkers(markers) => self.endings.push(markers),
-                transactions::Effect::Reply(ticket, response) => match response {
-                    Response::InitProducerId(it) => self.send(ticket.0, it.into()),
-                    Response::AddPartitionsToTxn(it) => self.send(ticket.0, it.into()),
-                    Response::AddOffsetsToTxn(it) => self.send(ticket.0, it.into()),
-                    Response::EndTxn(it) => self.send(ticket.0, it.into()),
-                    Response::ListTransactions(it) => self.send(ticket.0, it.into()),
-                    Response::DescribeTransactions(it) => self.send(ticket.0, it.into()),
-                    Response::Admitted(result) => self.admitted(ticket.0, result, next),
-                },
+        let (end_offset, stable_offset) = self.log.ends();
+        for deed in self.deeds(effects) {
+            let waits = match &deed {
+                _ if stable_offset >= end_offset => false,
+                Deed::Respond(ticket, _) | Deed::Admit(ticket, _) => {
+                    match self.replies.get(ticket).map(|(waits_for, _)| waits_for) {
+                        Some(WaitsFor::Everything) => true,
+                        Some(WaitsFor::ProducerIds) => stable_offset < self.ids_end_offset,
+                        Some(WaitsFor::Nothing) => deed.shows_offsets_on_disk(&self.topics.topics),
+                        None => false,
+                    }
+                }
+                Deed::WriteMarkers(_) | Deed::Forgotten(_) => true,
+            };
+            match waits {
+                true => self.held.push_back((end_offset, deed)),
+                false => self.act(deed, next),
             }
         }
     }
 
-    fn admitted(&mut self, ticket: u64, result: Result<(), ResponseError>, next: &mut Effects) {
-        match self.replies.remove(&ticket) {
-            Some(Reply::Admission(reply, partitions)) => {
-                // This thread writes all markers: those of earlier transactions are there, and none
-                // of this one.
-                let ends = || partitions.iter().map(|it| it.log.next_offset()).collect();
-                // The connection may have gone.
-                let _gone = reply.send(result.map(|()| ends()));
+    /// Does what waited for the log and need not any more.
+    fn release(&mut self, next: &mut Effects) {
+        let (_, stable_offset) = self.log.ends();
+        while self.held.front().is_some_and(|(end, _)| *end <= stable_offset) {
+            let (_, deed) = self.held.pop_front().expect("it was just seen");
+            self.act(deed, next);
+        }
+    }
+
+    fn deeds(&self, effects: Effects) -> Vec<Deed> {
+        let forgotten = effects.forgotten.into_iter().map(Deed::Forgotten);
+        let of_groups = effects.groups.into_iter().filter_map(|effect| match effect {
+            consumer_groups::Effect::Persist(_) => None,
+            consumer_groups::Effect::Reply(ticket, response) => {
+                Some(Deed::Respond(ticket.0, response))
             }
-            Some(Reply::Offsets(ask)) => self.commit_offsets(*ask, result, next),
-            Some(Reply::Client(_)) | None => {}
+        });
+        let of_transactions = effects.transactions.into_iter().filter_map(|effect| {
+            let (ticket, response) = match effect {
+                transactions::Effect::Persist(_) => return None,
+                transactions::Effect::WriteMarkers(markers) => {
+                    return Some(Deed::WriteMarkers(markers));
+                }
+                transactions::Effect::Reply(ticket, response) => (ticket.0, response),
+            };
+            let response = match response {
+                Response::InitProducerId(it) => it.into(),
+                Response::AddPartitionsToTxn(it) => it.into(),
+                Response::AddOffsetsToTxn(it) => it.into(),
+                Response::EndTxn(it) => it.into(),
+                Response::ListTransactions(it) => it.into(),
+                Response::DescribeTransactions(it) => it.into(),
+                Response::Admitted(result) => {
+                    let ends = result.map(|()| self.partition_ends(ticket));
+                    return Some(Deed::Admit(ticket, ends));
+                }
+            };
+            Some(Deed::Respond(ticket, response))
+        });
+        forgotten.chain(of_groups).chain(of_transactions).collect()
+    }
+
+    /// Where the partitions end that a request wants to write to. This thread writes all markers:
+    /// those of earlier transactions are there, and none of the one that is admitted now.
+    fn partition_ends(&self, ticket: u64) -> Vec<i64> {
+        match self.replies.get(&ticket) {
+            Some((_, Reply::Admission(_, partitions))) => {
+                partitions.iter().map(|it| it.log.next_offset()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn act(&mut self, deed: Deed, next: &mut Effects) {
+        match deed {
+            Deed::Respond(ticket, response) => self.send(ticket, response),
+            Deed::Admit(ticket, result) => match self.replies.remove(&ticket) {
+                Some((_, Reply::Admission(reply, _))) => {
+                    // The connection may have gone.
+                    let _gone = reply.send(result);
+                }
+                Some((_, Reply::Offsets(ask))) => {
+                    self.commit_offsets(*ask, result.map(drop), next);
+                }
+                Some((_, Reply::Client(_))) | None => {}
+            },
+            Deed::WriteMarkers(markers) => self.endings.push(markers),
+            Deed::Forgotten(done) => {
+                // Its patience may have ended.
+                let _gone = done.try_send(());
+            }
         }
     }
 
@@ -403,7 +522,8 @@ impl State {
             return;
         }
         let RequestKind::TxnOffsetCommit(request) = &request else { return };
-        let ticket = consumer_groups::Ticket(self.ticket(Reply::Client(reply)));
+        let ticket = self.ticket(WaitsFor::Everything, Reply::Client(reply));
+        let ticket = consumer_groups::Ticket(ticket);
         let caller = consumer_groups::Caller {
             ticket,
             api_version,
@@ -417,7 +537,7 @@ impl State {
     }
 
     fn send(&mut self, ticket: u64, response: ResponseKind) {
-        if let Some(Reply::Client(reply)) = self.replies.remove(&ticket) {
+        if let Some((_, Reply::Client(reply))) = self.replies.remove(&ticket) {
             // The connection may have gone.
             let _gone = reply.send(response);
         }
@@ -426,7 +546,7 @@ impl State {
     /// Writes the markers of all transactions that end, as far as that can be done now.
     fn write_markers(&mut self, effects: &mut Effects) {
         let now_ms = self.clock.now_ms();
-        for markers in self.endings.write(&self.topics.topics) {
+        for markers in self.endings.write(&self.topics.topics, &self.stirred) {
             let end = match markers.outcome {
                 Outcome::Commit => consumer_groups::TransactionEnd::Commit,
                 Outcome::Abort => consumer_groups::TransactionEnd::Abort,
@@ -442,7 +562,11 @@ impl State {
         let groups = self.groups.state();
         let mut state: Vec<StateRecord> = groups.map(|record| of_groups(&record)).collect();
         state.extend(self.transactions.state().map(|record| of_transactions(&record)));
-        if let Err(error) = self.log.rewrite(&state) {
+        let rewritten = match self.waits_for_disk() {
+            true => self.log.rewrite_later(&state),
+            false => self.log.rewrite(&state),
+        };
+        if let Err(error) = rewritten {
             tracing::warn!(%error, "cannot write the state of groups and transactions anew");
         }
     }
@@ -463,33 +587,6 @@ fn producers(topics: &Topics) -> Vec<Known> {
         }
     }
     known
-}
-
-/// The first byte of a key says to which of the two a record belongs.
-enum Owner {
-    Groups,
-    Transactions,
-}
-
-const GROUPS: u8 = b'g';
-const TRANSACTIONS: u8 = b't';
-
-fn owner_of(key: &[u8]) -> Option<(Owner, &[u8])> {
-    match key.split_first()? {
-        (&GROUPS, key) => Some((Owner::Groups, key)),
-        (&TRANSACTIONS, key) => Some((Owner::Transactions, key)),
-        _ => None,
-    }
-}
-
-fn of_groups(record: &consumer_groups::Record) -> StateRecord {
-    let key = [&[GROUPS], record.key.as_ref()].concat().into();
-    StateRecord { key, value: record.value.clone() }
-}
-
-fn of_transactions(record: &transactions::Record) -> StateRecord {
-    let key = [&[TRANSACTIONS], record.key.as_slice()].concat().into();
-    StateRecord { key, value: record.value.clone().map(Bytes::from) }
 }
 
 /// Another one for each start.

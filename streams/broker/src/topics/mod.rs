@@ -1,5 +1,6 @@
 //! The topics that the broker serves: one volume each, found by name and by id.
 
+mod errors;
 mod names;
 mod rules;
 mod settings;
@@ -12,25 +13,28 @@ mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use kafka_protocol::error::ResponseError;
-use record_log::{LogError, LogErrorKind, Topic, TopicOptions};
+use record_log::{Topic, TopicOptions};
 use uuid::Uuid;
+use volumes::Durability;
 
 use crate::storage::{
     STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
 };
 
+pub(crate) use errors::error_of;
 pub(crate) use names::check_name;
 pub(crate) use rules::{RecordRules, WITHOUT_KEY};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
-pub(crate) use stability::Turn;
+pub(crate) use stability::{Flusher, Turn};
 pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use upkeep::{compact, retain};
 
+use errors::{of_log, of_storage};
 use unsettled::Unsettled;
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -96,6 +100,8 @@ pub(crate) struct Topics {
     /// Of the coordinator of groups, which begins after the topics.
     forget: OnceLock<Box<Forget>>,
     unsettled: Mutex<Vec<Unsettled>>,
+    /// Whether a flush of that state waits for a disk.
+    state_waits: AtomicBool,
 }
 
 /// What is known of a name.
@@ -121,9 +127,18 @@ impl Topics {
     ) -> anyhow::Result<Self> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
         let changing = Mutex::new(settings.map_err(anyhow::Error::msg)?.class);
-        let (unserved, table, version, forget, unsettled) = Default::default();
-        let mut topics =
-            Self { storage, defaults, unserved, table, version, changing, forget, unsettled };
+        let (unserved, table, version, forget, unsettled, state_waits) = Default::default();
+        let mut topics = Self {
+            storage,
+            defaults,
+            unserved,
+            table,
+            version,
+            changing,
+            forget,
+            unsettled,
+            state_waits,
+        };
         let mut strongest = topics.state_class().durability;
         for StoredVolume { name: volume, class } in topics.storage.volumes()? {
             if is_half_made(&volume) {
@@ -147,6 +162,7 @@ impl Topics {
         let settings = all.iter().map(|topic| topic.settings().class.durability).max();
         let kept = strongest.max(settings.unwrap_or(strongest));
         topics.changing.get_mut().expect(NO_PANIC).durability = kept;
+        topics.state_waits = AtomicBool::new(kept == Durability::Journal);
         Ok(topics)
     }
 
@@ -159,6 +175,12 @@ impl Topics {
     /// kept best, since it speaks of the records of all.
     pub(crate) fn state_class(&self) -> VolumeClass {
         *self.changing.lock().expect(NO_PANIC)
+    }
+
+    /// Whether a flush of that state may wait for a disk. Never waits itself.
+    pub(crate) fn state_waits_for_disk(&self) -> bool {
+        // Relaxed: a flush that begins before the change is over meets the volume as it was.
+        self.state_waits.load(Ordering::Relaxed)
     }
 
     /// Has a topic's volume kept at least as its settings say: they are older where the default
@@ -182,6 +204,10 @@ impl Topics {
     ) -> Result<(), Refusal> {
         if class.durability > state.durability {
             let stronger = VolumeClass { durability: class.durability, ..*state };
+            if class.durability == Durability::Journal {
+                // It may also be that the change is made and not answered.
+                self.state_waits.store(true, Ordering::Relaxed);
+            }
             for volume in STATE_VOLUMES {
                 self.storage.set_class(volume, stronger).map_err(of_storage)?;
             }
@@ -551,45 +577,4 @@ pub(crate) fn random_id() -> [u8; 16] {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
-}
-
-fn of_storage(error: StorageError) -> Refusal {
-    let code = match error.kind {
-        StorageErrorKind::Exists => ResponseError::TopicAlreadyExists,
-        StorageErrorKind::Missing => ResponseError::UnknownTopicOrPartition,
-        StorageErrorKind::Unsupported => ResponseError::InvalidConfig,
-        StorageErrorKind::NoSpace | StorageErrorKind::Failed => ResponseError::KafkaStorageError,
-    };
-    Refusal::new(code, error.to_string())
-}
-
-/// An error of the log in words, with its causes.
-fn of_log(error: LogError) -> Refusal {
-    let mut message = error.to_string();
-    let mut cause = error.source.as_deref().map(|it| it as &dyn std::error::Error);
-    while let Some(error) = cause {
-        message = format!("{message}: {error}");
-        cause = error.source();
-    }
-    Refusal::new(error_of(error.kind), message)
-}
-
-/// Kafka's error for one of the log's.
-pub(crate) fn error_of(kind: LogErrorKind) -> ResponseError {
-    match kind {
-        // Producers try again: retention, or the owner, makes room.
-        LogErrorKind::NoSpace | LogErrorKind::NotDurable => ResponseError::NotEnoughReplicas,
-        LogErrorKind::NotALog | LogErrorKind::Damaged | LogErrorKind::Device => {
-            ResponseError::KafkaStorageError
-        }
-        LogErrorKind::InvalidBatch => ResponseError::CorruptMessage,
-        LogErrorKind::InvalidRecord => ResponseError::InvalidRecord,
-        LogErrorKind::TooLarge => ResponseError::MessageTooLarge,
-        LogErrorKind::OffsetOutOfRange => ResponseError::OffsetOutOfRange,
-        LogErrorKind::OutOfOrderSequence => ResponseError::OutOfOrderSequenceNumber,
-        LogErrorKind::FencedProducer => ResponseError::InvalidProducerEpoch,
-        LogErrorKind::TransactionState => ResponseError::InvalidTxnState,
-        LogErrorKind::TooManyProducers => ResponseError::PolicyViolation,
-        LogErrorKind::NoSuchPartition => ResponseError::UnknownTopicOrPartition,
-    }
 }

@@ -68,6 +68,12 @@ impl Flusher {
         seen.expect("the sender is in self").failed
     }
 
+    /// Whether the last flush that ended has failed, if it began with this turn or later.
+    pub(crate) fn has_failed(&self, turn: Turn) -> bool {
+        let ended = *self.ended.borrow();
+        ended.turn >= turn.0 && ended.failed.is_some()
+    }
+
     fn run(&self, then: &(dyn Fn() + Send + Sync)) {
         loop {
             let turn = {
@@ -80,8 +86,8 @@ impl Flusher {
             if let Err(error) = &flushed {
                 tracing::warn!(topic = ?self.topic.id(), %error, "cannot flush");
             }
-            then();
             self.ended.send_replace(Ended { turn, failed: flushed.err().map(|error| error.kind) });
+            then();
             let mut turns = self.turns.lock().expect(NO_PANIC);
             if !turns.is_wanted {
                 turns.is_running = false;

@@ -1,0 +1,32 @@
+//! Keys of the coordinator's log: whose a record is.
+
+use bytes::Bytes;
+
+use crate::state_log::StateRecord;
+
+/// The first byte of a key says to which of the two a record belongs.
+pub(super) enum Owner {
+    Groups,
+    Transactions,
+}
+
+const GROUPS: u8 = b'g';
+const TRANSACTIONS: u8 = b't';
+
+pub(super) fn owner_of(key: &[u8]) -> Option<(Owner, &[u8])> {
+    match key.split_first()? {
+        (&GROUPS, key) => Some((Owner::Groups, key)),
+        (&TRANSACTIONS, key) => Some((Owner::Transactions, key)),
+        _ => None,
+    }
+}
+
+pub(super) fn of_groups(record: &consumer_groups::Record) -> StateRecord {
+    let key = [&[GROUPS], record.key.as_ref()].concat().into();
+    StateRecord { key, value: record.value.clone() }
+}
+
+pub(super) fn of_transactions(record: &transactions::Record) -> StateRecord {
+    let key = [&[TRANSACTIONS], record.key.as_slice()].concat().into();
+    StateRecord { key, value: record.value.clone().map(Bytes::from) }
+}
