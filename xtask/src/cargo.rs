@@ -94,9 +94,19 @@ pub(crate) fn has(subcommand: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// Cargo without the variables by which `cargo run` describes this program to itself: build
+/// scripts that watch them (`ring`'s) would have all behind them compiled again whenever cargo is
+/// called by hand in between.
 fn command(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let is_ours =
+            |name: &str| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
+        if name.to_str().is_some_and(is_ours) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
