@@ -1,4 +1,5 @@
-//! What is built for the tasks: everything with its tests and lints, and the programs as they ship.
+//! Programs that are built for the tasks: everything with its tests and lints, and the programs as
+//! they ship.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -108,7 +109,7 @@ pub(crate) fn shipped(
     cargo::build(root, &build, named.as_slice())
 }
 
-/// Which features of the packages are built.
+/// Features of the packages that are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Features {
     Default,

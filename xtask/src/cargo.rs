@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// What an executable is for.
+/// Purpose of an executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExecutableKind {
     /// A program of the product.
@@ -21,7 +21,7 @@ pub(crate) enum ExecutableKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Executable {
     pub kind: ExecutableKind,
-    /// As suites are called: `crate/lib`, `crate/bin-program`, `crate/file-of-tests`.
+    /// Name of the suite: `crate/lib`, `crate/bin-program`, `crate/file-of-tests`.
     pub name: String,
     pub path: PathBuf,
     /// The folder of its crate.
@@ -84,7 +84,7 @@ pub(crate) fn build_linted(root: &Path, arguments: &[&str]) -> Result<Vec<Execut
     build(root, arguments, LINTED)
 }
 
-/// Whether the toolchain has the subcommand, such as `clippy`.
+/// Returns whether the toolchain has the subcommand, such as `clippy`.
 pub(crate) fn has(subcommand: &str) -> bool {
     Command::new("cargo")
         .args([subcommand, "--version"])

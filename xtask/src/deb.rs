@@ -315,7 +315,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// What a program printed that must have succeeded.
+/// Output of a program that must have succeeded.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output();

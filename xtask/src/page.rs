@@ -22,7 +22,7 @@ const MADE: &[&str] = &["dist/index.html", "node_modules/.package-lock.json"];
 /// Below the root: the sources that it was built of.
 const NOTE: &str = "target/page-sources";
 
-/// Whether there is a page.
+/// Existence of a page.
 pub(crate) enum Page {
     Built,
     /// Why there is none.

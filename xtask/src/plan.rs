@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cargo::Executable;
 use crate::times::Times;
 
-/// What a suite holds of the host while it runs.
+/// Resource of the host that a suite holds while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// A core, and memory and files of its own.
@@ -67,7 +67,7 @@ pub(crate) struct Plan<'a> {
     at_once_max: usize,
 }
 
-/// What is to be done next.
+/// Next step.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     Run(&'a Executable),

@@ -1,5 +1,5 @@
-//! What a long task says while it works: a line for each step, with the time since the start and
-//! the time that the step will take: as long as the last time, or a guess.
+//! Progress messages of a long task: a line for each step, with the time since the start and the
+//! time that the step will take: as long as the last time, or a guess.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

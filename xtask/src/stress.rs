@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result};
 
-/// How often suites run beside the load.
+/// Number of times that suites run beside the load.
 pub(crate) const ROUNDS: usize = 10;
 
 const BUSY_PROCESSES: usize = 4;

@@ -1,4 +1,4 @@
-//! What is done with a suite that does not end: its stacks are shown, then all of it is ended.
+//! Treatment of a suite that does not end: its stacks are shown, then all of it is ended.
 
 use std::fs;
 use std::process::Command;

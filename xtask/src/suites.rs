@@ -57,13 +57,13 @@ impl Counts {
     }
 }
 
-/// What came of everything that was run.
+/// Results of everything that was run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub counts: Counts,
-    /// What to say at the end of what failed.
+    /// Reports of the failures for the end.
     pub failures: Vec<String>,
-    /// How often something was not tested, by the reason.
+    /// Number of times that something was not tested, by the reason.
     pub skips: BTreeMap<String, u64>,
 }
 
@@ -102,7 +102,7 @@ impl Outcome {
     }
 }
 
-/// What a test that could not be run counts for.
+/// Effect of a test that could not be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SkipPolicy {
     /// It is said, and no more.
@@ -121,7 +121,7 @@ impl SkipPolicy {
     }
 }
 
-/// How suites are run.
+/// Settings for running suites.
 pub(crate) struct Runner {
     /// Where each suite's output goes.
     pub log_folder: PathBuf,

@@ -35,7 +35,7 @@ const VIRTUAL_LATENCY_US: i32 = 0;
 /// Cores stop at their first halt, which they leave within two microseconds and which saves power.
 const PHYSICAL_LATENCY_US: i32 = 2;
 
-/// What the request for quick cores is at.
+/// State of the request for quick cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuLatencyState {
     /// Traffic is recent: cores stay quick to wake.
@@ -104,7 +104,7 @@ impl CpuLatencyRequest {
         })
     }
 
-    /// As [`CpuLatencyRequest::start`], with the file that takes the wishes handed in.
+    /// Starts as [`CpuLatencyRequest::start`] does, with the file that takes the wishes handed in.
     pub(crate) fn on_file(file: File, low_us: i32) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             has_traffic: AtomicBool::new(false),

@@ -1,4 +1,4 @@
-//! Whether the core is crowded by the clients.
+//! Estimate whether clients crowd the core.
 //!
 //! The scheduler often keeps a spinning thread, its clients and the kernel's workers on one core
 //! while another one idles: each of them runs for a few microseconds only, and a virtual machine's
@@ -20,7 +20,7 @@ const STAY_MAX: Duration = Duration::from_millis(8);
 /// A stay of this many times the shortest allowed means that the change has helped.
 const GOOD_STAY_PER_STAY: u32 = 16;
 
-/// What one waiter thinks of its core.
+/// Estimate of one waiter about its core.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     points: u32,
@@ -46,7 +46,8 @@ impl Crowd {
         self.points += POINTS_PER_FAILED_SPELL;
     }
 
-    /// Whether to change to another core now. The next change will not be advised for a while.
+    /// Returns whether to change to another core now. The next change will not be advised for a
+    /// while.
     pub(crate) fn advises_to_leave(&mut self, now: Duration) -> bool {
         let stayed = now.saturating_sub(self.came);
         if self.points < CROWDED_FROM || stayed < self.stay {

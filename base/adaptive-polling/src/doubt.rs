@@ -1,4 +1,4 @@
-//! Whether spinning pays.
+//! Estimate whether spinning pays.
 //!
 //! It does not when the clients of the next request wait for the very core that the spinning
 //! thread keeps busy, which is common on a busy machine: offering the core does not always move
@@ -12,7 +12,7 @@ const SPELLS_FOUND_PER_FAILED: u32 = 8;
 /// The most waits that go by without spinning after spells that failed.
 const PAUSE_WAITS_MAX: u32 = 255;
 
-/// What one waiter thinks of spinning.
+/// Estimate of one waiter about spinning.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     /// Waits to go by without spinning after the next spell that fails.
@@ -23,12 +23,12 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// Whether waits go by without spinning now.
+    /// Returns whether waits go by without spinning now.
     pub(crate) fn is_pausing(&self) -> bool {
         self.pause_waits_left > 0
     }
 
-    /// Whether to spin this time.
+    /// Returns whether to spin this time.
     pub(crate) fn allows_spell(&mut self) -> bool {
         let is_pause = self.is_pausing();
         self.pause_waits_left = self.pause_waits_left.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! How long to leave a client alone, so that its requests come in batches.
+//! Time to leave a client alone, so that its requests come in batches.
 //!
 //! A client that keeps many requests in flight and a thread that answers each at once work on the
 //! same queues at the same time, request by request, and slow each other down: the lines of memory
@@ -40,7 +40,7 @@ const ROUNDS_REMEMBERED: u64 = 4;
 /// After so long without a request, what was counted of a round says nothing.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// What one waiter has found out about pauses.
+/// Findings of one waiter about pauses.
 #[derive(Debug)]
 pub(crate) struct Gathering {
     /// Index of the pause that has proved best so far.

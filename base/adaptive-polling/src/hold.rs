@@ -15,14 +15,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// A wish outlives the traffic by less than this and one interval.
 const QUIET_AFTER: Duration = Duration::from_millis(20);
 
-/// What to do until the next look.
+/// Action until the next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     SleepUntilTraffic,
     LookIn(Duration),
 }
 
-/// What is known of the traffic, from looks at it.
+/// Knowledge of the traffic, from looks at it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Hold {
     #[default]

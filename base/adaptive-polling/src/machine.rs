@@ -1,4 +1,4 @@
-//! What a waiter needs of the machine that it runs on: the time, and a way to offer its core.
+//! Services of the machine that a waiter runs on: the time, and a way to offer its core.
 
 use std::thread;
 use std::time::{Duration, Instant};

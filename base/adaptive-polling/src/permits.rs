@@ -1,5 +1,5 @@
-//! What all waiters of a process share: how many may spin at the same time, and the request for
-//! quick cores.
+//! State that all waiters of a process share: how many may spin at the same time, and the request
+//! for quick cores.
 
 use std::sync::Arc;
 use std::thread;

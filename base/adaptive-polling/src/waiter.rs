@@ -46,7 +46,8 @@ const WAITS_REMEMBERED: u64 = 8;
 /// forget a night of silence.
 const WAIT_COUNTED_MAX_PER_SPIN_MAX: u64 = 4;
 
-/// How one queue loop waits. Every loop has its own and calls [`Waiter::wait`] for each request.
+/// Waiting strategy of one queue loop. Every loop has its own and calls [`Waiter::wait`] for each
+/// request.
 #[derive(Debug)]
 pub struct Waiter<M: Machine = ThisMachine> {
     permits: Arc<SpinPermits>,
@@ -72,7 +73,7 @@ impl Waiter {
 }
 
 impl<M: Machine> Waiter<M> {
-    /// As [`Waiter::new`], with time and scheduler handed in.
+    /// Makes a waiter as [`Waiter::new`] does, with time and scheduler handed in.
     pub fn on_machine(machine: M, permits: Arc<SpinPermits>, spin_max: Duration) -> Self {
         let typical_wait = nanoseconds(spin_max) * WAIT_COUNTED_MAX_PER_SPIN_MAX;
         Self {
@@ -142,7 +143,7 @@ impl<M: Machine> Waiter<M> {
         }
     }
 
-    /// Whether recent waits were short enough to spin.
+    /// Returns whether recent waits were short enough to spin.
     pub fn expects_traffic(&self) -> bool {
         self.expects_traffic
     }

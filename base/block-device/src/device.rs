@@ -29,7 +29,7 @@ pub struct Geometry {
     pub sector: SectorSize,
 }
 
-/// Whether acknowledged writes wait in something that a flush empties.
+/// Presence of a cache of acknowledged writes that a flush empties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
     /// Writes are as durable when they are acknowledged as they will ever be: a flush has nothing
@@ -38,7 +38,7 @@ pub enum WriteCache {
     Volatile,
 }
 
-/// What shall be left by [`BlockDevice::write_zeroes`].
+/// State in which [`BlockDevice::write_zeroes`] leaves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
     /// A hole: the blocks count as never written.
@@ -48,7 +48,7 @@ pub enum Zeroes {
     KeepAllocated,
 }
 
-/// What a run of bytes holds.
+/// Contents of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Never written, or discarded. Reads as zeros.
@@ -76,7 +76,7 @@ pub struct SnapshotInfo {
     pub name: String,
 }
 
-/// Whether a run of bytes may differ from what it was.
+/// Possible change of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The same as in the snapshot.

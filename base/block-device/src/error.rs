@@ -1,4 +1,4 @@
-//! What can go wrong with a request, in the few classes that a protocol can express.
+//! Errors of a request, in the few classes that a protocol can express.
 
 use std::error::Error;
 use std::fmt;
@@ -36,7 +36,7 @@ pub enum DeviceErrorKind {
     NoSnapshot,
 }
 
-/// What was attempted.
+/// Action that was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Read,

@@ -24,7 +24,7 @@ impl ByteRange {
         self.start.checked_add(self.length)
     }
 
-    /// Whether the whole range lies on a device of `size_bytes`.
+    /// Returns whether the whole range lies on a device of `size_bytes`.
     pub fn fits(self, size_bytes: u64) -> bool {
         self.end().is_some_and(|end| end <= size_bytes)
     }

@@ -12,7 +12,7 @@ use crate::log_limit::LogLimit;
 /// How long no client is accepted after the system had no descriptor, memory or thread for one.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How the owner of an export tells its accepting thread to stop.
+/// Signal by which the owner of an export stops its accepting thread.
 #[derive(Debug)]
 pub struct StopSignal {
     is_given: AtomicBool,

@@ -1,4 +1,4 @@
-//! What can go wrong between volumes and block devices of the kernel.
+//! Errors between volumes and block devices of the kernel.
 
 use std::fmt;
 use std::io;
@@ -67,7 +67,7 @@ impl AttachError {
         Self::of_call(format!("{attempt} {}", path.display()), source)
     }
 
-    /// What the system call said, if one failed.
+    /// Error number of the system call, if one failed.
     pub fn errno(&self) -> Option<i32> {
         self.source.as_ref().and_then(io::Error::raw_os_error)
     }

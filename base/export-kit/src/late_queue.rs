@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// What waits for a thread that may wait.
+/// Queue of work for a thread that may wait.
 #[derive(Debug)]
 pub struct LateQueue<T> {
     state: Mutex<State<T>>,
@@ -26,7 +26,7 @@ struct State<T> {
     end: Option<QueueEnd>,
 }
 
-/// How a queue ends.
+/// End of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEnd {
     /// What waits is still served.
@@ -48,7 +48,8 @@ impl<T> LateQueue<T> {
         self.changed.notify_one();
     }
 
-    /// As [`LateQueue::push`], but gives `work` back when `count_max` are there already.
+    /// Pushes as [`LateQueue::push`] does, but gives `work` back when `count_max` are there
+    /// already.
     pub fn push_bounded(&self, work: T, count_max: usize) -> Result<(), T> {
         let mut state = self.lock();
         if state.waiting.len() >= count_max {

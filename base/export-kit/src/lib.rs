@@ -1,4 +1,4 @@
-//! What every export needs and no protocol says.
+//! Parts that every export needs and no protocol defines.
 //!
 //! ```text
 //! UnixSocket ── accept_until ──▶ Registry ── Registration ──▶ the export's own thread

@@ -1,4 +1,4 @@
-//! How much of what peers do is logged: they must not fill a disk with lines of ours.
+//! Limit on the log messages that peers cause: they must not fill a disk with lines of ours.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl LogLimit {
         Self { window: Mutex::new(None) }
     }
 
-    /// Whether a line may be written, and then how many were left out before it.
+    /// Returns whether a line may be written, and then how many were left out before it.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }

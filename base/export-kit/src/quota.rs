@@ -1,4 +1,4 @@
-//! How many peers a server takes, so that one user cannot take all places.
+//! Number of peers a server takes, so that one user cannot take all places.
 
 use crate::peer::Peer;
 
@@ -14,7 +14,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Whether there is a place for `peer` beside those that are there.
+    /// Returns whether there is a place for `peer` beside those that are there.
     pub fn has_room<'peers>(
         &self,
         present: impl Iterator<Item = &'peers Peer>,

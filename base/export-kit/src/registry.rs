@@ -1,4 +1,4 @@
-//! Which connections of an export are open, and what all of them did.
+//! Open connections of an export, and the traffic of all of them.
 //!
 //! The registry's lock is held for a moment when a connection comes, opens a volume or goes. While
 //! it is served, a connection touches its own [`Counters`] alone.
@@ -58,7 +58,7 @@ struct Entry<K, U> {
     counters: Arc<Counters>,
 }
 
-/// What an export is doing.
+/// State of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<K: Ord> {
     /// Clients of each volume that has any.
@@ -258,7 +258,7 @@ impl<K: Ord + Clone, U> Registration<K, U> {
         Some(Inside { registry: Arc::clone(&self.registry), id: self.id })
     }
 
-    /// Whether the connection was told to end at once.
+    /// Returns whether the connection was told to end at once.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
@@ -267,7 +267,7 @@ impl<K: Ord + Clone, U> Registration<K, U> {
         &self.counters
     }
 
-    /// How many connections are open, this one included.
+    /// Number of connections are open, this one included.
     pub fn open_count(&self) -> usize {
         // Relaxed: the count carries no data.
         self.registry.open_count.load(Ordering::Relaxed)

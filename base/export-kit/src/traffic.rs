@@ -1,4 +1,4 @@
-//! What clients did, as counts for metrics: the same words for every export.
+//! Traffic of clients, as counts for metrics: the same words for every export.
 
 use std::iter::Sum;
 use std::ops::AddAssign;

@@ -15,11 +15,11 @@ use rustix::net::{
 
 use crate::start_error::StartError;
 
-/// How a socket is made.
+/// Settings of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketPlan {
     pub kind: SocketType,
-    /// Of its file. What a client may use is asked beside that.
+    /// Mode of its file. What a client may use is asked beside that.
     pub mode: u32,
     /// Clients that wait to be accepted, at most; others wait to wait.
     pub backlog: i32,

@@ -29,12 +29,12 @@ pub const GUARD_COUNT_MAX: usize = 4096;
 
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// Whether memory was lost. Its copies tell the same.
+/// Flag that is set when memory was lost. Its copies tell the same.
 #[derive(Clone, Debug, Default)]
 pub struct LossFlag(Arc<AtomicBool>);
 
 impl LossFlag {
-    /// Whether anything that was read from the memory before may be zeros instead.
+    /// Returns whether anything that was read from the memory before may be zeros instead.
     #[inline]
     pub fn is_raised(&self) -> bool {
         // PAIRS-WITH: contain, "the flag is raised before the zeros are there"

@@ -36,7 +36,7 @@ impl LoopControl {
     }
 }
 
-/// What a loop device shall be bound to.
+/// Backing file and settings of a loop device to be bound.
 #[derive(Debug)]
 pub struct Backing<'file> {
     /// Opened for direct I/O. May be closed as soon as the device is bound.
@@ -47,8 +47,8 @@ pub struct Backing<'file> {
     pub partitions: Partitions,
 }
 
-/// Whether the kernel looks for partitions on a device when it is bound. Those of the file that it
-/// was bound to before go then, which else they may not.
+/// Search for partitions on a device when it is bound. Those of the file that it was bound to
+/// before go then, which else they may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partitions {
     /// Reads the device before the call returns.
@@ -57,7 +57,7 @@ pub enum Partitions {
     LookedForLater,
 }
 
-/// What a bound device says about its backing file.
+/// Description of a bound device's backing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBinding {
     /// The device number of the file system that holds the file, as `stat` tells it.
@@ -122,7 +122,7 @@ impl LoopDevice {
         loop_configure(self.file.as_fd(), &config)
     }
 
-    /// What the device is bound to, or `None`. Asks the backing file system, and waits for it.
+    /// Binding of the device, or `None`. Asks the backing file system, and waits for it.
     pub fn binding(&self) -> io::Result<Option<LoopBinding>> {
         Ok(self.status()?.map(|info| LoopBinding {
             file_system: info.device,

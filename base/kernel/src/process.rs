@@ -1,4 +1,4 @@
-//! How the kernel treats a process that block devices depend on.
+//! Treatment by the kernel of a process that block devices depend on.
 
 use std::io;
 

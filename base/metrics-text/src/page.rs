@@ -3,10 +3,10 @@
 
 use std::fmt::{Display, Write};
 
-/// Of answers that are such a page.
+/// Content type of answers that are such a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How a family's values behave.
+/// Behaviour of a family's values.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// It goes up and down.
@@ -25,14 +25,14 @@ pub struct Page {
     name: String,
 }
 
-/// What a histogram shows.
+/// Values of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram<'a> {
     /// Upper bounds in the family's unit, growing.
     pub bounds: &'a [f64],
     /// One more than there are bounds.
     pub counts: &'a [u64],
-    /// Of all values, in the family's unit.
+    /// Sum of all values, in the family's unit.
     pub sum: f64,
 }
 

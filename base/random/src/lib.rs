@@ -31,7 +31,7 @@ impl Random {
         usize::try_from(self.below(limit as u64)).expect("below an index")
     }
 
-    /// Whether one of `count` equally likely things happened.
+    /// Returns whether one of `count` equally likely things happened.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }

@@ -23,7 +23,7 @@ const SNAPPY_BLOCK_BYTES: usize = 32 << 10;
 /// A block of snappy makes so many times its bytes at most: three of them copy 64.
 const SNAPPY_GROWTH_MAX: usize = 22;
 
-/// How the records of a batch are compressed: the three lowest bits of its attributes.
+/// Compression of a batch's records: the three lowest bits of its attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
     #[default]
@@ -105,7 +105,7 @@ impl Codec {
         Ok(decoded)
     }
 
-    /// As [`Codec::decompress`], in place of what `decoded` holds.
+    /// Decompresses as [`Codec::decompress`] does, in place of what `decoded` holds.
     pub fn decompress_into(
         self,
         bytes: &[u8],

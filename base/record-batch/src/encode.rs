@@ -32,7 +32,7 @@ pub struct BatchProducer {
     pub sequence: i32,
 }
 
-/// What a batch is made with.
+/// Settings of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchOptions {
     pub compression: Codec,

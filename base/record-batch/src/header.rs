@@ -39,7 +39,7 @@ const HAS_DELETE_HORIZON: i16 = 1 << 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     pub base_offset: i64,
-    /// Of the whole batch, from its first byte on.
+    /// Size of the whole batch, from its first byte on.
     pub size_bytes: usize,
     pub epoch: i32,
     pub attributes: i16,
@@ -93,12 +93,12 @@ impl BatchHeader {
         self.attributes & IS_TRANSACTIONAL != 0
     }
 
-    /// Whether its record is a marker of the log's own instead of a client's data.
+    /// Returns whether its record is a marker of the log's own instead of a client's data.
     pub fn is_control(&self) -> bool {
         self.attributes & IS_CONTROL != 0
     }
 
-    /// Whether all of its records have the time of their append.
+    /// Returns whether all of its records have the time of their append.
     pub fn has_append_time(&self) -> bool {
         self.attributes & TIMESTAMP_IS_OF_APPEND != 0
     }
@@ -109,7 +109,7 @@ impl BatchHeader {
         self.has_delete_horizon().then_some(self.base_timestamp)
     }
 
-    /// Whether compaction has noted when its tombstones may go; a producer does not.
+    /// Returns whether compaction has noted when its tombstones may go; a producer does not.
     pub fn has_delete_horizon(&self) -> bool {
         self.attributes & HAS_DELETE_HORIZON != 0
     }
@@ -205,7 +205,7 @@ pub fn set_max_timestamp(batch: &mut [u8], unix_ms: i64) {
     seal(batch);
 }
 
-/// Whether the checksum of a whole batch fits.
+/// Returns whether the checksum of a whole batch fits.
 pub fn has_valid_checksum(batch: &[u8]) -> bool {
     u32::from_be_bytes(field(batch, CRC)) == crc32c(&batch[ATTRIBUTES.start..])
 }

@@ -3,7 +3,7 @@
 use crate::header::{BatchHeader, HEADER_BYTES, MARKER_ATTRIBUTES};
 use crate::varint::take_varint;
 
-/// How a transaction ended.
+/// End of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
     Abort,

@@ -14,8 +14,8 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Of a whole batch, `bytes_max` of them at most. The checksum is verified; records that are
-    /// broken, or not as many as the header says, show while they are read.
+    /// Decodes the records of a whole batch, `bytes_max` of them at most. The checksum is verified;
+    /// records that are broken, or not as many as the header says, show while they are read.
     pub fn decode(
         header: &BatchHeader,
         batch: &'a [u8],
@@ -158,7 +158,7 @@ impl<'a> Record<'a> {
         self.timestamp_delta
     }
 
-    /// Of the record with its length, in a batch that is not compressed.
+    /// Size of the record with its length, in a batch that is not compressed.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// What the run panics with.
+/// Payload of the run's panic.
 #[derive(Debug)]
 pub struct Crashed;
 

@@ -1,4 +1,4 @@
-//! What memory this process can have: what the host has, and no more than the control groups of the
+//! Memory that this process can have: what the host has, and no more than the control groups of the
 //! process allow.
 //!
 //! A pool in memory is charged to the group whose process touched it first. The kernel kills a
@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What can be had without swapping.
+/// Memory that can be had without swapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostMemory {
     /// All that the host has, or no limit where the kernel says nothing.

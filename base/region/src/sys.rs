@@ -56,7 +56,7 @@ pub(crate) fn unmap(start: NonNull<u8>, length: usize) {
     result.expect("a whole mapping can be unmapped");
 }
 
-/// What is stored belongs into no core dump.
+/// Keeps stored data out of core dumps.
 pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.

@@ -14,7 +14,7 @@ use crate::text::{check_name, check_secret, escape};
 /// "No channel binding, no other name to act for", and what the last message repeats of it.
 const GS2_HEADER: &str = "n,,";
 
-/// What a client does with the server's answer.
+/// Next step of a client after the server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientStep {
     /// Send these bytes and hand in the answer.

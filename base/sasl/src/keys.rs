@@ -98,14 +98,14 @@ impl ScramKeys {
         &self.salt
     }
 
-    /// Whether these are the keys of `secret`. Takes as long as [`ScramKeys::derive`], whatever
-    /// the answer.
+    /// Returns whether these are the keys of `secret`. Takes as long as [`ScramKeys::derive`],
+    /// whatever the answer.
     pub fn are_of(&self, secret: &[u8]) -> bool {
         let derived = ClientKeys::derive(self.hash, secret, &self.salt, self.iterations);
         derived.is_ok_and(|derived| derived.stored_key.ct_eq(&self.stored_key).into())
     }
 
-    /// Whether `proof` shows that the client knows the secret, and is for these messages.
+    /// Returns whether `proof` shows that the client knows the secret, and is for these messages.
     pub fn accept_proof(&self, auth_message: &[u8], proof: &[u8]) -> bool {
         if proof.len() != self.hash.key_bytes() {
             return false;
@@ -117,13 +117,13 @@ impl ScramKeys {
         stored_key.as_ref().ct_eq(&self.stored_key).into()
     }
 
-    /// What proves to the client that the server knows the user's keys.
+    /// Proof to the client that the server knows the user's keys.
     pub fn server_signature(&self, auth_message: &[u8]) -> Vec<u8> {
         sign(self.hash, &self.server_key, auth_message)
     }
 }
 
-/// What a client derives from the secret for one login.
+/// Keys that a client derives from the secret for one login.
 pub(crate) struct ClientKeys {
     hash: ScramHash,
     client_key: Vec<u8>,

@@ -37,7 +37,7 @@ impl Nonce {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// As clients may choose it: printable ASCII without a comma.
+    /// Parses the name as clients may choose it: printable ASCII without a comma.
     pub fn from_text(text: &str) -> Result<Self, SaslError> {
         let is_allowed = |byte| matches!(byte, b'!'..=b'~') && byte != b',';
         if text.is_empty() || text.len() > NONCE_CHARS_MAX || !text.bytes().all(is_allowed) {
@@ -102,8 +102,9 @@ impl ClientFirst {
         Self::parse_named(message, None)
     }
 
-    /// As [`ClientFirst::parse`], where the client said its name before: what it says here counts
-    /// for nothing, and may be empty. Source: PostgreSQL's documentation, "SASL Authentication".
+    /// Parses as [`ClientFirst::parse`] does, where the client said its name before: what it says
+    /// here counts for nothing, and may be empty. Source: PostgreSQL's documentation, "SASL
+    /// Authentication".
     pub fn parse_of(message: &[u8], name: &str) -> Result<Self, SaslError> {
         Self::parse_named(message, Some(name))
     }
@@ -143,7 +144,7 @@ impl ClientFirst {
         })
     }
 
-    /// What `message` and the others come to, signed by both sides.
+    /// Joins `message` and the others to the text that both sides sign.
     pub fn auth_message(&self, server_first: &str, message: &ClientFinal) -> Vec<u8> {
         auth_message(&self.bare, server_first, &message.without_proof)
     }
@@ -183,8 +184,8 @@ impl ClientFinal {
         })
     }
 
-    /// Whether it belongs to this exchange: it repeats both nonces and the header of the first
-    /// message, so that nothing on the way has taken channel binding out.
+    /// Returns whether it belongs to this exchange: it repeats both nonces and the header of the
+    /// first message, so that nothing on the way has taken channel binding out.
     ///
     /// More may stand before the nonces, as Apache Kafka allows it too: librdkafka 2.0 sends its
     /// own one twice. The proof is over what the client sent in any case.
@@ -200,7 +201,7 @@ pub fn server_final(keys: &ScramKeys, auth_message: &[u8]) -> String {
     format!("v={}", BASE64.encode(keys.server_signature(auth_message)))
 }
 
-/// What both sides sign: all messages without the proof.
+/// Text that both sides sign: all messages without the proof.
 pub(crate) fn auth_message(client_first: &str, server_first: &str, client_final: &str) -> Vec<u8> {
     format!("{client_first},{server_first},{client_final}").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Which names and secrets are allowed, and how SCRAM writes a name.
+//! Names and secrets that are allowed, and SCRAM's way to write a name.
 
 use crate::error::{SaslError, SaslErrorKind};
 
@@ -8,12 +8,13 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Longest secret of a user.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
-/// Whether `name` can be a user's name: 1 to [`NAME_BYTES_MAX`] printable ASCII characters.
+/// Returns whether `name` can be a user's name: 1 to [`NAME_BYTES_MAX`] printable ASCII characters.
 pub fn check_name(name: &str) -> Result<(), SaslError> {
     check("the user's name", name, NAME_BYTES_MAX)
 }
 
-/// Whether `secret` can be a user's secret: 1 to [`SECRET_BYTES_MAX`] printable ASCII characters.
+/// Returns whether `secret` can be a user's secret: 1 to [`SECRET_BYTES_MAX`] printable ASCII
+/// characters.
 pub fn check_secret(secret: &str) -> Result<(), SaslError> {
     check("the secret", secret, SECRET_BYTES_MAX)
 }

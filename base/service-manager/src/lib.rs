@@ -1,5 +1,5 @@
-//! What a program owes the service manager: to tell how far it is (`sd_notify(3)`), and to die when
-//! it is broken.
+//! Duties of a program towards the service manager: to tell how far it is (`sd_notify(3)`), and to
+//! die when it is broken.
 #![forbid(unsafe_code)]
 
 mod notify;

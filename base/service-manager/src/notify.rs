@@ -34,7 +34,7 @@ pub fn alive() {
     tell("WATCHDOG=1\n");
 }
 
-/// How long the service manager waits to hear of that; `None` when it does not care.
+/// Time that the service manager waits to hear of that; `None` when it does not care.
 pub fn watchdog_time() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_meant = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(std::process::id()));

@@ -51,7 +51,7 @@ impl ClientRing {
         self.memory.lane_count()
     }
 
-    /// How large the device is by the server's latest word.
+    /// Size of the device by the server's latest word.
     pub fn size_bytes(&self) -> u64 {
         self.memory.size_word().load(Ordering::Relaxed)
     }
@@ -125,14 +125,15 @@ impl ClientLane {
         self.ring.memory.submission(self.lane, position).publish(position, &entry);
     }
 
-    /// Whether the server has to be rung for what was submitted, which falls to the caller if so.
+    /// Returns whether the server has to be rung for what was submitted, which falls to the caller
+    /// if so.
     #[inline]
     pub fn must_ring(&self) -> bool {
         lines::after_publishing();
         self.ring.memory.server_sleep().must_be_woken()
     }
 
-    /// How the entry of a slot ended, once it has.
+    /// Result of the entry of a slot, once it has ended.
     #[inline]
     pub fn status(&self, slot: Slot) -> Option<u32> {
         self.ring.memory.completion(self.lane, slot.0).status_of(self.positions[slot.0])

@@ -30,7 +30,7 @@ const HEAD_BYTES: usize = 64;
 /// The longest text that is sent: a name, or what went wrong.
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - HEAD_BYTES;
 
-/// What a client wants to open.
+/// Target that a client wants to open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A volume or a snapshot by its name.
@@ -46,7 +46,7 @@ pub enum Target {
     Again { volume_id: u64, access: Access },
 }
 
-/// What a client may do with a volume that it has opened.
+/// Access of a client to a volume that it has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     ReadWrite,
@@ -60,7 +60,7 @@ const OPENS_ANEW: u64 = 1;
 const COMES_BACK_TO_WRITE: u64 = 2;
 const COMES_BACK_TO_READ: u64 = 3;
 
-/// What a client is told of the volume that it has opened.
+/// Description of the volume that a client has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub volume_id: u64,
@@ -71,7 +71,7 @@ pub struct Opened {
     pub lane_count: usize,
 }
 
-/// What the server says.
+/// Answer of the server.
 #[derive(Debug)]
 pub enum Answer {
     Opened(Opened, OwnedFd),
@@ -142,7 +142,7 @@ pub fn send_request(
     send(socket, &message.bytes, None)
 }
 
-/// What a client asks to open, and with how many lanes at most.
+/// Receives what a client asks to open, and with how many lanes at most.
 pub fn receive_request(socket: BorrowedFd<'_>) -> Result<(Target, usize), HandshakeError> {
     let (message, _) = receive(socket)?;
     let (first, second) = (message.u64(16), message.u64(24));
@@ -189,7 +189,7 @@ pub fn send_refusal(socket: BorrowedFd<'_>, errno: i32, message: &str) -> io::Re
     send(socket, &answer.bytes, None)
 }
 
-/// What the server answers.
+/// Receives the server's answer.
 pub fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, HandshakeError> {
     let (message, file) = receive(socket)?;
     let errno = message.u32(12);

@@ -40,7 +40,7 @@ pub(crate) fn lane_sleep_offset(lane: usize) -> usize {
     lane_offset(lane) + LANE_SLEEP_OFFSET
 }
 
-/// Of the entry at a position that counts from the first entry of the lane.
+/// Offset of the entry at a position that counts from the first entry of the lane.
 pub(crate) fn submission_offset(lane: usize, position: u64) -> usize {
     let index = usize::try_from(position % SLOTS as u64).expect("there are few slots");
     lane_offset(lane) + SUBMISSIONS_OFFSET + index * LINE_BYTES

@@ -5,7 +5,7 @@
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What entries ask for.
+/// Operations of entries.
 pub mod operation {
     pub const READ: u32 = 1;
     pub const WRITE: u32 = 2;
@@ -14,11 +14,11 @@ pub mod operation {
     pub const FLUSH: u32 = 5;
 }
 
-/// How entries want it.
+/// Flags of entries.
 pub mod flags {
     /// FUA: the write is flushed before it is completed.
     pub const FUA: u32 = 1;
-    /// What is written with zeros stays allocated.
+    /// Blocks written with zeros stay allocated.
     pub const KEEP_ALLOCATED: u32 = 2;
 }
 
@@ -30,7 +30,7 @@ pub struct Entry {
     pub slot: u32,
     /// Where on the device.
     pub offset: u64,
-    /// How much; reads and writes move at most a buffer.
+    /// Length of the range; reads and writes move at most a buffer.
     pub length: u64,
 }
 
@@ -97,7 +97,7 @@ impl SubmissionLine {
         self.turn.store(position + 1, Ordering::Release);
     }
 
-    /// Whether the entry at `position` is there.
+    /// Returns whether the entry at `position` is there.
     #[inline]
     pub fn holds(&self, position: u64) -> bool {
         self.turn.load(Ordering::Relaxed) == position + 1
@@ -136,7 +136,7 @@ impl CompletionLine {
         self.turn.store(position + 1, Ordering::Release);
     }
 
-    /// How the entry at `position` ended, once it has.
+    /// Result of the entry at `position`, once it has ended.
     #[inline]
     pub fn status_of(&self, position: u64) -> Option<u32> {
         // PAIRS-WITH: CompletionLine::complete, "the slot and its buffer are the client's again".
@@ -167,7 +167,7 @@ impl SleepLine {
         self.is_asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this side must be woken, which falls to the caller if so. To be asked after
+    /// Returns whether this side must be woken, which falls to the caller if so. To be asked after
     /// [`after_publishing`]. Of several callers at once more than one may be told so.
     #[inline]
     pub fn must_be_woken(&self) -> bool {

@@ -104,8 +104,8 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
     }
 
-    /// As [`Memory::copy_in`], past the cache, and meanwhile brings `next` near, which is copied
-    /// after this. In order with later stores to lines.
+    /// Copies as [`Memory::copy_in`] does, past the cache, and meanwhile brings `next` near, which
+    /// is copied after this. In order with later stores to lines.
     ///
     /// # Panics
     /// When that is longer than the buffer.

@@ -35,11 +35,11 @@ impl Ticket {
     }
 }
 
-/// What [`Taker::take`] found.
+/// Entries that [`Taker::take`] found.
 #[derive(Debug)]
 pub struct Taken {
     pub ticket: Ticket,
-    /// As the client wrote it: only the slot was checked.
+    /// Entry as the client wrote it: only the slot was checked.
     pub entry: Entry,
 }
 
@@ -100,8 +100,8 @@ impl ServerRing {
         self.memory.copy_in(ticket.place(start), from);
     }
 
-    /// As [`ServerRing::copy_in`], past the cache: for long answers, whose lines both cores would
-    /// otherwise take from each other. Brings `next` near, which is copied after this.
+    /// Copies as [`ServerRing::copy_in`] does, past the cache: for long answers, whose lines both
+    /// cores would otherwise take from each other. Brings `next` near, which is copied after this.
     ///
     /// # Panics
     /// When that is longer than the buffer.
@@ -125,7 +125,8 @@ impl ServerRing {
         self.late[ticket.lane].fetch_or(1 << ticket.slot, Ordering::Relaxed);
     }
 
-    /// As [`ServerRing::complete`], from any thread, and wakes the client if it sleeps.
+    /// Completes as [`ServerRing::complete`] does, from any thread, and wakes the client if it
+    /// sleeps.
     pub fn complete_late(&self, ticket: Ticket, status: u32) {
         let bit = 1_u64 << ticket.slot;
         // PAIRS-WITH: Taker::take, "the slot's buffer is not looked at any more".

@@ -40,7 +40,7 @@ pub(crate) fn map_shared(file: BorrowedFd<'_>, length: usize) -> io::Result<NonN
     Ok(NonNull::new(start.cast()).expect("mmap never returns null without MAP_FIXED"))
 }
 
-/// What clients read and write belongs into no core dump.
+/// Keeps memory that clients read and write out of core dumps.
 pub(crate) fn keep_out_of_dumps(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY:
     // - alive: the caller's mapping; the advice changes no contents.

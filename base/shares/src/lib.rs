@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// Of what the service needs itself, and of what somebody took before it was last started. It
-    /// counts as taken, and has no bound but that of all.
+    /// Owner of what the service needs itself, and of what somebody took before it was last
+    /// started. It counts as taken, and has no bound but that of all.
     pub const NOBODY: Self = Self(0);
 }
 
-/// What has been taken of a limit, and by whom.
+/// Parts of a limit that have been taken, by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     by_owner: BTreeMap<Owner, usize>,
@@ -25,12 +25,12 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// What all have.
+    /// Sum of all owners.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Whether an owner may take so much more, where all together may have `most`.
+    /// Returns whether an owner may take so much more, where all together may have `most`.
     pub fn has_room(&self, owner: Owner, more: usize, most: usize) -> bool {
         let left = most.saturating_sub(self.total);
         let own = self.by_owner.get(&owner).copied().unwrap_or(0);

@@ -94,7 +94,7 @@ impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateFile<T> {
         store(&self.path, &self.state)
     }
 
-    /// What was read again is the state from now on.
+    /// Replaces the state by one that was read again.
     pub fn replace(&mut self, state: T) {
         self.is_behind = false;
         self.state = state;
@@ -131,8 +131,9 @@ pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     put_in_place(&temporary, File::create(&temporary)?, path, contents)
 }
 
-/// As [`replace_file`], for what only its owner may read: a new file has mode 0600. One that is
-/// there keeps its owner, group and mode, but for the right of others to change it.
+/// Replaces a file as [`replace_file`] does, for contents that only its owner may read: a new file
+/// has mode 0600. One that is there keeps its owner, group and mode, but for the right of others to
+/// change it.
 pub fn replace_private_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -33,7 +33,7 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// How many bytes fit without moving the contents.
+    /// Number of bytes fit without moving the contents.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() - self.start
     }
@@ -100,7 +100,7 @@ fn distance_to_block(bytes: &[u8]) -> usize {
     bytes.as_ptr().addr().next_multiple_of(BLOCK_BYTES) - bytes.as_ptr().addr()
 }
 
-/// Whether direct I/O takes these bytes as they lie.
+/// Returns whether direct I/O takes these bytes as they lie.
 pub(crate) fn is_aligned(bytes: &[u8]) -> bool {
     (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(BLOCK_BYTES)
 }

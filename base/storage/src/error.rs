@@ -1,4 +1,4 @@
-//! What can go wrong with a file, in the few classes that callers treat differently.
+//! Errors of a file, in the few classes that callers treat differently.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub enum StorageErrorKind {
     Invalid(&'static str),
 }
 
-/// What was attempted.
+/// Action that was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageAction {
     OpenFolder,
@@ -82,7 +82,7 @@ impl StorageError {
         Self { kind, action, name: name.into(), source: None }
     }
 
-    /// What a system call's error means for the caller.
+    /// Meaning of a system call's error for the caller.
     pub fn from_io(source: io::Error, action: StorageAction, name: impl Into<String>) -> Self {
         let kind = kind_of(&source);
         Self { kind, action, name: name.into(), source: Some(source) }

@@ -1,11 +1,11 @@
-//! Which names files may have.
+//! Names that files may have.
 
 use crate::error::{StorageAction, StorageError, StorageErrorKind};
 
 const NAME_BYTES_MAX: usize = 200;
 
-/// Whether `name` may name a file or folder. Others could leave the folder, or would not be told
-/// from the files that are being made.
+/// Returns whether `name` may name a file or folder. Others could leave the folder, or would not be
+/// told from the files that are being made.
 pub(crate) fn is_valid(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with('.')

@@ -1,4 +1,4 @@
-//! What a disk promises, as two traits.
+//! Promises of a disk, as two traits.
 
 use std::fmt::Debug;
 use std::io::IoSlice;

@@ -52,7 +52,7 @@ pub unsafe fn stream(to: NonNull<u8>, from: &[u8]) {
 /// Bytes of `next` that are brought near with each step of [`stream_before`].
 const STEP_BYTES: usize = 64;
 
-/// As [`stream`], and meanwhile brings `next` near, which is copied after this.
+/// Copies as [`stream`] does, and meanwhile brings `next` near, which is copied after this.
 ///
 /// # Safety
 /// As for [`stream`].

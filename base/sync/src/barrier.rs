@@ -8,7 +8,7 @@
 
 use crate::atomic::{Ordering, fence};
 
-/// How the two sides meet: decided once for a process.
+/// Meeting of the two sides: decided once for a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     /// The kernel does the light side's work.

@@ -149,8 +149,8 @@ impl Grace {
         }
     }
 
-    /// How often all threads but the caller's have pinned, modulo 2^32: tells how busy they are
-    /// without a word that they share.
+    /// Number of pins by all threads but the caller's, modulo 2^32: tells how busy they are without
+    /// a word that they share.
     pub fn pins_of_others(&self) -> u32 {
         self.pins_besides(thread_number())
     }

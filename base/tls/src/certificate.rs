@@ -1,4 +1,4 @@
-//! What the certificate of a client says.
+//! Names in the certificate of a client.
 
 use rustls::ServerConnection;
 use rustls::client::verify_server_name;
@@ -10,13 +10,14 @@ use rustls::server::ParsedCertificate;
 pub struct ClientCertificate(CertificateDer<'static>);
 
 impl ClientCertificate {
-    /// Of a connection whose handshake is over.
+    /// Certificate of a connection whose handshake is over.
     pub fn of(connection: &ServerConnection) -> Option<Self> {
         let first = connection.peer_certificates()?.first()?;
         Some(Self(first.clone().into_owned()))
     }
 
-    /// Whether it was issued for this DNS name or IP address, as a subject alternative name says.
+    /// Returns whether it was issued for this DNS name or IP address, as a subject alternative name
+    /// says.
     pub fn is_for(&self, name: &str) -> bool {
         let Ok(name) = ServerName::try_from(name) else { return false };
         let parsed = ParsedCertificate::try_from(&self.0);

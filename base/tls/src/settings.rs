@@ -38,7 +38,7 @@ impl TlsSettings {
         load(files, Certificates::Optional).map(Self)
     }
 
-    /// What a connection is served with.
+    /// TLS configuration with which a connection is served.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0)
     }

@@ -33,7 +33,7 @@ pub struct Client {
     has_connected: OnceLock<()>,
 }
 
-/// What a broker says of its cluster.
+/// Description of a cluster by one of its brokers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     pub id: Option<String>,

@@ -109,7 +109,7 @@ impl Connection {
         &self.address
     }
 
-    /// Whether it has failed for good.
+    /// Returns whether it has failed for good.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some() || self.queue.is_closed()
     }
@@ -132,7 +132,8 @@ impl Connection {
         self.submit(request, version).await?.response().await
     }
 
-    /// As `call`, for requests whose response the broker holds back for up to `held_back`.
+    /// Calls as `call` does, for requests whose response the broker holds back for up to
+    /// `held_back`.
     pub(crate) async fn call_held<R: Request>(
         &self,
         request: &R,

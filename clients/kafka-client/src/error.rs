@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kafka_protocol::ResponseError;
 use record_batch::Unencodable;
 
-/// What a caller may want to tell apart.
+/// Kinds of errors that a caller may want to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No connection, or it ended.
@@ -82,7 +82,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same request may well succeed a little later.
+    /// Returns whether the same request may well succeed a little later.
     pub fn is_retriable(&self) -> bool {
         match self.kind {
             _ if self.is_final => false,

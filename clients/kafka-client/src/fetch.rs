@@ -22,7 +22,7 @@ pub(crate) const FETCH_VERSION_MAX: i16 = 12;
 /// No fetch session: each request names all partitions.
 pub(crate) const SESSION_EPOCH_NONE: i32 = -1;
 
-/// Whether records of open and aborted transactions are seen.
+/// Visibility of records of open and aborted transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     #[default]
@@ -39,15 +39,15 @@ impl Isolation {
     }
 }
 
-/// How much a response may hold, and how long the broker waits for it.
+/// Limits of a response, and of the time that the broker waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// How long the broker waits for `bytes_min`.
+    /// Time that the broker waits for `bytes_min`.
     pub wait_max: Duration,
     pub bytes_min: i32,
     pub bytes_max: i32,
     pub partition_bytes_max: i32,
-    /// What the records of one batch take at most when they are decompressed.
+    /// Memory that the records of one batch take at most when they are decompressed.
     pub batch_bytes_max: usize,
 }
 
@@ -71,14 +71,14 @@ pub struct Position {
     pub offset: i64,
 }
 
-/// What came of one partition.
+/// Result of one partition.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
     pub topic: String,
     pub partition: i32,
     /// Not those of control batches, nor of aborted transactions where these are not wanted.
     pub records: Vec<Record>,
-    /// What to ask for next: it may be past records that are not shown.
+    /// Offset to ask for next: it may be past records that are not shown.
     pub next_offset: i64,
     /// The offset that the next record will have.
     pub high_watermark: i64,

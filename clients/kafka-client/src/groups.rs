@@ -32,7 +32,7 @@ pub struct Group {
     pub kind: String,
 }
 
-/// What a group is at the moment.
+/// Description of a group at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDetails {
     pub name: String,
@@ -50,7 +50,7 @@ pub struct GroupMember {
     pub partitions: BTreeMap<String, Vec<i32>>,
 }
 
-/// How far a group has come in a partition.
+/// Position of a group in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
     pub topic: String,

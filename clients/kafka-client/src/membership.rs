@@ -31,12 +31,12 @@ use crate::groups::{
     CommittedOffset, assignment_of, commit, commit_request, group_id, subscription_of,
 };
 
-/// How long a member may be silent, and how often it speaks.
+/// Time that a member may be silent, and its interval of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembershipSettings {
     pub session_time_max: Duration,
     pub heartbeat_interval: Duration,
-    /// How long members may take to join when the group changes.
+    /// Time that members may take to join when the group changes.
     pub rebalance_time_max: Duration,
 }
 

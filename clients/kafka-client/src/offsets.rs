@@ -12,7 +12,7 @@ use crate::error::{ClientError, check};
 use crate::fetch::Isolation;
 use crate::topics::no_result;
 
-/// Which offset of a partition is asked for.
+/// Place whose offset is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffsetAt {
     /// The first that is kept.

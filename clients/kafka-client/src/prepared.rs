@@ -30,7 +30,7 @@ const FETCH_VERSION: i16 = 11;
 /// Where the correlation id stands in a frame.
 const CORRELATION_ID_START: usize = LENGTH_BYTES + 4;
 
-/// What prepared batches are for.
+/// Target of prepared batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProduceTarget {
     pub topic: String,
@@ -76,7 +76,7 @@ impl PreparedProduce {
     }
 }
 
-/// What is read from.
+/// Source that is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTarget {
     pub topic: String,

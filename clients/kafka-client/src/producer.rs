@@ -51,7 +51,7 @@ impl Acks {
     }
 }
 
-/// How a producer sends.
+/// Settings of a producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProducerSettings {
     pub acks: Acks,

@@ -1,4 +1,4 @@
-//! How a client speaks to its brokers.
+//! Settings of a client towards its brokers.
 
 use std::fmt;
 use std::time::Duration;

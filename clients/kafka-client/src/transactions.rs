@@ -38,7 +38,7 @@ const COMMIT_OFFSETS_VERSION_MAX: i16 = 3;
 const END_VERSION_MAX: i16 = 3;
 const INIT_VERSION_MAX: i16 = 4;
 
-/// How a transactional producer sends.
+/// Settings of a transactional producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionSettings {
     pub compression: Compression,

@@ -16,7 +16,7 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// The least that a response holds: the id of its request.
 const RESPONSE_BYTES_MIN: usize = 4;
 
-/// What requests are written to and responses read from.
+/// Stream to which requests are written and from which responses are read.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}

@@ -27,7 +27,7 @@ fn code_of(hash: ScramHash) -> i8 {
     }
 }
 
-/// What a broker keeps of a password.
+/// Credential that a broker keeps of a password.
 #[derive(Clone)]
 pub struct ScramCredential {
     pub user: String,
@@ -46,7 +46,7 @@ pub struct UserScram {
 }
 
 impl ScramCredential {
-    /// What `password` comes to with a new salt. Takes milliseconds.
+    /// Derives the credential of `password` with a new salt. Takes milliseconds.
     pub fn new(user: &str, password: &str, hash: ScramHash) -> Result<Self, ClientError> {
         let unusable = || ClientError::invalid(format!("cannot set the password of {user:?}"));
         sasl::check_name(user).map_err(|error| unusable().because(error))?;

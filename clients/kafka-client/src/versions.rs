@@ -1,4 +1,4 @@
-//! Which version of each request broker and client have in common.
+//! Versions of each request that broker and client have in common.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use kafka_protocol::protocol::{Decodable, Message, Request, StrBytes, VersionRan
 
 use crate::error::{ClientError, ErrorKind, check};
 
-/// What a broker announced.
+/// Versions that a broker announced.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Versions(HashMap<i16, VersionRange>);
 
@@ -18,7 +18,7 @@ pub(crate) fn name_of(key: i16) -> String {
 }
 
 impl Versions {
-    /// What is known before the broker has announced anything: version 0 of that request.
+    /// Versions that are known before the broker has announced anything: version 0 of that request.
     pub(crate) fn before_announcement() -> Self {
         let range = VersionRange { min: 0, max: ApiVersionsRequest::VERSIONS.max };
         Self(HashMap::from([(ApiVersionsRequest::KEY, range)]))
@@ -66,8 +66,8 @@ pub(crate) fn request() -> ApiVersionsRequest {
         .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")))
 }
 
-/// What a response to `version` says: the versions, or that the question is to be repeated in an
-/// older one.
+/// Announcement in a response to `version`: the versions, or that the question is to be repeated in
+/// an older one.
 pub(crate) enum Announcement {
     Versions(Versions),
     AskAgain(i16),

@@ -20,7 +20,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// As `struct memlane_completion`.
+/// Completion of a request, laid out as `struct memlane_completion`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CCompletion {

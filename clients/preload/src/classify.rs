@@ -21,7 +21,7 @@ use crate::table::{self, Bypass, Entry};
 const KNOWN_MAX: usize = 32;
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
-/// How `fd` is bypassed; `None` for the kernel's way. What is found out is remembered.
+/// Bypass of `fd`; `None` for the kernel's way. What is found out is remembered.
 #[cold]
 pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
     if devices::is_off() || sdk::is_guest() {
@@ -44,7 +44,8 @@ pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
     }
 }
 
-/// What may be a volume: a block device, or a file on a file system that a process serves.
+/// Target of a descriptor that may be a volume: a block device, or a file on a file system that a
+/// process serves.
 pub(crate) fn candidate(fd: RawFd, status: Status) -> Option<Target> {
     match status.kind {
         StatusKind::BlockDevice => Some(Target::BlockDevice { number: status.device }),

@@ -1,4 +1,4 @@
-//! What becomes of what is known when descriptors are closed or changed.
+//! Upkeep of what is known when descriptors are closed or changed.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;

@@ -54,7 +54,7 @@ pub(crate) fn is_off() -> bool {
     IS_OFF.load(Ordering::Relaxed) || sdk::is_untold_child()
 }
 
-/// What came of a descriptor that may be a volume.
+/// Outcome for a descriptor that may be a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is reached through this device.
@@ -211,7 +211,7 @@ impl Device {
         }
     }
 
-    /// What others read through the page cache next is what was written.
+    /// Drops stale pages, so that others read through the page cache what was written.
     pub(crate) fn refresh_page_cache(&self, fd: RawFd) {
         if self.is_block_device() && self.is_written.swap(false, Ordering::Relaxed) {
             sys::drop_page_cache(fd);

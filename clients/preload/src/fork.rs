@@ -1,4 +1,4 @@
-//! What happens when a process forks: the child forgets all that it shares with its parent.
+//! Forks of a process: the child forgets all that it shares with its parent.
 //!
 //! Rings belong to one process. A child connects anew when it first uses a volume. One that was
 //! made without the handlers of `fork` (`_Fork`, `clone`, a system call) is found out by a page

@@ -1,4 +1,4 @@
-//! Whether this thread is at work for a hook already.
+//! Mark of threads that are at work for a hook already.
 //!
 //! What the hooks use calls the C library too, and so do signal handlers that interrupt them. Such
 //! calls go straight to the kernel: nothing is entered twice by one thread.

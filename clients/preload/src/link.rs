@@ -22,7 +22,7 @@ const ROOM_AT_THE_END: u64 = 64;
 /// How long a program's call waits for a place at the daemon. Without one the kernel serves it.
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a descriptor is open on.
+/// Target that a descriptor is open on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     BlockDevice { number: u64 },
@@ -127,7 +127,7 @@ impl Disk {
         self.device.name()
     }
 
-    /// Whether both are the same volume, whatever its name is now.
+    /// Returns whether both are the same volume, whatever its name is now.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.device.volume_id() == other.device.volume_id()
     }
@@ -136,7 +136,7 @@ impl Disk {
         self.device.is_read_only()
     }
 
-    /// Whether all of the range is inside the volume.
+    /// Returns whether all of the range is inside the volume.
     pub(crate) fn holds(&self, offset: u64, length: u64) -> bool {
         let geometry = self.device.geometry();
         let end = offset.checked_add(length);

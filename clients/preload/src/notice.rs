@@ -1,4 +1,4 @@
-//! What the user is told: once for each reason on standard error, and each time in the report.
+//! Notices for the user: once for each reason on standard error, and each time in the report.
 
 use std::fmt::{self, Write};
 use std::os::fd::RawFd;

@@ -1,4 +1,4 @@
-//! What the environment asks for, read once, when the first descriptor is looked at that may be a
+//! Settings in the environment, read once, when the first descriptor is looked at that may be a
 //! volume.
 //!
 //! | variable | meaning |
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 const SOCKET_DEFAULT: &str = "/run/memlane/ring.sock";
 
-/// What the environment asks for.
+/// Settings in the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) socket: &'static Path,
@@ -59,7 +59,7 @@ impl Settings {
         }
     }
 
-    /// Whether the volume of this name is to be reached through the ring.
+    /// Returns whether the volume of this name is to be reached through the ring.
     pub(crate) fn wants(&self, volume: &str) -> bool {
         let mut names = self.volumes.split(|&byte| byte == b',');
         self.volumes.is_empty() || names.any(|name| name == volume.as_bytes())

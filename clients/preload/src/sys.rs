@@ -1,4 +1,4 @@
-//! What the hooks ask the kernel for themselves, straight, without passing through a hook again.
+//! System calls of the hooks themselves, straight, without passing through a hook again.
 
 use std::ffi::{CStr, c_int};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -17,7 +17,7 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 /// is all of `O_SYNC` on Linux.
 const DURABLE: u32 = libc::O_DSYNC.cast_unsigned();
 
-/// What a descriptor leads to.
+/// Target and status of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) kind: StatusKind,
@@ -35,7 +35,7 @@ pub(crate) enum StatusKind {
     Other,
 }
 
-/// How a descriptor was opened.
+/// Modes in which a descriptor was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedFor {
     pub(crate) may_read: bool,
@@ -82,13 +82,13 @@ pub(crate) fn opened_for(fd: RawFd) -> Option<OpenedFor> {
     })
 }
 
-/// Whether the file lies on a file system that a process serves.
+/// Returns whether the file lies on a file system that a process serves.
 pub(crate) fn is_on_fuse(fd: RawFd) -> Option<bool> {
     let status = rustix::fs::fstatfs(borrow(fd)?).ok()?;
     Some(u64::try_from(status.f_type) == Ok(FUSE_MAGIC))
 }
 
-/// Whether the kernel would let this process grow files for as long as there is room.
+/// Returns whether the kernel would let this process grow files for as long as there is room.
 pub(crate) fn files_have_no_limit() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none()
 }
@@ -98,7 +98,7 @@ pub(crate) fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether the device is unclaimed: no mounted file system, no other device on top of it.
+/// Returns whether the device is unclaimed: no mounted file system, no other device on top of it.
 pub(crate) fn is_unclaimed(fd: RawFd) -> bool {
     let mut path = Text::<32>::new();
     // It has room for every number.

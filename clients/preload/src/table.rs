@@ -1,4 +1,4 @@
-//! What is known of each descriptor: one word for each number.
+//! State of each descriptor: one word for each number.
 //!
 //! ```text
 //! unknown ──first use──▶ foreign   the kernel does everything
@@ -36,7 +36,7 @@ const IS_SYNCHRONOUS: u64 = 1 << 4;
 const DEVICE_SHIFT: u32 = 8;
 const DEVICE_MASK: u64 = 0xFF;
 
-/// What is known of a descriptor.
+/// State of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Unknown,
@@ -45,10 +45,10 @@ pub(crate) enum Entry {
     Bypassed(Bypass),
 }
 
-/// How a descriptor is served without the kernel.
+/// Way to serve a descriptor without the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bypass {
-    /// Which of the devices that were opened.
+    /// Index of the device among those that were opened.
     pub(crate) device: u8,
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// What is known of `fd`. A child that was not told that it is one leaves all to the kernel.
+/// State of `fd`. A child that was not told that it is one leaves all to the kernel.
 pub(crate) fn get(fd: RawFd) -> Entry {
     if sdk::is_untold_child() {
         return Entry::Foreign;

@@ -33,7 +33,7 @@ const PARTS_MAX: usize = 1024;
 const MEMORY_START: u64 = 1 << 16;
 const MEMORY_END: u64 = 1 << 47;
 
-/// How a program asks for one read or write to be special.
+/// Special treatment that a program wants for one read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Ordinary,
@@ -42,7 +42,8 @@ pub(crate) enum Wish {
 }
 
 impl Wish {
-    /// What the flags of `preadv2` and `pwritev2` mean; `None` for those that are the kernel's.
+    /// Wish expressed by the flags of `preadv2` and `pwritev2`; `None` for those that are the
+    /// kernel's.
     pub(crate) fn of_flags(flags: c_int) -> Option<Self> {
         const DURABLE: c_int = libc::RWF_DSYNC | libc::RWF_SYNC;
         match flags & !(DURABLE | libc::RWF_HIPRI) {
@@ -110,35 +111,35 @@ struct Call<'parts> {
     is_durable: bool,
 }
 
-/// As `pread`, of several parts.
+/// Reads as `pread` does, of several parts.
 pub(crate) fn read_at(fd: RawFd, memory: Memory<'_>, offset: i64) -> Option<ssize_t> {
     let call = Call::to_read(bypassed(fd)?, memory)?;
     let _inside = Inside::enter()?;
     call.read(u64::try_from(offset).ok()?)
 }
 
-/// As `pwrite`, of several parts.
+/// Writes as `pwrite` does, of several parts.
 pub(crate) fn write_at(fd: RawFd, memory: Memory<'_>, offset: i64, wish: Wish) -> Option<ssize_t> {
     let call = Call::to_write(bypassed(fd)?, memory, wish)?;
     let _inside = Inside::enter()?;
     call.write(u64::try_from(offset).ok()?)
 }
 
-/// As `read`, of several parts.
+/// Reads as `read` does, of several parts.
 pub(crate) fn read(fd: RawFd, memory: Memory<'_>) -> Option<ssize_t> {
     let call = Call::to_read(bypassed(fd)?, memory)?;
     let _inside = Inside::enter()?;
     call.at_offset_of(fd, |offset| call.read(offset))
 }
 
-/// As `write`, of several parts.
+/// Writes as `write` does, of several parts.
 pub(crate) fn write(fd: RawFd, memory: Memory<'_>, wish: Wish) -> Option<ssize_t> {
     let call = Call::to_write(bypassed(fd)?, memory, wish)?;
     let _inside = Inside::enter()?;
     call.at_offset_of(fd, |offset| call.write(offset))
 }
 
-/// As `fdatasync`.
+/// Flushes as `fdatasync` does.
 pub(crate) fn flush(fd: RawFd) -> Option<c_int> {
     let device = devices::find(bypassed(fd)?.device)?;
     let _inside = Inside::enter()?;
@@ -151,7 +152,7 @@ pub(crate) fn flush(fd: RawFd) -> Option<c_int> {
     Some(0)
 }
 
-/// How `fd` is bypassed, if it is.
+/// Bypass of `fd`, if it has one.
 #[inline]
 pub(crate) fn bypassed(fd: RawFd) -> Option<Bypass> {
     match table::get(fd) {

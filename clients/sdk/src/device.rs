@@ -33,7 +33,7 @@ impl Client {
         Self::connect_with(socket, ClientOptions::default())
     }
 
-    /// As [`Client::connect`].
+    /// Connects as [`Client::connect`] does.
     pub fn connect_with(socket: &Path, options: ClientOptions) -> Result<Self, ClientError> {
         Link::probe(socket).map_err(|error| error.into_client_error(socket))?;
         Ok(Self { path: socket.to_owned(), options })
@@ -91,7 +91,7 @@ impl Device {
         self.perform(Request::write(offset, from.len()), &mut Buffers::From(from))
     }
 
-    /// As [`Device::read`], into one slice after the other.
+    /// Reads as [`Device::read`] does, into one slice after the other.
     pub fn read_vectored(
         &self,
         offset: u64,
@@ -101,13 +101,13 @@ impl Device {
         self.perform(Request::read(offset, buffers.length()), &mut buffers)
     }
 
-    /// As [`Device::write`], from one slice after the other.
+    /// Writes as [`Device::write`] does, from one slice after the other.
     pub fn write_vectored(&self, offset: u64, from: &[IoSlice<'_>]) -> Result<(), ClientError> {
         let mut buffers = Buffers::FromMany(from);
         self.perform(Request::write(offset, buffers.length()), &mut buffers)
     }
 
-    /// As [`Device::write`] with a [`Device::flush`] of what was written after it.
+    /// Writes as [`Device::write`] does, with a [`Device::flush`] of the written range after it.
     pub fn write_flushed(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
         self.write(offset, from)?;
         self.flush()
@@ -139,8 +139,9 @@ impl Device {
         Ok(Geometry { size_bytes, sector: self.shared.sector })
     }
 
-    /// Whether the device refuses every change, as a snapshot does, and a volume that was opened
-    /// while another program, or a device, had it for itself. It does so for as long as it is open.
+    /// Returns whether the device refuses every change, as a snapshot does, and a volume that was
+    /// opened while another program, or a device, had it for itself. It does so for as long as it
+    /// is open.
     pub fn is_read_only(&self) -> bool {
         self.shared.origin.access == Access::ReadOnly
     }

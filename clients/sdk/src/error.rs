@@ -15,7 +15,7 @@ impl ClientError {
         Self { errno, message: message.into() }
     }
 
-    /// What a call of the system failed with.
+    /// Error of a failed system call.
     pub(crate) fn of_call(what: &str, error: &io::Error) -> Self {
         Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
     }

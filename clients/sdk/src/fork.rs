@@ -68,15 +68,15 @@ pub(crate) fn count() -> u64 {
     }
 }
 
-/// Whether this process is a child that was made without the handlers of `fork`, and has not used
-/// the library. Its memory may hold locks, of any library, of threads that are not here.
+/// Returns whether this process is a child that was made without the handlers of `fork`, and has
+/// not used the library. Its memory may hold locks, of any library, of threads that are not here.
 #[inline]
 pub fn is_untold_child() -> bool {
     marks().count.load(Ordering::Relaxed) == 0
 }
 
-/// Whether this process runs in the memory of another one, as a child of `vfork` does. Known where
-/// children are told apart, by a system call.
+/// Returns whether this process runs in the memory of another one, as a child of `vfork` does.
+/// Known where children are told apart, by a system call.
 pub fn is_guest() -> bool {
     let process = marks().process.load(Ordering::Relaxed);
     process != 0 && process != getpid().as_raw_pid()

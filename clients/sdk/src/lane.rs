@@ -34,7 +34,7 @@ const LOOKS_BEFORE_SLEEP: u32 = 2000;
 /// One sleep; then it is looked whether the daemon is still there.
 const PULSE: Duration = Duration::from_millis(20);
 
-/// What one request wants. Its memory comes back with the completion.
+/// Kind and data of one request. Its memory comes back with the completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission {
     Read { offset: u64, into: Vec<u8> },
@@ -54,11 +54,11 @@ pub struct Completion {
     pub token: Token,
     /// 0, or the number that a system call would have failed with.
     pub errno: i32,
-    /// What came with the submission; of a read that succeeded, what was read.
+    /// Data that came with the submission; of a read that succeeded, what was read.
     pub data: Vec<u8>,
 }
 
-/// What a [`RawRequest`] asks for.
+/// Operation of a [`RawRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawKind {
     Read,
@@ -195,7 +195,8 @@ impl Lane {
         count
     }
 
-    /// As [`Lane::poll`], but waits for `time_max` until a request has ended, if any is pending.
+    /// Polls as [`Lane::poll`] does, but waits for `time_max` until a request has ended, if any is
+    /// pending.
     pub fn wait(&mut self, completions: &mut Vec<Completion>, time_max: Duration) -> usize {
         let start = Instant::now();
         let mut looks = 0;

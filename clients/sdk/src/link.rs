@@ -112,7 +112,8 @@ impl Link {
         Self::open(&origin.path, &origin.target(), lane_count, origin.options.place_socket)
     }
 
-    /// As [`Link::open`], and tries again for as long as there is no room and `patience` lasts.
+    /// Opens as [`Link::open`] does, and tries again for as long as there is no room and `patience`
+    /// lasts.
     pub(crate) fn open_when_there_is_room(
         path: &Path,
         target: &Target,
@@ -132,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Whether a daemon serves there.
+    /// Returns whether a daemon serves there.
     pub(crate) fn probe(path: &Path) -> Result<(), LinkError> {
         connect_to(path).map(drop)
     }
@@ -143,7 +144,7 @@ impl Link {
         let _sent = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Whether the daemon still holds its end.
+    /// Returns whether the daemon still holds its end.
     pub(crate) fn is_alive(&self) -> bool {
         let mut nothing = [0; 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;

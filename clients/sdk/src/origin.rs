@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use shared_ring::{Access, Target};
 
-/// How a client behaves.
+/// Behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// How long a request waits for a daemon that has gone, before it fails with `EIO`.
+    /// Time that a request waits for a daemon that has gone, before it fails with `EIO`.
     pub patience: Duration,
-    /// How long opening a volume is tried again when the daemon has no place for another client,
-    /// before it fails with `EUSERS`.
+    /// Time for which opening a volume is tried again when the daemon has no place for another
+    /// client, before it fails with `EUSERS`.
     pub room_patience: Duration,
     /// Called with each socket of the client before it is used: for programs with an opinion on
     /// which numbers their descriptors have. Returns the socket to use.
@@ -35,7 +35,7 @@ pub(crate) struct Origin {
     pub(crate) path: PathBuf,
     pub(crate) volume_id: u64,
     pub(crate) name: String,
-    /// What the first connection was given, which later ones do not exceed.
+    /// Access that the first connection was given, which later ones do not exceed.
     pub(crate) access: Access,
     pub(crate) options: ClientOptions,
 }

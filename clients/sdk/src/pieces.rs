@@ -1,4 +1,4 @@
-//! How requests that are longer than a slot's buffer are cut into pieces.
+//! Division of requests that are longer than a slot's buffer into pieces.
 //!
 //! Pieces end where blocks end: each block is still entirely old or entirely new.
 
@@ -11,12 +11,13 @@ pub(crate) fn longest_at(offset: u64) -> u64 {
     SLOT_BYTES as u64 - offset % BLOCK_BYTES
 }
 
-/// Whether a request ends inside the volume. The daemon would do some pieces of one that does not.
+/// Returns whether a request ends inside the volume. The daemon would do some pieces of one that
+/// does not.
 pub(crate) fn fits(offset: u64, length: u64, size_bytes: u64) -> bool {
     offset.checked_add(length).is_some_and(|end| end <= size_bytes)
 }
 
-/// What the daemon refuses a request with that does not end inside the volume.
+/// Error with which the daemon refuses a request that does not end inside the volume.
 pub(crate) fn refusal_beyond_end(operation: u32) -> i32 {
     if operation == operation::WRITE { libc::ENOSPC } else { libc::EINVAL }
 }

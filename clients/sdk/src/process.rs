@@ -1,4 +1,4 @@
-//! What one process has of a device: its connection, and the lanes that its threads use.
+//! State that one process has of a device: its connection, and the lanes that its threads use.
 //!
 //! Locks: a lane's, then that of the connection. None is held while a thread waits for the daemon
 //! to come back, but for the lane of that thread.

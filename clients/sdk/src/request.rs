@@ -1,4 +1,4 @@
-//! What a request asks the daemon for, whether its thread waits for it or a lane takes it along.
+//! Request to the daemon, whether its thread waits for it or a lane takes it along.
 
 use block_device::{ByteRange, Zeroes};
 use shared_ring::{Entry, flags, operation};
@@ -43,7 +43,7 @@ impl Request {
         Self { operation, flags: 0, offset: range.start, length: range.length }
     }
 
-    /// Whether data go with it, in buffers of slots.
+    /// Returns whether data go with it, in buffers of slots.
     #[inline]
     pub(crate) fn is_data(self) -> bool {
         matches!(self.operation, operation::READ | operation::WRITE)
@@ -55,7 +55,7 @@ impl Request {
         Entry { operation, flags, offset, length, slot: 0 }
     }
 
-    /// What it does, for messages.
+    /// Name of the operation, for messages.
     pub(crate) fn action(self) -> &'static str {
         match self.operation {
             operation::READ => "read",

@@ -1,4 +1,4 @@
-//! What a loss of power would take, and what stands against it.
+//! Cost of a loss of power, and what stands against it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DurabilityStatus {
     pub at_risk: AtRisk,
-    /// How long it takes to save what an image would have to hold; null while the store's speed was
-    /// never measured.
+    /// Time that it takes to save what an image would have to hold; null while the store's speed
+    /// was never measured.
     #[schema(required)]
     pub hold_up: Option<HoldUp>,
     /// Null while there is no volume of the class `journal`.
@@ -24,18 +24,18 @@ pub struct DurabilityStatus {
 pub struct AtRisk {
     /// Everything in volumes of the class `ram`.
     pub ram_bytes: u64,
-    /// What was written to volumes of the class `image` since their last image.
+    /// Bytes written to volumes of the class `image` since their last image.
     pub image_bytes: u64,
-    /// What was written to volumes of the class `journal` and not flushed yet.
+    /// Bytes written to volumes of the class `journal` and not flushed yet.
     pub journal_bytes: u64,
 }
 
-/// How long power has to hold so that nothing of the class `image` is lost.
+/// Time for which power has to hold so that nothing of the class `image` is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HoldUp {
-    /// What would have to be saved.
+    /// Bytes that would have to be saved.
     pub bytes: u64,
-    /// As it was last measured, by a save or a rehearsal.
+    /// Rate as it was last measured, by a save or a rehearsal.
     pub bytes_per_second: u64,
     #[schema(minimum = 0)]
     pub seconds: f64,
@@ -43,7 +43,7 @@ pub struct HoldUp {
     pub measured_unix_seconds: u64,
 }
 
-/// What the journal does with flushes.
+/// State of the journal for flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalState {
@@ -60,12 +60,12 @@ pub enum JournalState {
 pub struct JournalStatus {
     pub dir: String,
     pub state: JournalState,
-    /// What is wrong with the disk; null when nothing is.
+    /// Fault of the disk; null when nothing is.
     #[schema(required)]
     pub cause: Option<String>,
-    /// What the journal takes on the disk.
+    /// Bytes that the journal takes on the disk.
     pub used_bytes: u64,
-    /// What it may take. A checkpoint makes room long before.
+    /// Bytes that it may take. A checkpoint makes room long before.
     pub max_bytes: u64,
     /// Transactions since the start: each serves all flushes that waited for it.
     pub transactions: u64,
@@ -85,7 +85,7 @@ pub struct ImagesStatus {
     /// When that was saved, in seconds since 1970.
     #[schema(required)]
     pub last_saved_unix_seconds: Option<u64>,
-    /// How often one is saved; null for only when asked.
+    /// Interval at which one is saved; null for only when asked.
     #[schema(required)]
     pub every_seconds: Option<u64>,
     /// Why the last save failed; null when it did not.
@@ -93,7 +93,7 @@ pub struct ImagesStatus {
     pub failure: Option<String>,
     /// Bytes of restored volumes that are still to be fetched; they are served meanwhile.
     pub to_fetch_bytes: u64,
-    /// Of these: those that could not be had when they were last asked for. Reads of them fail
+    /// Part of these: those that could not be had when they were last asked for. Reads of them fail
     /// until they can be; they are asked for again.
     pub unfetched_bytes: u64,
     /// Where those are; of very many objects the first.

@@ -88,7 +88,7 @@ fn add_schema<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     T::schemas(schemas);
 }
 
-/// What the body of an answer is.
+/// Body of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     /// One object.
@@ -116,7 +116,7 @@ impl Query {
     }
 }
 
-/// What a parameter holds.
+/// Type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
     Text,
@@ -126,7 +126,7 @@ pub enum QueryKind {
     Flag,
 }
 
-/// Whether a path stands for something whose settings have an entity tag.
+/// Entity tag of the settings that a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     Without,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How a machine reaches the volume.
+/// Protocol by which a machine reaches the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExportProtocol {
@@ -52,7 +52,7 @@ pub struct Export {
     /// The path of the socket; null when it could not be served at the last start.
     #[schema(example = "/run/memlane/vhost/db.sock", required)]
     pub socket: Option<String>,
-    /// Whether a machine uses it now.
+    /// True if a machine uses it now.
     pub connected: bool,
 }
 

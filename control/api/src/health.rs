@@ -1,9 +1,9 @@
-//! How far the daemon is, for watchers.
+//! Readiness of the daemon, for watchers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How far the daemon is.
+/// Readiness of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -14,11 +14,11 @@ pub enum Stage {
     Stopping,
 }
 
-/// What `/healthz` and `/readyz` answer.
+/// Answer of `/healthz` and `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     pub stage: Stage,
-    /// What it is at while it starts or stops.
+    /// Step that it is at while it starts or stops.
     #[schema(required)]
     pub doing: Option<String>,
 }

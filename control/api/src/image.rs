@@ -17,7 +17,7 @@ pub struct ImageSave {
     pub label: String,
 }
 
-/// What of an image to bring back.
+/// Part of an image to bring back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageRestore {
@@ -40,7 +40,7 @@ pub struct Image {
     pub saved_unix_seconds: u64,
     /// Empty for none.
     pub label: String,
-    /// What it takes in the store; images share what is the same.
+    /// Bytes that it takes in the store; images share what is the same.
     pub stored_bytes: u64,
     pub volumes: Vec<ImageVolume>,
     /// Bytes whose contents were lost before it was saved.
@@ -59,7 +59,7 @@ pub struct ImageVolume {
     pub durability: Durability,
 }
 
-/// What became of the contents of a volume that could not be fetched.
+/// Outcome for the contents of a volume that could not be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedLoss {
     /// Lost for good: reads of it fail until it is overwritten.

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::size::ByteSize;
 
-/// What a machine is doing.
+/// State of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineState {
@@ -18,7 +18,7 @@ pub enum MachineState {
     Unknown,
 }
 
-/// How a machine reaches a disk.
+/// Kind of a machine's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
@@ -76,16 +76,16 @@ pub struct Machine {
     pub cpus: u32,
     #[schema(minimum = 1)]
     pub memory_bytes: u64,
-    /// Whether it was made here. Machines of others are started and stopped, not deleted.
+    /// True if it was made here. Machines of others are started and stopped, not deleted.
     pub is_own: bool,
-    /// Whether QEMU interprets its instructions, since this host has no KVM: it is slow.
+    /// True if QEMU interprets its instructions, since this host has no KVM: it is slow.
     pub is_emulated: bool,
     /// Its disks now: those that it runs with, or will start with.
     pub disks: Vec<MachineDisk>,
     /// The volumes among its disks.
     pub volumes: Vec<String>,
     pub has_serial_console: bool,
-    /// Whether it has a screen that VNC shows.
+    /// True if it has a screen that VNC shows.
     pub has_graphical_console: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Machine {
 pub struct MachineCreate {
     /// The name; with a `count`, what comes before `-1`, `-2` and so on.
     pub name: String,
-    /// How many machines; each then has a clone of its own.
+    /// Number of machines; each then has a clone of its own.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 64)]
     pub count: Option<u32>,
@@ -112,7 +112,7 @@ pub struct MachineCreate {
     /// The size of an empty volume with the machine's name, to install a system on.
     #[serde(default)]
     pub size: Option<ByteSize>,
-    /// How the machine reaches its disk.
+    /// Protocol by which the machine reaches its disk.
     #[serde(default)]
     pub protocol: DiskProtocol,
     /// A CD-ROM image in the folder of boot files. A machine whose disk is empty starts from it.
@@ -120,11 +120,11 @@ pub struct MachineCreate {
     pub cdrom: Option<String>,
     #[serde(default)]
     pub networks: Vec<MachineNetwork>,
-    /// Whether it has a screen.
+    /// True if it has a screen.
     #[serde(default)]
     pub graphics: bool,
-    /// What cloud-init in the guest is to do, in any of its formats. It is put on a small volume of
-    /// its own, `NAME-seed`.
+    /// Instructions for cloud-init in the guest, in any of its formats. It is put on a small volume
+    /// of its own, `NAME-seed`.
     #[serde(default)]
     pub user_data: Option<String>,
     /// The guest's network, in cloud-init's format.
@@ -139,7 +139,7 @@ pub struct MachineCreate {
     /// The kernel's command line.
     #[serde(default)]
     pub kernel_args: Option<String>,
-    /// Whether to start it at once.
+    /// True to start it at once.
     #[serde(default)]
     pub start: bool,
 }
@@ -148,11 +148,11 @@ fn one() -> u32 {
     1
 }
 
-/// What was made.
+/// Machines that were made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachinesCreated {
     pub machines: Vec<Machine>,
-    /// What the owner should know, such as that the machines are emulated.
+    /// Warnings for the owner, such as that the machines are emulated.
     pub warnings: Vec<String>,
 }
 
@@ -177,11 +177,11 @@ pub struct DiskDetach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSnapshotCreate {
-    /// What follows the `@` in the names of the snapshots.
+    /// Text behind the `@` in the names of the snapshots.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
-    /// Whether to take none where the guest's agent does not freeze its file systems. They are then
-    /// as after a loss of power, which journalling file systems and databases recover from.
+    /// True to take none where the guest's agent does not freeze its file systems. They are then as
+    /// after a loss of power, which journalling file systems and databases recover from.
     #[serde(default)]
     pub needs_freeze: bool,
 }
@@ -189,9 +189,9 @@ pub struct MachineSnapshotCreate {
 /// The snapshots that were taken of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineSnapshot {
-    /// As `VOLUME@SNAPSHOT`.
+    /// Names of the form `VOLUME@SNAPSHOT`.
     pub snapshots: Vec<String>,
-    /// Whether the guest's file systems were frozen meanwhile.
+    /// True if the guest's file systems were frozen meanwhile.
     pub is_frozen: bool,
     pub warnings: Vec<String>,
 }

@@ -41,7 +41,7 @@ const VOLUMES: &[Query] = &[Query::new(
     "What becomes of its volumes: keep (default), delete",
 )];
 
-/// What `memlane-machines` serves. Where libvirt or the daemon fails, that is `host_failed`.
+/// Endpoints of `memlane-machines`. Where libvirt or the daemon fails, that is `host_failed`.
 pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(MACHINES_PATH, "list_machines", Answer::Many(schema::<Machine>()))
         .about("All virtual machines of this host, also those that others made, by name")

@@ -10,7 +10,7 @@ use crate::size::ByteSize;
 pub struct Pool {
     /// The memory that the pool has: all of it is taken.
     pub max_memory_bytes: u64,
-    /// What that can be changed to at most: decided when the pool was made.
+    /// Bytes to which that can be changed at most: decided when the pool was made.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
     /// Set aside for volumes of the capacity class `guaranteed` and not used by them yet.
@@ -19,12 +19,12 @@ pub struct Pool {
     pub reserve_bytes: u64,
     /// Memory of the daemon itself, without the pool.
     pub daemon_bytes: u64,
-    /// How full the pool is when warnings and events come, in percent.
+    /// Fill levels at which warnings and events come, in percent.
     pub thresholds_percent: Vec<u64>,
     /// The highest threshold that is passed.
     #[schema(required)]
     pub passed_percent: Option<u64>,
-    /// Whether the pool fills, as far as that is known.
+    /// Trend of the pool's fill, as far as that is known.
     #[serde(default)]
     pub fill_state: FillState,
     /// Null unless the pool fills.
@@ -32,7 +32,7 @@ pub struct Pool {
     pub forecast: Option<Forecast>,
 }
 
-/// Whether a pool fills.
+/// Trend of a pool's fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FillState {
@@ -48,7 +48,7 @@ pub enum FillState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Forecast {
     pub full_in_seconds: u64,
-    /// How fast the pool fills.
+    /// Rate at which the pool fills.
     pub bytes_per_second: u64,
     /// The span of time that this was seen over.
     pub window_seconds: u64,
@@ -60,7 +60,7 @@ pub struct Forecast {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Growth {
     pub volume: String,
-    /// Of what is written to it, before reduction.
+    /// Rate at which it is written to, before reduction.
     pub bytes_per_second: u64,
 }
 

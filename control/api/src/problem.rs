@@ -107,7 +107,7 @@ pub struct Problem {
     #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     pub kind: ProblemKind,
-    /// What was attempted, on what, what is wrong and what to do.
+    /// Description of the failure: what was attempted, on what, what is wrong and what to do.
     pub detail: String,
     /// The field of the request that is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,16 +12,16 @@ pub struct SnapshotCreate {
     /// The volumes, each named once. All of their snapshots show one instant.
     #[schema(example = json!(["db", "wal"]))]
     pub volumes: Vec<String>,
-    /// What follows the `@` in the names of the snapshots; the rules of names of volumes hold.
+    /// Text behind the `@` in the names of the snapshots; the rules of names of volumes hold.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }
 
-/// What to change of a snapshot.
+/// Changes to a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotPatch {
-    /// What is to follow the `@` in its name.
+    /// Text that is to follow the `@` in its name.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }
@@ -76,13 +76,13 @@ pub struct ChangedRange {
     pub length: u64,
 }
 
-/// What changed between two states of a volume, in whole blocks of 4096 bytes. A block that was
+/// Differences between two states of a volume, in whole blocks of 4096 bytes. A block that was
 /// written with what it held before may count as changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
     /// The snapshot that is compared.
     pub from: String,
-    /// What it is compared with: another snapshot, or a volume as it is now.
+    /// State that it is compared with: another snapshot, or a volume as it is now.
     pub to: String,
     /// Ascending, and none next to another.
     pub changed: Vec<ChangedRange>,

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::durability::{DurabilityStatus, VolumeBytes};
 
-/// How far the clean-up after an unclean end is.
+/// Progress of the clean-up after an unclean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecoveryState {
@@ -21,7 +21,7 @@ pub struct Status {
     pub version: String,
     #[schema(minimum = 1)]
     pub pid: u32,
-    /// How often the pool was opened; it grows with every start of a daemon.
+    /// Number of times that the pool was opened; it grows with every start of a daemon.
     pub run_epoch: u64,
     pub uptime_seconds: u64,
     pub recovery: RecoveryState,
@@ -35,7 +35,7 @@ pub struct Status {
     pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,
-    /// What the operator should look at; empty when all is well.
+    /// Warnings for the operator; empty when all is well.
     pub warnings: Vec<Warning>,
 }
 
@@ -65,17 +65,17 @@ pub struct PoolStatus {
     pub provisioned_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes.
     pub written_bytes: u64,
-    /// Of `written_bytes`: those that a fill pattern describes, without a page.
+    /// Part of `written_bytes`: those that a fill pattern describes, without a page.
     pub fill_bytes: u64,
-    /// Of `written_bytes`: those stored as they are until there is time to compress them.
+    /// Part of `written_bytes`: those stored as they are until there is time to compress them.
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
-    /// What overwrites of everything in thin volumes could need beside what they free, if nothing
-    /// of it repeated or shrank: for blocks that share a page, are compressed, repeat one value, or
-    /// are not fetched yet.
+    /// Bytes that overwrites of everything in thin volumes could need beside what they free, if
+    /// nothing of it repeated or shrank: for blocks that share a page, are compressed, repeat one
+    /// value, or are not fetched yet.
     pub overwrite_need_bytes: u64,
-    /// What overwrites are sure to find. As long as they need no more, none fails for lack of
+    /// Bytes that overwrites are sure to find. As long as they need no more, none fails for lack of
     /// memory.
     pub overwrite_room_bytes: u64,
     /// `written_bytes` over `used_bytes`; null while nothing is written.
@@ -93,7 +93,7 @@ pub struct DamageStatus {
     pub withheld_bytes: u64,
 }
 
-/// What is exported; null for an export that is switched off.
+/// Exported volumes; null for an export that is switched off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportsStatus {
     #[schema(required)]
@@ -114,7 +114,7 @@ pub struct VhostUserStatus {
     pub folder: String,
     /// Volumes that are exported.
     pub exports: u64,
-    /// Of them: those that a machine uses now.
+    /// Number of them that are connected: those that a machine uses now.
     pub connected: u64,
 }
 
@@ -149,7 +149,7 @@ pub struct UblkStatus {
     pub device_count: u64,
 }
 
-/// How quickly this host's idle cores wake, as far as the daemon has a say in it.
+/// Time in which this host's idle cores wake, as far as the daemon has a say in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CpuLatencyStatus {
     pub state: CpuLatencyState,
@@ -158,7 +158,7 @@ pub struct CpuLatencyStatus {
     pub reason: Option<String>,
 }
 
-/// What the daemon asks of idle cores.
+/// Request of the daemon to idle cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuLatencyState {

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// What a task does.
+/// Kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
@@ -20,7 +20,7 @@ pub enum TaskKind {
     PoolResize,
 }
 
-/// How far a task is.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskState {
@@ -44,7 +44,7 @@ pub struct Task {
     #[schema(minimum = 1)]
     pub id: u64,
     pub kind: TaskKind,
-    /// What it is about, as `image 7`.
+    /// Subject of the task, as `image 7`.
     pub subject: String,
     pub state: TaskState,
     pub done_bytes: u64,
@@ -52,10 +52,10 @@ pub struct Task {
     pub total_bytes: u64,
     /// When it began, in seconds since 1970.
     pub begun_unix_seconds: u64,
-    /// How long it has run, or ran.
+    /// Time that it has run, or ran.
     #[schema(minimum = 0)]
     pub elapsed_seconds: f64,
-    /// What it came to; null until it is done.
+    /// Result of the task; null until it is done.
     #[schema(required)]
     pub result: Option<TaskResult>,
     /// Why it failed; null unless it has.
@@ -63,7 +63,7 @@ pub struct Task {
     pub problem: Option<Problem>,
 }
 
-/// What a task came to.
+/// Result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TaskResult {
     /// The image that was saved, restored or verified.
@@ -74,6 +74,6 @@ pub struct TaskResult {
     pub moved_bytes: u64,
     /// `moved_bytes` for each second that they took.
     pub bytes_per_second: u64,
-    /// What was found wrong, one line each; empty when all is well.
+    /// Faults that were found, one line each; empty when all is well.
     pub complaints: Vec<String>,
 }

@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::size::ByteSize;
 
-/// How contents are made smaller as they are written.
+/// Reduction of contents as they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduction {
@@ -21,7 +21,7 @@ pub enum Reduction {
     None,
 }
 
-/// What a flush promises.
+/// Promise of a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -34,7 +34,7 @@ pub enum Durability {
     Journal,
 }
 
-/// What happens when the pool is full.
+/// Behaviour when the pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Capacity {
@@ -105,8 +105,8 @@ pub struct VolumeCreate {
     pub durability: Durability,
     #[serde(default)]
     pub capacity: Capacity,
-    /// What the volume belongs to, such as a broker: without `force` it is not deleted, renamed,
-    /// shrunk or restored by others. Empty: to nobody.
+    /// Owner of the volume, such as a broker: without `force` it is not deleted, renamed, shrunk or
+    /// restored by others. Empty: to nobody.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(example = "memlane-broker", pattern = "^([A-Za-z0-9][A-Za-z0-9._/-]{0,62})?$")]
     pub owner: String,
@@ -120,13 +120,13 @@ pub struct VolumeCreate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePatch {
-    /// How new contents are reduced from now on.
+    /// Reduction of new contents from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduction>,
-    /// What flushes promise from now on.
+    /// Promise of flushes from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// What happens when the pool is full, from now on.
+    /// Behaviour when the pool is full, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
     /// Names or numbers of users who may open the volume over the ring, besides root, the daemon's
@@ -136,7 +136,7 @@ pub struct VolumePatch {
     /// The new size. Attached devices follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// What the volume belongs to from now on. Empty: to nobody.
+    /// Owner of the volume from now on. Empty: to nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Labels to set; empty ones are taken off, those not named stay.
@@ -180,7 +180,7 @@ pub struct Volume {
     pub capacity: Capacity,
     /// Readable bytes that were written and not discarded.
     pub written_bytes: u64,
-    /// Of `written_bytes`: those that a fill pattern describes, without memory of their own.
+    /// Part of `written_bytes`: those that a fill pattern describes, without memory of their own.
     pub fill_bytes: u64,
     /// RAM that the volume answers for: its map, and its share of each page.
     pub ram_bytes: u64,
@@ -200,7 +200,7 @@ pub struct Volume {
     pub ring_clients: u64,
     /// Users who may open the volume over the ring, besides those who may use the daemon.
     pub users: Vec<String>,
-    /// What the volume belongs to: without `force` it is not deleted, renamed, shrunk or restored.
+    /// Owner of the volume: without `force` it is not deleted, renamed, shrunk or restored.
     #[serde(default)]
     #[schema(required)]
     pub owner: Option<String>,

@@ -10,7 +10,8 @@ pub(crate) const EXIT_NOT_FOUND: u8 = 3;
 pub(crate) const EXIT_NO_SPACE: u8 = 4;
 pub(crate) const EXIT_UNREACHABLE: u8 = 5;
 
-/// As shells have it for programs that cannot be run, that are not there, and that Ctrl-C ended.
+/// Exit codes as shells have them for programs that cannot be run, that are not there, and that
+/// Ctrl-C ended.
 pub(crate) const EXIT_NOT_EXECUTABLE: u8 = 126;
 pub(crate) const EXIT_NO_PROGRAM: u8 = 127;
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use crate::failure::{EXIT_FAILED, Failure};
 use crate::visible;
 
-/// What kind of reader to print for.
+/// Form of output: for people or for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     Json,
 }
 
-/// What a command found out or did, for people and for programs.
+/// Result of a command, for people and for programs.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// Without a line break at the end; empty for nothing to say.
@@ -32,7 +32,7 @@ impl Report {
         Self { text, json, is_failure: false }
     }
 
-    /// What there was to say has been printed.
+    /// Report whose text has been printed already.
     pub(crate) fn printed() -> Self {
         Self { text: String::new(), json: Value::Null, is_failure: false }
     }
@@ -43,8 +43,8 @@ impl Report {
     }
 }
 
-/// Whether who reads what is printed is still there: one that has seen enough, as `head` has, is no
-/// failure.
+/// Returns whether who reads what is printed is still there: one that has seen enough, as `head`
+/// has, is no failure.
 pub(crate) fn is_still_read(written: io::Result<()>, what: &str) -> Result<bool, Failure> {
     match written {
         Ok(()) => Ok(true),

@@ -9,7 +9,7 @@ use crate::visible;
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// Which lines come first, and which columns there are.
+/// Order of lines and choice of columns.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
     /// Sort by this column; with - before it the largest comes first
@@ -27,7 +27,8 @@ impl View {
     }
 }
 
-/// What a cell shows, and what it is sorted by: figures by their value. These keep to the right.
+/// Text of a cell, and the key that it is sorted by: figures by their value. These keep to the
+/// right.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,

@@ -78,7 +78,7 @@ impl Backend {
         self.in_time(exchange).await
     }
 
-    /// What is answered to GET, as JSON.
+    /// Answer to GET, as JSON.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, NoAnswer> {
         let answer = self.ask(Asked::get(path)).await?;
         if !answer.status.is_success() {

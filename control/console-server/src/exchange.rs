@@ -9,7 +9,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What was answered.
+/// Answer of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -73,7 +73,7 @@ pub(crate) async fn converse(
     }
 }
 
-/// What came of asking for a connection.
+/// Outcome of asking for a connection.
 #[derive(Debug)]
 pub(crate) enum Connected {
     /// Bytes both ways from now on.

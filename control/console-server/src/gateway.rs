@@ -115,7 +115,8 @@ impl Gateway {
         Ok(shown(answer))
     }
 
-    /// What is at a path that is to be changed, where the caller may see it and it is the daemon's.
+    /// Resource at a path that is to be changed, where the caller may see it and it is the
+    /// daemon's.
     pub(crate) async fn before(&self, caller: &Caller, uri: &Uri) -> Value {
         let Ok(operation) = Operation::of(&Method::GET, uri) else { return Value::Null };
         let may_look = needed_of(caller, operation.endpoint.operation).is_ok();
@@ -322,7 +323,7 @@ impl Gateway {
     }
 }
 
-/// Whether a caller may do what concerns no project: topics, consoles of machines.
+/// Returns whether a caller may do what concerns no project: topics, consoles of machines.
 pub(crate) fn check_unlimited(caller: &Caller, operation: &str) -> Result<(), Refusal> {
     needed_of(caller, operation)?;
     match caller.is_limited() {
@@ -346,7 +347,7 @@ fn beyond_projects() -> Refusal {
     Refusal::forbidden("it concerns more than your projects")
 }
 
-/// Which volumes somebody may see, by their names.
+/// Volumes that somebody may see, by their names.
 pub(crate) fn may_see(accounts: &Accounts, caller: &Caller) -> impl Fn(&str) -> bool + use<> {
     let limits = caller.is_limited().then(|| Limits::of(accounts, caller));
     move |volume| limits.as_ref().is_none_or(|it| it.project_of(volume).is_some())

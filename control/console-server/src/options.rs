@@ -1,4 +1,4 @@
-//! What the console is told when it is started.
+//! Command-line options of the console.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) page: Option<PathBuf>,
 
-    /// What is logged: a level, or a filter such as console=debug
+    /// Filter of the log: a level, or a filter such as console=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 

@@ -33,7 +33,7 @@ const NO_PAGE: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"ut
     memlane-console again, or start it with <code>--page control/web/dist</code>.</p></body>\
     </html>";
 
-/// Whether a page was built into the program.
+/// Returns whether a page was built into the program.
 pub(crate) fn is_built_in() -> bool {
     BUILT_IN.iter().any(|(name, _)| *name == "index.html")
 }

@@ -11,7 +11,7 @@ use crate::shares::Full;
 /// When those may try again who found no place.
 const FULL_WAIT_SECONDS: u64 = 5;
 
-/// What is wrong: a word to match on, and its status code.
+/// Kind of the failure: a word to match on, and its status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Invalid,

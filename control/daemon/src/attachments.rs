@@ -1,4 +1,4 @@
-//! Which volumes are attached, kept on disk so that they come back by themselves.
+//! Attached volumes, kept on disk so that they come back by themselves.
 
 use api::AttachAs;
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use storage::FileLock;
 
-/// What a broker locks in the run directory: two of them would write to the same topics.
+/// File that a broker locks in the run directory: two of them would write to the same topics.
 pub(crate) const FILE_NAME: &str = "broker.lock";
 
 /// The file that a broker locks, as the daemon looks at it.

@@ -1,4 +1,4 @@
-//! What happened lately, kept for people that ask, also over restarts, and written to the log.
+//! Recent events, kept for people that ask, also over restarts, and written to the log.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -101,7 +101,7 @@ impl EventLog {
         self.lock().events.iter().filter(|event| event.id > after).cloned().collect()
     }
 
-    /// How many there were since the start.
+    /// Number of there were since the start.
     pub(crate) fn count(&self) -> u64 {
         self.lock().count
     }

@@ -1,4 +1,4 @@
-//! Which volumes are exported to virtual machines, kept on disk so that their sockets are there
+//! Volumes that are exported to virtual machines, kept on disk so that their sockets are there
 //! again before the machines try to come back.
 
 use api::ExportProtocol;
@@ -24,7 +24,7 @@ pub(crate) struct ExportEntry {
     pub(crate) rights: SocketRights,
 }
 
-/// Which users reach the socket of an export, where that is not as usual.
+/// Users that reach the socket of an export, where that is not as usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SocketRights {

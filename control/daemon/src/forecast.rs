@@ -25,7 +25,7 @@ const TIME_TO_FULL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How many volumes are named.
 const VOLUME_COUNT_MAX: usize = 3;
 
-/// How full pool and volumes are at one moment.
+/// Fill of pool and volumes at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
@@ -52,8 +52,8 @@ impl Filling {
         samples.push_back(sample);
     }
 
-    /// Whether a pool that may hold `limit_bytes` fills, and when it will be full. `name_of` finds
-    /// the name of a volume that is still there.
+    /// Returns whether a pool that may hold `limit_bytes` fills, and when it will be full.
+    /// `name_of` finds the name of a volume that is still there.
     pub(crate) fn forecast(
         &self,
         limit_bytes: u64,

@@ -22,7 +22,7 @@ pub(crate) struct Log {
     set_filter: Box<dyn Fn(Filter) -> anyhow::Result<()> + Send>,
 }
 
-/// What is logged.
+/// Filter of the log.
 pub(crate) struct Filter(EnvFilter);
 
 impl Filter {
@@ -78,7 +78,7 @@ impl Log {
     }
 }
 
-/// What stands before a line of this level, for the reader of standard error.
+/// Prefix of a line of this level, for the reader of standard error.
 pub(crate) fn mark(level: Level) -> &'static str {
     if is_read_by_journal() { journal_mark(level) } else { "" }
 }

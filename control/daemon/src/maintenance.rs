@@ -1,4 +1,4 @@
-//! What the maintenance thread does for the daemon: it watches the pool.
+//! Work of the maintenance thread for the daemon: it watches the pool.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
@@ -16,7 +16,7 @@ use crate::watchdog::Pulse;
 /// How often everything else is looked after.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// How full the pool is, in steps that stay put while the usage wavers.
+/// Fill level of the pool, in steps that stay put while the usage wavers.
 #[derive(Debug)]
 pub(crate) struct PoolWatch {
     /// Ascending.

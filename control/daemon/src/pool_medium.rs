@@ -1,4 +1,4 @@
-//! What the pool's file lies on: memory, or a disk that the kernel writes to when it likes.
+//! Medium of the pool's file: memory, or a disk that the kernel writes to when it likes.
 //!
 //! A pool relies on the order of its stores. A file on a disk keeps that order while the kernel
 //! runs, and loses it with the power: what is found afterwards is a mixture of older and newer
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FsWord, StatxAttributes, StatxFlags};
 const TMPFS_MAGIC: FsWord = 0x0102_1994;
 const HUGETLBFS_MAGIC: FsWord = 0x9584_58F6;
 
-/// What a file lies on.
+/// Medium of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Tmpfs,
@@ -25,13 +25,13 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// Whether a loss of power leaves a part of what was written.
+    /// Returns whether a loss of power leaves a part of what was written.
     pub(crate) fn loses_writes(self) -> bool {
         self == Self::Disk
     }
 }
 
-/// What the file at `path` lies on, or will when it is made.
+/// Medium of the file at `path`, now or when it is made.
 pub(crate) fn of(path: &Path) -> anyhow::Result<Medium> {
     let looked_at = |path: &Path| format!("cannot look at the file system of {}", path.display());
     let dir = path.parent().context("the pool's path has no directory")?;

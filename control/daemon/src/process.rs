@@ -1,4 +1,4 @@
-//! What the kernel should know about a process that block devices depend on.
+//! Settings in the kernel for a process that block devices depend on.
 //!
 //! Nothing here is needed to serve. Each step that the kernel refuses makes the daemon more likely
 //! to suffer when memory is short, which the log says.

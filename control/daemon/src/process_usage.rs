@@ -1,4 +1,4 @@
-//! What the kernel says of this process, for metrics.
+//! Resource usage of this process as the kernel tells it, for metrics.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ const TICKS_PER_S: f64 = 100.0;
 /// What the kernel counts resident memory in.
 const PAGE_BYTES: u64 = 4096;
 
-/// What the process has used and uses.
+/// Resource usage of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProcessUsage {
     pub(crate) cpu_seconds: f64,

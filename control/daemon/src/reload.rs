@@ -13,7 +13,7 @@ use crate::log::{Filter, Log};
 use crate::service::Service;
 use crate::volume_users::UserList;
 
-/// What can be changed.
+/// Settings that can be changed.
 pub(crate) struct Reload {
     pub(crate) flags: Flags,
     /// The settings that count. What was read and takes a restart is not among them.

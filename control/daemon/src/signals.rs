@@ -10,14 +10,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::events::EventLog;
 use crate::http::Gate;
 
-/// What the sender of a signal wants.
+/// Wish of the sender of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Stop,
     Reload,
 }
 
-/// What is wanted and was not yet taken up. Asking twice for one thing is asking once.
+/// Wishes that were not yet taken up. Asking twice for one thing is asking once.
 #[derive(Debug)]
 pub(crate) struct Wishes(Receiver<Wish>);
 

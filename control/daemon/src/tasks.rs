@@ -15,7 +15,7 @@ use crate::events::unix_seconds;
 /// How many tasks that are over are remembered.
 const ENDED_COUNT_MAX: usize = 100;
 
-/// How far a task is. Shared by the thread that works and those that watch.
+/// Progress of a task. Shared by the thread that works and those that watch.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done_bytes: AtomicU64,
@@ -39,7 +39,7 @@ impl Progress {
     }
 }
 
-/// How a task ended that did not do what it was begun for.
+/// Failed or cancelled end of a task.
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
     /// It was cancelled, and has undone what it had begun.

@@ -22,7 +22,7 @@ const TEXT_BYTES_MAX: usize = 255;
 #[derive(Debug)]
 pub(crate) struct VolumeLabels(VolumeList<Labelled>);
 
-/// What is said of one volume.
+/// Labels of one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Labelled {

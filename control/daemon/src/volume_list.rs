@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use state_file::StateFile;
 
-/// What a list says of one volume.
+/// Entry of a list about one volume.
 pub(crate) trait Listed: Clone + PartialEq + Serialize + DeserializeOwned {
     /// The key of the list in its file.
     const KEY: &str;
@@ -133,7 +133,7 @@ pub(crate) struct ReadAgain<'list, E: Listed> {
 }
 
 impl<E: Listed> ReadAgain<'_, E> {
-    /// What was read counts from now on.
+    /// Makes what was read count from now on.
     pub(crate) fn use_it(mut self) {
         self.file.replace(self.entries);
     }

@@ -1,5 +1,5 @@
-//! Which users may use which volume over NBD, the ring and vhost-user, besides those who may use
-//! the daemon: kept on disk.
+//! Users that may use each volume over NBD, the ring and vhost-user, besides those who may use the
+//! daemon: kept on disk.
 
 use std::io;
 use std::path::Path;
@@ -54,13 +54,13 @@ impl VolumeUsers {
         self.0.get(volume_id).map(|entry| entry.users).unwrap_or_default()
     }
 
-    /// Whether a user is one of the volume's. Reads the user database.
+    /// Returns whether a user is one of the volume's. Reads the user database.
     pub(crate) fn admits(&self, volume_id: u64, uid: u32) -> bool {
         let users = self.of(volume_id);
         !users.is_empty() && is_among(&users, uid, &accounts::users())
     }
 
-    /// Whether a user is one of any volume's. Reads the user database.
+    /// Returns whether a user is one of any volume's. Reads the user database.
     pub(crate) fn admits_somewhere(&self, uid: u32) -> bool {
         let all: Vec<String> = self.0.all().into_iter().flat_map(|entry| entry.users).collect();
         !all.is_empty() && is_among(&all, uid, &accounts::users())
@@ -75,7 +75,7 @@ impl VolumeUsers {
     }
 }
 
-/// What is wrong with the names of users in a request, if anything is.
+/// Fault in the names of users in a request, if there is one.
 pub(crate) fn refusal(users: &[String]) -> Option<String> {
     let database = accounts::users();
     let is_known = |user: &String| {

@@ -1,4 +1,4 @@
-//! What libvirt's XML says of a machine, ours or that of others. It is read, never passed on.
+//! Description of a machine in libvirt's XML, ours or that of others. It is read, never passed on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

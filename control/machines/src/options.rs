@@ -1,4 +1,4 @@
-//! What the program is told when it is started.
+//! Command-line options of the program.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FOLDER", default_value = "/var/log/libvirt/qemu")]
     pub(crate) console_dir: PathBuf,
 
-    /// What is logged: a level, or a filter such as machines=debug
+    /// Filter of the log: a level, or a filter such as machines=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 

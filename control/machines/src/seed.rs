@@ -1,4 +1,4 @@
-//! What cloud-init in a guest is to do, on a disk as its source `NoCloud` finds it: a FAT file
+//! Instructions for cloud-init in a guest, on a disk as its source `NoCloud` finds it: a FAT file
 //! system with a label of its own and two or three files.
 //!
 //! Names longer than 8 letters need the library's feature `alloc`.
@@ -12,7 +12,7 @@ pub(crate) const SEED_BYTES: usize = 1 << 20;
 
 const LABEL: [u8; 11] = *b"CIDATA     ";
 
-/// What the guest is told.
+/// Instructions for the guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed<'a> {
     /// The guest's name.

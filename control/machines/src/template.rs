@@ -27,7 +27,7 @@ const TAKEN_PORT_COUNT: usize = 3;
 /// How long QEMU holds requests of a disk over NBD while the daemon is away, in seconds.
 const NBD_RECONNECT_S_MAX: u32 = 3600;
 
-/// How machines are run.
+/// Accelerator of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     Kvm,
@@ -94,7 +94,7 @@ pub(crate) struct Plan {
     pub(crate) cdrom: Option<PathBuf>,
     pub(crate) networks: Vec<MachineNetwork>,
     pub(crate) has_screen: bool,
-    /// What the guest writes to its serial port is kept here.
+    /// File that keeps what the guest writes to its serial port.
     pub(crate) console_log: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Which operation of the REST interfaces a request asks for, and what that takes of who asks.
+//! Operation of the REST interfaces that a request asks for, and the rights that it takes.
 //!
 //! ```text
 //! method, URI ─▶ Operation: one of api's tables, a name, parameters ─▶ Permission: role, reach

@@ -21,7 +21,7 @@ pub enum Unrecognized {
 #[derive(Clone, Debug)]
 pub struct Operation {
     pub endpoint: &'static Endpoint,
-    /// What stands in the place of the path's placeholder.
+    /// Name in the place of the path's placeholder.
     pub name: Option<String>,
     /// Names that the endpoint has, decoded, with their values.
     pub query: Vec<(String, String)>,
@@ -54,7 +54,8 @@ impl Operation {
         Ok(Self { endpoint, name, query })
     }
 
-    /// Whether it is one of `memlane-machines`. Where both have a path, it is the daemon's here.
+    /// Returns whether it is one of `memlane-machines`. Where both have a path, it is the daemon's
+    /// here.
     pub fn is_of_machines(&self) -> bool {
         self.endpoint.path.starts_with(MACHINES_PATH)
     }

@@ -1,11 +1,11 @@
-//! Which role each operation of the daemon and of virtual machines takes, and which volumes it
+//! Role that each operation of the daemon and of virtual machines takes, and the volumes that it
 //! concerns.
 //!
 //! An operation that is not listed is refused: a newer daemon gives nobody new rights.
 
 use crate::role::Role;
 
-/// What an operation asks of who calls it.
+/// Rights that an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// The least role.
@@ -42,7 +42,7 @@ const fn to(role: Role, reach: Reach) -> Option<Permission> {
     Some(Permission { role, reach })
 }
 
-/// What the operation of this name in the OpenAPI document asks for; `None`: nobody may.
+/// Rights for the operation of this name in the OpenAPI document; `None`: nobody may.
 pub fn permission(operation: &str) -> Option<Permission> {
     use Reach::{
         Changed, Cloned, Compared, Created, Everything, Listed, Named, Nothing, Restored, Several,

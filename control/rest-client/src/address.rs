@@ -17,7 +17,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// What a URL of the form `http://HOST:PORT` names. Those of consoles ask for more:
+    /// Address that a URL of the form `http://HOST:PORT` names. Those of consoles ask for more:
     /// [`Console::new`].
     ///
     /// # Errors

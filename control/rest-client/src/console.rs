@@ -20,7 +20,7 @@ const AUTHORITIES: [&str; 2] =
 const SCHEME: &str = "https://";
 const PORT_DEFAULT: u16 = 443;
 
-/// How a console is known.
+/// Identity of a console.
 #[derive(Clone, Debug)]
 pub enum ConsoleTrust {
     /// By the fingerprint of its certificate, whatever else that says.
@@ -44,7 +44,7 @@ pub struct Console {
     proof: Proof,
 }
 
-/// How a console knows who asks.
+/// Proof to a console of who asks.
 #[derive(Debug)]
 pub enum Proof {
     Token(Token),
@@ -55,7 +55,7 @@ pub enum Proof {
 }
 
 impl Console {
-    /// Whether the URL is one of a console.
+    /// Returns whether the URL is one of a console.
     pub fn is_named_by(url: &str) -> bool {
         url.starts_with(SCHEME)
     }

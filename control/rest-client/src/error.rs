@@ -18,7 +18,7 @@ pub enum RestError {
     Other(String),
 }
 
-/// What a console refuses that daemons do not.
+/// Refusals of a console that daemons do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRefusal {
     /// The token is not known, has expired, or was taken back.

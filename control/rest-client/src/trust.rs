@@ -1,4 +1,4 @@
-//! Which certificates are believed: one by its fingerprint, or those that an authority signed.
+//! Certificates that are trusted: one by its fingerprint, or those that an authority signed.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -64,7 +64,7 @@ impl fmt::Display for Pin {
     }
 }
 
-/// What a server's certificate is compared with.
+/// Certificates with which a server's is compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust(Arc<Believed>);
 

@@ -4,7 +4,7 @@ pub(crate) fn refused(url: &str, why: &str) -> String {
     format!("the URL {url:?} cannot be used: {why}")
 }
 
-/// What stands behind the scheme; the host of an IPv6 address keeps its brackets.
+/// Host and port behind the scheme; the host of an IPv6 address keeps its brackets.
 pub(crate) fn host_and_port(
     url: &str,
     authority: &str,

@@ -1,4 +1,4 @@
-//! What can go wrong between memory and stable storage.
+//! Errors between memory and stable storage.
 
 use std::error::Error;
 
@@ -61,7 +61,7 @@ pub enum DurableErrorKind {
 #[error("cannot {attempt}: {kind}")]
 pub struct DurableError {
     pub kind: DurableErrorKind,
-    /// What was attempted: "restore image 7".
+    /// Operation that was attempted: "restore image 7".
     pub attempt: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -105,8 +105,8 @@ impl DurableError {
         self.source.as_ref()?.downcast_ref()
     }
 
-    /// Whether an object of the store of images is missing or damaged, and nothing is wrong with
-    /// the store.
+    /// Returns whether an object of the store of images is missing or damaged, and nothing is wrong
+    /// with the store.
     pub(crate) fn is_of_object(&self) -> bool {
         let source = self.source.as_ref().and_then(|source| source.downcast_ref::<ImageError>());
         source.is_some_and(|error| {

@@ -1,4 +1,5 @@
-//! Which image a pool whose memory is gone comes back from, when newer ones cannot be read.
+//! Choice of the image from which a pool whose memory is gone comes back, when newer ones cannot be
+//! read.
 //!
 //! An older image will do if the journal goes back to it and nothing else is in the newer one: no
 //! volume of class `image`, whose contents are in images alone. Otherwise something would be lost
@@ -82,7 +83,7 @@ impl NewestImage {
         self.image.as_deref().map_or(Position::START, covered_by)
     }
 
-    /// Whether this is the image that the owner has named.
+    /// Returns whether this is the image that the owner has named.
     pub(crate) fn check_accepted(&self, accepted: AcceptedImage) -> Result<(), DurableError> {
         if self.image.as_ref().map_or(0, |image| image.id().number()) == accepted.0 {
             return Ok(());
@@ -118,8 +119,8 @@ impl NewestImage {
         }
     }
 
-    /// Whether the image has the volumes that an image of now would have, and their snapshots,
-    /// under the same names and with the same sizes and classes.
+    /// Returns whether the image has the volumes that an image of now would have, and their
+    /// snapshots, under the same names and with the same sizes and classes.
     pub(crate) fn lists_all_of(&self, engine: &Engine) -> bool {
         let Some(image) = &self.image else { return false };
         let listed = |id, name: &str, size_bytes, class| (id, (name.to_owned(), size_bytes, class));

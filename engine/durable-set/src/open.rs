@@ -17,7 +17,7 @@ use crate::replay::delete_with_snapshots;
 use crate::restore::{Gaps, Restored, Stored, restore};
 use crate::set::{Claim, DurableSet};
 
-/// What a set is made of.
+/// Parts of which a set is made.
 #[derive(Clone, Debug)]
 pub struct DurableSpec {
     /// Holds the journal's files.
@@ -31,7 +31,7 @@ pub struct DurableSpec {
     pub fresh_id: SetId,
 }
 
-/// What opening a set found, for the log.
+/// Findings of opening a set, for the log.
 #[derive(Debug)]
 pub struct Opening {
     pub how: Opened,
@@ -39,27 +39,27 @@ pub struct Opening {
     pub newest: Option<ImageSummary>,
     /// Images newer than the one that counts that cannot be read.
     pub skipped: Vec<(u32, String)>,
-    /// What memory relies on and stable storage lacks: it is to be saved, and flushes of class
-    /// `journal` wait for that.
+    /// Contents that memory relies on and stable storage lacks: it is to be saved, and flushes of
+    /// class `journal` wait for that.
     pub missing: Missing,
     /// The store of images did not tell what it has: memory is right, and
     /// [`DurableSet::look_at_images`] is to be called until it does.
     pub store_failure: Option<DurableError>,
     /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
     pub source_failure: Option<DurableError>,
-    /// What would have kept the set from being opened, had the owner not accepted the loss.
+    /// Loss that would have kept the set from being opened, had the owner not accepted it.
     pub loss: Option<DurableError>,
     /// The newest image has the volumes and snapshots that there are, under their names, and no
     /// others: none was deleted just before a kill.
     pub newest_is_current: bool,
 }
 
-/// What a look at the store of images found that did not tell all at the start.
+/// Findings of a later look at a store of images that did not tell all at the start.
 #[derive(Debug)]
 pub struct Looked {
-    /// As [`Opening::newest`].
+    /// Newest image, as in [`Opening::newest`].
     pub newest: Option<ImageSummary>,
-    /// As [`Opening::newest_is_current`].
+    /// Currency of the newest image, as in [`Opening::newest_is_current`].
     pub newest_is_current: bool,
     pub missing: Missing,
 }
@@ -71,7 +71,7 @@ enum FirstLook {
     Later,
 }
 
-/// Which of memory and stable storage is right.
+/// Decision for memory or for stable storage.
 #[derive(Debug)]
 pub enum Opened {
     /// There was nothing before.

@@ -1,5 +1,5 @@
-//! What memory relies on, compared with what stable storage has: blocks that are not dirty are said
-//! to be there. What is not there is dirty again, and flushes wait until an image has it.
+//! Contents that memory relies on, compared with those of stable storage: blocks that are not dirty
+//! are said to be there. What is not there is dirty again, and flushes wait until an image has it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,17 +12,17 @@ use volumes::{Durability, Engine, Volume};
 use crate::error::DurableError;
 use crate::newest::NewestImage;
 
-/// What stable storage lacks of what memory relies on. The next image has it.
+/// Contents that memory relies on and stable storage lacks. The next image has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// What the journal lacks that flushes of class `journal` rely on.
+    /// Part of the journal that flushes of class `journal` rely on and that it lacks.
     pub journal: Option<String>,
     /// Images that volumes were saved in, by number, and what is wrong with them.
     pub images: Vec<(u32, String)>,
 }
 
 impl Missing {
-    /// What is missing when there is no journal.
+    /// Missing contents when there is no journal.
     pub(crate) fn of_journal(engine: &Engine) -> Self {
         let journal = lack_of_journal(&engine.volumes(), Position::START, None);
         if journal.is_some() {

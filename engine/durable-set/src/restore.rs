@@ -16,7 +16,7 @@ use crate::newest::covered_by;
 use crate::reliance::lose_anchors;
 use crate::replay::{EngineReplay, delete_with_snapshots};
 
-/// What was read.
+/// Contents that were read.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) journal: Recovered,
@@ -28,14 +28,14 @@ pub(crate) struct Restored {
     pub(crate) journal_failure: Option<JournalError>,
 }
 
-/// Whether what is missing in the journal is accepted.
+/// Acceptance of what is missing in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gaps {
     Refused,
     Accepted,
 }
 
-/// What stable storage has of a set.
+/// Contents of a set that stable storage has.
 #[derive(Debug)]
 pub(crate) struct Stored<'it> {
     pub(crate) set_id: SetId,

@@ -26,7 +26,7 @@ const READ_BACK: &str = "read the new image's manifest again";
 /// but for the last: then writers that find no memory wait while the save goes on.
 const FREEZES_MAX: usize = 3;
 
-/// Which volumes an image has besides those whose class asks for it, which it always has.
+/// Volumes of an image besides those whose class asks for it, which it always has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Those of class `image` and `journal`, with their snapshots.

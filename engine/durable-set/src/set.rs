@@ -24,20 +24,20 @@ pub struct DurableSet {
     pub(crate) id: SetId,
     pub(crate) images: Arc<dyn ImageStore>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// How long a change waits for a checkpoint to make room, before it and after it.
+    /// Time that a change waits for a checkpoint to make room, before it and after it.
     pub(crate) patience: Duration,
     pub(crate) claimed: Mutex<Claim>,
     /// Where the journal began when it was opened, if there was one.
     pub(crate) journal_begins: Option<Position>,
-    /// What memory relies on was compared with what the store of images has.
+    /// True once what memory relies on was compared with what the store of images has.
     pub(crate) is_compared: AtomicBool,
-    /// Which images are in use does not change while this is held. Taken after the claim, if both
+    /// Lock under which the set of images in use does not change. Taken after the claim, if both
     /// are, and before the turn to change something. Never held while an image is saved.
     pub(crate) image_use: Mutex<()>,
     /// The image that absent blocks are in.
     pub(crate) source: Mutex<Option<Arc<OpenImage>>>,
     pub(crate) unfetched: Mutex<Unfetched>,
-    /// How many bytes a second the store of images takes; 0 while that is not known.
+    /// Number of bytes a second the store of images takes; 0 while that is not known.
     pub(crate) save_speed: AtomicU64,
     /// Keeps changes apart from each other and from the beginning of a save. Never held while room
     /// in the journal is waited for.
@@ -61,7 +61,7 @@ impl DurableSet {
         &self.journal
     }
 
-    /// Whether the store of images has told since the start what it has.
+    /// Returns whether the store of images has told since the start what it has.
     pub fn is_compared(&self) -> bool {
         self.is_compared.load(Relaxed)
     }
@@ -79,7 +79,7 @@ impl DurableSet {
         &self.images
     }
 
-    /// Whether there is a journal on the disk, or a volume that needs one.
+    /// Returns whether there is a journal on the disk, or a volume that needs one.
     pub fn has_journal(&self) -> bool {
         self.has_journaled_volumes() || self.journal.length_bytes() > 0
     }

@@ -1,4 +1,4 @@
-//! What a loss of power would cost now, and what it takes to prevent that.
+//! Cost of a loss of power now, and of preventing it.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::set::DurableSet;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// What would be lost of the volumes of one durability class.
+/// Loss of the volumes of one durability class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassLoss {
     pub class: Durability,
     pub volume_count: u64,
     /// Readable bytes that the volumes hold.
     pub written_bytes: u64,
-    /// Of these: bytes that stable storage does not have as they are now.
+    /// Part of these: bytes that stable storage does not have as they are now.
     pub lost_bytes: u64,
 }
 
-/// What a loss of power would cost now.
+/// Cost of a loss of power now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldUp {
     /// By class: `ram`, `image`, `journal`.
@@ -31,12 +31,12 @@ pub struct HoldUp {
     pub unsaved_bytes: u64,
     /// At which the store took the last long save, or the last rehearsal.
     pub save_bytes_per_second: Option<u64>,
-    /// How long such an image takes at that speed.
+    /// Time that such an image takes at that speed.
     pub save_time: Option<Duration>,
 }
 
 impl DurableSet {
-    /// What a loss of power would cost now.
+    /// Computes what a loss of power would cost now.
     pub fn hold_up(&self) -> HoldUp {
         let mut losses = Durability::ALL.map(|class| ClassLoss {
             class,

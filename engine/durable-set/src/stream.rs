@@ -12,14 +12,14 @@ use crate::unfetched::Unfetched;
 /// Looks at all maps in one call, at most: copies of what is absent may be made meanwhile.
 const PASSES_MAX: usize = 4;
 
-/// What a piece of the streaming did.
+/// Result of a piece of the streaming.
 #[derive(Debug, Default)]
 pub struct Streamed {
     /// Blocks that came into memory.
     pub present_blocks: u64,
     /// From the store of images.
     pub bytes_read: u64,
-    /// What could not be had: reads of it fail until it can be.
+    /// Contents that could not be fetched: reads of it fail until it can be.
     pub unfetched: Unfetched,
     /// Chunks of the image that could not be had, as far as the walk in its order met them.
     pub chunks_left: Vec<DamagedChunk>,
@@ -33,7 +33,7 @@ impl DurableSet {
         self.engine.volumes().iter().map(|volume| volume.map().absent_blocks()).sum()
     }
 
-    /// What could not be had when it was last streamed.
+    /// Contents that could not be fetched when it was last streamed.
     pub fn unfetched(&self) -> Unfetched {
         self.lock_unfetched().clone()
     }

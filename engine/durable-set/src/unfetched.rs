@@ -1,4 +1,4 @@
-//! Which absent blocks could not be had, and from where.
+//! Absent blocks that could not be fetched, and their sources.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What maps share they share after a save and after a restore too.
+//! Sharing between maps, kept by a save and by a restore too.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -84,12 +84,12 @@ impl Catalog {
         self.get(page.chunk()).is_some_and(|chunk| page.index() < usize::from(chunk.page_count))
     }
 
-    /// Whether a block in memory is better written anew than left in the chunk's pack.
+    /// Returns whether a block in memory is better written anew than left in the chunk's pack.
     pub(crate) fn is_to_be_left(&self, page: PageNumber) -> bool {
         self.get(page.chunk()).is_some_and(|chunk| chunk.is_to_be_left)
     }
 
-    /// Whether the store has all of a pack, as far as it was asked.
+    /// Returns whether the store has all of a pack, as far as it was asked.
     pub(crate) fn has_pack(&self, pack: &PackRecord) -> bool {
         match &self.stored {
             Some(stored) => is_stored(stored, pack),
@@ -129,7 +129,7 @@ impl Catalog {
     }
 }
 
-/// Whether a store that has these packs has all of this one.
+/// Returns whether a store that has these packs has all of this one.
 pub(crate) fn is_stored(stored: &HashMap<PackName, u64>, pack: &PackRecord) -> bool {
     stored.get(&pack.name).is_some_and(|&length_bytes| length_bytes >= pack.length_bytes)
 }

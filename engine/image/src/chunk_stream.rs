@@ -26,7 +26,7 @@ struct ReadChunk {
     result: Result<(), ImageError>,
 }
 
-/// What is done with each chunk, by its index: its bytes, which are not verified.
+/// Function called with each chunk, by its index: its bytes, which are not verified.
 pub(crate) type Take<'a> =
     &'a mut dyn FnMut(usize, Result<&[u8], ImageError>) -> Result<(), ImageError>;
 

@@ -32,7 +32,7 @@ const CHUNK_NUMBERS_LEFT_OUT: u64 = 1 << 24;
 /// How many claims are remembered. A writer that slept through more could take its old number.
 const FENCES_KEPT: usize = 16;
 
-/// What was removed.
+/// Objects that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub images: Vec<u32>,

@@ -15,9 +15,9 @@ use crate::volume_record::{ImageVolume, ImageVolumeKind};
 /// A volume to be saved.
 #[derive(Clone, Debug)]
 pub struct CopiedVolume {
-    /// What the image says of it: of the live volume, not of the copy.
+    /// Record of it in the image: of the live volume, not of the copy.
     pub record: ImageVolume,
-    /// What it held at the instant of the image: a copy that does not change. For a snapshot,
+    /// Contents of it at the instant of the image: a copy that does not change. For a snapshot,
     /// itself.
     pub copy: Arc<Volume>,
 }
@@ -32,7 +32,7 @@ pub struct EngineSource {
 }
 
 impl ImageVolume {
-    /// What there is to say of a volume or snapshot.
+    /// Record of a volume or snapshot.
     pub fn of(volume: &Volume) -> Self {
         let geometry = volume.geometry();
         Self {

@@ -21,7 +21,7 @@ use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget};
 use crate::volume_record::ImageVolume;
 
 impl ImageVolume {
-    /// What to ask the engine for, to have the volume again.
+    /// Specification with which the engine makes the volume again.
     pub fn spec(&self) -> Result<VolumeSpec, VolumeError> {
         Ok(self.spec_as(self.name.parse()?))
     }
@@ -126,7 +126,7 @@ impl<'a> EngineTarget<'a> {
         Self { volumes, left: Vec::new() }
     }
 
-    /// What could not be had so far, up to a hundred chunks.
+    /// Takes the chunks that could not be fetched so far, up to a hundred.
     pub fn take_left(&mut self) -> Vec<DamagedChunk> {
         std::mem::take(&mut self.left)
     }

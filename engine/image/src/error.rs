@@ -1,4 +1,4 @@
-//! What can go wrong with images.
+//! Errors of images.
 
 use std::error::Error;
 
@@ -49,7 +49,7 @@ pub enum ImageErrorKind {
 #[error("cannot {attempt}: {kind}")]
 pub struct ImageError {
     pub kind: ImageErrorKind,
-    /// What was attempted and on what: "read 8192 bytes at 4096 of pack …".
+    /// Operation that was attempted and its object: "read 8192 bytes at 4096 of pack …".
     pub attempt: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -66,7 +66,7 @@ impl ImageError {
         self
     }
 
-    /// What an error of the storage below means for what was attempted.
+    /// Maps an error of the storage below to the operation that was attempted.
     pub(crate) fn storage(attempt: impl FnOnce() -> String) -> impl FnOnce(StorageError) -> Self {
         |source| {
             let kind = match source.kind {

@@ -41,8 +41,8 @@ impl FolderStore {
         Self::new(&open_folder(path)?)
     }
 
-    /// As [`FolderStore::open`], and keeps other processes of this host from doing the same until
-    /// it is dropped: for writers.
+    /// Opens as [`FolderStore::open`] does, and keeps other processes of this host from doing the
+    /// same until it is dropped: for writers.
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = open_folder(path)?;
         let attempt = || format!("claim the folder {} for writing images", path.display());

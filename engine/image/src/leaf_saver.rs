@@ -21,7 +21,7 @@ const ATTEMPT: &str = "save an image";
 /// lower by up to 7 for some.
 const LEAF_CHUNKS_MAX: usize = 16;
 
-/// Which leaf of which volume.
+/// Place of a leaf: its volume and its number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPlace {
     pub(crate) volume: usize,
@@ -30,7 +30,7 @@ pub(crate) struct LeafPlace {
     pub(crate) block_count: usize,
 }
 
-/// What saving leaves takes, from the first to the last.
+/// State for saving leaves, from the first to the last.
 #[derive(Debug)]
 pub(crate) struct LeafSaver<'a, 'scope> {
     pub(crate) source: &'a dyn LeafSource,

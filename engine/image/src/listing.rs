@@ -1,4 +1,4 @@
-//! What images a store has.
+//! Images of a store.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::names::ImageId;
 use crate::store::ImageStore;
 use crate::volume_record::ImageVolume;
 
-/// What an image says of itself.
+/// Summary of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSummary {
     pub id: ImageId,

@@ -6,7 +6,7 @@ use crate::error::{Disbelief, ImageError, ImageErrorKind};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::store::{ImageStore, ObjectName};
 
-/// What became of a manifest.
+/// State of a manifest.
 #[derive(Debug)]
 pub(crate) enum ManifestState {
     Whole(Box<Manifest>),

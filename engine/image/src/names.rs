@@ -1,4 +1,4 @@
-//! What images, packs, chunks and pages are called.
+//! Names of images, packs, chunks and pages.
 
 use std::fmt;
 use std::str::FromStr;

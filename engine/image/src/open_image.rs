@@ -41,7 +41,7 @@ pub struct BlockRun {
 /// Runs of blocks that are named with a damaged chunk.
 pub(crate) const RUNS_NAMED_MAX: usize = 64;
 
-/// What is done with each leaf of a map.
+/// Function called with each leaf of a map.
 pub(crate) type VisitLeaf<'a> = &'a mut dyn FnMut(u64, &LeafRefs) -> ControlFlow<()>;
 
 impl OpenImage {
@@ -104,7 +104,7 @@ impl OpenImage {
         Ok(())
     }
 
-    /// What one block of a volume refers to.
+    /// Reference of one block of a volume.
     pub fn block(&self, volume: usize, block: u64) -> Result<BlockRef, ImageError> {
         let leaf_blocks = LEAF_BLOCKS as u64;
         let leaf = block / leaf_blocks;
@@ -140,7 +140,7 @@ impl OpenImage {
         self.cache.failed(ImageErrorKind::Damaged)
     }
 
-    /// What could not be had may be asked for again at once.
+    /// Forgets failures: everything that could not be fetched may be asked for again at once.
     pub fn forget_failures(&self) {
         self.cache.forget_failures();
     }
@@ -151,7 +151,7 @@ impl OpenImage {
         Some((pack, self.cache.cause(page.chunk())))
     }
 
-    /// Which blocks refer to a chunk, the first of them. Looks through all maps.
+    /// Blocks that refer to a chunk, the first of them. Looks through all maps.
     pub(crate) fn blocks_of(&self, chunk: ChunkNumber) -> Result<Vec<BlockRun>, ImageError> {
         let mut runs = Vec::new();
         for (volume, record) in self.manifest.volumes.iter().enumerate() {
@@ -251,7 +251,7 @@ impl OpenImage {
     }
 }
 
-/// Whether the object is missing or damaged, and nothing is wrong with the store.
+/// Returns whether the object is missing or damaged, and nothing is wrong with the store.
 pub(crate) fn is_of_object(kind: ImageErrorKind) -> bool {
     use ImageErrorKind::{Damaged, Newer, NotFound};
     matches!(kind, Damaged | Newer | NotFound)

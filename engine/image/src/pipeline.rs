@@ -35,7 +35,7 @@ enum PackEnd {
     Ends,
 }
 
-/// What the writing thread needs.
+/// State of the writing thread.
 pub(crate) struct Writing<'a> {
     pub(crate) store: &'a dyn ImageStore,
     pub(crate) watch: &'a dyn Watch,

@@ -17,7 +17,7 @@ const DURATION_MIN: Duration = Duration::from_secs(1);
 
 const APPENDED_BYTES: usize = 4 << 20;
 
-/// What a rehearsal measured.
+/// Results of a rehearsal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rehearsed {
     pub bytes_written: u64,
@@ -25,7 +25,7 @@ pub struct Rehearsed {
 }
 
 impl Rehearsed {
-    /// How fast bytes became durable.
+    /// Rate at which bytes became durable.
     pub fn bytes_a_second(&self) -> u64 {
         bytes_a_second(self.bytes_written, self.took)
     }

@@ -61,7 +61,7 @@ pub struct DamagedChunk {
     pub blocks: Vec<BlockRun>,
 }
 
-/// What a restore did.
+/// Results of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub pages_placed: u64,

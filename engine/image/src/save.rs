@@ -24,7 +24,7 @@ use crate::watch::{Pace, Progress, Watch, check_cancelled};
 
 const ATTEMPT: &str = "save an image";
 
-/// What the owner of the volumes says of an image.
+/// Settings of an image that the owner of the volumes chooses.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// The durable set that ties region, journal and images together.
@@ -34,11 +34,11 @@ pub struct SaveOptions {
     pub journal: JournalPosition,
     /// At most 63 bytes. An image with a label is kept until it is deleted by name.
     pub label: String,
-    /// How many bytes a second are written at most.
+    /// Number of bytes a second are written at most.
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 
-/// What a save works with.
+/// State of a save.
 pub(crate) struct Save<'a> {
     pub(crate) store: &'a dyn ImageStore,
     pub(crate) source: &'a dyn LeafSource,

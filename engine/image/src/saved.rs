@@ -1,11 +1,11 @@
-//! What a save did.
+//! Results of a save.
 
 use std::time::Duration;
 
 use crate::names::{ImageId, PackName};
 use crate::watch::bytes_a_second;
 
-/// What a save did.
+/// Results of a save.
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub id: ImageId,

@@ -1,4 +1,4 @@
-//! Which pages that several blocks share were written already in this save.
+//! Pages shared by several blocks that were written already in this save.
 
 use crate::format::chunk::Digest;
 use crate::names::PageNumber;

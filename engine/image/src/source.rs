@@ -1,4 +1,4 @@
-//! What a save reads: volumes, leaf by leaf, as they were at one instant.
+//! Source of a save: volumes, leaf by leaf, as they were at one instant.
 
 use std::fmt::Debug;
 
@@ -13,7 +13,7 @@ use crate::volume_record::ImageVolume;
 #[derive(Clone, Debug)]
 pub struct SourceVolume {
     pub volume: ImageVolume,
-    /// What has the blocks that are not dirty. `None`: all blocks are new.
+    /// Image that has the blocks that are not dirty. `None`: all blocks are new.
     pub base: Option<ImageBase>,
 }
 

@@ -7,7 +7,7 @@ use storage::AlignedBuffer;
 use crate::error::ImageError;
 use crate::names::PackName;
 
-/// What lies in a store.
+/// Kind and name of an object in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectName {
     /// The manifest of the image of this number, or what takes the number.

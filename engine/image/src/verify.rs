@@ -16,7 +16,7 @@ use crate::watch::{Progress, Watch, check_cancelled};
 /// Damaged chunks that are described; more are counted.
 const DAMAGE_DESCRIBED_MAX: usize = 100;
 
-/// What a look at all of an image found.
+/// Result of a look at all of an image.
 #[derive(Debug, Default)]
 pub struct Verified {
     pub chunk_count: u64,

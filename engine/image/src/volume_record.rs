@@ -1,4 +1,4 @@
-//! What an image says of each of its volumes.
+//! Record of each volume of an image.
 
 use block_device::SectorSize;
 use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
@@ -6,7 +6,7 @@ use volumes::{CapacityClass, Durability, Reduction, SIZE_BYTES_MAX};
 /// The longest name in an image: `VOLUME@SNAPSHOT`, both of the longest.
 pub const IMAGE_NAME_BYTES_MAX: usize = 127;
 
-/// Whether the volume can be written.
+/// Kind of a volume: writable or a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageVolumeKind {
     Volume,
@@ -37,7 +37,7 @@ pub struct ImageVolume {
 }
 
 impl ImageVolume {
-    /// Whether an image can hold it.
+    /// Returns whether an image can hold it.
     pub(crate) fn is_sound(&self) -> bool {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
         (1..=IMAGE_NAME_BYTES_MAX).contains(&self.name.len())

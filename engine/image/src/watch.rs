@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{ImageError, ImageErrorKind};
 
-/// How far a long operation got.
+/// Progress of a long operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub done_bytes: u64,

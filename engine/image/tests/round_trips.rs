@@ -1,4 +1,4 @@
-//! What is saved comes back, and what did not change is not saved again.
+//! Round trips: data that is saved comes back, and data that did not change is not saved again.
 
 mod made;
 

@@ -1,4 +1,4 @@
-//! Which segments make up the journal, and where each of them ends.
+//! Segments that make up the journal, and their ends.
 //!
 //! Each header names the segment before and where that one ended. Followed back from the newest
 //! one that is whole, they are the journal; every other segment is left from an attempt that
@@ -133,8 +133,8 @@ impl Chain {
         self.links.last().map_or(1, |link| link.end.next_sequence)
     }
 
-    /// What the next transaction gets: no less than any header says, so that it comes after every
-    /// checkpoint.
+    /// Sequence number of the next transaction: no less than any header says, so that it comes
+    /// after every checkpoint.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.end_sequence().max(self.highest_sequence)
     }

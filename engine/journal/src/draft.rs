@@ -25,7 +25,7 @@ struct Added {
     check: PageCheck,
 }
 
-/// What the next transaction is to say.
+/// Contents of the next transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Draft<'bytes> {
     table: Option<&'bytes [u8]>,

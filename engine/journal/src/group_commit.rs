@@ -46,7 +46,7 @@ struct State<Tool, Outcome> {
     nudges: u64,
 }
 
-/// What becomes of a thread that joined.
+/// Role of a thread that joined.
 #[derive(Debug)]
 pub(crate) enum Role<Tool, Outcome> {
     /// Another thread led the group.
@@ -138,7 +138,7 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         }
     }
 
-    /// How many have joined the group that gathers.
+    /// Number of have joined the group that gathers.
     pub(crate) fn gathered_count(&self) -> usize {
         self.lock().volume_ids.len()
     }

@@ -22,7 +22,7 @@ use crate::replay::Position;
 use crate::shelf::Shelf;
 use crate::writer::Writer;
 
-/// What a journal is made on.
+/// Parts of which a journal is made.
 #[derive(Clone, Debug)]
 pub struct JournalSpec {
     /// Holds the journal's files and may hold others.
@@ -166,7 +166,7 @@ impl Journal {
         self.try_at_once(Writer::prepare_table)
     }
 
-    /// Whether the journal says what volumes there are now. Costs next to nothing.
+    /// Returns whether the journal says what volumes there are now. Costs next to nothing.
     pub fn knows_table(&self) -> bool {
         let noted = self.noted_version.load(Ordering::Relaxed);
         self.engine().is_none_or(|engine| noted == engine.table_version())
@@ -191,7 +191,7 @@ impl Journal {
         }
     }
 
-    /// Whether a checkpoint may mend this failure.
+    /// Returns whether a checkpoint may mend this failure.
     pub fn may_get_room(&self, error: &JournalError) -> bool {
         match error.kind {
             JournalErrorKind::Limit => true,
@@ -231,15 +231,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a call of [`Journal::maintain`] would save a flush from waiting.
+    /// Returns whether a call of [`Journal::maintain`] would save a flush from waiting.
     pub fn wants_maintenance(&self) -> bool {
         self.shelf.wants_spare()
     }
 
-    /// Whether the owner should save an image now, between [`Journal::begin_checkpoint`] and
-    /// [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, a flush waits
-    /// until an image has its volume, or the disk is full and a checkpoint would make room on it.
-    /// The last of these says so once, and again after pauses of 2 s to 10 min.
+    /// Returns whether the owner should save an image now, between [`Journal::begin_checkpoint`]
+    /// and [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, a flush
+    /// waits until an image has its volume, or the disk is full and a checkpoint would make room on
+    /// it. The last of these says so once, and again after pauses of 2 s to 10 min.
     pub fn needs_checkpoint(&self) -> bool {
         let mut checkpoints = self.lock_checkpoints();
         let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
@@ -252,8 +252,8 @@ impl Journal {
         checkpoints.begun.is_none() && is_wanted
     }
 
-    /// Whether the disk has no room for the journal's next file and no checkpoint can help: what
-    /// lies there besides is in the way.
+    /// Returns whether the disk has no room for the journal's next file and no checkpoint can help:
+    /// what lies there besides is in the way.
     pub fn is_out_of_room(&self) -> bool {
         self.shelf.is_disk_full() && !self.shelf.can_shrink()
     }
@@ -307,7 +307,7 @@ impl Journal {
         read_latest(&self.shelf, volume_id, block, into)
     }
 
-    /// Whether volumes of class `journal` should take writes: not while the policy is to be
+    /// Returns whether volumes of class `journal` should take writes: not while the policy is to be
     /// read-only and the journal fails.
     pub fn takes_writes(&self) -> bool {
         self.options.policy == FailurePolicy::Wait || !self.meter.is_failing()

@@ -1,4 +1,4 @@
-//! Which pages the journal has, and where.
+//! Pages that the journal has, and their places.
 //!
 //! A table of a fixed size in private memory. It forgets: a page whose place is taken by another is
 //! written once more when it is wanted again. It is asked only about pages whose slot says that the

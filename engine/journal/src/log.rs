@@ -29,7 +29,7 @@ const UNKNOWN_LEFT_OUT: u64 = 1 << 24;
 
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 
-/// What one run of a journal appends to.
+/// State of one run of a journal that appends.
 #[derive(Debug)]
 pub(crate) struct Log {
     shelf: Arc<Shelf>,
@@ -108,7 +108,7 @@ impl Log {
         Arc::clone(&self.known)
     }
 
-    /// How many blocks fit into a transaction whatever they hold, beside a volume table.
+    /// Number of blocks fit into a transaction whatever they hold, beside a volume table.
     pub(crate) fn blocks_max(&self, table: &[u8]) -> Result<usize, JournalError> {
         let volume_count = table.len() / TABLE_RECORD_BYTES;
         let fixed = SEGMENT_HEADER_BYTES + TRANSACTION_HEADER_BYTES + table.len() + BLOCK_BYTES;
@@ -162,8 +162,8 @@ impl Log {
         self.write(draft)
     }
 
-    /// What is written from now on lies after the position that is returned, in segments of its
-    /// own, and refers to nothing before it.
+    /// Begins a checkpoint: everything written from now on lies after the position that is
+    /// returned, in segments of its own, and refers to nothing before it.
     pub(crate) fn begin_checkpoint(&mut self) -> Position {
         let is_fresh =
             self.current.as_ref().is_some_and(|it| it.first_sequence == self.next_sequence);

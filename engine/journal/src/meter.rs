@@ -1,4 +1,4 @@
-//! What a journal knows of its own work.
+//! Figures of a journal's own work.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const TIMES_MAX: usize = 1024;
 /// Writes of so many bytes tell the speed of the disk and not that of one request.
 const STREAM_BYTES_MIN: u64 = 256 << 10;
 
-/// How a journal is.
+/// State and figures of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStatus {
     pub state: JournalState,
@@ -33,9 +33,9 @@ pub struct JournalStatus {
     pub blocks: u64,
     pub references: u64,
     pub written_bytes: u64,
-    /// How long the transaction that is being written has taken so far.
+    /// Time that the transaction that is being written has taken so far.
     pub writing_for: Option<Duration>,
-    /// Of the last 1024 transactions: from the call to stable storage.
+    /// Mean over the last 1024 transactions: from the call to stable storage.
     pub write_time_mean: Duration,
     pub write_time_p99: Duration,
     /// At which the disk takes long writes; `None` before there was any.
@@ -44,7 +44,7 @@ pub struct JournalStatus {
     pub last_failure: Option<Failure>,
 }
 
-/// Whether a journal can be written.
+/// Ability of a journal to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalState {
     #[default]
@@ -57,7 +57,7 @@ pub enum JournalState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub kind: JournalErrorKind,
-    /// What failed on what and why.
+    /// Description of the failure: operation, file, reason.
     pub cause: String,
     /// By the journal's clock.
     pub at: Duration,
@@ -103,7 +103,7 @@ impl Meter {
         self.lock().writing_since = Some(now);
     }
 
-    /// What was being written is durable.
+    /// Notes that a write has become durable.
     pub(crate) fn note_written(&self, written: Written, now: Duration) {
         let mut state = self.lock();
         let time = now.saturating_sub(state.writing_since.take().unwrap_or(now));
@@ -181,7 +181,7 @@ fn speed(bytes: u64, time: Duration) -> Option<u64> {
     (bytes > 0).then(|| u64::try_from(speed).unwrap_or(u64::MAX))
 }
 
-/// What all threads that shared a commit are told.
+/// Result that all threads that shared a commit are told.
 pub(crate) type Outcome = Result<(), Arc<JournalError>>;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What the owner of a journal decides.
+//! Settings that the owner of a journal chooses.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use crate::error::{JournalError, JournalErrorKind};
 
-/// What flushes do while the journal cannot be written.
+/// Behaviour of flushes while the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// They wait until it can.
@@ -24,11 +24,11 @@ pub struct JournalOptions {
     /// Pages whose place in the journal is remembered, 32 bytes each.
     pub known_pages_max: usize,
     pub policy: FailurePolicy,
-    /// How long to wait before the disk is tried again, at first; then twice as long each time.
+    /// Time before the disk is tried again, at first; then twice as long each time.
     pub retry_after: Duration,
     /// The longest wait between two attempts.
     pub retry_after_max: Duration,
-    /// How long a flush waits for a checkpoint when the journal has reached its length and the
+    /// Time that a flush waits for a checkpoint when the journal has reached its length and the
     /// policy is not to wait.
     pub patience: Duration,
 }

@@ -42,7 +42,7 @@ pub(crate) struct SegmentReader {
     window_start: u32,
 }
 
-/// What is at a place of a segment.
+/// Contents at a place of a segment.
 #[derive(Debug)]
 pub(crate) enum Step<'bytes> {
     /// A transaction. Its pages may be damaged.
@@ -140,7 +140,7 @@ impl SegmentReader {
         self.file.write_durably(u64::from(start), &[IoSlice::new(&bytes)]).map_err(failed)
     }
 
-    /// What to say of a transaction that must be there and is not whole.
+    /// Error for a transaction that must be there and is not whole.
     pub(crate) fn damaged(&self, offset: u32, sequence: u64, error: FormatError) -> JournalError {
         let name = name_of(self.header.number);
         let what = format!("cannot read transaction {sequence} at byte {offset} of segment {name}");
@@ -181,7 +181,8 @@ pub(crate) fn length_of(transaction: &Transaction<'_>) -> u32 {
     u32::try_from(transaction.sizes.total_bytes()).expect("within the format's limits")
 }
 
-/// Whether a transaction stands where a segment's first one would, though its header is not whole.
+/// Returns whether a transaction stands where a segment's first one would, though its header is not
+/// whole.
 pub(crate) fn holds_transactions(
     folder: &dyn Folder,
     found: &Found,

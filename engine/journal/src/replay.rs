@@ -54,7 +54,7 @@ pub trait Replay {
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal>;
 }
 
-/// What blocks hold.
+/// Change of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'bytes> {
     /// So many blocks hold nothing.
@@ -76,7 +76,7 @@ impl Change<'_> {
     }
 }
 
-/// What was read.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// The sequence after the last transaction.
@@ -219,7 +219,7 @@ impl Recovered {
     }
 }
 
-/// Whether the stored bytes are those that were written, decoded into `contents`.
+/// Returns whether the stored bytes are those that were written, decoded into `contents`.
 pub(crate) fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool {
     let Some(stored) = stored.filter(|stored| PageCheck::of(stored) == check) else { return false };
     if stored.len() == BLOCK_BYTES {

@@ -39,7 +39,7 @@ pub(crate) fn find_all(folder: &dyn Folder) -> Result<Vec<Found>, JournalError> 
     Ok(found)
 }
 
-/// What the header of the segment of this number says, and whether it is one.
+/// Fields of the header of the segment of this number, if it is one.
 pub(crate) fn read_header(
     file: &dyn StableFile,
     number: u32,

@@ -168,23 +168,23 @@ impl Shelf {
         if is_kept { self.folder.open(&name_of(number)).ok() } else { None }
     }
 
-    /// Whether a segment could be made ready now, as far as is known.
+    /// Returns whether a segment could be made ready now, as far as is known.
     pub(crate) fn wants_spare(&self) -> bool {
         !self.is_disk_full() && self.lacks_spare()
     }
 
-    /// Whether a segment might be made ready, if the disk has room.
+    /// Returns whether a segment might be made ready, if the disk has room.
     pub(crate) fn lacks_spare(&self) -> bool {
         let state = self.lock();
         matches!(state.spare, Spare::None) && self.has_room(&state, self.segment_bytes)
     }
 
-    /// Whether the disk has no room for another file, as far as is known.
+    /// Returns whether the disk has no room for another file, as far as is known.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.lock().is_disk_full
     }
 
-    /// Whether a checkpoint now would give files back: the last one stays.
+    /// Returns whether a checkpoint now would give files back: the last one stays.
     pub(crate) fn can_shrink(&self) -> bool {
         self.lock().kept.len() > 1
     }

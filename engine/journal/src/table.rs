@@ -1,5 +1,4 @@
-//! What the journal's volume table says of a volume or snapshot, in the codes of the region's
-//! table.
+//! Entry of a volume or snapshot in the journal's volume table, in the codes of the region's table.
 
 use block_device::{BlockDevice, SectorSize};
 use volumes::{CapacityClass, Durability, Reduction, Volume, place_of};
@@ -39,14 +38,14 @@ impl VolumeRecord {
         }
     }
 
-    /// Whether snapshots of the volume that are not in the table are gone. Earlier releases did not
-    /// say which there are.
+    /// Returns whether snapshots of the volume that are not in the table are gone. Earlier releases
+    /// did not say which there are.
     pub fn lists_snapshots(&self) -> bool {
         self.byte(3) & LISTS_SNAPSHOTS != 0
     }
 
-    /// Whether what the journal says of the volume is a part of what it held: an image has to have
-    /// the rest.
+    /// Returns whether what the journal says of the volume is a part of what it held: an image has
+    /// to have the rest.
     pub fn is_unanchored(&self) -> bool {
         self.byte(3) & IS_UNANCHORED != 0
     }

@@ -1,4 +1,4 @@
-//! What the leader of a group does: it captures what changed in the volumes that are flushed, and
+//! Work of the leader of a group: it captures what changed in the volumes that are flushed, and
 //! appends it to the log.
 
 use std::mem;
@@ -17,7 +17,7 @@ use crate::replay::Position;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// What one commit after the other writes with.
+/// State with which one commit after the other is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
@@ -80,13 +80,13 @@ impl Writer {
         Self { log, engine, table, written_edition: UNWRITTEN, noted_version, meter, clock }
     }
 
-    /// What others ask whether the journal has the table as it is.
+    /// Version of the table that the journal has, for others to ask.
     pub(crate) fn share_noted_version(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.noted_version)
     }
 
-    /// As [`Log::begin_checkpoint`]. Images before this one have anchored volumes, without another
-    /// version of the engine's table.
+    /// Begins a checkpoint as [`Log::begin_checkpoint`] does. Images before this one have anchored
+    /// volumes, without another version of the engine's table.
     pub(crate) fn begin_checkpoint(&mut self) -> Position {
         self.table.version = None;
         self.log.begin_checkpoint()

@@ -1,4 +1,4 @@
-//! What a flush makes durable, and how little it writes for it.
+//! Durability of a flush, and how little it writes for it.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! How many of the host's processors have nothing to do.
+//! Number of of the host's processors have nothing to do.
 
 use std::fs;
 use std::time::{Duration, Instant};

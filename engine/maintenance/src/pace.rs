@@ -1,4 +1,4 @@
-//! How much of a processor compression may take, decided by the clock and the traffic.
+//! Share of a processor that compression may take, decided by the clock and the traffic.
 //!
 //! Clients get the processors first: compression waits until they rest or leave a processor idle,
 //! unless memory runs short.
@@ -25,7 +25,7 @@ const IDLE_CORES_FOR_FULL: f64 = 2.0;
 /// Of the time beside traffic, compression takes one part in so many.
 const PART_BESIDE_TRAFFIC: u32 = 4;
 
-/// What compression may do now.
+/// Work that compression may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Wait for a quieter time.
@@ -37,7 +37,7 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// How long to wait after a piece of compression that took some time.
+    /// Pause after a piece of compression that took some time.
     pub(crate) fn pause_after(self, took: Duration) -> Duration {
         match self {
             Self::Rest | Self::Part => took * (PART_BESIDE_TRAFFIC - 1),

@@ -1,4 +1,4 @@
-//! How much private memory the process takes: what it has beside the pool's region.
+//! Private memory of the process: what it has beside the pool's region.
 
 use std::{fs, io};
 

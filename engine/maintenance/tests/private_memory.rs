@@ -1,4 +1,4 @@
-//! What a pool takes beside its region.
+//! Memory of a pool beside its region.
 
 use std::sync::Arc;
 

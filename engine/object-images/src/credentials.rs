@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// service's own user read a credential through its group.)
 const FORBIDDEN_MODE: u32 = 0o027;
 
-/// What is in a file of credentials.
+/// Contents of a file of credentials.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     key_id: String,

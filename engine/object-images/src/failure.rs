@@ -1,4 +1,4 @@
-//! What errors of an object store mean for images.
+//! Meanings of an object store's errors for images.
 
 use image::{ImageError, ImageErrorKind};
 use object_store::Error;

@@ -17,7 +17,7 @@ const RETRY_DURATION_MAX: Duration = Duration::from_secs(30);
 
 const RETRIES_MAX: usize = 6;
 
-/// What a store is opened for.
+/// Access for which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,

@@ -1,4 +1,4 @@
-//! What can go wrong with a volume as a whole.
+//! Errors of a volume as a whole.
 
 use std::error::Error;
 
@@ -67,7 +67,7 @@ impl VolumeError {
     }
 }
 
-/// What a request is told whose page or path in the map cannot be made.
+/// Error for a request whose page or path in the map cannot be made.
 pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
     match error {
         LinkError::NoSpace(_) => DeviceErrorKind::NoSpace,

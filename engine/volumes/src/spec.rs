@@ -1,4 +1,4 @@
-//! What an engine and a volume are asked to be.
+//! Specifications of an engine and of a volume.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use block_device::SectorSize;
 
 use crate::error::{VolumeError, VolumeErrorKind};
 
-/// What the owner of an engine decides.
+/// Settings that the owner of an engine chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// How many writers work without waiting for each other. One a core is plenty.
+    /// Number of writers work without waiting for each other. One a core is plenty.
     pub lane_count: usize,
     /// Random bytes for the fingerprints of a new pool; an existing pool keeps its own.
     pub fresh_secret: [u8; 32],
@@ -22,8 +22,8 @@ pub fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
     u8::try_from(place).expect("there are few")
 }
 
-/// How contents are made smaller as they are written. Patterns that fill a block need no memory
-/// under any policy.
+/// Reduction of contents as they are written. Patterns that fill a block need no memory under any
+/// policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// Duplicates are shared, the rest is compressed.
@@ -61,7 +61,7 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// What a flush promises; each class promises what the one before it does.
+/// Promise of a flush; each class promises what the one before it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// What is acknowledged survives the death of the process, not the loss of power.
@@ -91,7 +91,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// What happens to a volume when the pool is full.
+/// Behaviour of a volume when the pool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityClass {
     /// It takes memory as it is written to; new data is refused when there is none.
@@ -118,7 +118,7 @@ impl fmt::Display for CapacityClass {
     }
 }
 
-/// What a shrinking resize does with blocks past the new end that hold data.
+/// Treatment of blocks with data past the new end by a shrinking resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
     /// The resize is refused.
@@ -164,7 +164,7 @@ impl fmt::Display for VolumeName {
 /// The largest volume, in bytes: 64 TiB.
 pub const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-/// Whether a volume can have this size: a multiple of 4 KiB, not zero, not too large.
+/// Returns whether a volume can have this size: a multiple of 4 KiB, not zero, not too large.
 pub(crate) fn is_size(size_bytes: u64) -> bool {
     (1..=SIZE_BYTES_MAX).contains(&size_bytes) && size_bytes.is_multiple_of(4096)
 }

@@ -1,4 +1,4 @@
-//! What only tests inside the crate can see.
+//! Tests of what can only be seen inside the crate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What stable storage is told: what it lacks, and what it has to give back.
+//! Calls by which stable storage learns of changes: what it lacks, and what it has to give back.
 
 mod support;
 

@@ -14,7 +14,7 @@ use crate::server::ReplySink;
 
 const DEVICE_PATH: &str = "/dev/fuse";
 
-/// What a look for a request found.
+/// Result of a look for a request.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// A message of so many bytes.
@@ -67,8 +67,8 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel still holds its side: false once it was unmounted or aborted, and before
-    /// it is mounted.
+    /// Returns whether the kernel still holds its side: false once it was unmounted or aborted, and
+    /// before it is mounted.
     pub(crate) fn is_alive(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default()))?;

@@ -37,13 +37,13 @@ const HELP_FROM_BYTES: usize = 512 << 10;
 /// What a request costs besides its data, in bytes of data that cost as much.
 const REQUEST_COST_BYTES: usize = 4096;
 
-/// How a crew is made up.
+/// Make-up of a crew.
 #[derive(Clone)]
 pub(crate) struct CrewPlan {
     pub(crate) worker_count: usize,
     pub(crate) permits: Arc<SpinPermits>,
     pub(crate) spin_max: Duration,
-    /// How long a crew that is dropped waits for its workers.
+    /// Time that a crew that is dropped waits for its workers.
     pub(crate) stop_patience: Duration,
     /// Called by each worker before its first request.
     pub(crate) thread_start: Arc<dyn Fn() + Send + Sync>,

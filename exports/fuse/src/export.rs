@@ -56,7 +56,7 @@ pub struct Config {
     pub permits: Arc<SpinPermits>,
     /// The longest that a worker spins for a request.
     pub spin_max: Duration,
-    /// How long an export that stops waits for flushes that are under way. One that has not ended
+    /// Time that an export that stops waits for flushes that are under way. One that has not ended
     /// by then is left alone with its thread, which also keeps the device.
     pub stop_patience: Duration,
     /// Called by each worker before its first request.
@@ -64,7 +64,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What suits most machines; only the places and the program have no default.
+    /// Settings that suit most machines; only the places and the program have no default.
     pub fn new(mount_point: PathBuf, fd_store_socket: PathBuf, helpers: HelperRunner) -> Self {
         Self {
             mount_point,
@@ -79,7 +79,7 @@ impl Config {
     }
 }
 
-/// What stays when an export stops.
+/// Parts that stay when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The connection, with the fd store: devices wait for the next process, and fail nothing.
@@ -109,7 +109,7 @@ pub struct DeadDevice {
     sequence: Option<u64>,
 }
 
-/// How the export came to its connection.
+/// Origin of the export's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Mounted by this process.

@@ -128,7 +128,7 @@ impl FdStore {
         }
     }
 
-    /// Whether the fd store is there and keeps the descriptor.
+    /// Returns whether the fd store is there and keeps the descriptor.
     pub(crate) fn is_keeping(&self) -> bool {
         matches!(self.ask(Operation::Take, None), Ok((Status::Done, ..)))
     }

@@ -25,7 +25,7 @@ const ACCESS: u32 = 0b11;
 /// Something that has a file open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUser {
-    /// What it is, and what to do about it.
+    /// Description of the use, and advice against it.
     pub words: String,
     /// It may write.
     pub writes: bool,

@@ -1,4 +1,4 @@
-//! Which volumes there are, as this export asks for them.
+//! Volumes that there are, as this export asks for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl FileId {
         node.checked_sub(NODE_FIRST).map(Self)
     }
 
-    /// Of the file with this inode number, if it can be that of a volume.
+    /// Name of the file with this inode number, if it can be that of a volume.
     pub fn of_inode(inode: u64) -> Option<Self> {
         Self::of_node(inode)
     }
@@ -37,7 +37,7 @@ pub struct FileEntry {
     pub name: String,
 }
 
-/// What programs are told of a file that they look at, beside its size.
+/// Attributes of a file that programs look at, beside its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileState {
     /// Bytes that are not holes.
@@ -64,7 +64,7 @@ pub trait Files: Send + Sync {
     fn list(&self) -> Vec<FileEntry>;
 }
 
-/// Whether a volume of this name can be shown as a file.
+/// Returns whether a volume of this name can be shown as a file.
 pub(crate) fn is_file_name(name: &str) -> bool {
     const NAME_BYTES_MAX: usize = 255;
     let special = matches!(name, "" | "." | "..");

@@ -75,7 +75,7 @@ pub(crate) enum HelperCommand {
     },
 }
 
-/// What the kernel is told of a device, beside its size.
+/// Attributes of a device for the kernel, beside its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceShape {
     pub(crate) sector_bytes: u32,
@@ -117,7 +117,7 @@ fn cache_name(cache: WriteCache) -> &'static str {
     }
 }
 
-/// What came of a helper command.
+/// Outcome of a helper command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done,

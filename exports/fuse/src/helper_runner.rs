@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that a helper command may answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// How to start this program so that it calls [`crate::run_command`] with the arguments that follow
-/// `args`.
+/// Command that starts this program so that it calls [`crate::run_command`] with the arguments that
+/// follow `args`.
 #[derive(Clone, Debug)]
 pub struct HelperRunner {
     pub program: PathBuf,

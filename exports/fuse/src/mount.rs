@@ -26,8 +26,8 @@ pub(crate) fn mount(connection: BorrowedFd<'_>, mount_point: &Path) -> io::Resul
     Ok(())
 }
 
-/// Whether a directory of volumes is mounted on top of `mount_point`, served or not. Asks no file
-/// system, so it never waits for one.
+/// Returns whether a directory of volumes is mounted on top of `mount_point`, served or not. Asks
+/// no file system, so it never waits for one.
 pub(crate) fn is_mounted(mount_point: &Path) -> io::Result<bool> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(topmost_type(&table, mount_point).is_some_and(|name| name == FILE_SYSTEM.as_bytes()))

@@ -216,7 +216,7 @@ impl Reply {
     }
 }
 
-/// What both sides agreed on at the beginning.
+/// Terms that both sides agreed on at the beginning.
 pub(crate) struct Terms {
     pub(crate) major: u32,
     pub(crate) minor: u32,

@@ -21,7 +21,7 @@ pub(crate) struct Header {
     opcode: u32,
 }
 
-/// What is asked for. Fields that this server has no use for are left out.
+/// Operation that is asked for. Fields that this server has no use for are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'message> {
     Init { major: u32, minor: u32, max_readahead: u32, flags: u64 },

@@ -24,7 +24,7 @@ use crate::schedule::Flush;
 /// The most data in one request, in either direction.
 pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
 
-/// What a read needs to put together what cannot be shown where it is stored: the most data, and
+/// Room in which a read puts together what cannot be shown where it is stored: the most data, and
 /// the rest of the blocks that it cuts at both ends.
 pub(crate) const SCRATCH_BYTES: usize = DATA_BYTES_MAX + 2 * BLOCK_BYTES;
 

@@ -1,4 +1,4 @@
-//! What both parts of a session speak of: limits, what was agreed upon, and what comes next.
+//! Terms that both parts of a session use: limits, what was agreed upon, and what comes next.
 
 use block_device::IO_BYTES_MAX;
 
@@ -9,7 +9,7 @@ pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX as usize <= IO_BYTES_MAX);
 
-/// What was agreed upon in the handshake.
+/// Result of the handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) replies: Replies,
@@ -24,7 +24,7 @@ pub(crate) struct GrantedContext {
     pub(crate) context: Context,
 }
 
-/// How requests are answered.
+/// Form of replies to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Replies {
     #[default]
@@ -32,7 +32,7 @@ pub(crate) enum Replies {
     Structured,
 }
 
-/// Whether a connection has to be protected.
+/// Requirement of TLS for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPolicy {
     Absent,
@@ -40,7 +40,7 @@ pub enum TlsPolicy {
     Required,
 }
 
-/// What a session needs before it can go on.
+/// Need of a session before it can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More bytes in the input. Replies in the output should be sent before waiting for them.

@@ -28,7 +28,7 @@ const CONNECTION_COUNT_FEW: usize = 8;
 /// From more connections on, each has buffers for small pieces.
 const CONNECTION_COUNT_SEVERAL: usize = 24;
 
-/// How much of the memory for buffers is for one connection.
+/// Share of the memory for buffers that one connection gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferShare {
     /// The buffers may take what the largest request wants.
@@ -39,7 +39,7 @@ pub enum BufferShare {
     Small,
 }
 
-/// What a connection may use of its buffers.
+/// Limits of a connection's buffers.
 pub(crate) struct Limits {
     /// Of the input; room for the longest option, and for the piece of a write that is waited for.
     input_bytes: usize,
@@ -105,7 +105,7 @@ impl BufferShare {
     }
 }
 
-/// What a client sent: filled at the back by a connection, taken from the front by a
+/// Bytes that a client sent: filled at the back by a connection, taken from the front by a
 /// [`crate::Session`].
 pub struct Input {
     bytes: Box<[u8]>,
@@ -223,7 +223,7 @@ impl Output {
         }
     }
 
-    /// Whether the data must be sent before the next step.
+    /// Returns whether the data must be sent before the next step.
     pub(crate) fn is_due(&self) -> bool {
         self.end >= self.limits().output_bytes_due
     }

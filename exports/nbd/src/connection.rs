@@ -16,11 +16,11 @@ use crate::flushing::{FlushQueue, Flusher};
 use crate::session::Session;
 use crate::transport::{MessageEnd, Socket, Transport};
 
-/// What a connection is made of.
+/// Parts of a connection.
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
     pub(crate) exports: Arc<dyn Exports>,
-    /// As far as it is known without TLS.
+    /// Identity of the client, as far as it is known without TLS.
     pub(crate) client: Client,
     /// Clients must use TLS when this is set.
     pub(crate) tls: Option<Arc<ServerConfig>>,

@@ -48,8 +48,7 @@ fn offers(device: &dyn BlockDevice) -> impl Iterator<Item = Offer> {
     std::iter::once(allocation).chain(changed)
 }
 
-/// What a client is shown that asks with these queries which contexts there are: names, namespaces,
-/// or nothing for all.
+/// Contexts listed to a client that asks with these queries: names, namespaces, or nothing for all.
 pub(crate) fn listed(queries: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     let queries: HashSet<&str> = queries.iter().copied().collect();
     let groups = [BASE_NAMESPACE, OUR_NAMESPACE, CHANGED_PREFIX];
@@ -61,7 +60,7 @@ pub(crate) fn listed(queries: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     offers(device).filter(|offer| queries.is_empty() || is_asked_for(offer)).collect()
 }
 
-/// What a client is granted that chooses the contexts of these names.
+/// Contexts granted to a client that chooses these names.
 pub(crate) fn chosen(names: &[&str], device: &dyn BlockDevice) -> Vec<Offer> {
     let names: HashSet<&str> = names.iter().copied().collect();
     let is_chosen = |offer: &Offer| names.contains(offer.name.as_str());

@@ -1,4 +1,4 @@
-//! What the server asks its owner for: the devices to serve.
+//! Exports that the server asks its owner for: the devices to serve.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use block_device::BlockDevice;
 use export_kit::Peer;
 use tls::ClientCertificate;
 
-/// What is known of the client of a connection.
+/// Identity of a connection's client.
 #[derive(Clone, Debug)]
 pub enum Client {
     /// A process of this host, over the Unix socket.

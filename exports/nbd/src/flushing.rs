@@ -35,13 +35,13 @@ const _: () = assert!(FLUSH_COUNT_MAX * replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT
 /// with everything answered, the queue is drained; when the client has gone, it is dropped.
 pub(crate) type FlushQueue = LateQueue<u64>;
 
-/// What a flush thread must know of its session.
+/// Session data for a flush thread.
 pub(crate) struct FlushOrder {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) replies: Replies,
 }
 
-/// What a flush thread works with.
+/// State of a flush thread.
 pub(crate) struct Flusher {
     pub(crate) queue: Arc<FlushQueue>,
     pub(crate) order: FlushOrder,

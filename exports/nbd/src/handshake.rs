@@ -79,7 +79,7 @@ enum State {
     },
 }
 
-/// What follows a step of the machine.
+/// Next step of the machine.
 pub(crate) enum Next {
     Go,
     Wait(Progress),

@@ -44,5 +44,5 @@ pub use exports::{Client, Export, ExportInfo, Exports};
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
 pub use tls::{ClientCertificate, TlsError, TlsFiles, TlsSettings};
-/// What a server is doing; clients by the canonical name of their export.
+/// State of a server; clients by the canonical name of their export.
 pub type Status = export_kit::Status<String>;

@@ -56,7 +56,7 @@ enum Style {
     Chunks,
 }
 
-/// What a step of a read came to.
+/// Result of a step of a read.
 pub(crate) enum Step {
     /// To be continued when the output has room for another piece.
     More(LongRead),

@@ -45,7 +45,7 @@ pub struct Config {
     pub thread_start: fn(),
 }
 
-/// Which clients may connect over TCP.
+/// Clients that may connect over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpAccess {
     /// Those with a certificate of an authority of [`TlsFiles::client_authorities`].

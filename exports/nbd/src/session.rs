@@ -140,7 +140,7 @@ impl Session {
         self.transmission().map(|transmission| transmission.export_name.as_str())
     }
 
-    /// How to do the flushes that are left to another thread, once there has been one.
+    /// Instructions for the flushes that are left to another thread, once there has been one.
     pub(crate) fn flush_order(&self) -> Option<FlushOrder> {
         let order = |it: &Transmission| FlushOrder {
             device: Arc::clone(&it.device),

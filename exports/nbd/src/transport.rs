@@ -1,4 +1,4 @@
-//! How bytes travel: over the socket itself, or through TLS.
+//! Transport of bytes: over the socket itself, or through TLS.
 //!
 //! One thread receives. Sending is for several, one message at a time: the lock of [`Sender`] is
 //! held while a client does not take what it is sent, and never while a thread waits for its next
@@ -168,7 +168,7 @@ impl Sender {
         Ok(())
     }
 
-    /// As [`Sender::send`], for any thread; `bytes` are whole replies.
+    /// Sends as [`Sender::send`] does, for any thread; `bytes` are whole replies.
     pub(crate) fn send_between_replies(&self, bytes: &[u8]) -> io::Result<()> {
         let must_wait =
             |state: &mut SendState| state.last_end == MessageEnd::InsideReply && !state.is_over;

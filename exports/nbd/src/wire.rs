@@ -26,7 +26,7 @@ pub(crate) mod handshake_flag {
     pub(crate) const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// What an export can do, as told at the end of the handshake.
+/// Features of an export, as told at the end of the handshake.
 pub(crate) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -40,7 +40,7 @@ pub(crate) mod transmission_flag {
     pub(crate) const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// What a client may ask for in the handshake.
+/// Options of the handshake.
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
     pub(crate) const ABORT: u32 = 2;
@@ -53,7 +53,7 @@ pub(crate) mod option {
     pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
-/// How a server answers an option. Bit 31 marks errors.
+/// Replies of a server to an option. Bit 31 marks errors.
 pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
@@ -181,7 +181,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// As many whole characters of `text` as fit into `bytes_max`.
+/// Longest prefix of `text` in whole characters that fits into `bytes_max`.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! What clients may ask for before they choose an export.
+//! Requests of clients before they choose an export.
 
 mod support;
 #[path = "support/talk.rs"]

@@ -1,4 +1,4 @@
-//! What changes for a client among many: the sizes of pieces, and nothing that the protocol says.
+//! Behaviour of a client among many: the sizes of pieces, and nothing that the protocol says.
 
 #[path = "support/faulty.rs"]
 mod faulty;

@@ -1,4 +1,4 @@
-//! What requests do, and what they are answered.
+//! Requests and their answers.
 
 #[path = "support/faulty.rs"]
 mod faulty;

@@ -28,7 +28,7 @@ const ENTRIES_PER_TURN: usize = 8;
 /// Looks for entries in one go, with pauses in between, before the waiter has its say.
 const LOOKS_PER_POLL: u32 = 16;
 
-/// What a client's thread is made of.
+/// Parts of a client's thread.
 pub(crate) struct Client {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) peer: Peer,

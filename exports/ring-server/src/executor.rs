@@ -45,7 +45,7 @@ impl Request {
         })
     }
 
-    /// Whether it is durable when it is answered, though it is no flush.
+    /// Returns whether it is durable when it is answered, though it is no flush.
     pub(crate) fn is_fua(self) -> bool {
         matches!(self, Self::Write { is_fua: true, .. } | Self::Zero { is_fua: true, .. })
     }
@@ -57,7 +57,7 @@ pub(crate) struct Use {
     pub(crate) ring: Arc<ServerRing>,
 }
 
-/// What the threads of one client work with.
+/// State that the threads of one client work with.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -78,7 +78,7 @@ impl Executor {
         Self { parts, data: vec![0; SLOT_BYTES], scratch: vec![0; SCRATCH_BYTES] }
     }
 
-    /// Whether a request may wait for data that are not in memory.
+    /// Returns whether a request may wait for data that are not in memory.
     pub(crate) fn data_may_be_away(&self, request: Request) -> bool {
         match request {
             Request::Flush | Request::Discard { .. } => false,
@@ -88,7 +88,7 @@ impl Executor {
         }
     }
 
-    /// Whether a flush may wait for a disk.
+    /// Returns whether a flush may wait for a disk.
     pub(crate) fn flush_may_wait(&self) -> bool {
         self.parts.device.write_cache() == WriteCache::Volatile
     }

@@ -28,7 +28,7 @@ mod volumes;
 pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use server::{Config, Server};
 pub use shared_ring::{Access, Target};
-/// What a server is doing; clients by the id of their volume.
+/// State of a server; clients by the id of their volume.
 pub type Status = export_kit::Status<u64>;
 
 pub use volumes::{OpenVolume, Refusal, Volumes};

@@ -1,4 +1,4 @@
-//! How requests ended, as numbers that programs know.
+//! Results of requests, as numbers that programs know.
 
 use block_device::{Action, DeviceError, DeviceErrorKind};
 use rustix::io::Errno;

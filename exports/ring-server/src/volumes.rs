@@ -1,4 +1,4 @@
-//! What the owner of a server hands in: which client may open which device.
+//! Volumes that the owner of a server hands in: which client may open which device.
 
 use std::sync::Arc;
 

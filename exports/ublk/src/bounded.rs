@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How often something is asked again that is not ready yet.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// What `call` returns, or `TimedOut` when that takes longer than `limit`. The thread that runs it
-/// is then left alone: it may be stuck in the kernel.
+/// Result of `call`, or `TimedOut` when that takes longer than `limit`. The thread that runs it is
+/// then left alone: it may be stuck in the kernel.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,

@@ -52,7 +52,7 @@ impl Driver {
         }
     }
 
-    /// Whether the kernel can change the size of a device that is in use.
+    /// Returns whether the kernel can change the size of a device that is in use.
     pub(crate) fn can_resize(&self) -> bool {
         self.control.features().is_some_and(|it| it.has(UblkFeatures::UPDATE_SIZE))
     }

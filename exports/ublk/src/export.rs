@@ -25,7 +25,7 @@ const ZEROING_BYTES_MAX: u32 = 1 << 30;
 const COPIED_BYTES_MAX: u32 = 256 << 10;
 const COPIED_DEPTH_MAX: u16 = 64;
 
-/// How data of requests comes to us.
+/// Way by which data of requests comes to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// We copy where the driver lets us (6.5 or later), to and from where data is stored.
@@ -34,7 +34,7 @@ pub enum Transfer {
     ByDriver,
 }
 
-/// How devices are served.
+/// Settings of serving devices.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// A file in a folder that survives restarts.
@@ -138,7 +138,7 @@ impl Export {
         state.registry.remove(id).map_err(not_stored)
     }
 
-    /// Whether the size of a volume's device can change while it is attached.
+    /// Returns whether the size of a volume's device can change while it is attached.
     pub fn check_resizable(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
@@ -174,7 +174,7 @@ impl Export {
         state.devices.iter().map(|(&volume, served)| attachment(volume, served)).collect()
     }
 
-    /// What was served since the start.
+    /// Requests served since the start.
     pub fn traffic(&self) -> Traffic {
         let state = self.lock();
         let mut sum = state.past_traffic;

@@ -48,7 +48,7 @@ impl Inbox {
     }
 }
 
-/// What the threads share with the queues.
+/// Work that the threads share with the queues.
 pub(crate) struct LateWork {
     device: Arc<dyn BlockDevice>,
     inboxes: Arc<[Inbox]>,

@@ -1,4 +1,4 @@
-//! Which processes have a device open.
+//! Processes that have a device open.
 //!
 //! The driver stops a device that is in use (one of 7.0 or later can be asked not to), so we look
 //! before. Mounts and other owners are found by opening it exclusively, loop devices by what they

@@ -19,7 +19,7 @@ use crate::serving::{Outcome, Scratch, Work, result_of, work_of};
 /// Requests that are served before the answers to them are sent.
 const BATCH_MAX: u32 = 16;
 
-/// What all queues of a device share.
+/// State that all queues of a device share.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) inboxes: Arc<[Inbox]>,
@@ -30,17 +30,17 @@ pub(crate) struct Shared {
     pub(crate) is_left: AtomicBool,
 }
 
-/// What the threads of all queues wait for, once they are prepared.
+/// Word that the threads of all queues wait for, once they are prepared.
 pub(crate) type Gate = OnceLock<Word>;
 
-/// What they are told.
+/// Word for the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Go,
     GoHome,
 }
 
-/// How the beginning of a thread is told to the one that started it.
+/// Report of a thread's beginning to the one that started it.
 pub(crate) struct Beginning {
     /// First that everything is prepared, then, past the gate, that the queue is served.
     pub(crate) told: SyncSender<io::Result<()>>,

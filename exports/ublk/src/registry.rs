@@ -1,4 +1,4 @@
-//! Which devices are ours and what they show, kept in a file over restarts.
+//! Registry of the devices that are ours and what they show, kept in a file over restarts.
 //!
 //! The file is written before a device is started and after it was deleted. So a device that is
 //! not in it was never open to anybody, and its mark says whether it is ours to delete. The mark
@@ -52,7 +52,7 @@ impl Registry {
         Ok(Self { mark, file })
     }
 
-    /// What each device of ours carries, and no other.
+    /// Mark that each device of ours carries, and no other.
     pub(crate) fn mark(&self) -> u64 {
         self.mark
     }

@@ -48,10 +48,10 @@ impl From<DeviceError> for Failure {
     }
 }
 
-/// How a request ended: with the bytes that were moved, or not.
+/// Result of a request: with the bytes that were moved, or not.
 pub(crate) type Outcome = Result<u64, Failure>;
 
-/// What the driver is told.
+/// Result for the driver.
 pub(crate) fn result_of(outcome: Outcome) -> i32 {
     match outcome {
         Ok(bytes) => i32::try_from(bytes).expect("requests that move bytes are short"),
@@ -59,7 +59,7 @@ pub(crate) fn result_of(outcome: Outcome) -> i32 {
     }
 }
 
-/// What has to be done for a request.
+/// Work to be done for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Nothing that takes long.
@@ -70,7 +70,7 @@ pub(crate) enum Work {
     Flush,
 }
 
-/// Which thread serves a request, so that none waits for what another one needs.
+/// Thread that serves a request, chosen so that none waits for what another one needs.
 pub(crate) fn work_of(request: &UblkRequest, device: &dyn BlockDevice) -> Work {
     let moves_data = matches!(request.operation(), UblkOperation::Read | UblkOperation::Write);
     if moves_data && device.data_may_be_away() && may_need_data(request) {

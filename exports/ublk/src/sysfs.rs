@@ -1,4 +1,4 @@
-//! What sysfs tells of devices, and what it lets us set.
+//! Attributes of devices in sysfs, and the settings that it takes.
 
 use std::fs;
 use std::io;

@@ -44,9 +44,9 @@ pub(crate) enum Malformed {
 /// The parts of one request, in order; memory that is used again for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// What the device may read.
+    /// Segments that the device may read.
     pub(crate) readable: Vec<Segment>,
-    /// What the device may write.
+    /// Segments that the device may write.
     pub(crate) writable: Vec<Segment>,
 }
 

@@ -1,4 +1,4 @@
-//! What a driver is told of the disk: features, and the configuration space.
+//! Configuration of the disk for its driver: features, and the configuration space.
 
 use block_device::{BLOCK_BYTES, BlockDevice, Geometry};
 use vhost::vhost_user::VhostUserVirtioFeatures;
@@ -37,8 +37,8 @@ const CONFIGURATION_BYTES: usize = 60;
 /// Bytes that a front end may ask for.
 const CONFIGURATION_BYTES_MAX: usize = 256;
 
-/// What the disk of this device can do. Never changes as long as the device is served, nor when it
-/// is served again: a front end that comes back must find what it knows.
+/// Features of this device's disk. Never changes as long as the device is served, nor when it is
+/// served again: a front end that comes back must find what it knows.
 pub(crate) fn features(device: &dyn BlockDevice) -> u64 {
     let bits = [
         VIRTIO_F_VERSION_1,
@@ -57,7 +57,7 @@ pub(crate) fn features(device: &dyn BlockDevice) -> u64 {
     disk | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
-/// Whether `features`, which a driver chose, have this one.
+/// Returns whether `features`, which a driver chose, have this one.
 pub(crate) fn has(features: u64, bit: u32) -> bool {
     features & (1 << bit) != 0
 }

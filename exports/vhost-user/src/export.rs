@@ -31,12 +31,12 @@ const WORKER_COUNT_MAX: usize = 8;
 
 const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
-/// How a volume is exported.
+/// Settings of a volume's export.
 pub struct Config {
     /// Where front ends connect to. Its directory exists.
     pub socket: PathBuf,
     pub admits: Admission,
-    /// What drivers are told as the disk's serial number.
+    /// Serial number of the disk for drivers.
     pub serial: [u8; SERIAL_BYTES],
     pub queue_count: u16,
     pub threads: Arc<ThreadBudget>,
@@ -115,7 +115,7 @@ impl Export {
         self.shared.queue_count
     }
 
-    /// Whether a front end is there now.
+    /// Returns whether a front end is there now.
     pub fn is_connected(&self) -> bool {
         self.shared.is_connected.load(Ordering::Relaxed)
     }

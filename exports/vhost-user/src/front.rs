@@ -1,4 +1,4 @@
-//! What one front end has told about its virtual machine: memory, rings, features.
+//! State of a virtual machine, as one front end has told it: memory, rings, features.
 //!
 //! Everything here runs on the connection's control thread. What concerns a ring that is being
 //! served is done while its worker stands aside.

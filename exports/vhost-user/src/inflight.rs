@@ -1,4 +1,4 @@
-//! What was taken from a ring and not answered yet, in memory that outlives this process.
+//! Requests that were taken from a ring and not answered yet, in memory that outlives this process.
 //!
 //! The front end keeps the memory and hands it to the next process, which does again what the last
 //! one had not answered. Its layout is that of the vhost-user protocol for split rings:
@@ -158,7 +158,8 @@ pub(crate) struct QueueInFlight {
 }
 
 impl QueueInFlight {
-    /// What the last process left undone, the oldest first, when the ring's used index is `used`.
+    /// Requests that the last process left undone, the oldest first, when the ring's used index is
+    /// `used`.
     pub(crate) fn recover(&mut self, used: u16) -> Vec<u16> {
         let noted = self.field::<AtomicU16>(USED_INDEX_AT).load(Ordering::Acquire);
         let answered = used.wrapping_sub(noted).min(self.ring_size);
@@ -181,7 +182,7 @@ impl QueueInFlight {
         left.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// Whether the front end has taken the memory away.
+    /// Returns whether the front end has taken the memory away.
     pub(crate) fn is_lost(&self) -> bool {
         self.memory.loss.is_raised()
     }

@@ -39,8 +39,8 @@ impl Ram {
         &self.mapped
     }
 
-    /// Whether the front end has taken memory away: what was read may be zeros instead. Asked
-    /// after reading, before anything is done that what was read asks for.
+    /// Returns whether the front end has taken memory away: what was read may be zeros instead.
+    /// Asked after reading, before anything is done that what was read asks for.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.loss.is_raised()

@@ -27,7 +27,7 @@ pub(crate) struct Span {
     pub(crate) may_unmap: bool,
 }
 
-/// What a request asks for.
+/// Operation that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(ByteRange),

@@ -51,7 +51,7 @@ pub(crate) enum RingError {
     Misaligned,
 }
 
-/// How a ring is begun.
+/// Set-up of a ring.
 pub(crate) struct RingPlan {
     pub(crate) size: u16,
     pub(crate) place: RingPlace,
@@ -69,7 +69,7 @@ pub(crate) struct Taken {
     pub(crate) request: Request,
 }
 
-/// What a look for the next request found.
+/// Result of a look for the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     Request,
@@ -153,7 +153,7 @@ impl Ring {
         }
     }
 
-    /// What to tell of answers. Told at once: it may have missed some.
+    /// Sets the event that tells of answers. Told at once: it may have missed some.
     pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
         self.call = call;
         self.make_room();
@@ -165,7 +165,7 @@ impl Ring {
         self.call.iter().for_each(|call| call.make_room());
     }
 
-    /// Whether [`Ring::take`] would find something. Quick: two looks at memory.
+    /// Returns whether [`Ring::take`] would find something. Quick: two looks at memory.
     pub(crate) fn has_work(&self) -> bool {
         if self.is_broken {
             return false;

@@ -35,7 +35,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Outcome,
 }
 
-/// Which request an answer is for.
+/// Identity of the request that an answer is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) slot: usize,
@@ -68,7 +68,7 @@ impl Slot {
     }
 }
 
-/// What a worker works on.
+/// State of a worker's rings.
 pub(crate) struct Rings {
     pub(crate) slots: Vec<Slot>,
     /// Writes are durable when they are answered: the driver does not know how to flush.
@@ -266,7 +266,7 @@ impl RingSet {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Whether a thread waits for the worker to look up.
+    /// Returns whether a thread waits for the worker to look up.
     pub(crate) fn has_news(&self) -> bool {
         self.visitor_count.load(Ordering::SeqCst) > 0 || self.inbox.has_some() || self.is_over()
     }

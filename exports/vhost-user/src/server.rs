@@ -14,7 +14,7 @@ use crate::request::{Cursor, Operation, Request, SERIAL_BYTES, Span};
 /// Data of one call of the device. Longer requests take several.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How a request ended, as its driver is told.
+/// Status with which a request ended, for its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Done,
@@ -40,7 +40,7 @@ impl Status {
     }
 }
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,

@@ -1,4 +1,4 @@
-//! What all threads of one export share.
+//! State that all threads of one export share.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -18,10 +18,10 @@ use crate::threads::Reserved;
 /// Threads of a disk besides its workers: one for its front end, two for late work.
 pub(crate) const OTHER_THREAD_COUNT: usize = 3;
 
-/// Which process may connect, asked for each front end when it has connected.
+/// Check of the process that may connect, asked for each front end when it has connected.
 pub type Admission = Arc<dyn Fn(&Peer) -> bool + Send + Sync>;
 
-/// What is the same for every connection.
+/// State that is the same for every connection.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) serial: [u8; SERIAL_BYTES],

@@ -1,4 +1,4 @@
-//! How long a front end may keep others out before it says that the disk is its own.
+//! Time that a front end may keep others out before it says that the disk is its own.
 //!
 //! One front end is served at a time. Most say at once what they want; one that says nothing, or
 //! never takes what it is told, would keep the machine out for which the disk is.

@@ -1,4 +1,4 @@
-//! What a guest sees of its disk.
+//! View of a guest on its disk.
 
 mod support;
 

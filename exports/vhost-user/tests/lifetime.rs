@@ -1,4 +1,4 @@
-//! What happens when front ends and exports come and go.
+//! Lifetimes of front ends and exports.
 
 mod support;
 

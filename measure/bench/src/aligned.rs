@@ -10,7 +10,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Of zeros.
+    /// Block of zeros.
     pub(crate) fn new(length: usize) -> Self {
         let bytes = vec![0; length + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::contents::Data;
 
-/// What is done to the volume.
+/// Operation on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {

@@ -1,4 +1,4 @@
-//! What is written: blocks of a known kind, fresh each time.
+//! Contents that are written: blocks of a known kind, fresh each time.
 
 use crate::clock::Random;
 use crate::corpus::{Corpus, Kind};
@@ -9,7 +9,7 @@ const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 /// was just received; a stamp makes each use of one different.
 const READY_BLOCKS: usize = 64;
 
-/// How the bytes of a block relate to each other and to other blocks.
+/// Relation of a block's bytes to each other and to other blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Data {

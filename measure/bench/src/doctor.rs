@@ -1,4 +1,4 @@
-//! What can be measured here, and what will be left out and why.
+//! Measurements that can be made here, and those that will be left out, with reasons.
 
 use std::path::PathBuf;
 

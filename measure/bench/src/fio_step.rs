@@ -26,13 +26,13 @@ const SET_UP_SECONDS: f64 = 2.0;
 /// For plans: what targets take in a second, roughly.
 const BYTES_PER_S_EXPECTED: f64 = 1e9;
 
-/// How long the machine may take to finish what was asked of it before.
+/// Time that the machine may take to finish what was asked of it before.
 pub(crate) const SETTLING_TIME_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) const BUSY_FLAG: &str = "the machine was busy before it began";
 
 pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 
-/// How the cores are while a target is measured.
+/// State of the cores while a target is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     /// As the target leaves them.
@@ -53,7 +53,7 @@ pub(crate) struct FioStep {
     pub(crate) cores: Cores,
     /// While this and what is set up beside it is measured.
     pub(crate) memory_bytes: u64,
-    /// Whether the fill is this step's to pay for.
+    /// True if the fill is this step's to pay for.
     pub(crate) begins_with_fill: bool,
 }
 
@@ -172,7 +172,8 @@ impl FioStep {
     }
 }
 
-/// What rows say of a job of random data on a target that was filled, whoever sends its requests.
+/// Parameters in rows of a job of random data on a target that was filled, whoever sends its
+/// requests.
 pub(crate) fn params_of(job: &Job, target: &Target, generator: &str) -> Vec<(String, Value)> {
     let params = [
         ("rw", json!(job.pattern.to_string())),
@@ -203,7 +204,7 @@ pub(crate) fn case_name(job: &Job) -> String {
     format!("{pattern} {block_bytes} jobs={jobs} depth={queue_depth}")
 }
 
-/// How large targets are, so that caches do not stand for memory.
+/// Sizes of targets, so that caches do not stand for memory.
 pub(crate) fn place(size_mib: Option<u64>, session: &Session) -> Place {
     let mib = size_mib.unwrap_or(match session.profile {
         Profile::Quick => 512,

@@ -35,7 +35,7 @@ impl Places {
         Self::new(Order::Sequential, size_bytes, block_bytes)
     }
 
-    /// As random as random places to a cache, yet none twice in a turn.
+    /// Order that is as random as random places to a cache, yet has none twice in a turn.
     pub(crate) fn each(size_bytes: u64, block_bytes: usize) -> Self {
         let mut places = Self::new(Order::Sequential, size_bytes, block_bytes);
         // The golden section spreads a sequence most evenly.
@@ -115,7 +115,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// Of the pages that get shorter; none when none does.
+    /// Set of the pages that get shorter; none when none does.
     pub(crate) fn new(pages: &[Block]) -> Option<Self> {
         let mut encoder = Encoder::new();
         let mut encode = |page: &Block| Some(encoder.encode(page, BLOCK_BYTES - 1)?.to_vec());
@@ -123,7 +123,7 @@ impl Encoded {
         (!pages.is_empty()).then_some(Self { pages, next: 0, block: [0; BLOCK_BYTES] })
     }
 
-    /// As [`copy_out`], and a page decoded for each 4 KiB.
+    /// Copies as [`copy_out`] does, and decodes a page for each 4 KiB.
     pub(crate) fn copy_out_and_decode(
         &mut self,
         memory: &[u8],

@@ -1,4 +1,4 @@
-//! How long requests took: many of them, in little memory.
+//! Durations of requests: many of them, in little memory.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -36,7 +36,7 @@ impl Latencies {
         self.0.mean()
     }
 
-    /// What `share` of the requests stayed below or met.
+    /// Duration that `share` of the requests stayed below or met.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
         self.0.value_at_quantile(share)
     }
@@ -45,7 +45,7 @@ impl Latencies {
         self.0.max()
     }
 
-    /// As it goes on record; fails when nothing was recorded.
+    /// Form for the record; fails when nothing was recorded.
     pub(crate) fn recorded(&self, kind: LatencyKind) -> Result<results::Latency> {
         (self.count() > 0).then_some(()).context("no request was made in the time given")?;
         Ok(results::Latency {
@@ -86,7 +86,7 @@ fn bound_above(value: u64) -> u64 {
     (value + 1).next_multiple_of(step)
 }
 
-/// How many took at least so long, give or take an eighth: what tests of drivers ask.
+/// Number of took at least so long, give or take an eighth: what tests of drivers ask.
 #[cfg(test)]
 pub(crate) fn count_from(latency: &results::Latency, least: std::time::Duration) -> u64 {
     let is_long = |(bound, _): &&(u64, u64)| u128::from(*bound) > least.as_nanos();

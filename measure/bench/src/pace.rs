@@ -25,14 +25,14 @@ pub(crate) struct Pace {
     pub(crate) time: Duration,
 }
 
-/// What an open loop found.
+/// Results of an open loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Paced {
     /// From when each request was due.
     pub(crate) intended: Latencies,
     /// From when each request was sent.
     pub(crate) service: Latencies,
-    /// Whether every request that was due was made; else the target is too slow for the rate, and
+    /// True if every request that was due was made; else the target is too slow for the rate, and
     /// those that were not made count with the time they waited in vain.
     pub(crate) kept_up: bool,
 }

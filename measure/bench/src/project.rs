@@ -1,5 +1,5 @@
-//! What recorded cycles per I/O mean for servers with more cores. Computes by `results::projection`
-//! and prints; measures nothing.
+//! Meaning of recorded cycles per I/O for servers with more cores. Computes by
+//! `results::projection` and prints; measures nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the project sets out to reach, each as a figure of one run and its bound.
+//! Goals of the project, each as a figure of one run and its bound.
 
 mod cpio;
 mod durability;
@@ -34,7 +34,7 @@ pub(crate) struct Bar {
     pub(crate) measured: Option<Estimated>,
 }
 
-/// What a measurement says of its bar.
+/// Verdict of a measurement on its bar.
 pub(crate) struct Verdict {
     /// None where nothing is decided.
     pub(crate) is_met: Option<bool>,
@@ -86,7 +86,7 @@ impl Bound {
         }
     }
 
-    /// How much of what is allowed a value takes: up to 1 the bound holds.
+    /// Share of what is allowed that a value takes: up to 1 the bound holds.
     pub(crate) fn share_taken(self, value: f64) -> f64 {
         match self {
             Self::AtMost(limit) => value / limit,
@@ -168,7 +168,7 @@ impl FloorBar {
 const NS: &str = "figures/ns_mean";
 const FLOOR_NS: &str = "figures/floor_ns_mean";
 
-/// How many times its floor an engine's case may take, where a bar says so.
+/// Number of times its floor an engine's case may take, where a bar says so.
 pub(crate) fn floors_max(group: &Group) -> Option<f64> {
     FLOOR_BARS.iter().find(|bar| bar.is_of(group)).map(FloorBar::floors_max)
 }
@@ -394,7 +394,7 @@ pub(crate) fn volume_like(target: &str) -> &'static str {
     }
 }
 
-/// How many times the volume's latency a peer's must be, where a bar says so.
+/// Number of times the volume's latency a peer's must be, where a bar says so.
 pub(crate) fn latency_times_min(peer: &Group) -> Option<f64> {
     PEER_BARS.iter().find(|bar| bar.is_of(bar.peer, peer)).and_then(|bar| match bar.bound {
         Bound::AtMost(limit) => Some(1.0 / limit),

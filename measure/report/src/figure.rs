@@ -19,7 +19,7 @@ pub(crate) struct Estimated {
     pub(crate) interval: Option<(Figure, Figure)>,
 }
 
-/// How a number is written.
+/// Format of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Nanoseconds, shown as microseconds.
@@ -41,7 +41,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What the number is divided by before it is shown.
+    /// Divisor of the number before it is shown.
     pub(crate) fn unit(self) -> f64 {
         match self {
             Self::Micros => 1e3,
@@ -135,7 +135,7 @@ impl Estimated {
         }
     }
 
-    /// What a mark of a chart says when it is pointed at.
+    /// Sentence that a mark of a chart shows when it is pointed at.
     pub(crate) fn sentence(&self, format: Format) -> String {
         let median = format.text_with_unit(self.value());
         let (low, high) = self.ends();

@@ -64,7 +64,7 @@ impl<'book> Group<'book> {
         self.first().row.params.get(name)?.as_u64()
     }
 
-    /// Whether every one of these parameters has this value; numbers are written as text.
+    /// Returns whether every one of these parameters has this value; numbers are written as text.
     pub(crate) fn has(&self, params: &[(&str, &str)]) -> bool {
         params.iter().all(|(name, expected)| {
             let value = self.first().row.params.get(*name);
@@ -76,7 +76,7 @@ impl<'book> Group<'book> {
         })
     }
 
-    /// What a derived figure is of.
+    /// Parameters that a derived figure has.
     pub(crate) fn describe(&self, path: &str) -> Value {
         json!({
             "run": self.run(),

@@ -1,4 +1,5 @@
-//! What four papers state about other hardware, as the page shows it beside ours and embeds it.
+//! Figures that four papers state about other hardware, as the page shows them beside ours and
+//! embeds them.
 
 use results::papers::{
     AMPS, AmpsDevice, CPIO_COLUMNS, CPIO_ENERGY, CPIO_IOPS, ForsaLine, FusionCell,

@@ -108,7 +108,7 @@ pub(crate) fn memory_path() -> String {
     format!("figures/{FAST_USED_BYTES}")
 }
 
-/// What a row of the suite is of.
+/// Workload and placement of a row of the suite.
 pub(crate) fn kinds(group: &Group<'_>) -> Option<(Workload, Placement)> {
     let (workload, placement) = (group.word("workload_kind")?, group.word("placement")?);
     let workload = Workload::ALL.into_iter().find(|it| it.name() == workload)?;

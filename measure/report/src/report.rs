@@ -43,7 +43,7 @@ impl Report {
         page::write(&self.book())
     }
 
-    /// What the page embeds: every row, what was computed from them, and the papers' figures.
+    /// Data that the page embeds: every row, what was computed from them, and the papers' figures.
     pub fn json(&self) -> String {
         let book = self.book();
         // Figures are computed as they are shown.

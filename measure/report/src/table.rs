@@ -36,7 +36,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// What several columns have in common.
+    /// Heading that several columns have in common.
     pub(crate) above: Option<String>,
     is_paper: bool,
     is_text: bool,
@@ -56,7 +56,7 @@ impl Column {
         self
     }
 
-    /// Of other hardware.
+    /// Marks a column of other hardware.
     pub(crate) fn paper(mut self) -> Self {
         self.is_paper = true;
         self

@@ -1,4 +1,4 @@
-//! What holds for every page, read back as a browser reads it.
+//! Rules that hold for every page, read back as a browser reads it.
 
 mod support;
 

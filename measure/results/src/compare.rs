@@ -39,7 +39,7 @@ pub struct Comparison {
     /// Why nothing can be compared; the cases are left out then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// What differs between the runs without making them incomparable: the program, the kernel.
+    /// Differences between the runs that do not make them incomparable: the program, the kernel.
     pub notes: Vec<String>,
     pub cases: Vec<CaseComparison>,
 }
@@ -51,21 +51,21 @@ pub struct CaseComparison {
     pub case: String,
     pub target: String,
     pub verdict: Verdict,
-    /// What is compared.
+    /// Quantity that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measure: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Estimate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Estimate>,
-    /// How much better (above zero) or worse the second run is, as a share of the first.
+    /// Gain (above zero) or loss of the second run, as a share of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What a comparison found, the weightiest last.
+/// Finding of a comparison, the weightiest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {

@@ -1,4 +1,4 @@
-//! What was measured where, with what, and how.
+//! Circumstances of a run: subject, place, tools.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ pub struct Manifest {
     pub started_unix_ms: u64,
     pub tool: Tool,
     pub host: Host,
-    /// What the machine lets a program measure: `pmu`, `rapl`, `cgroup`.
+    /// Measurements that the machine lets a program make: `pmu`, `rapl`, `cgroup`.
     pub probes: BTreeMap<String, Probe>,
     pub profile: String,
-    /// What decided orders, places and contents.
+    /// Seed of orders, places and contents.
     pub seed: u64,
     /// The suites and what each was told. A resumed run must be told the same.
     pub configuration: Value,
@@ -43,7 +43,7 @@ pub struct Tool {
 pub struct Host {
     pub cpu: String,
     pub cores: u64,
-    /// Of the time stamp counter: the "reference cycles" of figures for each I/O.
+    /// Frequency of the time stamp counter: the "reference cycles" of figures for each I/O.
     pub tsc_hz: Option<u64>,
     pub last_level_cache_bytes: Option<u64>,
     pub memory_bytes: u64,
@@ -62,7 +62,7 @@ pub struct Host {
     pub steal_share: Option<f64>,
 }
 
-/// Whether something can be measured, and what was found.
+/// Possibility of a measurement, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
     pub is_available: bool,
@@ -85,7 +85,7 @@ impl Manifest {
 pub(crate) mod tests {
     use super::*;
 
-    /// As short as may be.
+    /// Shortest manifest.
     pub(crate) fn manifest() -> Manifest {
         Manifest {
             schema: SCHEMA.to_owned(),

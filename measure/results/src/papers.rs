@@ -1,4 +1,4 @@
-//! What four papers report of their own hardware, in true units, for tables beside ours.
+//! Figures that four papers report of their own hardware, in true units, for tables beside ours.
 //!
 //! - "ForsaOS 2.0 host level performance analysis": two Xeon Platinum 8160M with 24 cores each,
 //!   1.5 TB of memory, a device of 500 GB, fio at queue depth 1 for 30 minutes.
@@ -39,7 +39,7 @@ impl ForsaLine {
         self.latency_us_mean * 1000.0
     }
 
-    /// What was printed, in true units: reads are given in 10^6 bytes, writes in KiB / 1000.
+    /// Rate that was printed, in true units: reads are given in 10^6 bytes, writes in KiB / 1000.
     pub fn bytes_per_s(&self) -> f64 {
         let unit = if self.pattern.ends_with("write") { 1_024_000.0 } else { 1_000_000.0 };
         self.printed_mb_per_s * unit
@@ -128,7 +128,7 @@ pub struct FusionCell {
     pub bytes_per_s: f64,
     /// Requests at the devices, as printed: larger ones of the application were split at 128 KiB.
     pub device_iops: f64,
-    /// Of the application, worked out from the throughput.
+    /// Rate of the application, worked out from the throughput.
     pub application_iops: f64,
     /// The printed number of requests is twice what the throughput allows.
     pub is_doubtful: bool,
@@ -215,7 +215,7 @@ pub const CPIO_IOPS: [CpioIops; 6] = [
 #[derive(Clone, Copy, Debug)]
 pub struct CpioEnergy {
     pub name: &'static str,
-    /// What the slide states for a server, and what its figures follow from.
+    /// Power that the slide states for a server, and that its figures follow from.
     pub printed_watts: f64,
     pub server_watts: f64,
     /// Projected, today and desired, each with one unit of its last printed digit.

@@ -1,11 +1,11 @@
-//! Which part of a database is worth fast storage: shares of the gain and of the memory.
+//! Parts of a database that are worth fast storage: shares of the gain and of the memory.
 //!
 //! A gain is what the rate is above that with nothing on fast storage. Shares are of what the whole
 //! database gains there; where that gains next to nothing they mean nothing, and there are none.
 
 use crate::row::{NOPM, REPORTS_PER_MINUTE};
 
-/// What of a database is on fast storage; the rest is on slow storage.
+/// Part of a database that is on fast storage; the rest is on slow storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     None,
@@ -19,7 +19,7 @@ pub enum Placement {
 impl Placement {
     pub const ALL: [Self; 4] = [Self::None, Self::Whole, Self::Logs, Self::Temporary];
 
-    /// As parameters of rows have it.
+    /// Name in the parameters of rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -40,7 +40,7 @@ impl Placement {
     }
 }
 
-/// What the database is asked for.
+/// Load on the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Transactions derived from TPC-C.
@@ -52,7 +52,7 @@ pub enum Workload {
 impl Workload {
     pub const ALL: [Self; 2] = [Self::Orders, Self::Reports];
 
-    /// As parameters of rows have it.
+    /// Name in the parameters of rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Orders => "orders",
@@ -93,10 +93,10 @@ pub fn sentence(gain_share: f64, memory_share: f64) -> String {
     format!("{gain:.0} % of the gain for {memory:.digits$} % of the memory")
 }
 
-/// How much the rate must grow for the number of users to be doubled again.
+/// Growth of the rate for which the number of users is doubled again.
 pub const GROWTH_MIN: f64 = 0.05;
 
-/// What follows a number of users.
+/// Step that follows a number of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Users(u32),

@@ -1,4 +1,4 @@
-//! What cycles per I/O mean for servers with more cores than were measured.
+//! Meaning of cycles per I/O for servers with more cores than were measured.
 //!
 //! *cpio* is CPU cycles per I/O of 512 bytes at the block device: processor time of the whole
 //! machine, idle and waiting time left out, times a fixed frequency, over sectors moved. The method
@@ -25,7 +25,7 @@ pub const IO_BYTES: f64 = 512.0;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 const HOURS_PER_YEAR: f64 = 8760.0;
 
-/// How the cycles of an I/O grow with cores.
+/// Growth of an I/O's cycles with cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scenario {
@@ -49,7 +49,7 @@ impl Scenario {
     }
 }
 
-/// How busy the cores are.
+/// Utilization of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
@@ -69,7 +69,7 @@ impl Load {
     }
 }
 
-/// How the growth for each core is found.
+/// Method by which the growth for each core is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
@@ -79,7 +79,7 @@ pub enum Fit {
     LeastSquares,
 }
 
-/// What is assumed and not measured.
+/// Assumptions that were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Assumptions {
     /// Cycles of one core in a second; the same that the cycles were counted with.
@@ -220,7 +220,7 @@ pub fn energy_billion_kwh(busy_server_hours: f64, server_watts: f64) -> f64 {
     busy_server_hours * server_watts / 1000.0 / 1e9
 }
 
-/// What a figure is of.
+/// Subject of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Of {
@@ -245,7 +245,7 @@ pub struct Projection {
     pub bytes_per_s: f64,
     /// That pass over the data within the years.
     pub servers: f64,
-    /// Of the pass.
+    /// Energy of the pass.
     pub energy_billion_kwh: f64,
 }
 
@@ -322,7 +322,7 @@ fn means(cells: &[Projection], assumptions: &Assumptions) -> Vec<Projection> {
     ]
 }
 
-/// What was measured on one target.
+/// Measurements on one target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     pub target: String,

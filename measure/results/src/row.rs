@@ -39,7 +39,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// As it is called on the command line and in records.
+    /// Name on the command line and in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
@@ -65,34 +65,34 @@ pub struct Row {
     pub suite: Suite,
     /// Names the case within the suite, the same in every run: `randread 4096 jobs=1 depth=1`.
     pub case: String,
-    /// What was measured: `volume attached`, `zram lz4`, `floor`.
+    /// Target that was measured: `volume attached`, `zram lz4`, `floor`.
     pub target: String,
-    /// What the case's name abbreviates: `rw`, `block_bytes`, `jobs`, `queue_depth`, `data` and
-    /// others, by name.
+    /// Parameters that the case's name abbreviates: `rw`, `block_bytes`, `jobs`, `queue_depth`,
+    /// `data` and others, by name.
     pub params: BTreeMap<String, Value>,
     /// Counted from 0.
     pub repeat: u32,
     pub validity: Validity,
-    /// What a reader should know of a valid measurement: `generator bound`, `more jobs than cores`.
+    /// Remarks on a valid measurement: `generator bound`, `more jobs than cores`.
     pub flags: Vec<String>,
     pub time: Time,
-    /// What the application did.
+    /// I/O of the application.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub app: Option<Io>,
-    /// What reached the block device below.
+    /// I/O that reached the block device below.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceIo>,
-    /// What the data took.
+    /// Memory and storage that the data took.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub store: Option<StoreUse>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<Cpu>,
-    /// How latency went over the time, one for each kind of operation.
+    /// Course of latency over the time, one for each kind of operation.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub series: Vec<Series>,
-    /// What the machine did meanwhile, one for each column of vmstat and for the rate.
+    /// Course of the machine's activity, one for each column of vmstat and for the rate.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub strips: Vec<Strip>,
     /// Share of the time that the load generator spent outside its requests, 0 to 1: see
@@ -136,7 +136,8 @@ impl Row {
         self.validity == Validity::Valid
     }
 
-    /// Whether it does not count for what else ran on the machine, and not for what was measured.
+    /// Returns whether it does not count for what else ran on the machine, and not for what was
+    /// measured.
     pub fn is_spoiled(&self) -> bool {
         let others = ["other guests", "other programs"];
         matches!(&self.validity, Validity::Invalid(reason)
@@ -201,7 +202,7 @@ pub const INDEX_BYTES_PER_KEY: &str = "index_bytes_per_key";
 /// From the start of a server until something was read from it.
 pub const FIRST_READ_NS: &str = "first_read_ns";
 
-/// What a case's result is called, most telling first.
+/// Names of a case's result, most telling first.
 pub const HEADLINES: [&str; 13] = [
     "ns_mean",
     NOPM,
@@ -218,7 +219,7 @@ pub const HEADLINES: [&str; 13] = [
     "bytes_per_s",
 ];
 
-/// Whether a measurement counts.
+/// Validity of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
@@ -258,14 +259,14 @@ pub struct DeviceIo {
     pub discard_requests: u64,
 }
 
-/// What stored data took.
+/// Memory and storage that stored data took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreUse {
     pub written_bytes: u64,
     pub used_bytes: u64,
 }
 
-/// What a latency counts from.
+/// Start from which a latency is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyKind {
@@ -275,7 +276,7 @@ pub enum LatencyKind {
     Intended,
 }
 
-/// How long requests took, in nanoseconds.
+/// Durations of requests, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     pub kind: LatencyKind,
@@ -307,7 +308,7 @@ pub struct Series {
     pub slices: Vec<Slice>,
 }
 
-/// What ended within a slice of the time. Latencies are 0 where nothing did.
+/// Requests that ended within a slice of the time. Latencies are 0 where nothing did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Slice {
     pub ops: u64,
@@ -333,8 +334,8 @@ pub struct Cpu {
     pub interrupts_s: f64,
     pub steal_s: f64,
     pub idle_s: f64,
-    /// Of it, by the load generator's processes.
+    /// Part of it by the load generator's processes.
     pub generator_s: f64,
-    /// Of it, by the processes that serve the target; kernel threads are in the rest.
+    /// Part of it by the processes that serve the target; kernel threads are in the rest.
     pub server_s: f64,
 }

@@ -45,7 +45,8 @@ pub fn generator_share(requests_per_s: f64, latency_ns_mean: f64, in_flight_max:
     (1.0 - in_flight / in_flight_max.max(1) as f64).clamp(0.0, 1.0)
 }
 
-/// Whether the row may stand for its target in a headline: valid, and of data that does not shrink.
+/// Returns whether the row may stand for its target in a headline: valid, and of data that does not
+/// shrink.
 pub fn is_headline(row: &Row) -> bool {
     row.is_valid() && data_of(row).is_none_or(|data| data == "random")
 }

@@ -42,7 +42,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of the finite values; none when there are none.
+    /// Statistics of the finite values; none when there are none.
     pub fn new(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -50,7 +50,7 @@ impl Estimate {
         Some(Self { n: sorted.len() as u64, median, ci95: interval(&sorted, median) })
     }
 
-    /// Whether the intervals of both exist and do not touch.
+    /// Returns whether the intervals of both exist and do not touch.
     pub fn differs_from(&self, other: &Self) -> bool {
         match (self.ci95, other.ci95) {
             (Some((low, high)), Some((other_low, other_high))) => {
@@ -106,8 +106,7 @@ fn order_interval(sorted: &[f64]) -> (f64, f64) {
     (sorted[from_end], sorted[sorted.len() - 1 - from_end])
 }
 
-/// Whether the last rounds of a measurement were alike, after the SNIA's test for solid state
-/// storage.
+/// Steadiness of the last rounds of a measurement, after the SNIA's test for solid state storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyState {
     pub is_steady: bool,
@@ -118,7 +117,7 @@ pub struct SteadyState {
 }
 
 impl SteadyState {
-    /// Of the last five rounds; none when there are fewer.
+    /// Steadiness of the last five rounds; none when there are fewer.
     pub fn new(rounds: &[f64]) -> Option<Self> {
         let last = rounds.get(rounds.len().checked_sub(STEADY_ROUNDS)?..)?;
         let count = last.len() as f64;

@@ -1,4 +1,4 @@
-//! What a run found: for each case and target the median of its repeats.
+//! Results of a run: for each case and target the median of its repeats.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub struct Summary {
     pub headline: Option<String>,
     /// By name, as in [`Row::measures`].
     pub measures: BTreeMap<String, Estimate>,
-    /// Of the headline over the repeats, or over the rounds of the least steady repeat when there
-    /// are fewer than five.
+    /// Steadiness of the headline over the repeats, or over the rounds of the least steady repeat
+    /// when there are fewer than five.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub steady_state: Option<SteadyState>,
     /// Every flag of any repeat.

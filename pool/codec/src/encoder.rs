@@ -30,8 +30,8 @@ impl Encoder {
         self.output.finish(block).ok()
     }
 
-    /// As [`encode`](Self::encode), in the same format, for background work: it
-    /// takes longer, so that the encoding is shorter.
+    /// Encodes like [`encode`](Self::encode), in the same format, for background work: it takes
+    /// longer, so that the encoding is shorter.
     pub fn encode_thoroughly(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);
         thorough::encode(block, &mut self.chains, &mut self.output).ok()?;

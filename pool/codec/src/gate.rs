@@ -11,7 +11,7 @@ use crate::Block;
 /// deviations below the mean of random data.
 const DISTINCT_LIMIT: u32 = 147;
 
-/// Whether the encoder should try.
+/// Returns whether the encoder should try.
 pub fn is_worth_encoding(block: &Block) -> bool {
     // Bytes, not bits: stores that nothing waits for are cheaper than bits that are read first.
     let mut seen = [0_u8; 256];

@@ -32,7 +32,7 @@ const SEQUENCE_BYTES_MAX: usize = 3 + 2 * (BLOCK_BYTES / 255 + 1);
 /// Literals are copied in pieces of this size; what is written past their end is written over.
 const PIECE_BYTES: usize = 16;
 
-/// How far back a match is extended.
+/// Limit to which a match is extended backwards.
 pub(crate) const REPEATED_BEFORE_MAX: usize = 8;
 
 const OUTPUT_BYTES: usize = ENCODED_BYTES_MAX + SEQUENCE_BYTES_MAX + PIECE_BYTES;
@@ -156,7 +156,7 @@ pub(crate) fn word(block: &Block, at: usize) -> u32 {
     u32::from_le_bytes(*block[at..].first_chunk().expect("no match begins near the end"))
 }
 
-/// How many bytes from `start` on repeat those from `from` on, of those that a match may have.
+/// Number of bytes from `start` on repeat those from `from` on, of those that a match may have.
 /// `from` is below `start`.
 #[inline]
 pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize {
@@ -177,8 +177,8 @@ pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize 
     length.min(MATCH_END_MAX - start)
 }
 
-/// How many bytes before `start` repeat those before `from`, of the last few.
-/// `from` is below `start`.
+/// Number of bytes before `start` repeat those before `from`, of the last few. `from` is below
+/// `start`.
 #[inline]
 pub(crate) fn repeated_before(block: &Block, from: usize, start: usize) -> usize {
     let (Some(left), Some(right)) =

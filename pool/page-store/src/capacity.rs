@@ -1,4 +1,4 @@
-//! What the pool has to give: claims on it, memory that it is still to take, and what is free.
+//! Capacity of the pool: claims on it, memory that it is still to take, and what is free.
 
 use region::RegionError;
 use sync::atomic::Ordering;

@@ -24,12 +24,12 @@ use crate::layout::LARGE_SLOT_BYTES;
 /// Slots that each lane may have in flight: in two open slabs, and retired in one batch.
 const MARGIN_A_LANE: u64 = 128;
 
-/// What is claimed of one pool.
+/// Claims on the memory of one pool.
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// Slots that were claimed.
     pub(crate) slots: AtomicU64,
-    /// Of these, the ones that their owners have: a part for each lane, and one for the holder of
+    /// Part of these that their owners have: a part for each lane, and one for the holder of
     /// `changing`.
     pub(crate) owned: Striped,
     /// Slots kept besides, for copies of the owners' map nodes. None without claims.

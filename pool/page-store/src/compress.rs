@@ -33,7 +33,7 @@ pub struct Compressor {
     held: Vec<OwnedPageRef>,
 }
 
-/// What is to become of an entry that names an untried page.
+/// Outcome of an attempt on an entry that names an untried page.
 #[derive(Debug)]
 #[must_use = "an attempt may hold a reference to be published"]
 pub enum Attempt {
@@ -45,7 +45,7 @@ pub enum Attempt {
     Shrink(Shrunk),
 }
 
-/// What an untried page has become. Must go to [`Lane::store_shrunk`].
+/// State of a page that was untried. Must go to [`Lane::store_shrunk`].
 #[derive(Debug)]
 pub struct Shrunk {
     raw: Slot,
@@ -125,7 +125,7 @@ impl Compressor {
 }
 
 impl Attempt {
-    /// Whether it made an encoding that is not stored yet.
+    /// Returns whether it made an encoding that is not stored yet.
     pub fn is_new(&self) -> bool {
         matches!(self, Self::Shrink(Shrunk { form: Form::Encoded(_), .. }))
     }

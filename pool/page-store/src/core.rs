@@ -1,4 +1,5 @@
-//! What all parts of a pool work on: memory, the dedup index, and references coming to their end.
+//! State that all parts of a pool work on: memory, the dedup index, and references coming to their
+//! end.
 
 use codec::DecodeError;
 use sync::atomic::Ordering;
@@ -29,7 +30,7 @@ pub enum PageBytes<'seen> {
     Encoded(&'seen [u8]),
 }
 
-/// What all parts of a pool work on.
+/// State that all parts of a pool work on.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) memory: Memory,

@@ -13,7 +13,7 @@ use sync::{Epoch, Grace};
 
 use crate::layout::Slot;
 
-/// What is to be taken apart.
+/// Maps that are to be taken apart.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     queues: Mutex<Queues>,

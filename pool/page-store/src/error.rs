@@ -1,4 +1,4 @@
-//! What can go wrong with a pool.
+//! Errors of a pool.
 
 use region::RegionError;
 use units::Size;

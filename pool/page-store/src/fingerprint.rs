@@ -58,7 +58,7 @@ impl Fingerprinter {
     }
 }
 
-/// What a slot's word says of the slot, beside the count of its references.
+/// Description of a slot in its word, beside the count of its references.
 ///
 /// ```text
 ///  47          16 15  14  13  12 11      0
@@ -79,16 +79,16 @@ pub(crate) const UNTRIED: u64 = 1 << 15;
 const FINGERPRINT_SHIFT: u32 = 16;
 
 impl Description {
-    /// Of a node.
+    /// Description of a node.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Of contents stored as they are, which writers may find by their fingerprint.
+    /// Description of contents stored as they are, which writers may find by their fingerprint.
     #[inline]
     pub(crate) const fn indexed(fingerprint: Fingerprint) -> Self {
         Self((fingerprint.bits() as u64) << FINGERPRINT_SHIFT)
     }
 
-    /// Of contents stored as they are, whose fingerprint is there to tell damage.
+    /// Description of contents stored as they are, whose fingerprint is there to tell damage.
     #[inline]
     pub(crate) const fn unindexed(fingerprint: Fingerprint) -> Self {
         Self(Self::indexed(fingerprint).0 | UNINDEXED)
@@ -110,28 +110,29 @@ impl Description {
         self.0
     }
 
-    /// Of the same contents, in an encoding of this length, or as they are when that is 0.
+    /// Description of the same contents, in an encoding of this length, or as they are when that is
+    /// 0.
     pub(crate) const fn with_length(self, length_bytes: usize) -> Self {
         Self(self.0 & !(LENGTH | UNTRIED | JOURNALED) | length_bytes as u64)
     }
 
-    /// Of the same page, stored as it is until there is time to compress it.
+    /// Description of the same page, stored as it is until there is time to compress it.
     #[inline]
     pub(crate) const fn as_untried(self) -> Self {
         Self(self.0 | UNTRIED)
     }
 
-    /// Of the same page once it was tried.
+    /// Description of the same page once it was tried.
     pub(crate) const fn as_tried(self) -> Self {
         Self(self.0 & !UNTRIED)
     }
 
-    /// Of the same page once the journal has it.
+    /// Description of the same page once the journal has it.
     pub(crate) const fn as_journaled(self) -> Self {
         Self(self.0 | JOURNALED)
     }
 
-    /// Of a copy of the page in another slot.
+    /// Description of a copy of the page in another slot.
     pub(crate) const fn as_copy(self) -> Self {
         Self(self.0 & !JOURNALED)
     }

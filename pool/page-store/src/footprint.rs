@@ -1,4 +1,4 @@
-//! What pages and maps take in memory, to estimate it before anything is stored.
+//! Memory that pages and maps take, to estimate it before anything is stored.
 
 use crate::index::full_segment_hints;
 use crate::layout::{Class, SLAB_BYTES, SLAB_WORDS_BYTES, packed_bytes_max};

@@ -20,7 +20,7 @@ use crate::page_ref::{DirtyBits, NodeRef, OwnedPageRef, PageRef, Parent};
 use crate::purpose::Purpose;
 use crate::retire::Retired;
 
-/// How contents are made smaller.
+/// Reductions that apply to contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub shares_duplicates: bool,
@@ -37,7 +37,7 @@ pub enum Compression {
     Now,
 }
 
-/// What a lane keeps between batches.
+/// State that a lane keeps between batches.
 #[derive(Debug)]
 pub(crate) struct LaneState {
     pub(crate) index: usize,

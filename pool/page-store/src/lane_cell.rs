@@ -1,4 +1,4 @@
-//! What a lane keeps, for one thread at a time.
+//! State of a lane, for one thread at a time.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

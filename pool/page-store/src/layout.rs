@@ -48,7 +48,7 @@ pub(crate) const LARGE_SLOT_BYTES: u64 = codec::BLOCK_BYTES as u64;
 pub(crate) const LARGE_SLOT_COUNT: u64 = SLAB_BYTES / LARGE_SLOT_BYTES;
 const LARGE_WORDS_BYTES: u64 = LARGE_SLOT_COUNT * 8;
 
-/// What stands before the slabs for each of them.
+/// Bytes before the slabs for each of them.
 pub(crate) const SLAB_WORDS_BYTES: u64 = LARGE_WORDS_BYTES + 8;
 
 /// The most slabs that an entry can name: 2 TiB.
@@ -57,11 +57,11 @@ const SLAB_COUNT_MAX: u64 = 1 << 24;
 /// The fewest slabs that a pool can work with.
 const SLAB_COUNT_MIN: u32 = 16;
 
-/// What a slab is used for.
+/// Use of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Class(u8);
 
-/// How a slab of one class is divided.
+/// Division of a slab of one class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) slot_bytes: u64,
@@ -142,17 +142,17 @@ impl Class {
         &SHAPES[self.index()]
     }
 
-    /// Whether its slots hold pages or nodes, each with a word.
+    /// Returns whether its slots hold pages or nodes, each with a word.
     pub(crate) fn has_slots(self) -> bool {
         self != Self::INDEX
     }
 
-    /// Whether its slots hold pages.
+    /// Returns whether its slots hold pages.
     pub(crate) fn has_pages(self) -> bool {
         self.has_slots() && self != Self::NODE
     }
 
-    /// Whether its slots are of 4 KiB, with their words before the slabs.
+    /// Returns whether its slots are of 4 KiB, with their words before the slabs.
     pub(crate) const fn is_large(self) -> bool {
         self.index() < Self::INDEX.index()
     }
@@ -277,7 +277,7 @@ impl Layout {
         self.memory_of(slab_count).iter().map(|range| range.end - range.start).sum()
     }
 
-    /// What has no memory while the first `slab_count` slabs are in use.
+    /// Ranges without memory while the first `slab_count` slabs are in use.
     pub(crate) fn holes_beside(&self, slab_count: u32) -> Vec<Range<u64>> {
         let mut at = 0;
         let mut holes = Vec::new();
@@ -345,19 +345,19 @@ impl Layout {
         self.slab(at.slab) + shape.first_slot + u64::from(at.slot) * shape.slot_bytes
     }
 
-    /// As `slot`, for a slot that is known to be one of the large ones: no look at the shapes.
+    /// Place of a slot that is known to be one of the large ones: no look at the shapes.
     #[inline]
     pub(crate) fn large_slot(&self, slab: u32, slot: u32) -> u64 {
         self.slab(slab) + u64::from(slot) * LARGE_SLOT_BYTES
     }
 
-    /// As `has`, for the large ones.
+    /// Tells whether there is such a large slot.
     #[inline]
     pub(crate) fn has_large(&self, slab: u32, slot: u32) -> bool {
         slab < self.slab_count() && u64::from(slot) < LARGE_SLOT_COUNT
     }
 
-    /// Whether the slot exists here: what an entry in a region says is not believed unseen.
+    /// Returns whether the slot exists here: what an entry in a region says is not believed unseen.
     #[inline]
     pub(crate) fn has(&self, at: Slot) -> bool {
         at.slab < self.slab_count() && at.slot < at.class.shape().slot_count

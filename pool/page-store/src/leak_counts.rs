@@ -1,4 +1,4 @@
-//! What has leaked, after an unclean end.
+//! Leaked slots and references after an unclean end.
 //!
 //! A kill leaves counts that are too high, never too low: references that were raised and not
 //! published, or unpublished and not lowered. [`LeakCounts`] starts as all counts at the moment of
@@ -30,7 +30,7 @@ struct SlabCounts {
 pub(crate) struct Leak {
     pub(crate) at: Slot,
     pub(crate) references: u64,
-    /// What is in the slot, if it is a node, was visited.
+    /// The node in the slot, if it is one, was visited.
     pub(crate) is_visited: bool,
 }
 
@@ -53,8 +53,8 @@ impl LeakCounts {
         self.see(root.0)
     }
 
-    /// Whether the node was there when the pool was opened and was not visited: younger ones hold
-    /// nothing to count.
+    /// Returns whether the node was there when the pool was opened and was not visited: younger
+    /// ones hold nothing to count.
     pub fn awaits_visit(&self, node: NodeRef) -> bool {
         self.by_slab
             .get(index_of(node.0.slab))

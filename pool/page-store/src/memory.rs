@@ -31,7 +31,8 @@ pub(crate) struct Memory {
     superblock: Mutex<Superblock>,
 }
 
-/// What keeps a page's bytes as they are: a pin under which its name was read, or a reference.
+/// Holders that keep a page's bytes as they are: a pin under which its name was read, or a
+/// reference.
 pub(crate) trait Keeps {}
 
 impl Keeps for Pinned<'_> {}
@@ -91,7 +92,7 @@ impl Memory {
         counted::count_of(self.slot_word(at, Ordering::Relaxed))
     }
 
-    /// What a slot's word says of the slot, which means nothing unless it is live.
+    /// Description of the slot in its word, which means nothing unless it is live.
     #[inline]
     pub(crate) fn description(&self, at: Slot) -> Description {
         Description::in_word(self.slot_word(at, Ordering::Relaxed))
@@ -131,7 +132,7 @@ impl Memory {
         unsafe { self.region.bytes(self.layout.slot(at), length) }
     }
 
-    /// As `slot_bytes`, all of a slot of 4 KiB.
+    /// All bytes of a slot of 4 KiB.
     #[inline]
     pub(crate) fn large_slot_bytes<'seen>(
         &'seen self,
@@ -176,8 +177,8 @@ impl Memory {
         unsafe { self.region.zero_bytes(self.layout.slab(slab), length) };
     }
 
-    /// Whether the slab still has the class that a hint says. Slabs change their class a grace
-    /// period after the table stops naming the old one, so the answer holds while pinned.
+    /// Returns whether the slab still has the class that a hint says. Slabs change their class a
+    /// grace period after the table stops naming the old one, so the answer holds while pinned.
     pub(crate) fn is_named(&self, at: Slot) -> bool {
         let named = self.region.word(self.layout.table_word(at.slab)).load(Ordering::Acquire);
         named == u64::from(at.class.id()) + 1 && at.class.has_slots()
@@ -205,7 +206,7 @@ impl Memory {
         }
     }
 
-    /// What the entries of a node say, one by one.
+    /// Entries of a node, one by one.
     pub(crate) fn entries_of(&self, node: NodeRef) -> impl Iterator<Item = PageRef> {
         (0..NODE_ENTRY_COUNT).map(move |index| {
             let word = self.region.word(self.entry_offset(node, index));

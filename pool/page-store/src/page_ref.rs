@@ -53,7 +53,7 @@ const fn low_bits(count: u32) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PageRef(pub(crate) u64);
 
-/// What a block holds, in a word.
+/// Contents of a block, in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageRefKind {
     /// Never written, or discarded.
@@ -68,7 +68,8 @@ pub enum PageRefKind {
     Damaged,
 }
 
-/// What the contents of a block are dirty towards: the journal, or images, do not have them yet.
+/// Copies that do not have the contents of a block yet: the journal, or images, do not have them
+/// yet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DirtyBits(u64);
 
@@ -118,13 +119,13 @@ impl PageRef {
         Self(Self::page(at, description.length_bytes()).0 | untried)
     }
 
-    /// What an image has under this number.
+    /// Reference to the contents that an image has under this number.
     pub fn absent(number: u64) -> Self {
         assert!(number <= low_bits(ABSENT_BITS), "numbers have {ABSENT_BITS} bits");
         Self((KIND_ABSENT << KIND_SHIFT) | number)
     }
 
-    /// Whether it has any of these bits.
+    /// Returns whether it has any of these bits.
     #[inline]
     pub const fn is_dirty(self, bits: DirtyBits) -> bool {
         self.0 & bits.0 != 0
@@ -147,7 +148,7 @@ impl PageRef {
         DirtyBits(self.0 & DirtyBits::ALL.0)
     }
 
-    /// Whether the page is stored as it is only until there is time to compress it.
+    /// Returns whether the page is stored as it is only until there is time to compress it.
     #[inline]
     pub fn is_untried(self) -> bool {
         self.0 & UNTRIED != 0 && self.0 >> KIND_SHIFT == KIND_PAGE

@@ -1,6 +1,7 @@
-//! What slots are wanted for.
+//! Purposes for which slots are taken.
 
-/// What a slot is wanted for decides how far down the free slabs may go: further and further.
+/// Purpose for which a slot is taken, which decides how far down the free slabs may go: further and
+/// further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// A block that held nothing yet.
@@ -19,7 +20,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// What this purpose leaves to others, of the slabs that new data leaves.
+    /// Slabs that this purpose leaves to others, of those that new data leaves.
     pub(crate) fn floor(self, reserve: usize) -> usize {
         match self {
             Self::NewData => reserve,

@@ -12,7 +12,7 @@ use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, PageRefKind, Parent};
 use crate::store::PageStore;
 
 impl PageStore {
-    /// What entry `index` of a leaf says. The pin keeps what it names from being reused.
+    /// Entry `index` of a leaf. The pin keeps what it names from being reused.
     #[inline]
     pub fn entry(&self, _pinned: &Pinned<'_>, leaf: NodeRef, index: usize) -> PageRef {
         let word = self.core.memory.region.word(self.core.memory.entry_offset(leaf, index));
@@ -29,7 +29,7 @@ impl PageStore {
         self.core.memory.layout.has(node.0).then_some(node)
     }
 
-    /// Whether a parent names something that is no node of this pool.
+    /// Returns whether a parent names something that is no node of this pool.
     pub fn has_damaged_child(&self, pinned: &Pinned<'_>, parent: Parent) -> bool {
         let word = self.core.memory.region.word(self.core.memory.parent_offset(parent));
         word.load(Ordering::Acquire) != 0 && self.child(pinned, parent).is_none()
@@ -52,7 +52,8 @@ impl PageStore {
         }
     }
 
-    /// What a reference names, where it is stored. The reference was read under this pin.
+    /// Contents that a reference names, where they are stored. The reference was read under this
+    /// pin.
     #[inline]
     pub fn page<'seen>(
         &'seen self,
@@ -115,7 +116,8 @@ impl PageStore {
         counted::try_hold(word).map(|_| OwnedPageRef(page.name()))
     }
 
-    /// Whether [`PageStore::note_journaled`] was called for the page that is in this slot now.
+    /// Returns whether [`PageStore::note_journaled`] was called for the page that is in this slot
+    /// now.
     pub fn is_journaled(&self, page: &OwnedPageRef) -> bool {
         page.0.slot().is_some_and(|at| self.core.memory.description(at).is_journaled())
     }
@@ -127,19 +129,20 @@ impl PageStore {
         }
     }
 
-    /// Whether the page is stored as it is, for this reference alone, and no other will share it.
+    /// Returns whether the page is stored as it is, for this reference alone, and no other will
+    /// share it.
     pub fn is_unshared_raw(&self, page: PageRef) -> bool {
         self.raw_references(page) == Some(1)
             && !page.is_untried()
             && page.slot().is_some_and(|at| self.core.memory.description(at).hint().is_none())
     }
 
-    /// Whether the page is stored as it is, and only this reference names it now.
+    /// Returns whether the page is stored as it is, and only this reference names it now.
     pub fn is_raw_of_one(&self, page: PageRef) -> bool {
         self.raw_references(page).is_some_and(|count| count <= 1)
     }
 
-    /// Whether more than one entry names the page.
+    /// Returns whether more than one entry names the page.
     pub fn is_shared(&self, page: PageRef) -> bool {
         let slot = self.core.memory.slot_of(page);
         slot.is_some_and(|at| self.core.memory.reference_count(at) > 1)

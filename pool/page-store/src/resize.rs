@@ -30,7 +30,7 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// Whether the dedup index had to be dropped: it is then to be filled again.
+    /// Returns whether the dedup index had to be dropped: it is then to be filled again.
     pub fn dropped_index(&self) -> bool {
         self.dropped_index
     }
@@ -134,7 +134,7 @@ impl PageStore {
         });
     }
 
-    /// Whether a node lies in a slab that is being emptied.
+    /// Returns whether a node lies in a slab that is being emptied.
     pub fn is_node_in_victim(&self, node: NodeRef) -> bool {
         let (memory, at) = (&self.core.memory, node.0);
         memory.layout.has(at) && memory.book.is_victim(at.slab, at.class)

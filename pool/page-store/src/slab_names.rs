@@ -1,4 +1,4 @@
-//! What each slab is used for: the slab table says it, and something else that must agree.
+//! Use of each slab: the slab table says it, and something else that must agree.
 //!
 //! One flipped bit in the table must not free what is live. Slabs of large slots have their words
 //! before the slabs, where nothing else counts references. For all others the first of those
@@ -17,7 +17,7 @@ const SECOND_NAME: u64 = 0x4D_454D_534C;
 const SECOND_NAME_SHIFT: u32 = 24;
 const CLASS_SHIFT: u32 = 16;
 
-/// What a slab is used for, found when the pool is opened.
+/// Use of a slab, found when the pool is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It holds nothing that is live.

@@ -1,11 +1,11 @@
-//! What is known of one slab: private words of the process, and the uses that they stand for.
+//! State of one slab: private words of the process, and the uses that they stand for.
 
 use sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::Class;
 
-/// What a slab is doing. Every change from or to a use of a class is made with the list of that
-/// class locked, so what is seen under the lock holds until it is let go.
+/// Activity of a slab. Every change from or to a use of a class is made with the list of that class
+/// locked, so what is seen under the lock holds until it is let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Free, or taken and not formatted yet.
@@ -39,7 +39,7 @@ impl Use {
 /// Words about one slab, zero at first. Those of slabs that were never in use take no memory.
 pub(crate) type StateWords = [AtomicU32; 3];
 
-/// What is known of one slab.
+/// State of one slab.
 #[derive(Clone, Copy)]
 pub(crate) struct SlabState<'book> {
     /// A signed number: a debit may run ahead of a credit.

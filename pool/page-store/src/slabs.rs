@@ -1,4 +1,4 @@
-//! Which slabs are free, and which have free slots.
+//! Lists of slabs that are free, and of those with free slots.
 //!
 //! All of this is private to the process and derived: the region says what each slab is used for
 //! (slab table) and which slots are live (their words), and `SlabBook` follows.
@@ -223,7 +223,7 @@ impl SlabBook {
         found
     }
 
-    /// Whether the slab's pages are being moved away.
+    /// Returns whether the slab's pages are being moved away.
     pub(crate) fn is_victim(&self, slab: u32, class: Class) -> bool {
         self.slab(slab).usage.load(Ordering::Relaxed) == Use::Victim(class).to_word()
     }

@@ -68,7 +68,7 @@ impl Memory {
         self.free_slots().saturating_sub(self.claims.kept() + self.reserved_slots())
     }
 
-    /// Whether a slab may be opened for this purpose: enough is left for claims.
+    /// Returns whether a slab may be opened for this purpose: enough is left for claims.
     pub(crate) fn may_open(&self, purpose: Purpose) -> bool {
         if purpose == Purpose::Claimed {
             return true;
@@ -96,7 +96,7 @@ impl Memory {
         self.book.free_soon() >= slabs || self.free_slots() >= slabs as u64 * LARGE_SLOT_COUNT
     }
 
-    /// Whether a whole slab may be taken for the dedup index.
+    /// Returns whether a whole slab may be taken for the dedup index.
     pub(crate) fn may_take_for_index(&self) -> bool {
         let free = || self.book.free_soon() as u64 * LARGE_SLOT_COUNT;
         self.claims.is_empty()

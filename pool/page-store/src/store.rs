@@ -29,7 +29,7 @@ const CLOSE_TRIES_MAX: usize = 16;
 /// Nodes that each try takes apart, of trees that no map names any more.
 const CLOSE_NODES_MAX: usize = 16 << 10;
 
-/// What the owner of a pool decides.
+/// Settings that the owner of a pool chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// Writers that work without waiting for each other.
@@ -101,7 +101,7 @@ impl PageStore {
         self.core.memory.region.capacity_bytes()
     }
 
-    /// How often the pool was opened, this time included.
+    /// Number of times that the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
         self.core.memory.superblock().run_epoch
     }
@@ -127,7 +127,7 @@ impl PageStore {
         self.core.memory.grace.pin()
     }
 
-    /// How often all threads but the caller's have pinned, modulo 2^32.
+    /// Number of pins by all threads but the caller's, modulo 2^32.
     pub fn pins_of_others(&self) -> u32 {
         self.core.memory.grace.pins_of_others()
     }

@@ -37,14 +37,14 @@ const FRONT_WORD_COUNT: usize = 2 * COPY_WORDS + ROOT_WORD_COUNT;
 
 type Words = [u64; WORD_COUNT];
 
-/// What a superblock says.
+/// Fields of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Rises with every change; the higher of two copies is the newer.
     sequence: u64,
-    /// How often the pool was opened.
+    /// Number of times that the pool was opened.
     pub(crate) run_epoch: u64,
-    /// Whether the last run ended by closing the pool.
+    /// True if the last run ended by closing the pool.
     pub(crate) closed_cleanly: bool,
     pub(crate) secret: Secret<32>,
     /// Memory that the pool has, or is to have.
@@ -55,7 +55,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Of a new pool, which has no memory yet.
+    /// Superblock of a new pool, which has no memory yet.
     pub(crate) fn new(secret: [u8; 32], size_bytes: u64) -> Self {
         Self {
             sequence: 0,
@@ -67,7 +67,7 @@ impl Superblock {
         }
     }
 
-    /// Whether the pool was never opened.
+    /// Returns whether the pool was never opened.
     pub(crate) fn is_new(&self) -> bool {
         self.run_epoch == 0
     }

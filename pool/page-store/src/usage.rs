@@ -11,7 +11,7 @@ use crate::store::PageStore;
 /// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// What the pool has; while it shrinks, without what is already free to go.
+    /// Size of the pool; while it shrinks, without what is already free to go.
     pub size_bytes: u64,
     /// Slabs that anything may take, those that have no memory yet included.
     pub free_bytes: u64,
@@ -23,11 +23,11 @@ pub struct StoreUsage {
     /// Free slots of slabs in use, and what does not divide into slots.
     pub slack_bytes: u64,
     pub page_count: u64,
-    /// Of `page_count`: those stored as they are.
+    /// Part of `page_count`: those stored as they are.
     pub raw_page_count: u64,
-    /// Of `free_bytes` and `slack_bytes`: what is kept for claims.
+    /// Part of `free_bytes` and `slack_bytes`: what is kept for claims.
     pub claimed_bytes: u64,
-    /// Of `free_bytes`: what new data leaves for others.
+    /// Part of `free_bytes`: what new data leaves for others.
     pub reserved_bytes: u64,
 }
 
@@ -102,7 +102,7 @@ impl PageStore {
         })
     }
 
-    /// Whether the page is in a slab that is being emptied.
+    /// Returns whether the page is in a slab that is being emptied.
     #[inline]
     pub fn is_in_victim(&self, page: PageRef) -> bool {
         let memory = &self.core.memory;

@@ -1,4 +1,5 @@
-//! Whether pages in memory still are what was stored: by the fingerprints in their slots' words.
+//! Verification that pages in memory still are what was stored: by the fingerprints in their slots'
+//! words.
 
 use codec::{Block, DecodeError};
 use sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use crate::layout::{Class, Slot};
 use crate::page_ref::{OwnedPageRef, PageRef, PageRefKind};
 use crate::store::PageStore;
 
-/// What a look at some slabs brought.
+/// Result of a look at some slabs.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// Pages found intact, and the bytes read for that.
@@ -66,20 +67,20 @@ impl PageStore {
         Some(OwnedPageRef(PageRef::described(at, Description::from_bits(description))))
     }
 
-    /// Whether a page still has the contents that were stored. `scratch` is overwritten.
+    /// Returns whether a page still has the contents that were stored. `scratch` is overwritten.
     pub fn is_intact(&self, page: &OwnedPageRef, scratch: &mut Block) -> bool {
         let bytes = self.held_page(page);
         bytes.is_ok_and(|bytes| self.verify_bytes(page.page_ref(), bytes, scratch).is_ok())
     }
 
-    /// Whether these are the contents that were stored under the page's name. Never so for a page
-    /// without a fingerprint: nothing tells them from others.
+    /// Returns whether these are the contents that were stored under the page's name. Never so for
+    /// a page without a fingerprint: nothing tells them from others.
     pub fn is_of_page(&self, page: &OwnedPageRef, contents: &Block) -> bool {
         let stored = self.stored_fingerprint(page.page_ref());
         stored.is_some_and(|stored| stored == self.core.fingerprinter.of(contents))
     }
 
-    /// As `read_page`, and verifies what it read.
+    /// Reads as `read_page` does, and verifies what it read.
     pub fn read_verified(
         &self,
         pinned: &Pinned<'_>,
@@ -90,8 +91,8 @@ impl PageStore {
         self.verify(page, into)
     }
 
-    /// Whether contents that were read through a reference, under a pin that still holds, are those
-    /// that were stored.
+    /// Returns whether contents that were read through a reference, under a pin that still holds,
+    /// are those that were stored.
     pub fn verify(&self, page: PageRef, contents: &Block) -> Result<(), DecodeError> {
         let Some(at) = page.slot().filter(|_| page.kind() == PageRefKind::Page) else {
             return Ok(());
@@ -106,8 +107,8 @@ impl PageStore {
         if is_intact { Ok(()) } else { Err(DecodeError) }
     }
 
-    /// What a reference names, where it is stored, verified; what is encoded is decoded into
-    /// `scratch` for that. The reference was read under this pin.
+    /// Contents that a reference names, where they are stored, verified; what is encoded is decoded
+    /// into `scratch` for that. The reference was read under this pin.
     pub fn verified_page<'seen>(
         &'seen self,
         pinned: &'seen Pinned<'_>,

@@ -1,4 +1,4 @@
-//! What a thread holds while it changes a map.
+//! State that a thread holds while it changes a map.
 
 use sync::Pinned;
 

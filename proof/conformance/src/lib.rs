@@ -1,4 +1,4 @@
-//! What every way to a device must do, checked through a real client of that way.
+//! Checks that every way to a device must pass, through a real client of that way.
 //!
 //! A [`Subject`] is a client's view of one device. [`check`] runs every case on it and panics with
 //! the names of those that do not hold. The device must be the suite's alone: it is written

@@ -44,7 +44,7 @@ pub(super) fn ends_are_reached(ground: &Ground<'_>) {
     }
 }
 
-/// What clients and protocols split arrives whole, at odd places, too.
+/// Checks that requests that clients and protocols split arrive whole, at odd places, too.
 pub(super) fn long_requests_are_whole(ground: &Ground<'_>) {
     let length = 5 << 20;
     let bytes = ground.paint(ground.granularity as u64, length, 5);

@@ -24,7 +24,7 @@ pub(super) fn past_the_end(ground: &Ground<'_>) {
     ground.expect(ground.size_bytes - TAIL as u64, &last);
 }
 
-/// What crosses the end is refused before any of it takes effect.
+/// Checks that a request that crosses the end is refused before any of it takes effect.
 pub(super) fn crossing(ground: &Ground<'_>) {
     let start = ground.size_bytes - TAIL as u64;
     let last = ground.paint(start, TAIL, 7);

@@ -1,4 +1,4 @@
-//! What the suite asks of a client, and the ground that its cases stand on.
+//! Interface of the suite to a client, and the ground that its cases stand on.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use crate::pattern;
 /// The smallest device that the cases fit on.
 pub const SIZE_BYTES_MIN: u64 = 16 << 20;
 
-/// What a client can express.
+/// Abilities of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Offsets and lengths must be multiples of it. A power of two, 4096 at most.
     pub granularity_bytes: usize,
-    /// Whether the client passes on requests that cross the end. Kernels shorten them.
+    /// True if the client passes on requests that cross the end. Kernels shorten them.
     pub refuses_whole: bool,
-    /// Whether it can write zeroes, of both kinds.
+    /// True if it can write zeroes, of both kinds.
     pub zeroes: bool,
     pub discards: bool,
 }
@@ -38,7 +38,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// What any error says.
+    /// Failure with the words of any error.
     pub fn of(error: impl fmt::Display) -> Self {
         Self(error.to_string())
     }

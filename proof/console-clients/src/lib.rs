@@ -13,12 +13,12 @@ mod site;
 pub use packages::{browser, page, page_sources};
 pub use site::Site;
 
-/// Whether what builds and checks the page is there; a test that misses it says so.
+/// Returns whether what builds and checks the page is there; a test that misses it says so.
 pub fn has_node() -> bool {
     !kafka_clients::is_skipped(&["node", "npm"])
 }
 
-/// Whether there is a browser besides.
+/// Returns whether there is a browser besides.
 pub fn has_browser() -> bool {
     !kafka_clients::is_skipped(&["node", "npm", "chromium"])
 }

@@ -19,7 +19,7 @@ const NO_INTERRUPT: u16 = 1;
 /// The export does not want to be told of requests.
 const NO_NOTIFY: u16 = 1;
 
-/// What a request asks for. Offsets and lengths are bytes.
+/// Operation of a request. Offsets and lengths are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     Read {
@@ -47,7 +47,7 @@ pub enum Ask {
     },
 }
 
-/// How a request is put into the ring.
+/// Layout of a request in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ask: Ask,
@@ -77,7 +77,7 @@ pub struct Answer {
     pub status: Status,
     /// Bytes that were written for the driver, as the export says.
     pub bytes: u32,
-    /// Of a read or an identification.
+    /// Data of a read or an identification.
     pub data: Vec<u8>,
 }
 

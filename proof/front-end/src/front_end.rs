@@ -1,4 +1,4 @@
-//! What QEMU does for a disk: sharing memory, setting rings up, coming back.
+//! Work of QEMU for a disk: sharing memory, setting rings up, coming back.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -26,7 +26,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const EVENT_INDEX: u64 = 1 << 29;
 const FLUSH: u64 = 1 << 9;
 
-/// What kind of machine this is.
+/// Options of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub queue_count: usize,
@@ -35,9 +35,9 @@ pub struct Options {
     pub has_event_index: bool,
     /// Keeps what is in flight, as QEMU does.
     pub keeps_in_flight: bool,
-    /// Whether the driver knows how to flush.
+    /// True if the driver knows how to flush.
     pub can_flush: bool,
-    /// Whether the guest's memory can be kept from shrinking.
+    /// True if the guest's memory can be kept from shrinking.
     pub can_seal: bool,
 }
 
@@ -131,7 +131,7 @@ impl FrontEnd {
         std::mem::take(&mut self.drivers)
     }
 
-    /// What the disk offers.
+    /// Features that the disk offers.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -278,7 +278,7 @@ impl FrontEnd {
         Ok(&mut self.line.as_mut().context("not connected")?.frontend)
     }
 
-    /// Whether the export has ended the connection.
+    /// Returns whether the export has ended the connection.
     pub fn is_left(&mut self) -> bool {
         let Some(line) = &mut self.line else { return true };
         // The line for changes ends with the other one.

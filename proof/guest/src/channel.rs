@@ -20,7 +20,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a process tells.
+/// Event that a process tells.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Output(Vec<u8>),
@@ -35,7 +35,7 @@ struct Listener {
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// What one process tells, in order; ends early when the guest does.
+/// Events that one process tells, in order; ends early when the guest does.
 #[derive(Debug)]
 pub(crate) struct Events {
     pub(crate) receiver: Receiver<Event>,

@@ -1,4 +1,4 @@
-//! What host and agent tell each other over the serial port.
+//! Messages of host and agent over the serial port.
 //!
 //! ```text
 //! 0        4      5    9
@@ -14,7 +14,7 @@ pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
 const HEADER_BYTES: usize = 9;
 
-/// What a frame is about.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// To the guest: start a program; the bytes are its words, each with a zero after it.

@@ -1,4 +1,4 @@
-//! What guests are made of: a kernel and an archive of all their programs.
+//! Parts of which guests are made: a kernel and an archive of all their programs.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Which shared libraries a program needs, as the host's loader says.
+//! Shared libraries that a program needs, as the host's loader says.
 
 use std::path::{Path, PathBuf};
 

@@ -48,7 +48,7 @@ pub enum Disk {
     Volatile(Arc<VolatileDisk>),
 }
 
-/// How a guest is started.
+/// Options of a guest.
 pub struct GuestOptions {
     pub memory_mib: u32,
     pub processor_count: u32,
@@ -208,7 +208,7 @@ impl Guest {
         Ok(())
     }
 
-    /// What the guest's kernel said on the console, as far as messages show it.
+    /// Last messages of the guest's kernel on the console, as far as reports show them.
     pub fn console_end(&self) -> String {
         let console = fs::read(self.folder.path().join("console.log")).unwrap_or_default();
         let start = console.len().saturating_sub(CONSOLE_BYTES_SHOWN_MAX);

@@ -34,7 +34,8 @@ const LIBVIRTD: &str = "mkdir -p /run/libvirt /etc/libvirt /var/lib/libvirt /var
 
 const SCRIPT_BYTES: usize = 4096;
 
-/// Of the guest that [`MachinesHost::volume_with_text`] is for: it runs the text as a script.
+/// Machine of the guest that [`MachinesHost::volume_with_text`] is for: it runs the text as a
+/// script.
 pub const FROM_SCRIPT: &[&str] = &[
     "--memory",
     "256MiB",
@@ -46,7 +47,7 @@ pub const FROM_SCRIPT: &[&str] = &[
     FROM_SCRIPT_KERNEL_ARGS,
 ];
 
-/// What its kernel is told.
+/// Arguments of its kernel.
 pub const FROM_SCRIPT_KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 mitigations=off \
                                            random.trust_cpu=on rdinit=/etc/from-script";
 
@@ -158,13 +159,13 @@ impl MachinesHost {
         Tool::new("virsh --connect").arg(address).args(words.split_whitespace()).check()
     }
 
-    /// What the guest wrote to its serial port so far.
+    /// Output of the guest to its serial port so far.
     pub fn console(&self, machine: &str) -> String {
         let path = self.console_folder().join(format!("{machine}-console.log"));
         String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
     }
 
-    /// Whether it has one.
+    /// Returns whether it has one.
     pub fn has_console(&self, machine: &str) -> bool {
         self.console_folder().join(format!("{machine}-console.log")).exists()
     }
@@ -180,7 +181,7 @@ impl MachinesHost {
         waited.with_context(|| format!("{}\n{}", self.console(machine), self.log()))
     }
 
-    /// What `memlane-machines` and QEMU logged.
+    /// Log of `memlane-machines` and QEMU.
     pub fn log(&self) -> String {
         let mut log = fs::read_to_string(self.folder.path().join("machines.log"));
         for entry in fs::read_dir(self.console_folder()).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Which kernel modules must be loaded, and in which order.
+//! Kernel modules that must be loaded, in order.
 
 use std::collections::HashMap;
 use std::fs;

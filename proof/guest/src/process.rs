@@ -59,7 +59,7 @@ impl GuestProcess {
         self.channel.send(FrameKind::Signal, self.id, &[number])
     }
 
-    /// What came out of the standard output since this was last asked. Does not wait.
+    /// Standard output since this was last asked. Does not wait.
     pub fn take_output(&mut self) -> Vec<u8> {
         while let Ok(event) = self.events.receiver.try_recv() {
             self.take(event);
@@ -75,7 +75,7 @@ impl GuestProcess {
         self.exit_code
     }
 
-    /// What came out of the standard error so far.
+    /// Standard error so far.
     pub fn complaints(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

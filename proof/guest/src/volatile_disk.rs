@@ -43,7 +43,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// What happens to writes that were not flushed.
+/// Fate of writes that were not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// None survives.

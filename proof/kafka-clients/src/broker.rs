@@ -62,7 +62,7 @@ group.consumer.heartbeat.interval.ms=500
 group.consumer.min.heartbeat.interval.ms=500
 ";
 
-/// Whether a test cannot run here, for want of programs; it then says so.
+/// Returns whether a test cannot run here, for want of programs; it then says so.
 pub fn is_skipped(programs: &[&'static str]) -> bool {
     let needed: Vec<_> = programs.iter().map(|program| Ability::Program(program)).collect();
     let reason = missing(&needed);
@@ -87,7 +87,7 @@ impl Broker {
         SHARED.get_or_init(Self::start).as_ref().map_err(|error| anyhow!("{error:#}"))
     }
 
-    /// As `host:port`.
+    /// Address as `host:port`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -96,22 +96,23 @@ impl Broker {
         self.address
     }
 
-    /// Whether it is Apache Kafka.
+    /// Returns whether it is Apache Kafka.
     pub fn is_reference() -> bool {
         std::env::var_os(REFERENCE_VARIABLE).is_some_and(|it| !it.is_empty())
     }
 
-    /// Whether a request of this kind has come, by the broker's metrics; Apache Kafka is not asked.
+    /// Returns whether a request of this kind has come, by the broker's metrics; Apache Kafka is
+    /// not asked.
     pub fn has_seen(&self, request: &str) -> Result<bool> {
         self.shows(&format!("memlane_broker_requests_total{{request=\"{request}\"}}"))
     }
 
-    /// Whether this is a part of the broker's metrics.
+    /// Returns whether this is a part of the broker's metrics.
     pub fn shows(&self, part: &str) -> Result<bool> {
         Ok(ask_broker(&self.folder.join(HTTP_SOCKET), "/metrics")?.contains(part))
     }
 
-    /// Whether clients began transactions with their first records, and told nobody before
+    /// Returns whether clients began transactions with their first records, and told nobody before
     /// (KIP-890).
     pub fn check_transactions_begin_with_records(&self) -> Result<()> {
         if Self::is_reference() {

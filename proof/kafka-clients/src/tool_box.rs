@@ -19,7 +19,7 @@ pub struct ToolBox {
     _process: Child,
 }
 
-/// How a tool ended, and what it printed.
+/// End of a tool, and its output.
 #[derive(Debug)]
 pub struct Answer {
     pub exit_code: u32,

@@ -1,6 +1,6 @@
-//! What no client sends: frames that are cut, lie or mean nothing, readers that do not read, and
-//! more connections than anybody needs. The broker answers or closes, keeps its memory, and serves
-//! the others as before.
+//! Messages that no client sends: frames that are cut, lie or mean nothing, readers that do not
+//! read, and more connections than anybody needs. The broker answers or closes, keeps its memory,
+//! and serves the others as before.
 
 use std::io::{Read, Seek, Write};
 use std::net::TcpStream;

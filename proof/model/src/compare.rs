@@ -10,7 +10,7 @@ use crate::volume::ModelVolume;
 /// Extents asked for at once.
 const EXTENTS_A_CALL: usize = 1024;
 
-/// What a block of a device holds; `None` for a hole.
+/// Contents of a block of a device; `None` for a hole.
 pub fn observe(device: &dyn BlockDevice, block: u64) -> Option<Block> {
     let start = block * BLOCK_BYTES as u64;
     let range = ByteRange::new(start, BLOCK_BYTES as u64);
@@ -41,7 +41,7 @@ pub fn check_same(device: &dyn BlockDevice, model: &ModelVolume) {
     }
 }
 
-/// Whether the device holds what the model does.
+/// Returns whether the device holds what the model does.
 pub fn is_same(device: &dyn BlockDevice, model: &ModelVolume) -> bool {
     device.geometry().size_bytes == model.geometry().size_bytes
         && all_blocks(device, &[model])

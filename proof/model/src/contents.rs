@@ -5,7 +5,7 @@ use random::Random;
 
 use crate::Block;
 
-/// What the blocks of some contents look like.
+/// Look of the blocks of some contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Texture {
     /// Nothing shrinks them, no two are equal.

@@ -16,7 +16,7 @@ pub enum ModelRefusal {
     HasSnapshots,
 }
 
-/// What a shrinking resize does with data past the new end.
+/// Treatment of data past the new end by a shrinking resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shrink {
     KeepData,

@@ -16,7 +16,7 @@ pub enum Request {
     Extents { range: ByteRange, count_max: usize },
 }
 
-/// What a device says to a request that succeeds.
+/// Answer of a device to a request that succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,

@@ -16,7 +16,7 @@ pub const SNAPSHOT_COUNT: usize = 3;
 /// Bytes that one leaf of a map covers: requests like to lie across its borders.
 const LEAF_BYTES: u64 = 512 * BLOCK_BYTES as u64;
 
-/// How a pool is left and opened again.
+/// Way in which a pool is left and opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reopening {
     /// Closed in order.
@@ -115,7 +115,7 @@ pub enum Operation {
     },
 }
 
-/// What kind of schedule is wanted.
+/// Kind of schedule that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleShape {
     pub operation_count: usize,

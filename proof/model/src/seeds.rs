@@ -55,7 +55,8 @@ pub fn for_fixed_seeds(command: &str, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// As [`for_each_seed`] on all cores, in any order, for tests that keep their seeds apart.
+/// Runs as [`for_each_seed`] does, on all cores, in any order, for tests that keep their seeds
+/// apart.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(seeds(command, count));
     let next = || seeds.lock().expect("no thread panics with the seeds locked").next();

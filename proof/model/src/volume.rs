@@ -21,7 +21,7 @@ pub struct ModelVolume {
     inner: Mutex<Inner>,
 }
 
-/// What a volume promises, beside its contents.
+/// Promises of a volume, beside its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// Its writes never meet a full pool.
@@ -59,7 +59,7 @@ impl ModelVolume {
         self.lock().promise = promise;
     }
 
-    /// What the block holds; `None` for a hole.
+    /// Contents of the block; `None` for a hole.
     pub fn block(&self, block: u64) -> Option<Block> {
         self.lock().blocks.get(block).copied()
     }
@@ -83,7 +83,7 @@ impl ModelVolume {
         self.lock().blocks.fill_count() * BLOCK_BYTES as u64
     }
 
-    /// Whether a block from byte `offset` on holds something.
+    /// Returns whether a block from byte `offset` on holds something.
     pub fn holds_data_behind(&self, offset: u64) -> bool {
         let first = offset.div_ceil(BLOCK_BYTES as u64);
         self.lock().blocks.indices().any(|block| block >= first)

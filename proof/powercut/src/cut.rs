@@ -1,4 +1,4 @@
-//! What a loss of power leaves.
+//! State that a loss of power leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const SECTOR_BYTES: usize = 512;
 /// made good by the syncs after them.
 const LATE_PROMISES: usize = 3;
 
-/// What happens to writes and names that are not kept.
+/// Fate of writes and names that are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// All of them arrive: the program died, the disk did not.
@@ -69,7 +69,7 @@ pub struct Aftermath {
     /// Blocks by which files grew and whose bytes are some other write's.
     pub recycled_blocks: u64,
     pub lost_names: u64,
-    /// Whether there was a promise to lie about.
+    /// True if there was a promise to lie about.
     pub is_lied_to: bool,
 }
 

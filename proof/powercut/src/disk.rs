@@ -77,7 +77,7 @@ impl Disk {
         files
     }
 
-    /// What a file holds, past all faults; `path` is as [`Disk::files`] says it.
+    /// Contents of a file, past all faults; `path` is as [`Disk::files`] says it.
     pub fn contents(&self, path: &str) -> Vec<u8> {
         let state = self.state();
         state.files[state.find(path).0].contents.to_vec()

@@ -8,7 +8,7 @@ use storage::StorageAction;
 /// The longest wait at a gate: a test that takes longer hangs.
 const GATE_WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What happens to a call.
+/// Effect on a call.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// It fails with an I/O error. A write may have written a part.
@@ -22,11 +22,11 @@ pub enum Effect {
 /// Calls that go wrong.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which calls; empty for all.
+    /// Calls that are affected; empty for all.
     pub actions: Vec<StorageAction>,
-    /// How many of them succeed before.
+    /// Number of of them succeed before.
     pub skipped: u64,
-    /// How many of them it strikes.
+    /// Number of of them it strikes.
     pub count: u64,
     pub effect: Effect,
 }
@@ -108,7 +108,7 @@ impl Faults {
         self.faults.clear();
     }
 
-    /// What happens to the next call of this action; each call is asked for once.
+    /// Effect on the next call of this action; each call is asked for once.
     pub(crate) fn strike(&mut self, action: StorageAction) -> Option<Effect> {
         let mut effect = None;
         for fault in &mut self.faults {

@@ -1,4 +1,4 @@
-//! What was done to a disk, in order.
+//! History of a disk, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) enum Deed {
     SyncNames { folder: FolderId },
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It has not, or failed: it may have had its effect or not.
@@ -49,12 +49,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Whether it had returned at `moment`, with its effect.
+    /// Returns whether it had returned at `moment`, with its effect.
     pub(crate) fn is_done_by(&self, moment: Moment) -> bool {
         self.outcome != Outcome::Unknown && self.ended <= moment
     }
 
-    /// Whether it promised durability by `moment`.
+    /// Returns whether it promised durability by `moment`.
     pub(crate) fn is_barrier_by(&self, moment: Moment) -> bool {
         let is_sync = matches!(self.deed, Deed::Sync { .. } | Deed::SyncNames { .. });
         let promises = is_sync || self.outcome == Outcome::DoneDurably;

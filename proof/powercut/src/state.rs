@@ -1,4 +1,4 @@
-//! What the disk holds, its history and its faults: what all handles of it share.
+//! Contents of the disk, its history and its faults: what all handles of it share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) struct State {
 
 #[derive(Debug)]
 pub(crate) struct FileState {
-    /// What it held when the disk got power, or when it was made.
+    /// Contents when the disk got power, or when it was made.
     pub(crate) at_first: Arc<Vec<u8>>,
     pub(crate) contents: Arc<Vec<u8>>,
     /// Names and open handles: without any its room is free.
@@ -41,7 +41,7 @@ pub(crate) struct FolderState {
 }
 
 impl SharedState {
-    /// Of an empty disk.
+    /// Truth of an empty disk.
     pub(crate) fn new(capacity_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             capacity_bytes,
@@ -57,7 +57,7 @@ impl SharedState {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to a call of `action`; waits here if it is held up.
+    /// Effect on the next call of `action`; waits here if it is held up.
     pub(crate) fn strike(&self, action: StorageAction, name: &str) -> Result<(), StorageError> {
         let effect = self.state().faults.strike(action);
         match effect {

@@ -27,7 +27,7 @@ pub struct Script {
     queries: Vec<String>,
 }
 
-/// What a query gave.
+/// Answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Each row with `|` between its columns.
@@ -97,9 +97,10 @@ impl Script {
 }
 
 impl Answer {
-    /// Whether both say the same: rows in order, with columns of these types, or the same SQLSTATE.
-    /// Numbers of double precision may differ in their last digits, numerics in zeros at their
-    /// ends and, beyond [`FRACTION_DIGITS`], in what is rounded; all else is the same by letters.
+    /// Returns whether both say the same: rows in order, with columns of these types, or the same
+    /// SQLSTATE. Numbers of double precision may differ in their last digits, numerics in zeros at
+    /// their ends and, beyond [`FRACTION_DIGITS`], in what is rounded; all else is the same by
+    /// letters.
     pub fn agrees_with(&self, reference: &Self, types: &[String]) -> bool {
         match (self, reference) {
             (Self::Rows(ours), Self::Rows(theirs)) => {

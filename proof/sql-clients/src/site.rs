@@ -75,13 +75,13 @@ impl Site {
         self.client("psql --no-psqlrc --quiet --no-align --tuples-only -P null=<null>")
     }
 
-    /// What psql prints of one command.
+    /// Output of psql for one command.
     pub fn query(&self, sql: &str) -> Result<String> {
         let printed = self.broker.check(self.psql().args(["-c", sql]));
         Ok(printed.with_context(|| sql.to_owned())?.trim_end().to_owned())
     }
 
-    /// How psql fails with one command.
+    /// Failure of psql for one command.
     pub fn refused(&self, sql: &str) -> Result<ToolOutput> {
         let output = self.psql().args(["-v", "VERBOSITY=verbose", "-c", sql]).run()?;
         ensure!(output.exit_code != Some(0), "{sql} was not refused: {}", output.stdout);

@@ -1,4 +1,4 @@
-//! What psql's commands show, tables of typed columns, values of the past, and the list of what
+//! Output of psql's commands: tables of typed columns, values of the past, and the list of what
 //! runs: with psql at one end, and kcat at the other end of the log.
 
 use std::time::Duration;

@@ -142,12 +142,12 @@ impl Broker {
         Ok(stream)
     }
 
-    /// What the broker's HTTP interface answers: head and body, as they come.
+    /// Answer of the broker's HTTP interface: head and body, as they come.
     pub fn ask(&self, path: &str) -> Result<String> {
         ask_broker(&self.http_socket(), path)
     }
 
-    /// Of the process, while it runs.
+    /// Id of the process, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -195,7 +195,7 @@ impl Broker {
     }
 }
 
-/// What a broker's HTTP interface at a socket answers: head and body, as they come.
+/// Answer of a broker's HTTP interface at a socket: head and body, as they come.
 pub fn ask_broker(http_socket: &Path, path: &str) -> Result<String> {
     let mut connection = UnixStream::connect(http_socket)?;
     connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;

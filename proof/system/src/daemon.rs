@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How much of its log is shown when the daemon does not do as it should.
 const LOG_BYTES_SHOWN_MAX: usize = 4000;
 
-/// How a daemon is started.
+/// Options of a daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     pub pool_size: &'static str,
@@ -314,14 +314,14 @@ impl Daemon {
         })
     }
 
-    /// What the daemon's interface answers to a question for `path`: head and body, as they come.
+    /// Answer of the daemon's interface to a question for `path`: head and body, as they come.
     pub fn ask(&self, path: &str) -> Result<String> {
         self.request(&format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         ))
     }
 
-    /// What it answers to a request that is written out, and that asks to close the connection.
+    /// Answer to a request that is written out, and that asks to close the connection.
     pub fn request(&self, text: &str) -> Result<String> {
         let mut connection = UnixStream::connect(self.api_socket())?;
         connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;

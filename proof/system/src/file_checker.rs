@@ -45,12 +45,12 @@ impl FileChecker {
         Ok(Self { shared, thread })
     }
 
-    /// How many operations went well so far.
+    /// Number of operations went well so far.
     pub fn operation_count(&self) -> u64 {
         self.shared.operations.load(Ordering::Acquire)
     }
 
-    /// Whether the thread has ended before it was asked to, which is a failure.
+    /// Returns whether the thread has ended before it was asked to, which is a failure.
     pub fn has_failed(&self) -> bool {
         self.thread.is_finished()
     }

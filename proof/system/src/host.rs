@@ -1,4 +1,4 @@
-//! What this host can do, and what a run left on it.
+//! Facilities of this host, and remains of a run.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -73,7 +73,7 @@ fn has_one_of(process: u32, sockets: &[PathBuf]) -> bool {
     open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|it| sockets.contains(&it)))
 }
 
-/// What the kernel writes to its log from now on.
+/// Messages that the kernel writes to its log from now on.
 pub struct KernelLog {
     file: fs::File,
 }
@@ -91,7 +91,7 @@ impl KernelLog {
         Ok(Self { file })
     }
 
-    /// What the kernel complained about `device` since the last time: failed requests, and damage
+    /// Complaints of the kernel about `device` since the last time: failed requests, and damage
     /// that file systems found. Fails when it wrote so much that some of it was lost.
     pub fn complaints(&mut self, device: &Path) -> Result<Vec<String>> {
         let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -33,13 +33,13 @@ impl Interruption {
         CleaningUp(())
     }
 
-    /// Whether waits shall end.
+    /// Returns whether waits shall end.
     pub fn is_asked_for() -> bool {
         // Relaxed: the count carries no data.
         Self::was_asked_for() && CLEANING_UP.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the user wished to stop, however long ago.
+    /// Returns whether the user wished to stop, however long ago.
     pub fn was_asked_for() -> bool {
         // Relaxed: the flag carries no data.
         INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))

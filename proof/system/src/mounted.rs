@@ -22,7 +22,7 @@ impl Mounted {
         Ok(Self { folder: folder.to_owned(), is_mounted: true })
     }
 
-    /// What another process mounted on `folder`.
+    /// Mount that another process made on `folder`.
     pub fn existing(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), is_mounted: true }
     }

@@ -28,7 +28,7 @@ pub const NBD_NO_SPACE: u32 = 28;
 /// No server that lives lets a client wait longer.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a client may ask; places and lengths are in bytes.
+/// Request of a client; places and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     Read { offset: u64, length: u32 },
@@ -80,7 +80,7 @@ pub struct Reply {
     pub cookie: u64,
     /// Why the server refused, as a code of the protocol; zero when it did what was asked.
     pub error: u32,
-    /// What was read; empty for other requests.
+    /// Data that was read; empty for other requests.
     pub data: Vec<u8>,
 }
 

@@ -67,7 +67,7 @@ impl NbdShell {
         Ok(shell)
     }
 
-    /// Whether this machine has Python with libnbd's module.
+    /// Returns whether this machine has Python with libnbd's module.
     pub fn is_here() -> bool {
         Path::new("/usr/bin/python3").exists()
             && Command::new("/usr/bin/python3")

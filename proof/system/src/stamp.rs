@@ -27,7 +27,7 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// What a block is filled with: each kind goes another way through the engine.
+/// Contents with which a block is filled: each kind goes another way through the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     Noise(Stamp),
@@ -74,7 +74,7 @@ pub(crate) fn zeros() -> Block {
     Box::new([0; BLOCK_BYTES])
 }
 
-/// What `block` says about itself, for messages.
+/// Description of `block` by its own contents, for messages.
 pub(crate) fn describe(block: &[u8]) -> String {
     if block.iter().all(|byte| *byte == block[0]) {
         return format!("filled with {:#04x}", block[0]);

@@ -27,7 +27,7 @@ const SECTOR_BYTES: usize = 512;
 /// How many steps a writer may be ahead of what the host has heard of it.
 const STEPS_AHEAD_MAX: u64 = 4096;
 
-/// What a writer does in one life.
+/// Steps of a writer in one life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepsSpec {
     pub seed: u64,
@@ -37,7 +37,7 @@ pub struct StepsSpec {
     pub block_count: u64,
 }
 
-/// What is written before one flush, in order.
+/// Writes before one flush, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub writes: Vec<(u64, Contents)>,
@@ -117,7 +117,7 @@ fn receive_all(client: &mut NbdClient) -> Result<(), NbdFailure> {
     Ok(())
 }
 
-/// What is known of the blocks that a writer writes, over all its lives.
+/// Knowledge of the blocks that a writer writes, over all its lives.
 #[derive(Clone, Debug)]
 pub struct Survivors {
     /// What is old or new, but never half of each.

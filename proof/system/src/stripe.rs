@@ -31,7 +31,7 @@ const DEPTH_MAX: usize = 8;
 /// How often a place is drawn until one is found where nothing is in flight.
 const PLACE_TRIES_MAX: usize = 16;
 
-/// Which part of which volume a stripe writes.
+/// Part of a volume that a stripe writes.
 #[derive(Clone, Debug)]
 pub struct StripeSpec {
     pub volume: String,
@@ -51,7 +51,7 @@ impl StripeSpec {
     }
 }
 
-/// What all stripes of a test tell each other while the daemon lives once.
+/// State that all stripes of a test share while the daemon lives once.
 #[derive(Debug, Default)]
 pub struct Round {
     verified: AtomicUsize,
@@ -88,22 +88,22 @@ impl Round {
         daemon.kill()
     }
 
-    /// How many stripes found everything as it must be.
+    /// Number of stripes found everything as it must be.
     pub fn verified_count(&self) -> usize {
         self.verified.load(Ordering::Acquire)
     }
 
-    /// How many requests were answered.
+    /// Number of requests were answered.
     pub fn answered_count(&self) -> u64 {
         self.answered.load(Ordering::Acquire)
     }
 
-    /// How many of those were refused for lack of space.
+    /// Number of of those were refused for lack of space.
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Whether a stripe has ended with an error.
+    /// Returns whether a stripe has ended with an error.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }

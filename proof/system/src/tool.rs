@@ -29,7 +29,7 @@ pub struct Tool {
     end_signal: Option<Signal>,
 }
 
-/// How a program ended, and what it printed.
+/// End of a program, and its output.
 #[derive(Debug)]
 pub struct ToolOutput {
     /// None when a signal ended it.
@@ -75,7 +75,7 @@ impl Tool {
         self
     }
 
-    /// Of this file the program reads its standard input.
+    /// Takes the file as the program's standard input.
     pub fn input(mut self, file: File) -> Self {
         self.command.stdin(file);
         self

@@ -1,5 +1,5 @@
-//! What the broker remembers of groups, transactions and definitions is never worth less than the
-//! records that it speaks of: over losses of memory, lost volumes and changed settings.
+//! Durability of the broker's state of groups, transactions and definitions, never worth less than
+//! that of the records that it speaks of: over losses of memory, lost volumes and changed settings.
 
 use std::sync::Arc;
 use std::time::Duration;

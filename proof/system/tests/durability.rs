@@ -1,4 +1,4 @@
-//! What survives when the pool's memory is gone, as it is after a loss of power.
+//! Survival when the pool's memory is gone, as it is after a loss of power.
 
 #[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
 #[path = "../../../engine/object-images/tests/server/mod.rs"]

@@ -1,4 +1,4 @@
-//! What clients rely on that Kafka's brokers do: at the edges of each request.
+//! Behaviour of Kafka's brokers that clients rely on: at the edges of each request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! What outlives a pool that is lost finds nobody else's volume in the next one.
+//! Volumes of a pool that is lost: state about them finds nobody else's volume in the next pool.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the daemon takes of the host's memory beside the pool that it was given.
+//! Memory of the host that the daemon takes beside the pool that it was given.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What watches over Memlane from outside: the alerts and the dashboard fit the metrics that a real
+//! Watchers of Memlane from outside: the alerts and the dashboard fit the metrics that a real
 //! daemon and the broker have.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What can go wrong with the files of users and access lists.
+//! Errors of the files of users and access lists.
 
 use std::error::Error;
 
@@ -31,7 +31,7 @@ pub enum AccessErrorKind {
 #[error("{what}")]
 pub struct AccessError {
     pub kind: AccessErrorKind,
-    /// What was attempted, on what, and what to do.
+    /// Operation that was attempted, its object, and advice.
     pub what: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -46,7 +46,7 @@ impl AccessError {
         Self { source: Some(source.into()), ..self }
     }
 
-    /// What clients are told where a request has not replaced a file.
+    /// Error code and text for clients where a request has not replaced a file.
     pub(crate) fn code_and_text(self) -> (ResponseError, String) {
         let code = match self.kind {
             AccessErrorKind::NotAllowed | AccessErrorKind::Full => ResponseError::InvalidRequest,

@@ -1,4 +1,4 @@
-//! How much one principal may use, as the file of users says it.
+//! Resources that one principal may use, as the file of users says it.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -10,7 +10,8 @@ const BYTES_IN_FLIGHT: u64 = 256 << 20;
 /// As `socket.request.max.bytes` of Kafka.
 const REQUEST_BYTES: u64 = 100 << 20;
 
-/// What the file says; what it leaves out comes from its defaults, then from the built-in ones.
+/// Quota settings of the file; what it leaves out comes from its defaults, then from the built-in
+/// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct QuotaSettings {
@@ -32,13 +33,13 @@ impl QuotaSettings {
     }
 }
 
-/// What one principal may use at once, and how fast.
+/// Resources that one principal may use at once, and rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaLimits {
     pub connections: u32,
-    /// Of requests that were read and not answered, over all connections.
+    /// Bytes of requests that were read and not answered, over all connections.
     pub bytes_in_flight: u64,
-    /// Of one request, without its size field.
+    /// Size of one request, without its size field.
     pub request_bytes: u64,
     /// `None`: as fast as it goes.
     pub produce_bytes_per_second: Option<NonZeroU64>,

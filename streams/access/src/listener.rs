@@ -1,4 +1,4 @@
-//! Which clients a listener lets in, and who they are before they log in.
+//! Clients that a listener lets in, and their identity before they log in.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::error::{AccessError, AccessErrorKind};
 use crate::login::LoginSettings;
 use crate::principal::Principal;
 
-/// What a listener speaks, by Kafka's names.
+/// Protocol of a listener, by Kafka's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityProtocol {
     Plaintext,
@@ -63,7 +63,7 @@ pub enum ClientCertificates {
     Required,
 }
 
-/// Whether the configuration asks for what is open to each client that reaches the listener.
+/// Consent of the configuration to what is open to each client that reaches the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
     /// Clients log in or show certificates, and secrets cross a network only inside TLS.
@@ -74,7 +74,7 @@ pub enum Exposure {
     Everywhere,
 }
 
-/// What a listener asks of its clients.
+/// Requirements of a listener on its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerPolicy {
     pub protocol: SecurityProtocol,
@@ -84,7 +84,7 @@ pub struct ListenerPolicy {
 }
 
 impl ListenerPolicy {
-    /// Whether a listener at `address` may serve so. Asked once, before it listens.
+    /// Returns whether a listener at `address` may serve so. Asked once, before it listens.
     pub fn check(&self, address: IpAddr) -> Result<(), AccessError> {
         let is_exposed = match self.exposure {
             Exposure::Everywhere => true,

@@ -34,7 +34,7 @@ pub struct Logins {
     session: Option<Session>,
 }
 
-/// What a listener lets clients log in with.
+/// Mechanisms with which a listener lets clients log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginSettings {
     pub mechanisms: Vec<Mechanism>,
@@ -106,7 +106,7 @@ impl Logins {
         self.session.as_ref()
     }
 
-    /// Whether no login is under way.
+    /// Returns whether no login is under way.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
@@ -126,8 +126,8 @@ impl Logins {
         self.begin(mechanism, users, nonce, None)
     }
 
-    /// As [`Logins::handshake`], of a client that has said its name: the name in its SCRAM messages
-    /// counts for nothing. So do PostgreSQL's clients.
+    /// Handshake as [`Logins::handshake`], of a client that has said its name: the name in its
+    /// SCRAM messages counts for nothing. So do PostgreSQL's clients.
     pub fn handshake_of(
         &mut self,
         name: &str,

@@ -20,7 +20,7 @@ use crate::error::{AccessError, AccessErrorKind};
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Of both files so far.
+/// Version of both files so far.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Of which nothing was read yet.
+    /// File of which nothing was read yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, seen: None }
     }
@@ -55,7 +55,7 @@ impl PolicyFile {
         Ok(Some(text))
     }
 
-    /// What the contents mean, or which line is wrong.
+    /// Meaning of the contents, or the line that is wrong.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, AccessError> {
         toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);

@@ -26,7 +26,7 @@ impl Principal {
         Self(Arc::from("User:ANONYMOUS"))
     }
 
-    /// Of a user or a subject by this name.
+    /// Principal of a user or a subject by this name.
     pub fn user(name: &str) -> Result<Self, AccessError> {
         format!("{TYPE}{name}").parse()
     }

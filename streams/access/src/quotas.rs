@@ -1,4 +1,4 @@
-//! What principals use now, and whether they may use more.
+//! Usage of principals, and the decision whether they may use more.
 //!
 //! Rates are token buckets of one second: what came is counted, never refused, and the answer says
 //! how long the client is to wait. The time is handed in and never goes back.

@@ -33,7 +33,7 @@ pub struct Users {
     shapes: [Vec<Shape>; 3],
 }
 
-/// What the file says of one user.
+/// Entry of one user in the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct UserEntry {
@@ -48,7 +48,7 @@ pub(crate) struct UserEntry {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct UserTable {
     pub(crate) version: u32,
-    /// What made-up salts are drawn with, in base64.
+    /// Key from which made-up salts are drawn, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decoy_key: Option<String>,
     #[serde(default, skip_serializing_if = "QuotaSettings::is_empty")]
@@ -125,7 +125,7 @@ impl Users {
         })
     }
 
-    /// What the file says of each user, in the order of names.
+    /// Entries of each user in the file, in the order of names.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &UserEntry)> {
         self.users.iter().map(|(name, user)| (name.as_str(), user))
     }
@@ -138,19 +138,19 @@ impl Users {
         &self.default_quota
     }
 
-    /// Whether there is a user of this name that can log in.
+    /// Returns whether there is a user of this name that can log in.
     pub fn can_log_in(&self, name: &str) -> bool {
         self.users.get(name).is_some_and(|user| !user.secrets.is_empty())
     }
 
-    /// Whether this is the user's secret. Takes milliseconds, whatever the answer.
+    /// Returns whether this is the user's secret. Takes milliseconds, whatever the answer.
     pub fn verify(&self, name: &str, secret: &[u8]) -> bool {
         let candidate = self.candidate(name, None);
         let fits = candidate.keys.are_of(secret);
         fits && candidate.is_known
     }
 
-    /// What the principal may use: its own settings, else the file's defaults, else the built-in.
+    /// Quota of the principal: its own settings, else the file's defaults, else the built-in.
     pub fn quota_of(&self, principal: &Principal) -> QuotaLimits {
         let own = self.users.get(principal.name()).map(|user| &user.quota);
         QuotaLimits::resolve(own.unwrap_or(&QuotaSettings::default()), &self.default_quota)
@@ -196,7 +196,7 @@ pub struct UserInfo<'a> {
 }
 
 impl UserEntry {
-    /// Whether the file says nothing by it.
+    /// Returns whether the file says nothing by it.
     pub(crate) fn is_empty(&self) -> bool {
         self.secrets.is_empty() && self.quota.is_empty()
     }

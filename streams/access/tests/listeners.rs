@@ -1,4 +1,4 @@
-//! Which listeners are served, and who their clients are.
+//! Listeners that are served, and the identity of their clients.
 #![forbid(unsafe_code)]
 
 use std::fs;

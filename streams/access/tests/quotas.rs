@@ -1,4 +1,4 @@
-//! What principals may use at once and how fast.
+//! Resources that principals may use at once, and rates.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU64;

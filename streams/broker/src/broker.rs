@@ -1,4 +1,4 @@
-//! What all connections share.
+//! State that all connections share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub(crate) struct Advertised {
 /// Topics that are made without saying how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewTopics {
-    /// Whether clients that ask for a topic have it made.
+    /// True if clients that ask for a topic have it made.
     pub(crate) are_created_on_demand: bool,
     pub(crate) partition_count: u32,
 }
 
-/// What clients may take.
+/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connection_count: usize,
-    /// Of one request.
+    /// Size of one request.
     pub(crate) request_bytes: usize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Broker {
     pub(crate) deriving: Arc<Deriving>,
     pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
-    /// What the coordinator was started with.
+    /// Options with which the coordinator was started.
     pub(crate) groups: consumer_groups::Options,
     pub(crate) gate: Arc<Gate>,
     pub(crate) buffers: Buffers,

@@ -41,12 +41,12 @@ impl SteadyClock {
         Some(passed)
     }
 
-    /// What it said when its owner looked last.
+    /// Time that it told when its owner looked last.
     pub(crate) fn now_ms(&self) -> i64 {
         self.looked_ms
     }
 
-    /// What it said at an instant, or would have said if it had not stood still since.
+    /// Time that it told at an instant, or would have told if it had not stood still since.
     pub(crate) fn at_ms(&self, instant: Instant) -> i64 {
         let before = self.looked.saturating_duration_since(instant);
         self.looked_ms.saturating_sub(i64::try_from(before.as_millis()).unwrap_or(i64::MAX))

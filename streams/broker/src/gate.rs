@@ -157,7 +157,7 @@ impl Gate {
             .is_none_or(|acls| acls.authorize(principal, host, operation, resource).is_allowed())
     }
 
-    /// Whether the principal may do this with some topic.
+    /// Returns whether the principal may do this with some topic.
     pub(crate) fn allows_some_topic(
         &self,
         principal: &Principal,

@@ -180,7 +180,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32M")]
     pub(crate) request_size: u64,
 
-    /// What is logged, as info or memlane_broker=debug.
+    /// Log level or filter, as info or memlane_broker=debug.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 }
@@ -194,7 +194,7 @@ pub(crate) enum Anonymous {
 }
 
 impl Options {
-    /// What clients have to show.
+    /// Requirements on clients.
     pub(crate) fn policy(&self) -> ListenerPolicy {
         let protocol = match (self.tls_certificate.is_some(), self.user_file.is_some()) {
             (false, false) => SecurityProtocol::Plaintext,

@@ -40,7 +40,7 @@ fn check_key(topic: &OpenTopic, rules: &RecordRules, has_key: bool) -> Result<()
     Err(SqlError::new(SqlState::NOT_NULL, what))
 }
 
-/// Whether an error is of one record alone, so that others can be appended without it.
+/// Returns whether an error is of one record alone, so that others can be appended without it.
 pub(crate) fn is_of_record(error: &SqlError) -> bool {
     [SqlState::TOO_LARGE, SqlState::NOT_NULL].contains(&error.state)
 }

@@ -72,7 +72,7 @@ impl SqlServer {
         self.address
     }
 
-    /// What is measured of it, as long as it is there.
+    /// Metrics of it, as long as it is there.
     pub(crate) fn metrics(&self) -> SqlMetrics {
         let server = Arc::downgrade(&self.server);
         Box::new(move |page| {

@@ -1,5 +1,5 @@
-//! What the broker remembers over restarts, beside topics: records by key in a log of its own,
-//! which is written anew when most of it is outdated.
+//! State that the broker remembers over restarts, beside topics: records by key in a log of its
+//! own, which is written anew when most of it is outdated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::clock;
 use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
 use crate::topics::{Flusher, Turn, random_id};
 
-/// Which log: no topic's volume has a name like these.
+/// Place of a state log: no topic's volume has a name like these.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatePlace {
     volume: &'static str,
@@ -29,11 +29,11 @@ pub(crate) struct StatePlace {
 }
 
 impl StatePlace {
-    /// Of groups and transactions.
+    /// Log of groups and transactions.
     pub(crate) const COORDINATOR: Self =
         Self { volume: STATE_VOLUMES[0], properties: b"{\"state\":1}" };
 
-    /// Of what SQL made.
+    /// Log of what SQL made.
     pub(crate) const DEFINITIONS: Self =
         Self { volume: STATE_VOLUMES[1], properties: b"{\"definitions\":1}" };
 }
@@ -107,7 +107,7 @@ impl StateLog {
         Ok(Self { topic, partition, flusher, waits_for_disk, least_bytes })
     }
 
-    /// Of this log, and of no other.
+    /// Id of this log, and of no other.
     pub(crate) fn id(&self) -> Uuid {
         Uuid::from_bytes(self.topic.id())
     }
@@ -157,7 +157,7 @@ impl StateLog {
         Ok(())
     }
 
-    /// Whether a flush waited for a disk when the log was opened.
+    /// Returns whether a flush waited for a disk when the log was opened.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.waits_for_disk
     }
@@ -173,7 +173,7 @@ impl StateLog {
         self.flusher.flush_later(move || stirred.notify_one())
     }
 
-    /// Whether a flush that began with this turn or later has failed.
+    /// Returns whether a flush that began with this turn or later has failed.
     pub(crate) fn has_failed(&self, turn: Turn) -> bool {
         self.flusher.has_failed(turn)
     }
@@ -184,7 +184,7 @@ impl StateLog {
         (self.partition.next_offset(), stable_offset)
     }
 
-    /// Whether most of the log says nothing any more.
+    /// Returns whether most of the log says nothing any more.
     pub(crate) fn is_outdated(&self) -> bool {
         let least_bytes = self.least_bytes.load(Ordering::Relaxed);
         self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(least_bytes.saturating_mul(3))
@@ -200,7 +200,8 @@ impl StateLog {
         self.topic.flush()
     }
 
-    /// As [`StateLog::rewrite`], but what waits for a disk is done on a thread that may wait.
+    /// Rewrites as [`StateLog::rewrite`] does, but what waits for a disk is done on a thread that
+    /// may wait.
     pub(crate) fn rewrite_later(&mut self, state: &[StateRecord]) -> Result<(), LogError> {
         let begin = self.begin_rewrite(state)?;
         self.least_bytes.store(u64::MAX, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the coordinator is told with a request, and what it asks of its owner.
+//! Inputs of the coordinator with a request, and its demands on its owner.
 
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -40,7 +40,7 @@ pub struct Record {
     pub value: Option<Bytes>,
 }
 
-/// What the owner is to do, in the order of the list, and of the calls.
+/// Effect that the owner is to carry out, in the order of the list, and of the calls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Append to the state log.

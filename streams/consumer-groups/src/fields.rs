@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     pub(crate) fn is_done(&self) -> bool {
         self.rest.is_empty()
     }

@@ -30,7 +30,7 @@ pub struct Groups {
     pub(crate) order: u64,
     pub(crate) sweep: Sweep,
     pub(crate) host_ahead_ms: i64,
-    /// How many there are, by who made them or first used them since the start.
+    /// Number of there are, by who made them or first used them since the start.
     pub(crate) counts: Shares,
     bytes: Shares,
     ids: Random,
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether no member is there.
+    /// Returns whether no member is there.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_empty(),
@@ -135,12 +135,12 @@ impl Groups {
         }
     }
 
-    /// How many groups there are, those with nothing but offsets included.
+    /// Number of groups there are, those with nothing but offsets included.
     pub fn count(&self) -> usize {
         self.groups.len()
     }
 
-    /// What all groups take in memory, about: names, members and offsets.
+    /// Memory that all groups take, about: names, members and offsets.
     pub fn bytes(&self) -> usize {
         self.bytes.total()
     }
@@ -203,7 +203,7 @@ impl Groups {
         self.groups.get(id).map_or(caller.owner, |group| group.owner)
     }
 
-    /// Whether groups of an owner have room for so many more bytes.
+    /// Returns whether groups of an owner have room for so many more bytes.
     pub(crate) fn check_bytes(&self, owner: Owner, more: usize) -> Result<(), ResponseError> {
         match self.bytes.has_room(owner, more, self.options.total_bytes_max) {
             true => Ok(()),

@@ -29,7 +29,7 @@ use crate::options::{ENTRY_BYTES, ID_BYTES_MAX, TOPIC_BYTES_MAX};
 use crate::subscriptions::Subscriptions;
 use crate::topics::Topics;
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionEnd {
     Commit,

@@ -77,7 +77,7 @@ impl Offsets {
         self.count
     }
 
-    /// What they take in memory, about.
+    /// Memory that they take, about.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -111,7 +111,7 @@ impl Offsets {
         places_of(&self.committed, topic)
     }
 
-    /// Whether any offset is of this topic, be it pending.
+    /// Returns whether any offset is of this topic, be it pending.
     pub(crate) fn has_topic(&self, topic: &StrBytes) -> bool {
         let mut all = self.pending.values().map(|it| &it.offsets).chain([&self.committed]);
         all.any(|offsets| places_of(offsets, topic).next().is_some())

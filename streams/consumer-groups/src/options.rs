@@ -66,5 +66,5 @@ pub(crate) const TOPIC_BYTES_MAX: usize = 249;
 /// others: its client may have gone, and it has no id to come back with.
 pub(crate) const NEW_MEMBER_WAIT_MS: i64 = 300_000;
 
-/// What an offset, a member or a group takes beside the bytes of its names.
+/// Memory that an offset, a member or a group takes beside the bytes of its names.
 pub(crate) const ENTRY_BYTES: usize = 128;

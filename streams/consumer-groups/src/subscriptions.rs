@@ -1,4 +1,4 @@
-//! Which topics the members of a group read: by name, or by a pattern for whole names.
+//! Topics that the members of a group read: by name, or by a pattern for whole names.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the coordinator asks about topics.
+//! Questions of the coordinator about topics.
 
 use std::ops::ControlFlow;
 

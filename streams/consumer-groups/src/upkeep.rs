@@ -1,4 +1,4 @@
-//! What is done without a request: deadlines, expiry of offsets, and the state log.
+//! Work that is done without a request: deadlines, expiry of offsets, and the state log.
 
 use std::ops::Bound;
 

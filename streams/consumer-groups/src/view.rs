@@ -8,7 +8,7 @@ use crate::groups::{Groups, Kind};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
     pub id: StrBytes,
-    /// As `ListGroups` has it.
+    /// State by its name in `ListGroups`.
     pub state: &'static str,
     /// `classic` or `consumer`.
     pub kind: &'static str,

@@ -10,13 +10,13 @@ const FLEXIBLE_FROM: i16 = 12;
 /// The first version that names topics by id (KIP-516).
 const IDS_FROM: i16 = 13;
 
-/// What a request says beside its partitions.
+/// Fields of a request beside its partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchStart {
     pub max_wait_ms: i32,
     pub min_bytes: i32,
     pub max_bytes: i32,
-    /// Whether records of open and aborted transactions stay out (`read_committed`).
+    /// True if records of open and aborted transactions stay out (`read_committed`).
     pub is_committed_only: bool,
     /// 0 where there is none (KIP-227).
     pub session_id: i32,
@@ -24,14 +24,14 @@ pub struct FetchStart {
     pub session_epoch: i32,
 }
 
-/// How a request names a topic.
+/// Reference of a request to a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicRef<'a> {
     Name(&'a str),
     Id([u8; 16]),
 }
 
-/// What is wanted of one partition.
+/// Range that is wanted of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchPartition {
     pub index: i32,
@@ -125,7 +125,7 @@ pub struct AbortedTransaction {
     pub first_offset: i64,
 }
 
-/// What is answered for one partition, but for the records.
+/// Answer for one partition, but for the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
     pub index: i32,
@@ -138,10 +138,10 @@ pub struct Fetched<'a> {
     pub records_bytes: usize,
 }
 
-/// What is answered before the first topic.
+/// Answer before the first topic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FetchBegin {
-    /// How long the client is to wait before its next request (KIP-219).
+    /// Time that the client is to wait before its next request (KIP-219).
     pub throttle_time_ms: i32,
     /// 0, or the code of an error of the whole request.
     pub error_code: i16,

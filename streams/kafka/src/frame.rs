@@ -13,8 +13,8 @@ pub const LENGTH_BYTES: usize = 4;
 /// The shortest request: a header of version 1 without a client's id, and no body.
 const REQUEST_BYTES_MIN: usize = 10;
 
-/// How long the frame is that begins with `bytes`, its length included. `None` where fewer than 4
-/// bytes are there. A length that no request has, or above `bytes_max`, is refused.
+/// Length of the frame that begins with `bytes`, its length field included. `None` where fewer than
+/// 4 bytes are there. A length that no request has, or above `bytes_max`, is refused.
 pub fn frame_bytes(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, WireError> {
     bytes_of(bytes, REQUEST_BYTES_MIN..=bytes_max)
 }
@@ -37,7 +37,7 @@ fn bytes_of(bytes: &[u8], lengths: RangeInclusive<usize>) -> Result<Option<usize
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader<'a> {
-    /// As it came; it may be of no request that there is.
+    /// Key as it came; it may be of no request that there is.
     pub api_key: i16,
     pub api_version: i16,
     pub correlation_id: i32,

@@ -14,7 +14,7 @@ pub use frame::{
 };
 pub use versions::{SERVED, Served, is_served};
 
-/// What is wrong with the bytes of a request.
+/// Fault in the bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("a frame's length is not that of a request, or above the limit")]

@@ -7,7 +7,7 @@ use crate::wire::{Reader, Writer};
 /// The first version with lengths of variable size.
 const FLEXIBLE_FROM: i16 = 9;
 
-/// What a request says before its topics.
+/// Fields of a request before its topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProduceStart<'a> {
     pub transactional_id: Option<&'a str>,
@@ -26,7 +26,7 @@ impl<'a> ProduceStart<'a> {
     }
 }
 
-/// What became of the records for one partition.
+/// Outcome for the records of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Produced {
     /// 0, or an error's code.

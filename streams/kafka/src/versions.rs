@@ -62,7 +62,7 @@ pub const SERVED: &[Served] = &[
     (ApiKey::DescribeTopicPartitions, 0, 0),
 ];
 
-/// Whether a request of this version is served.
+/// Returns whether a request of this version is served.
 pub fn is_served(key: ApiKey, version: i16) -> bool {
     let found = SERVED.iter().find(|(served, ..)| *served == key);
     found.is_some_and(|(_, lowest, highest)| (*lowest..=*highest).contains(&version))

@@ -1,4 +1,4 @@
-//! How many records a second filters keep up with, by the thread's CPU time.
+//! Number of records a second filters keep up with, by the thread's CPU time.
 //!
 //! `cargo run --release -p live-queries --example filter_speed [RECORDS]`
 //!

@@ -1,4 +1,4 @@
-//! How long it takes to find a value in JSON, by the thread's CPU time.
+//! Time that it takes to find a value in JSON, by the thread's CPU time.
 //!
 //! `cargo run --release -p live-queries --example json_speed [RUNS]`
 //!

@@ -1,4 +1,4 @@
-//! What is refused when a query is made, and what fails at one record.
+//! Errors of a query that is made, and of one at a record.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ impl fmt::Display for SqlState {
 pub struct SqlError {
     pub state: SqlState,
     pub message: String,
-    /// What the client may do about it.
+    /// Advice to the client.
     pub hint: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl SqlError {
     }
 }
 
-/// What fails at one record: it is then no part of the result.
+/// Error at one record: it is then no part of the result.
 ///
 /// Small and without the text that it failed on, so that a topic of unfit records costs little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

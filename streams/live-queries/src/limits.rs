@@ -1,4 +1,4 @@
-//! What bounds a query, so that no text of a client takes the broker with it.
+//! Limits of a query, so that no text of a client takes the broker with it.
 
 /// Bytes of one statement.
 pub const STATEMENT_BYTES_MAX: usize = 1 << 20;

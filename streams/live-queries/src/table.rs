@@ -1,4 +1,4 @@
-//! What can stand in FROM: the log of a topic, or its current values, with their columns.
+//! Tables that can stand in FROM: the log of a topic, or its current values, with their columns.
 
 use crate::json::Step;
 use crate::types::Type;

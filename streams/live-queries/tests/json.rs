@@ -1,4 +1,4 @@
-//! What counts as JSON, and what stands at a path of it, as serde_json has it.
+//! Texts that count as JSON, and values at a path of it, as serde_json has it.
 
 use live_queries::limits::JSON_DEPTH_MAX;
 use live_queries::{

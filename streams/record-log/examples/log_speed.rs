@@ -1,6 +1,6 @@
-//! How fast one thread appends to a log, and reads from it, on a pool of this process: messages of
-//! 512 bytes, 128 to a batch of 64 KiB, against the floor of copying each batch and computing its
-//! CRC-32C.
+//! Rate at which one thread appends to a log, and reads from it, on a pool of this process:
+//! messages of 512 bytes, 128 to a batch of 64 KiB, against the floor of copying each batch and
+//! computing its CRC-32C.
 //!
 //! ```sh
 //! cargo run --release -p record-log --example log_speed [SECONDS]

@@ -56,8 +56,8 @@ impl<'a> Iterator for CommittedBatches<'a> {
 }
 
 impl Partition {
-    /// As [`Partition::read`], but that nothing comes where the first batch is longer, of which no
-    /// more than `bytes_max` or a block are looked at.
+    /// Reads as [`Partition::read`] does, but nothing comes where the first batch is longer, of
+    /// which no more than `bytes_max` or a block are looked at.
     pub fn read_within(
         &self,
         offset: i64,
@@ -83,7 +83,7 @@ impl Partition {
 }
 
 impl PinnedLog {
-    /// As [`Partition::committed`], of the log as it was pinned.
+    /// Reads as [`Partition::committed`] does, of the log as it was pinned.
     pub fn committed<'a>(
         &self,
         offsets: Range<i64>,

@@ -1,4 +1,4 @@
-//! What can go wrong with a log, in the classes that a protocol can express.
+//! Errors of a log, in the classes that a protocol can express.
 
 use std::error::Error;
 
@@ -46,7 +46,7 @@ pub enum LogErrorKind {
 #[error("{what}")]
 pub struct LogError {
     pub kind: LogErrorKind,
-    /// What was attempted, on what, and why it failed.
+    /// Operation that was attempted, its object, and the reason of the failure.
     pub what: String,
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,

@@ -96,7 +96,7 @@ pub(crate) fn note(partition: u32) -> u64 {
     NOTES + BLOCK * u64::from(partition)
 }
 
-/// What a frame is of.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Topic,
@@ -136,7 +136,7 @@ pub(crate) fn frame(kind: FrameKind, contents: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the first bytes of a frame say of it.
+/// First bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameStart {
     /// Nothing but zeros.

@@ -24,9 +24,9 @@ use crate::writer::{FlushedPart, Found, Writer};
 /// Where a batch came to lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Of its first record.
+    /// Offset of its first record.
     pub base_offset: i64,
-    /// Whether it was appended before, and nothing was done now.
+    /// True if it was appended before, and nothing was done now.
     pub was_there: bool,
 }
 
@@ -91,7 +91,7 @@ impl Partition {
         self.number
     }
 
-    /// Of the topic.
+    /// Id of the topic.
     pub fn topic_id(&self) -> TopicId {
         self.volume.id
     }
@@ -160,8 +160,8 @@ impl Partition {
         self.append_if(batch, unix_ms, |_| Ok(()))
     }
 
-    /// As [`Partition::append`], of a batch for a transaction. If none of the producer is open
-    /// here, its coordinator has admitted the batch after [`Partition::next_offset`] was
+    /// Appends as [`Partition::append`] does, a batch for a transaction. If none of the producer is
+    /// open here, its coordinator has admitted the batch after [`Partition::next_offset`] was
     /// `admitted_at`: a marker since then means that the transaction is over, and the batch is
     /// refused, for no marker would ever follow it.
     pub fn append_to_transaction(
@@ -262,7 +262,7 @@ impl Partition {
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 
-    /// As [`Partition::read`], but also what is not stable yet.
+    /// Reads as [`Partition::read`] does, but also what is not stable yet.
     pub fn read_appended(
         &self,
         offset: i64,
@@ -328,8 +328,8 @@ impl Partition {
         self.lock_writer().producers.states().collect()
     }
 
-    /// Whether a producer's transaction is open here, so that the records that it appends now
-    /// belong to it.
+    /// Returns whether a producer's transaction is open here, so that the records that it appends
+    /// now belong to it.
     pub fn is_in_transaction(&self, producer_id: i64, epoch: i16) -> bool {
         self.lock_writer().producers.is_in_transaction(producer_id, epoch)
     }
@@ -350,8 +350,8 @@ impl Partition {
         self.lock_compaction().reach_offset
     }
 
-    /// Of the newest segment that compaction put in the place of others; 0 where there is none.
-    /// While it stays the same, no record was taken out.
+    /// Generation of the newest segment that compaction put in the place of others; 0 where there
+    /// is none. While it stays the same, no record was taken out.
     pub fn compaction_generation(&self) -> u64 {
         self.lock_compaction().generation
     }
@@ -368,7 +368,7 @@ impl Partition {
         records::save_note(&*self.volume.device, self.number, note)
     }
 
-    /// What was last noted; `None` where nothing was.
+    /// Note that was last set; `None` where nothing was.
     pub fn note(&self) -> Result<Option<Vec<u8>>, LogError> {
         records::load_note(&*self.volume.device, self.number)
     }
@@ -379,7 +379,7 @@ impl Partition {
         compaction.reach_offset = compaction.reach_offset.max(offset);
     }
 
-    /// Whether no compaction was going on. The caller ends it.
+    /// Returns whether no compaction was going on. The caller ends it.
     pub(crate) fn begin_compacting(&self) -> bool {
         !std::mem::replace(&mut self.lock_compaction().is_running, true)
     }
@@ -480,7 +480,7 @@ impl Partition {
         self.restructuring.lock().expect("nothing panics while segments are taken out")
     }
 
-    /// What the flush that begins now makes stable.
+    /// Part that the flush that begins now makes stable.
     pub(crate) fn begin_flush(&self) -> FlushedPart {
         let stable_offset = self.stable_offset();
         let mut writer = self.lock_writer();

@@ -1,5 +1,5 @@
-//! What a partition knows of those who write to it: their incarnation, their last batches and their
-//! open transactions. By it no batch is stored twice and none is missed.
+//! Producers that a partition remembers: their incarnation, their last batches and their open
+//! transactions. By it no batch is stored twice and none is missed.
 //!
 //! All of it can be computed from the log, batch by batch; checkpoints only make that shorter.
 
@@ -55,7 +55,7 @@ impl Aborted {
     }
 }
 
-/// Whether a batch before the last stable offset holds records that count, with all aborted
+/// Returns whether a batch before the last stable offset holds records that count, with all aborted
 /// transactions among the offsets of which it is one: see [`crate::Partition::aborted`].
 pub fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
     let is_aborted = |it: &Aborted| {
@@ -71,7 +71,7 @@ pub fn is_committed(header: &BatchHeader, aborted: &[Aborted]) -> bool {
 pub struct ProducerState {
     pub producer_id: i64,
     pub epoch: i16,
-    /// Of its last record; -1 where it wrote none in this epoch.
+    /// Sequence number of its last record; -1 where it wrote none in this epoch.
     pub last_sequence: i32,
     pub last_unix_ms: i64,
     /// The first offset of the transaction that is open.
@@ -94,7 +94,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Of what an opening finds.
+    /// Mark of what an opening finds.
     pub(crate) const FOUND: Self = Self { unix_ms: TIME_UNKNOWN, owner: Owner::NOBODY };
 }
 
@@ -144,8 +144,8 @@ struct Refused {
 }
 
 impl Producers {
-    /// Whether a batch of this owner may be appended. `Some` is the offset of its first record
-    /// where it was appended before.
+    /// Returns whether a batch of this owner may be appended. `Some` is the offset of its first
+    /// record where it was appended before.
     pub(crate) fn check(&self, batch: &BatchHeader, owner: Owner) -> Result<Option<i64>, LogError> {
         if !batch.has_producer() {
             return Ok(None);
@@ -274,7 +274,7 @@ impl Producers {
         })
     }
 
-    /// Whether the producer has a transaction open in this epoch.
+    /// Returns whether the producer has a transaction open in this epoch.
     pub(crate) fn is_in_transaction(&self, producer_id: i64, epoch: i16) -> bool {
         let producer = self.by_id.get(&producer_id);
         producer.is_some_and(|it| it.epoch == epoch && it.transaction.is_some())
@@ -288,8 +288,8 @@ impl Producers {
         self.markers.push_back((marker.producer_id, marker.base_offset));
     }
 
-    /// Whether no transaction of the producer ended at an offset from this one on; also not where
-    /// so much has ended since that it is not known.
+    /// Returns whether no transaction of the producer ended at an offset from this one on; also not
+    /// where so much has ended since that it is not known.
     pub(crate) fn has_ended_none_since(&self, producer_id: i64, offset: i64) -> bool {
         let is_known = self.markers.len() < MARKERS_REMEMBERED
             || self.markers.front().is_some_and(|(_, oldest)| *oldest < offset);

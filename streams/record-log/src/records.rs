@@ -48,7 +48,7 @@ impl TopicRecord {
     }
 }
 
-/// What the owner keeps with the topic.
+/// Properties that the owner keeps with the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PropertiesRecord {
     /// Grows by one with each change.
@@ -88,7 +88,7 @@ pub(crate) struct EpochStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stale {
     pub(crate) first_offset: i64,
-    /// Of the last of them.
+    /// Offset of the last of them.
     pub(crate) last_offset: i64,
 }
 
@@ -102,10 +102,10 @@ impl Stale {
     }
 }
 
-/// What of a partition its segments do not say.
+/// State of a partition that its segments do not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartitionRecord {
-    /// What is before it was deleted.
+    /// Offset before which everything was deleted.
     pub(crate) start_offset: i64,
     /// Compaction has seen all before it.
     pub(crate) clean_offset: i64,
@@ -163,14 +163,14 @@ pub(crate) struct SegmentHeader {
     pub(crate) topic: TopicId,
     pub(crate) partition: u32,
     pub(crate) base_offset: i64,
-    /// Of its first batch: an earlier one is left from another life of the slot.
+    /// Leader epoch of its first batch: an earlier one is left from another life of the slot.
     pub(crate) epoch: i32,
     /// Where compaction made it.
     pub(crate) replacement: Option<Replacement>,
 }
 
-/// Which segments a segment takes the place of: those with their first record in its offsets and
-/// an earlier generation. It was durable as a whole before its header was written, and nothing is
+/// Segments that a segment takes the place of: those with their first record in its offsets and an
+/// earlier generation. It was durable as a whole before its header was written, and nothing is
 /// appended to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replacement {
@@ -178,7 +178,7 @@ pub(crate) struct Replacement {
     pub(crate) generation: u64,
     /// The first offset after the segment.
     pub(crate) end_offset: i64,
-    /// Of its batches.
+    /// Size of its batches.
     pub(crate) size_bytes: u64,
 }
 
@@ -215,7 +215,7 @@ impl SegmentHeader {
     }
 }
 
-/// What could be computed from a segment's first bytes, so that an opening need not.
+/// State that could be computed from a segment's first bytes, so that an opening need not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// Grows by one with each checkpoint of the segment.
@@ -223,7 +223,7 @@ pub(crate) struct Checkpoint {
     /// Those of the segment header, so that no earlier life of the slot speaks for this one.
     pub(crate) base_offset: i64,
     pub(crate) epoch: i32,
-    /// How many bytes of batches it speaks of. They were durable before it was written.
+    /// Number of bytes of batches it speaks of. They were durable before it was written.
     pub(crate) position: u64,
     pub(crate) next_offset: i64,
     pub(crate) index: Index,
@@ -272,7 +272,7 @@ impl Checkpoint {
     }
 }
 
-/// What a note of a partition may hold: its frame is one block.
+/// Size that a note of a partition may have: its frame is one block.
 pub const NOTE_BYTES_MAX: usize = BLOCK_BYTES - FRAME_BYTES;
 
 pub(crate) fn save_note(

@@ -4,14 +4,14 @@ use crate::error::LogError;
 use crate::partition::Partition;
 use crate::segment::Extent;
 
-/// What a partition keeps; `None` is no limit.
+/// Limits of what a partition keeps; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
     /// Whole segments are deleted while the others hold as many bytes as this.
     pub bytes_max: Option<u64>,
     /// Segments whose newest record is older than this are deleted.
     pub oldest_unix_ms: Option<i64>,
-    /// Whether all records of the segment that is appended to may be deleted too, where it is as
+    /// True if all records of the segment that is appended to may be deleted too, where it is as
     /// old. The segment stays, for [`Partition::cut`] or a new one behind it.
     pub empties_last: bool,
 }

@@ -9,11 +9,11 @@ use crate::segment::{RECORDS_BYTES_MAX, Segment, Walk};
 /// The record that a search for a time found, and its batch. Times are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePlace {
-    /// Of the batch.
+    /// Base offset of the batch.
     pub base_offset: i64,
     pub max_timestamp: i64,
-    /// Of the record: the first one that is as new. Where the batch cannot be decoded, those of the
-    /// first record and of the newest.
+    /// Offset of the record: the first one that is as new. Where the batch cannot be decoded, those
+    /// of the first record and of the newest.
     pub offset: i64,
     pub timestamp: i64,
 }
@@ -91,7 +91,7 @@ impl Partition {
         Ok(newest)
     }
 
-    /// How many bytes of batches there are between two offsets, at most: nothing is read for it.
+    /// Number of bytes of batches there are between two offsets, at most: nothing is read for it.
     pub fn bytes_between(&self, from: i64, to: i64) -> u64 {
         let view = self.view();
         let after = view.segments.partition_point(|it| it.header.base_offset <= from);

@@ -25,7 +25,7 @@ pub const RECORDS_BYTES_MAX: usize = 128 << 20;
 const WALK_BYTES: usize = 64 << 10;
 const WALK_BYTES_MAX: usize = 4 << 20;
 
-/// What of a segment grows.
+/// Part of a segment that grows.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     /// Bytes of batches.
@@ -49,33 +49,33 @@ pub(crate) struct Segment {
     kept: Mutex<Kept>,
 }
 
-/// What of a segment is on the volume beside its batches, and which of these are no more.
+/// Parts of a segment on the volume beside its batches, and those of them that are no more.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Of the next checkpoint: the place of the newest one is not written to.
     next_sequence: u64,
-    /// How many bytes of batches the newest checkpoint speaks of.
+    /// Number of bytes of batches the newest checkpoint speaks of.
     pub(crate) position: u64,
     /// So many bytes of batches were given back.
     pub(crate) cut: u64,
 }
 
-/// How far a recovery may go.
+/// Limit of a recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    /// Of the partition: no batch has a later one.
+    /// Leader epoch of the partition: no batch has a later one.
     pub(crate) epoch: i32,
     /// The first offset of the segment after this one.
     pub(crate) next_base: Option<i64>,
 }
 
-/// What a reader asks for.
+/// Request of a reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) offset: i64,
     /// Batches from here on are not shown.
     pub(crate) end_offset: i64,
-    /// Of whole batches.
+    /// Size of whole batches.
     pub(crate) bytes_max: usize,
     /// The first batch comes even if it is longer.
     pub(crate) takes_longer: bool,
@@ -117,7 +117,7 @@ impl Segment {
         self.extent.write().expect("nothing panics with an extent locked")
     }
 
-    /// What a checkpoint of the whole segment says.
+    /// Takes over a checkpoint of the whole segment.
     pub(crate) fn set_extent(&self, checkpoint: Checkpoint) {
         let (next_sequence, position) = (checkpoint.sequence + 1, checkpoint.position);
         *self.lock_kept() = Kept { next_sequence, position, cut: 0 };
@@ -131,7 +131,8 @@ impl Segment {
         }
     }
 
-    /// What an opening found without a time counts as of `unix_ms`, if nothing was said before.
+    /// Dates batches that an opening found without a time as of `unix_ms`, if nothing was said
+    /// before.
     pub(crate) fn date(&self, unix_ms: i64) {
         let is_unknown = self.extent().undated_unix_ms == TIME_UNKNOWN;
         if is_unknown {
@@ -461,7 +462,7 @@ enum Selection {
     TooLong,
 }
 
-/// Whether a walk goes on.
+/// Decision to go on with a walk or to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     On,

@@ -1,4 +1,4 @@
-//! Which slots of a topic's volume are free.
+//! Free slots of a topic's volume.
 //!
 //! ```text
 //! free ──take──▶ in use ──retire──▶ retired ──last reader leaves──▶ discarded ──flush──▶ free
@@ -97,7 +97,7 @@ impl Slots {
         self.superseded.extend_from_slice(segments);
     }
 
-    /// What a flush that begins now changes.
+    /// Changes of a flush that begins now.
     pub(crate) fn begin_flush(&mut self) -> FlushedSlots {
         FlushedSlots {
             superseded: std::mem::take(&mut self.superseded),

@@ -16,7 +16,7 @@ use crate::slots::{self, Slots};
 use crate::volume::{TopicOptions, TopicVolume};
 use crate::writer::Found;
 
-/// What a topic is made with.
+/// Settings with which a topic is made.
 #[derive(Clone, Copy, Debug)]
 pub struct NewTopic<'a> {
     /// Never given to another topic.
@@ -118,7 +118,7 @@ impl Topic {
         self.volume.id
     }
 
-    /// What the owner keeps with the topic, as it was last set.
+    /// Properties that the owner keeps with the topic, as they were last set.
     pub fn properties(&self) -> Vec<u8> {
         self.properties.get()
     }

@@ -1,4 +1,4 @@
-//! What readers see of a partition: which segments there are, from where to where.
+//! View of readers on a partition: which segments there are, from where to where.
 
 use std::fmt;
 use std::ops::Range;
@@ -125,7 +125,7 @@ impl PinnedLog {
         self.view.stable_offset
     }
 
-    /// As [`crate::Partition::read`].
+    /// Reads as [`crate::Partition::read`] does.
     pub fn read(
         &self,
         offset: i64,
@@ -138,7 +138,7 @@ impl PinnedLog {
         read(&*self.volume.device, wanted, buffer, |offset| self.view.segment_at(offset))
     }
 
-    /// As [`crate::Partition::aborted`].
+    /// Lists as [`crate::Partition::aborted`] does.
     pub fn aborted(&self, offsets: Range<i64>) -> Vec<Aborted> {
         self.view.aborted(offsets)
     }

@@ -1,5 +1,5 @@
-//! What all partitions of a topic share: the volume, its slots, and which of them have something to
-//! flush.
+//! Volume that all partitions of a topic share: the volume, its slots, and which of them have
+//! something to flush.
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -11,7 +11,7 @@ use crate::records::TopicId;
 use crate::segment::Segment;
 use crate::slots::{self, Slots};
 
-/// How a topic is kept. May change while it is open.
+/// Options of keeping a topic. May change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicOptions {
     /// A segment that would grow beyond this is followed by a new one; at most

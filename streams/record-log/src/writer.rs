@@ -40,7 +40,7 @@ pub(crate) struct Writer {
     is_rolling: bool,
     /// Checkpoints of segments that were filled since the last flush.
     sealed: Vec<SealedCheckpoint>,
-    /// Whether batches were appended since the last flush began.
+    /// True if batches were appended since the last flush began.
     pub(crate) is_dirty: bool,
 }
 
@@ -63,7 +63,7 @@ struct SealedCheckpoint {
     checkpoint: Checkpoint,
 }
 
-/// What a flush that has begun will make stable.
+/// Part that a flush that has begun will make stable.
 #[derive(Debug)]
 pub(crate) struct FlushedPart {
     /// After the last record.
@@ -85,7 +85,7 @@ impl FlushedPart {
     }
 }
 
-/// What an opening found of a partition.
+/// Partition as an opening found it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) record: PartitionRecord,
@@ -236,7 +236,7 @@ impl Writer {
         }
     }
 
-    /// What the flush that begins now makes stable.
+    /// Part that the flush that begins now makes stable.
     pub(crate) fn begin_flush(&mut self, volume: &TopicVolume) -> FlushedPart {
         self.is_dirty = false;
         let mut checkpoints = std::mem::take(&mut self.sealed);

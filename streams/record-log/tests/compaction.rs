@@ -1,4 +1,4 @@
-//! What compaction keeps and what it takes out, one rule at a time.
+//! Records that compaction keeps and those that it takes out, one rule at a time.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What a topic does, one thing at a time.
+//! Operations of a topic, one thing at a time.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! How much memory an open topic takes beside its batches.
+//! Memory that an open topic takes beside its batches.
 
 mod support;
 

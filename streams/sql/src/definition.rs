@@ -1,4 +1,4 @@
-//! What SQL made and the program around the server keeps.
+//! Objects that SQL made and the program around the server keeps.
 
 use live_queries::Table;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub fn table_of(name: &str) -> (&str, Table) {
     }
 }
 
-/// What a definition makes.
+/// Kind of object that a definition makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionKind {
@@ -32,7 +32,7 @@ pub enum DefinitionKind {
 }
 
 impl DefinitionKind {
-    /// As statements and messages call it.
+    /// Name in statements and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -42,17 +42,17 @@ impl DefinitionKind {
     }
 }
 
-/// What is to be kept.
+/// Definition that is to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDefinition {
-    /// As queries and clients name it; one definition has it.
+    /// Name in queries and for clients; one definition has it.
     pub name: String,
     pub kind: DefinitionKind,
     /// The whole statement as it was written.
     pub statement: String,
 }
 
-/// What is kept, also over restarts.
+/// Definition that is kept, also over restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Definition {
     pub statement: String,
     /// The principal that made it, such as `User:alice`.
     pub owner: String,
-    /// Of all definitions: a later one has a greater number, also where it has the name of one that
-    /// was dropped.
+    /// Version of all definitions: a later one has a greater number, also where it has the name of
+    /// one that was dropped.
     pub version: u64,
 }

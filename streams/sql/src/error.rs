@@ -1,4 +1,5 @@
-//! What a client is told when a statement fails: PostgreSQL's code, a sentence, perhaps a hint.
+//! Errors that a client is told when a statement fails: PostgreSQL's code, a sentence, perhaps a
+//! hint.
 
 pub use live_queries::SqlState;
 use record_log::{LogError, LogErrorKind};

@@ -1,4 +1,4 @@
-//! What fuzz targets call: bytes and texts of clients, taken apart as the server does it.
+//! Entry points for fuzz targets: bytes and texts of clients, taken apart as the server does it.
 
 use bytes::BytesMut;
 use datafusion::sql::sqlparser::tokenizer::Token;

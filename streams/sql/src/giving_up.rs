@@ -13,7 +13,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Whether work is still waited for: until this is dropped.
+/// Mark that work is still waited for: until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Arc<AtomicBool>);
 
@@ -42,12 +42,12 @@ impl Drop for Working {
     }
 }
 
-/// Whether nobody waits any more for what the thread does.
+/// Returns whether nobody waits any more for what the thread does.
 pub(crate) fn is_given_up() -> bool {
     CURRENT.with_borrow(|it| it.as_ref().is_some_and(|it| it.load(Ordering::Relaxed)))
 }
 
-/// Whether the thread plans, which is not to hold large values.
+/// Returns whether the thread plans, which is not to hold large values.
 pub(crate) fn is_planning() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }

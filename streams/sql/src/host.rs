@@ -1,5 +1,5 @@
-//! What the server needs of the program that it is part of: topics, users and their rights, and the
-//! way records take into the log.
+//! Services that the server needs of the program that it is part of: topics, users and their
+//! rights, and the way records take into the log.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -126,9 +126,9 @@ pub struct LiveQuery {
     pub subscribe: Subscribe,
 }
 
-/// What a live query gives.
+/// Rows of a live query.
 pub struct LiveRows {
-    /// Which columns its rows have.
+    /// Layout of its rows' columns.
     pub layout: Layout,
     /// Rows as they come, some at a time. An error is the last.
     pub rows: BoxStream<'static, Result<OutputRows, SqlError>>,
@@ -155,7 +155,7 @@ pub struct PublishedRecord {
 }
 
 impl PublishedRecord {
-    /// What it holds, without what the log adds.
+    /// Size of its contents, without what the log adds.
     pub fn size_bytes(&self) -> usize {
         let length = |it: &Option<Bytes>| it.as_ref().map_or(0, Bytes::len);
         let headers = self.headers.iter().map(|it| it.name.len() + length(&it.value));
@@ -188,7 +188,8 @@ impl Client {
         self.on_behalf_of.as_ref().unwrap_or(&self.principal).name()
     }
 
-    /// Whether what somebody did is its own: who asks for another sees nothing else of its login.
+    /// Returns whether what somebody did is its own: who asks for another sees nothing else of its
+    /// login.
     #[cfg(feature = "engine")]
     pub(crate) fn is_own(&self, principal: &Principal, on_behalf_of: Option<&Principal>) -> bool {
         let is_for_same = self.on_behalf_of.is_none() || self.on_behalf_of.as_ref() == on_behalf_of;

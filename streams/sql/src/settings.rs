@@ -1,4 +1,4 @@
-//! What the server is started with.
+//! Settings with which the server is started.
 
 use std::io;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub fn runtime() -> io::Result<Runtime> {
     builder.enable_all().thread_name("sql").thread_stack_size(STACK_BYTES).build()
 }
 
-/// What clients and their queries may take.
+/// Limits of clients and their queries.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time.
     pub connection_count: usize,
-    /// Of one message of a client, and so of a statement's text and its parameters.
+    /// Size of one message of a client, and so of a statement's text and its parameters.
     pub message_bytes: usize,
     /// Memory of one query, and of all that run.
     pub query_bytes: usize,

@@ -1,4 +1,4 @@
-//! What clients are told of columns and parameters, and what they are sent.
+//! Descriptions that clients get of columns and parameters, and what they are sent.
 
 #[expect(dead_code, reason = "other suites use more of it")]
 mod support;

@@ -44,7 +44,7 @@ pub(crate) struct Adding {
 }
 
 impl Adding {
-    /// Whether what is no part of the transaction becomes one.
+    /// Returns whether what is no part of the transaction becomes one.
     pub(crate) fn may_add(&self) -> bool {
         match self.api {
             Api::AddPartitions | Api::AddOffsets => true,

@@ -1,4 +1,4 @@
-//! What passes between the state machine and its owner.
+//! Messages between the state machine and its owner.
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
@@ -19,7 +19,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub ticket: Ticket,
-    /// Of the request, which decides what the client understands.
+    /// Version of the request, which decides what the client understands.
     pub api_version: i16,
     /// Whose share of the coordinator's limits is taken.
     pub owner: Owner,
@@ -29,7 +29,8 @@ pub struct Caller {
     pub now_ms: i64,
 }
 
-/// What the owner has to do, in order: see the rule of effects in the crate's documentation.
+/// Effect that the owner has to carry out, in order: see the rule of effects in the crate's
+/// documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Append to the state log.

@@ -1,4 +1,4 @@
-//! What a transaction has written to, and so where its markers go.
+//! Partitions that a transaction has written to, which are where its markers go.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,7 @@ impl ProducerIds {
         id
     }
 
-    /// What the state log says: all ids below `end` are taken.
+    /// Notes a range of ids that the state log says is taken: all ids below `end` are taken.
     pub(crate) fn note_taken(&mut self, end: i64) {
         self.reserved_end = self.reserved_end.max(end);
         self.next = self.reserved_end;

@@ -40,7 +40,7 @@ pub struct StateError {
     pub key: String,
 }
 
-/// What a record says.
+/// Entry of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// All producer ids below this are taken.
@@ -50,7 +50,7 @@ pub(crate) enum Entry {
 }
 
 impl Record {
-    /// Whether it reserves ids of producers: none of them is given before this is durable.
+    /// Returns whether it reserves ids of producers: none of them is given before this is durable.
     pub fn is_of_producer_ids(&self) -> bool {
         self.key == [KEY_OF_PRODUCER_IDS]
     }

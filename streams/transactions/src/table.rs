@@ -48,7 +48,7 @@ impl Table {
         self.by_id.iter()
     }
 
-    /// Which transactional ids there are, by their owners.
+    /// Transactional ids that there are, by their owners.
     pub(crate) fn ids(&self) -> &Shares {
         &self.ids
     }

@@ -31,7 +31,7 @@ impl Producer {
     }
 }
 
-/// How a transaction ends.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Commit,
@@ -67,10 +67,10 @@ pub(crate) enum State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
-    /// What a client must be to be heard.
+    /// Producer that a client must be to be heard.
     pub(crate) producer: Producer,
-    /// What the client was before its own request changed that: it may not have got the response,
-    /// and ask again. `None` where another instance took over.
+    /// Producer that the client was before its own request changed that: it may not have got the
+    /// response, and ask again. `None` where another instance took over.
     pub(crate) previous: Option<Producer>,
     pub(crate) timeout_ms: i32,
     pub(crate) updated_ms: i64,
@@ -79,7 +79,7 @@ pub(crate) struct Transaction {
     pub(crate) owner: Owner,
 }
 
-/// What InitProducerId does to a transactional id that is known.
+/// Effect of InitProducerId on a transactional id that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Initialization {
     Bump,
@@ -89,7 +89,7 @@ pub(crate) enum Initialization {
     AbortFirst,
 }
 
-/// How EndTxn of a client ends a transaction.
+/// Rule by which a client's EndTxn ends a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndRule {
     /// The epoch stays (EndTxn 0 to 4).
@@ -98,7 +98,7 @@ pub(crate) enum EndRule {
     EpochGrows,
 }
 
-/// What EndTxn does.
+/// Effect of EndTxn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Begin,
@@ -165,7 +165,7 @@ impl Transaction {
         }
     }
 
-    /// Whether requests of this producer are heard.
+    /// Returns whether requests of this producer are heard.
     pub(crate) fn check_producer(&self, producer: Producer) -> Result<(), ResponseError> {
         if producer.id != self.producer.id {
             return Err(ResponseError::InvalidProducerIdMapping);

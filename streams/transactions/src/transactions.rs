@@ -243,8 +243,8 @@ impl Transactions {
         self.add(Adding::new(Api::AddOffsets, caller, write), caller.now_ms, out);
     }
 
-    /// Whether records of a Produce request may be appended: all of them, or none. From version 12
-    /// on their partitions become part of the transaction; before, they have to be.
+    /// Returns whether records of a Produce request may be appended: all of them, or none. From
+    /// version 12 on their partitions become part of the transaction; before, they have to be.
     ///
     /// An admission ends with the transaction. The owner appends what was admitted before a marker
     /// of the producer, or asks again: the partition alone knows too late records only by their

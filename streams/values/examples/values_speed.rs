@@ -1,5 +1,5 @@
-//! What current values of many keys take and how fast they are, on a pool of this process: keys of
-//! 16 bytes, values of 300, 100 records to a batch.
+//! Memory and speed of current values of many keys, on a pool of this process: keys of 16 bytes,
+//! values of 300, 100 records to a batch.
 //!
 //! ```sh
 //! cargo run --release -p values --example values_speed [KEYS] [SECONDS]

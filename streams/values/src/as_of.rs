@@ -1,5 +1,4 @@
-//! What the values were at an earlier offset, as far as the log tells, and what has changed them
-//! since.
+//! Values at an earlier offset, as far as the log tells, and what has changed them since.
 //!
 //! A key whose value now is older than the offset had it then already. The values that other keys
 //! had are found by reading the log up to there. So memory is needed for keys that have changed, or
@@ -125,7 +124,7 @@ impl AsOf {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug)]
 pub enum AsOfStep {
     More(AsOf),

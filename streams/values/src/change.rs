@@ -3,7 +3,7 @@
 use record_batch::Record;
 use record_log::PinnedLog;
 
-/// What a change of a current value is told as.
+/// Change of a current value, as it is told.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// The record is the key's value now; `old` is the offset of the one before.

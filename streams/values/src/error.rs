@@ -1,4 +1,4 @@
-//! What can go wrong with current values, in the classes that a caller can act on.
+//! Errors of current values, in the classes that a caller can act on.
 
 use block_device::DeviceError;
 use record_log::LogError;
@@ -48,7 +48,7 @@ pub enum ValuesError {
 }
 
 impl ValuesError {
-    /// Whether the same request may succeed a little later.
+    /// Returns whether the same request may succeed a little later.
     pub fn may_be_repeated(&self) -> bool {
         matches!(self, Self::NotReady { .. } | Self::Overtaken { .. })
     }

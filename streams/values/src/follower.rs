@@ -22,7 +22,7 @@ use self::sweep::Sweep;
 pub use self::checkpoint::{CheckpointStep, Opening};
 pub use self::sweep::SweepStep;
 
-/// What one call did.
+/// Work of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     pub record_count: usize,
@@ -94,7 +94,7 @@ impl Follower {
         Ok((follower, opening))
     }
 
-    /// What the follower changes, for readers.
+    /// Values that the follower changes, for readers.
     pub fn values(&self) -> &Arc<Values> {
         &self.values
     }
@@ -230,7 +230,7 @@ impl Follower {
         }
     }
 
-    /// Whether a checkpoint was begun and not written to its end.
+    /// Returns whether a checkpoint was begun and not written to its end.
     pub fn is_writing_checkpoint(&self) -> bool {
         self.checkpoints.is_writing()
     }

@@ -1,5 +1,5 @@
-//! Which record is the last one of each key: 256 shards by the first byte of the keys' hashes, each
-//! of which grows by itself, so that no growth stops the world or takes much memory twice.
+//! Index of the last record of each key: 256 shards by the first byte of the keys' hashes, each of
+//! which grows by itself, so that no growth stops the world or takes much memory twice.
 
 use crate::key_hash::KeyHash;
 use crate::shard::Shard;

@@ -1,4 +1,4 @@
-//! How keys are known in memory: by a keyed hash, of which 104 bits count.
+//! Hashes by which keys are known in memory: by a keyed hash, of which 104 bits count.
 //!
 //! Two keys of one hash would pass for one. With a thousand million keys that happens once in
 //! 10^13 logs, and the secret keeps producers from making it happen.

@@ -45,7 +45,7 @@ impl Live {
         self.count
     }
 
-    /// What it takes of its own, shared or not.
+    /// Size of its own memory, shared or not.
     pub(crate) fn size_bytes(&self) -> usize {
         // A node of the map is two thirds full on average.
         let each = 2 * size_of::<usize>() + size_of::<Run>() + 3 * size_of::<(i64, usize)>() / 2;

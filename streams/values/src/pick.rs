@@ -17,7 +17,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// Offsets between two reads that count as close.
 const CLOSE_OFFSETS: i64 = 4_096;
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
     pub(crate) is_done: bool,
@@ -147,7 +147,7 @@ pub(crate) fn show_record<T>(
     Ok(None)
 }
 
-/// Whether a record is older than values become.
+/// Returns whether a record is older than values become.
 pub(crate) fn has_expired(record: &Record<'_>, ttl_ms: Option<i64>, now_ms: i64) -> bool {
     ttl_ms.is_some_and(|ttl_ms| record.timestamp_ms.saturating_add(ttl_ms) <= now_ms)
 }

@@ -24,7 +24,7 @@ pub struct Replay {
     pub(crate) secret: Secret,
     pub(crate) next: i64,
     pub(crate) end: i64,
-    /// Of keys that have changed, as far as was told.
+    /// Values of keys that have changed, as far as was told.
     pub(crate) values: Index,
     pub(crate) buffer: Vec<u8>,
 }

@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub(crate) live: Live,
     pub(crate) applied: i64,
     pub(crate) ttl_ms: Option<i64>,
-    /// Of one at an earlier offset.
+    /// Replay of a snapshot at an earlier offset.
     pub(crate) since: Option<Box<Replay>>,
 }
 
@@ -31,8 +31,8 @@ impl Snapshot {
         self.applied
     }
 
-    /// Of the values at an earlier offset, the changes from there up to the snapshot before which
-    /// they were looked for; `None` of others, and the second time.
+    /// Takes the changes from an earlier offset up to the snapshot before which its values were
+    /// looked for; `None` of others, and the second time.
     pub fn take_replay(&mut self) -> Option<Box<Replay>> {
         self.since.take()
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Whether a scan goes on.
+/// Decision of a scan to go on or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStep {
     More,

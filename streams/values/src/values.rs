@@ -29,7 +29,7 @@ pub struct Values {
     state: RwLock<State>,
 }
 
-/// What the follower changes.
+/// State that the follower changes.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) index: Index,
@@ -64,12 +64,12 @@ impl State {
     }
 }
 
-/// What current values take, and how far they are.
+/// Memory and progress of current values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Keys with a value; some may have expired, and are not swept yet.
     pub key_count: usize,
-    /// Of memory beside the log.
+    /// Size of memory beside the log.
     pub index_bytes: usize,
     /// Records before it were followed.
     pub applied: i64,
@@ -82,8 +82,8 @@ impl Values {
         Self { partition, secret, ttl_ms, state }
     }
 
-    /// How long values live after the time of their records, in milliseconds; `None` is for good.
-    /// Counts for values that are there too.
+    /// Sets the time that values live after the time of their records, in milliseconds; `None` is
+    /// for good. Counts for values that are there too.
     pub fn set_ttl(&self, ttl_ms: Option<i64>) {
         self.ttl_ms.store(ttl_ms.unwrap_or(NO_TTL), Ordering::Relaxed);
     }

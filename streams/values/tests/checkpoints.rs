@@ -1,4 +1,4 @@
-//! Which checkpoints are taken, and which are refused.
+//! Checkpoints that are taken, and those that are refused.
 
 mod support;
 

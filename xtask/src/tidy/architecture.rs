@@ -1,4 +1,5 @@
-//! What tidy reads from `ARCHITECTURE.md`: the layer table and the list of crates with unsafe code.
+//! Rules that tidy reads from `ARCHITECTURE.md`: the layer table and the list of crates with unsafe
+//! code.
 
 use crate::house::House;
 

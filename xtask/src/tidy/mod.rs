@@ -65,6 +65,7 @@ const RULES: &[Rule] = &[
     words::no_path_of_one_machine,
     words::flags_are_what_they_are_called,
     words::atomics_come_from_the_facade,
+    words::documentation_begins_with_its_subject,
     unsafety::crates_forbid_unsafe_code,
     unsafety::unsafe_code_is_in_listed_crates,
     unsafety::the_report_is_fresh,

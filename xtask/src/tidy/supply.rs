@@ -1,4 +1,4 @@
-//! What others wrote: from where it comes, under which licences, and not twice.
+//! Code that others wrote: from where it comes, under which licences, and not twice.
 //!
 //! Known weaknesses of packages are not looked for: that takes a database from the network
 //! (`cargo deny check advisories` where there is one).

@@ -1,5 +1,7 @@
-//! Words that must not appear: empty names, reminders, machine paths, atomics past the facade.
+//! Words that must not appear: empty names, reminders, machine paths, atomics past the facade,
+//! documentation that does not begin with its subject.
 
+use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::house::House;
@@ -22,6 +24,9 @@ const MACHINE_FOLDERS: &[&str] =
 /// Flags of `rustix` that have the value of another one on Linux: of `O_SYNC`.
 const FALSE_FLAGS: &[&str] =
     &[concat!("OFlags::", "DSYNC"), concat!("OFlags::", "RSYNC"), concat!("OFlags::", "FSYNC")];
+
+/// Openings of a note to oneself. Documentation begins with a noun phrase or a verb.
+const OPENINGS: &[&str] = &["What", "How", "Whether", "Of", "As", "Which"];
 
 /// The layers that take atomics from `base/sync`, and the one crate that offers them. Tests
 /// from outside may use others: no protocol lives there.
@@ -79,6 +84,17 @@ pub(crate) fn atomics_come_from_the_facade(house: &House) -> Vec<Complaint> {
         }
         let Ok(syntax) = syn::parse_file(&file.text) else { continue };
         let mut finder = StandardAtomics { path: &file.path, complaints: &mut complaints };
+        finder.visit_file(&syntax);
+    }
+    complaints
+}
+
+pub(crate) fn documentation_begins_with_its_subject(house: &House) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in house.rust_files() {
+        let Ok(syntax) = syn::parse_file(&file.text) else { continue };
+        let mut finder = Openings { path: &file.path, complaints: &mut complaints };
+        finder.check(&syn::Visibility::Public(Default::default()), &syntax.attrs);
         finder.visit_file(&syntax);
     }
     complaints
@@ -152,6 +168,74 @@ impl<'ast> Visit<'ast> for EmptyNames<'_> {
 
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
         self.check(&signature.ident);
+    }
+}
+
+struct Openings<'a> {
+    path: &'a str,
+    complaints: &'a mut Vec<Complaint>,
+}
+
+impl Openings<'_> {
+    fn check(&mut self, visibility: &syn::Visibility, attributes: &[syn::Attribute]) {
+        let is_public = !matches!(visibility, syn::Visibility::Inherited);
+        let Some(first) = attributes.iter().find(|it| it.path().is_ident("doc")) else { return };
+        let syn::Meta::NameValue(syn::MetaNameValue { value, .. }) = &first.meta else { return };
+        let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = value else { return };
+        let text = text.value();
+        let opening = text.split_whitespace().next().filter(|it| OPENINGS.contains(it));
+        if let Some(opening) = opening.filter(|_| is_public) {
+            let text = format!("documentation begins with `{opening}`, not with its subject");
+            self.complaints.push(Complaint::new(self.path, first.span().start().line, text));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Openings<'_> {
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.check(&item.vis, &item.attrs);
+        visit::visit_item_mod(self, item);
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.check(&item.vis, &item.attrs);
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        self.check(&field.vis, &field.attrs);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.check(&item.vis, &item.attrs);
+    }
+
+    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
+        self.check(&item.vis, &item.attrs);
     }
 }
 
@@ -252,6 +336,18 @@ mod tests {
             check(flags_are_what_they_are_called, "a.rs", &format!("let it = {flag};"), 1);
         }
         check(flags_are_what_they_are_called, "a.rs", "let it = libc::O_DSYNC;", 0);
+    }
+
+    #[test]
+    fn documentation_of_public_items_begins_with_its_subject() {
+        let check = |text, count| check(documentation_begins_with_its_subject, "a.rs", text, count);
+        check("/// What it holds.\npub struct Cup;", 1);
+        check("//! How cups are made.", 1);
+        check("pub struct Cup {\n    /// Of its contents.\n    pub(crate) bytes: u64,\n}", 1);
+        check("impl Cup {\n    /// Whether it is full.\n    pub fn is_full() {}\n}", 1);
+        check("/// What it holds.\nstruct Cup;", 0);
+        check("/// Contents: what it holds.\npub struct Cup;", 0);
+        check("/// Whatever it holds.\npub struct Cup;", 0);
     }
 
     #[track_caller]

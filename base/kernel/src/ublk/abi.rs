@@ -23,7 +23,7 @@ const fn encoded(direction: u32, number: u32, bytes: usize) -> u32 {
     direction << 30 | bytes << 16 | (b'u' as u32) << 8 | number
 }
 
-/// What can be asked at the control device.
+/// Commands of the control device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlCommand {
     AddDevice,
@@ -57,7 +57,7 @@ impl ControlCommand {
         encoded(direction, number, CONTROL_COMMAND_BYTES)
     }
 
-    /// What drivers of before 6.4 know it by.
+    /// Code by which drivers of before 6.4 know it.
     pub(crate) const fn old_code(self) -> u32 {
         self.code() & OLD_CODE_MASK
     }
@@ -65,7 +65,7 @@ impl ControlCommand {
 
 const OLD_CODE_MASK: u32 = 0xFF;
 
-/// What a queue tells the driver.
+/// Commands of a queue to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueCommand {
     Fetch,
@@ -83,7 +83,7 @@ impl QueueCommand {
     }
 }
 
-/// What the driver of this kernel can do, or what a device was made with.
+/// Features of this kernel's driver, or those that a device was made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UblkFeatures(pub u64);
 
@@ -105,7 +105,7 @@ impl UblkFeatures {
     }
 }
 
-/// What a device is doing.
+/// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkState {
     /// Not started, or stopped: it cannot be opened.
@@ -166,19 +166,19 @@ impl UblkDevice {
     }
 }
 
-/// Whether processes may write to a device.
+/// Access of processes to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkAccess {
     ReadWrite,
     ReadOnly,
 }
 
-/// What a device looks like to the kernel. It is told of a volatile cache and of FUA.
+/// Geometry of a device for the kernel. It is told of a volatile cache and of FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UblkShape {
     pub size_bytes: u64,
     pub logical_block_bytes: u32,
-    /// What is discarded in smaller pieces gives no memory back.
+    /// Smallest size of a discard that gives memory back.
     pub physical_block_bytes: u32,
     pub request_bytes_max: u32,
     /// The longest discard, and the longest write of zeros.
@@ -219,7 +219,7 @@ impl UblkShape {
     }
 }
 
-/// What is asked of a device.
+/// Operation on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkOperation {
     Read,

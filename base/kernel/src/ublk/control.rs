@@ -43,7 +43,7 @@ impl UblkControl {
         Ok(control)
     }
 
-    /// What the driver can do; `None` for drivers of before 6.5, which cannot tell. They tell what
+    /// Features of the driver; `None` for drivers of before 6.5, which cannot tell. They tell what
     /// became of the wishes for a device.
     pub fn features(&self) -> Option<UblkFeatures> {
         self.features

@@ -10,7 +10,7 @@ use rustix::io::pwritev;
 use crate::ublk::abi::{Descriptor, UblkOperation, data_offset};
 use crate::ublk::sys::Buffers;
 
-/// How the data of requests moves between the kernel and this process.
+/// Path by which the data of requests moves between the kernel and this process.
 #[derive(Debug)]
 pub(crate) enum DataPath {
     /// The server reads and writes it in the channel, at a place for each request.
@@ -51,12 +51,12 @@ impl UblkRequest {
         self.descriptor.length_bytes()
     }
 
-    /// Whether a write shall be on stable storage before it is acknowledged.
+    /// Returns whether a write shall be on stable storage before it is acknowledged.
     pub fn is_fua(&self) -> bool {
         self.descriptor.is_fua()
     }
 
-    /// Whether zeros shall stay allocated.
+    /// Returns whether zeros shall stay allocated.
     pub fn keeps_allocated(&self) -> bool {
         self.descriptor.keeps_allocated()
     }

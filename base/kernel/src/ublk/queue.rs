@@ -60,7 +60,7 @@ impl UblkWaker {
     }
 }
 
-/// What happened at a queue.
+/// Event at a queue.
 #[derive(Debug)]
 pub enum UblkEvent {
     Request(UblkRequest),

@@ -25,7 +25,7 @@ pub(crate) struct Asked {
     pub(crate) address: std::net::SocketAddr,
 }
 
-/// What is done about it.
+/// Action in answer to a request.
 pub(crate) enum Deed {
     Send(Vec<u8>),
     SendAndEnd(Vec<u8>),

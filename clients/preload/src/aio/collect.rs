@@ -10,7 +10,7 @@ use super::calls;
 use super::context::{self, State, Waiter};
 use super::form::{Event, Wait};
 
-/// As `io_pgetevents`.
+/// Collects events as `io_pgetevents` does.
 ///
 /// # Safety
 ///

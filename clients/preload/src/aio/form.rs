@@ -39,7 +39,7 @@ impl Request {
         Self { operation: READ, fd: file.as_raw_fd().cast_unsigned(), ..Self::default() }
     }
 
-    /// Whether it names no memory and no place, as requests to flush are to.
+    /// Returns whether it names no memory and no place, as requests to flush are to.
     pub(crate) fn is_bare(&self) -> bool {
         (self.buffer, self.length, self.offset, self.words.wishes) == (0, 0, 0, 0)
     }

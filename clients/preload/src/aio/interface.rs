@@ -6,7 +6,7 @@ use super::calls;
 use super::context;
 use super::form::{Event, Request};
 
-/// As `io_setup`.
+/// Sets up a context as `io_setup` does.
 ///
 /// # Safety
 ///
@@ -22,8 +22,8 @@ pub(crate) unsafe fn set_up(count: c_int, place: *mut usize) -> c_int {
     result
 }
 
-/// As `io_cancel`. What is served here is over at once; the kernel says so of requests that it
-/// does not have.
+/// Cancels a request as `io_cancel` does. What is served here is over at once; the kernel says so
+/// of requests that it does not have.
 pub(crate) fn cancel(handle: usize, request: *const Request, event: *mut Event) -> c_int {
     let kernel = context::find(handle).map_or(handle, |mut state| state.ring().kernel());
     calls::cancel(kernel, request, event)

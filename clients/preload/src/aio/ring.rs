@@ -142,7 +142,7 @@ impl Ring {
         Some(Self { own, tail: 0, kernel })
     }
 
-    /// What the program holds.
+    /// Handle that the program holds.
     pub(super) fn handle(&self) -> usize {
         self.own.start
     }
@@ -157,8 +157,8 @@ impl Ring {
         self.own.distance(self.own.head(), self.tail)
     }
 
-    /// Whether there are as many events as the kernel would have room for in any case; it makes
-    /// twice as much as it is asked for. Threads that add at once may add one more each.
+    /// Returns whether there are as many events as the kernel would have room for in any case; it
+    /// makes twice as much as it is asked for. Threads that add at once may add one more each.
     pub(super) fn is_full(&self) -> bool {
         self.count() >= self.own.event_count / 2
     }

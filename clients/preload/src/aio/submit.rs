@@ -20,7 +20,7 @@ enum Served {
     Not,
 }
 
-/// As `io_submit`. `requests` are `count` addresses of requests.
+/// Submits requests as `io_submit` does. `requests` are `count` addresses of requests.
 ///
 /// # Safety
 ///

@@ -55,12 +55,12 @@ impl Site {
         self.run().args(["sh", "-c", script]).run()
     }
 
-    /// How many reads and writes went through rings since the daemon was started.
+    /// Number of reads and writes went through rings since the daemon was started.
     pub(crate) fn requests(&self) -> Result<u64> {
         self.count(&["read", "write"])
     }
 
-    /// How many flushes went through rings since the daemon was started.
+    /// Number of flushes went through rings since the daemon was started.
     pub(crate) fn flushes(&self) -> Result<u64> {
         self.count(&["flush"])
     }

@@ -180,7 +180,7 @@ pub(crate) enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreate {
-    /// What it is for, for those who read the list
+    /// Purpose, for those who read the list
     pub(crate) name: String,
 
     #[arg(long, value_parser = ROLES, help = "What it may at most")]

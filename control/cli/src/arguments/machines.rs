@@ -56,7 +56,7 @@ pub(crate) enum MachineCommand {
         /// The volume, or VOLUME@SNAPSHOT for a disk that takes no changes
         volume: String,
 
-        /// How it reaches its disk: vhost-user or nbd
+        /// Protocol to its disk: vhost-user or nbd
         #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user")]
         #[arg(value_parser = protocols())]
         protocol: DiskProtocol,
@@ -116,7 +116,7 @@ pub(crate) struct CreateMachine {
     #[arg(value_parser = super::size)]
     pub(crate) size: Option<ByteSize>,
 
-    /// How it reaches its disk: vhost-user or nbd
+    /// Protocol to its disk: vhost-user or nbd
     #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user", value_parser = protocols())]
     pub(crate) protocol: DiskProtocol,
 

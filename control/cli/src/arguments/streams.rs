@@ -65,12 +65,12 @@ pub(crate) struct BrokerOptions {
     #[command(flatten)]
     pub(crate) login: Login,
 
-    /// How the user proves who it is [default: scram-sha-256]
+    /// SASL mechanism [default: scram-sha-256]
     #[arg(long, global = true, value_parser = mechanisms())]
     pub(crate) sasl_mechanism: Option<Mechanism>,
 }
 
-/// As whom to speak to a broker, and how to know it.
+/// User with which to log in at a broker, and the way to trust it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Login {
     /// The user [default: $MEMLANE_BROKER_USER, or none]
@@ -146,15 +146,15 @@ pub(crate) struct TopicCreate {
     #[arg(long = "config", value_name = "KEY=VALUE", value_parser = config)]
     pub(crate) configs: Vec<Config>,
 
-    /// What an acknowledgement promises [default: as the broker has it]
+    /// Durability of acknowledged records [default: as the broker has it]
     #[arg(long, value_parser = words(&DURABILITIES))]
     pub(crate) durability: Option<String>,
 
-    /// What happens when the pool is full [default: as the broker has it]
+    /// Behaviour when the pool is full [default: as the broker has it]
     #[arg(long, value_parser = words(&CAPACITIES))]
     pub(crate) capacity: Option<String>,
 
-    /// How records are made smaller in memory [default: as the broker has it]
+    /// Reduction of records in memory [default: as the broker has it]
     #[arg(long, value_parser = words(&REDUCTIONS))]
     pub(crate) reduction: Option<String>,
 }
@@ -205,11 +205,11 @@ pub(crate) struct Produce {
     #[command(flatten)]
     pub(crate) broker: BrokerOptions,
 
-    /// What a line of standard input is [default: text, or json with --json]
+    /// Format of a line of standard input [default: text, or json with --json]
     #[arg(long, value_enum)]
     pub(crate) input: Option<Input>,
 
-    /// What stands between the key of a record and its value
+    /// Separator between the key of a record and its value
     #[arg(long, value_name = "TEXT", value_parser = separator)]
     pub(crate) key_separator: Option<String>,
 
@@ -221,12 +221,12 @@ pub(crate) struct Produce {
     #[arg(long, default_value = "all", value_parser = words(&ACKS).map(acks))]
     pub(crate) acks: Acks,
 
-    /// How batches are compressed
+    /// Compression of batches
     #[arg(long, default_value = "none", value_parser = compressions())]
     pub(crate) compression: Compression,
 }
 
-/// What a line of input holds.
+/// Format of a line of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Input {
     /// A value, or a key and a value
@@ -353,7 +353,7 @@ pub(crate) enum AclCommand {
     },
 }
 
-/// What a rule is about.
+/// Resource of a rule.
 #[derive(Clone, Debug, Args)]
 #[group(multiple = true)]
 pub(crate) struct AclResource {

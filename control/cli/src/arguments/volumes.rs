@@ -1,4 +1,4 @@
-//! What is asked of volumes.
+//! Options of commands on volumes.
 
 use api::{ByteSize, Capacity, Durability, Reduction, SectorBytes, VolumePatch};
 use clap::builder::TypedValueParser;
@@ -93,19 +93,19 @@ pub(crate) struct Create {
     #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
     pub(crate) sector: SectorBytes,
 
-    /// How contents are made smaller
+    /// Reduction of contents
     #[arg(long, default_value = "full", value_parser = words(&REDUCTIONS).map(word::<Reduction>))]
     pub(crate) reduction: Reduction,
 
-    /// What a flush promises
+    /// Durability of flushed data
     #[arg(long, default_value = "ram", value_parser = words(&DURABILITIES).map(word::<Durability>))]
     pub(crate) durability: Durability,
 
-    /// What happens when the pool is full
+    /// Behaviour when the pool is full
     #[arg(long, default_value = "thin", value_parser = words(&CAPACITIES).map(word::<Capacity>))]
     pub(crate) capacity: Capacity,
 
-    /// What it belongs to: without --force it is not deleted, renamed, shrunk or restored then
+    /// Owner of the volume: without --force it is not deleted, renamed, shrunk or restored then
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) owner: String,
 
@@ -114,7 +114,7 @@ pub(crate) struct Create {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-/// Which volumes are listed, and how.
+/// Volumes to list, and their order.
 #[derive(Debug, Args)]
 pub(crate) struct ListVolumes {
     /// Only those that belong to this owner

@@ -51,7 +51,7 @@ const TOKEN_COLUMNS: &[(&str, &str)] = &[
 const SESSION_COLUMNS: &[(&str, &str)] =
     &[("ID", "id"), ("USER", "user"), ("ADDRESS", "address"), ("BEGUN", "begun"), ("USED", "used")];
 
-/// How the console is to know who asks for this command.
+/// Proof to the console of who asks for this command.
 pub(super) fn proved_by(command: &Command) -> ProvedBy {
     match command {
         Command::Console(ConsoleCommand::Token(TokenCommand::Create(_))) => ProvedBy::Password,

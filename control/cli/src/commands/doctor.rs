@@ -1,4 +1,5 @@
-//! What this host offers the daemon, and what is missing: looked at from outside, without a daemon.
+//! Facilities of this host for the daemon, and what is missing: looked at from outside, without a
+//! daemon.
 //!
 //! Nothing is changed and nothing is loaded. What the host lacks decides the exit code only where
 //! the daemon does not work without it.

@@ -17,7 +17,7 @@ const TOKEN_VARIABLE: &str = "MEMLANE_TOKEN_FILE";
 const PIN_VARIABLE: &str = "MEMLANE_PIN";
 const CA_VARIABLE: &str = "MEMLANE_CA";
 
-/// How a console knows who asks.
+/// Proof to a console of who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProvedBy {
     Token,

@@ -24,7 +24,7 @@ pub(super) fn run(client: &Client, command: PoolCommand, form: Form) -> Result<R
     }
 }
 
-/// What happened lately.
+/// Recent events.
 pub(super) fn events(client: &Client, after: u64, view: &View) -> Result<Report, Failure> {
     let path = api::with_query(api::EVENTS_PATH, &[("after", &after.to_string())]);
     let events: Vec<Event> = client.get(&path)?;

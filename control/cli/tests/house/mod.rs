@@ -124,7 +124,8 @@ impl House {
             .expect("the command line runs")
     }
 
-    /// As [`House::text`] with `--json`: exactly one JSON value is printed, also for an error.
+    /// Runs as [`House::text`] does, with `--json`: exactly one JSON value is printed, also for an
+    /// error.
     #[track_caller]
     pub(crate) fn json(&self, words: &str, exit_code: i32) -> Value {
         let text = self.text(&format!("--json {words}"), exit_code);

@@ -83,10 +83,10 @@ pub(crate) struct Token {
 pub(crate) struct Project {
     pub(crate) name: String,
     pub(crate) prefix: String,
-    /// Of the sizes of its volumes; null or left out: no limit.
+    /// Limit on the sizes of its volumes; null or left out: no limit.
     pub(crate) quota_bytes: Option<u64>,
-    /// Of its volumes and snapshots, counted together. There is always one: a host has some 1,000
-    /// for all.
+    /// Limit on its volumes and snapshots, counted together. There is always one: a host has some
+    /// 1,000 for all.
     #[serde(default = "quota_volumes_default")]
     pub(crate) quota_volumes: u64,
 }
@@ -417,7 +417,7 @@ impl Accounts {
 }
 
 impl User {
-    /// What administrators see of it.
+    /// View of it for administrators.
     pub(crate) fn shown(&self) -> Value {
         let Self { name, role, projects, disabled, .. } = self;
         serde_json::json!(ShownUser { name, role: *role, projects, disabled: *disabled })
@@ -457,7 +457,7 @@ fn find_user(state: &State, name: &str) -> Result<usize> {
     index.ok_or_else(|| not_found("user", name))
 }
 
-/// Whether a user could have this name.
+/// Returns whether a user could have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.@".contains(&it);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)

@@ -105,7 +105,7 @@ impl Attempts {
         succeeded.insert(key, *success_count);
     }
 
-    /// Whether the name has shown its password here before.
+    /// Returns whether the name has shown its password here before.
     pub(crate) fn has_succeeded(&self, name: &str, address: IpAddr) -> bool {
         self.lock().succeeded.contains_key(&(name.to_owned(), network_of(address)))
     }

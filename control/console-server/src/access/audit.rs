@@ -35,7 +35,8 @@ const REFUSALS_SECONDS: u64 = 60 * 60;
 /// Those of more than this are told, and counted anew.
 const COUNTED_MAX: usize = 4_096;
 
-/// What was asked for. Holds no secret: paths have none, and of bodies only what is none is here.
+/// Request in the audit log. Holds no secret: paths have none, and of bodies only what is none is
+/// here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditEntry {
     pub(crate) id: u64,
@@ -49,10 +50,10 @@ pub(crate) struct AuditEntry {
     pub(crate) path: String,
     /// The status code of the answer.
     pub(crate) status: u16,
-    /// What was asked for, and what was there before, where that is known.
+    /// Change that was asked for, with the state before, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Value>,
-    /// How many requests it stands for: this one, and others that were refused alike.
+    /// Number of requests it stands for: this one, and others that were refused alike.
     #[serde(default = "one")]
     pub(crate) count: u64,
 }
@@ -96,21 +97,21 @@ struct Written {
     bytes: u64,
 }
 
-/// Whether an entry is of somebody who has shown who they are.
+/// Authentication of who made the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Known,
     Unknown,
 }
 
-/// Which entries somebody wants to see.
+/// Filter of the entries to see.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditFilter {
     /// Only older ones, by their ids.
     pub(crate) before: Option<u64>,
     pub(crate) user: Option<String>,
     pub(crate) method: Option<String>,
-    /// What their paths hold.
+    /// Text that their paths contain.
     pub(crate) path: Option<String>,
     pub(crate) status: Option<u16>,
     /// Unix seconds.

@@ -38,7 +38,7 @@ const HASHED_OF_KNOWN_MAX: usize = 1;
 const WAITING_OF_KNOWN_MAX: usize = 16;
 const WAITING_OF_ONE_KNOWN_MAX: usize = 8;
 
-/// What is kept of a password.
+/// Hash of a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PasswordHash {
@@ -142,7 +142,7 @@ impl Passwords {
         })
     }
 
-    /// What is to be kept of a new password.
+    /// Hash to keep of a new password.
     ///
     /// # Errors
     /// It is too short or too long, in words for its owner; or too many wait already.
@@ -155,7 +155,7 @@ impl Passwords {
         self.in_turn(asker, move || PasswordHash::of(&password)).await
     }
 
-    /// Whether it is the password of which `kept` is known; `None`: of nobody, and never.
+    /// Returns whether it is the password of which `kept` is known; `None`: of nobody, and never.
     ///
     /// # Errors
     /// Too many wait already.

@@ -24,7 +24,7 @@ impl Secret {
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// What somebody showed.
+    /// Secret that somebody showed.
     pub(crate) fn shown(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -34,12 +34,12 @@ impl Secret {
         &self.0
     }
 
-    /// What is kept of it: SHA-256.
+    /// Hash to keep of it: SHA-256.
     pub(crate) fn hash(&self) -> String {
         URL_SAFE_NO_PAD.encode(digest(&SHA256, self.0.as_bytes()))
     }
 
-    /// Whether it is the other one; takes as long where it is not.
+    /// Returns whether it is the other one; takes as long where it is not.
     pub(crate) fn is(&self, other: &str) -> bool {
         let other = Self::shown(other).hash();
         self.hash().as_bytes().ct_eq(other.as_bytes()).into()

@@ -53,7 +53,7 @@ pub(crate) struct Listed {
     pub(crate) used: u64,
 }
 
-/// What is known of a session that goes on.
+/// Session that goes on.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) user: String,
@@ -130,7 +130,7 @@ impl Sessions {
         })
     }
 
-    /// Whether a session goes on; it is not used by that.
+    /// Returns whether a session goes on; it is not used by that.
     pub(crate) fn goes_on(&self, secret: &Secret, now: u64) -> bool {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.get(&secret.hash()).is_some_and(|it| it.expires() > now)

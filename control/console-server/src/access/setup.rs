@@ -39,7 +39,7 @@ impl Setup {
         &self.path
     }
 
-    /// Whether it is the code, and nobody has used it.
+    /// Returns whether it is the code, and nobody has used it.
     pub(crate) fn is(&self, shown: &str) -> bool {
         let code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
         code.as_ref().is_some_and(|it| it.is(shown))

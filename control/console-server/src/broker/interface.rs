@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How long all who ask are told the same: the broker is asked once for all browsers.
 const KEPT: Duration = Duration::from_millis(900);
 
-/// What there is.
+/// Overview of topics and groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Overview {
     pub(crate) topics: Value,
@@ -53,7 +53,7 @@ impl Interface {
         overview
     }
 
-    /// What the broker tells of a topic; `None`: there is none.
+    /// Description of a topic by the broker; `None`: there is none.
     pub(crate) async fn topic(&self, name: &str) -> Result<Option<Value>, String> {
         let answer = self.ask(&api::path_of(TOPIC_PATH, name)).await?;
         match answer.status.as_u16() {

@@ -36,7 +36,7 @@ impl fmt::Display for HttpPlace {
     }
 }
 
-/// What is not encrypted does not leave this host.
+/// Refuses to send unencrypted text beyond this host.
 pub(super) fn check_host(address: SocketAddr) -> Result<(), String> {
     match address.ip().is_loopback() {
         true => Ok(()),

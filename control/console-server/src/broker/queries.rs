@@ -310,8 +310,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// What is to be told next; `None`: the query has ended. In this order: `columns` and `live`;
-    /// `rows`, again and again, or `alive` where none came; `end`, with the reason, or `error`.
+    /// Next message for the reader; `None`: the query has ended. In this order: `columns` and
+    /// `live`; `rows`, again and again, or `alive` where none came; `end`, with the reason, or
+    /// `error`.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         if let Some(columns) = self.columns.take() {
             return Some(json!({"columns": columns, "live": self.kind == Kind::Live}));

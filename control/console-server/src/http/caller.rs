@@ -29,7 +29,7 @@ pub(super) struct InSession {
     pub(super) caller: Caller,
 }
 
-/// How somebody showed who they are.
+/// Credential by which somebody showed who they are.
 #[derive(Clone, Debug)]
 pub(super) enum Proof {
     Session(Secret),
@@ -76,13 +76,13 @@ impl Known {
         Ok(Self { caller: session.caller, proof })
     }
 
-    /// Whether they are still known, as what they are.
+    /// Returns whether they are still known, as what they are.
     pub(super) fn still_is(&self, console: &Console) -> bool {
         let caller = self.now(console);
         caller.is_some_and(|it| it.projects == self.caller.projects && it.role >= Role::Viewer)
     }
 
-    /// What they may do at this moment; `None`: they are not known any more.
+    /// Caller with the rights of this moment; `None`: they are not known any more.
     pub(super) fn now(&self, console: &Console) -> Option<Caller> {
         let now = unix_seconds();
         match &self.proof {
@@ -123,7 +123,7 @@ impl InSession {
     }
 }
 
-/// What a browser says of where a request comes from must be here. Programs say nothing.
+/// Checks the origin that a browser states for a request. Programs say nothing.
 ///
 /// Here is the host that the request names, or the public URL. A proxy may name another host: then
 /// the browser's own word counts that the page and the request have one origin, which no page can

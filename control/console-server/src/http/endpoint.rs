@@ -42,7 +42,7 @@ pub(super) enum Who {
     Administrator,
 }
 
-/// What the answer holds.
+/// Body of the answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     One(SchemaOf),
@@ -64,7 +64,7 @@ pub(super) enum Answer {
 pub(super) struct Endpoint {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// What the call is named by in generated clients.
+    /// Name of the call in generated clients.
     pub(super) operation: &'static str,
     pub(super) summary: &'static str,
     pub(super) who: Who,

@@ -46,7 +46,7 @@ pub(super) struct PasswordRequest {
     new: String,
 }
 
-/// What somebody learns of their own session.
+/// Session of the caller.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OwnSession {
     name: String,
@@ -58,7 +58,7 @@ pub(super) struct OwnSession {
     expires: u64,
 }
 
-/// What went with an old password, and what did not.
+/// Sessions and tokens that went with an old password, and those that did not.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PasswordChanged {
     sessions_ended: usize,

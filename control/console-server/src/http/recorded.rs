@@ -1,4 +1,5 @@
-//! What goes into the audit log: what changes something, logins, and refusals for want of rights.
+//! Requests that go into the audit log: what changes something, logins, and refusals for want of
+//! rights.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::http::peer::Line;
 #[derive(Clone, Debug)]
 pub(super) struct Actor(pub(super) String);
 
-/// What was changed, for the audit log: values before, and values since.
+/// Change, for the audit log: values before, and values since.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) old: Value,

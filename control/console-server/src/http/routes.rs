@@ -1,4 +1,4 @@
-//! What is served at which path.
+//! Handlers by path.
 
 use std::sync::Arc;
 

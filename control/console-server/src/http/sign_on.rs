@@ -32,7 +32,7 @@ pub(super) struct Ways {
     provider: bool,
 }
 
-/// How somebody may log in. It is for everybody: the page asks before it knows who.
+/// Ways to log in. It is for everybody: the page asks before it knows who.
 pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Ways> {
     Json(Ways { password: true, provider: console.sign_on.is_some() })
 }

@@ -1,4 +1,4 @@
-//! What browsers are told by themselves, and the history.
+//! Events that browsers are sent, and the history.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub(crate) struct SignOn {
 pub(crate) struct Begun {
     /// Where the browser goes.
     pub(crate) url: String,
-    /// What it is to bring back.
+    /// Cookie that it is to bring back.
     pub(crate) cookie: String,
 }
 
@@ -166,7 +166,7 @@ impl SignOn {
     }
 }
 
-/// Whether somebody is known by the provider, not by the console.
+/// Returns whether somebody is known by the provider, not by the console.
 pub(crate) fn is_foreign(user: &str) -> bool {
     user.starts_with(NAME_PREFIX)
 }

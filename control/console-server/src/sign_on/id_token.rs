@@ -1,4 +1,4 @@
-//! What an ID token says, once its signature and claims were checked (OpenID Connect Core 3.1.3.7).
+//! Claims of an ID token, once its signature and claims were checked (OpenID Connect Core 3.1.3.7).
 
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
@@ -23,7 +23,7 @@ const UNCOMPRESSED: u8 = 4;
 
 pub(super) type Claims = Map<String, Value>;
 
-/// What a token has to say.
+/// Claims that a token must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,

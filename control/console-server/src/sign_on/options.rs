@@ -1,4 +1,4 @@
-//! What the console is told of a provider.
+//! Command-line options about a provider.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use permissions::Role;
 
-/// Which provider is believed, and which role its claims give.
+/// Provider that is trusted, and the roles that its claims give.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SignOnOptions {
     /// Let users log in by this provider of OpenID Connect, as https://login.example

@@ -69,7 +69,7 @@ impl Provider {
         Ok(self.endpoints().await?.authorization)
     }
 
-    /// What the provider says of who brought the code.
+    /// Identity of who brought the code, by the provider.
     pub(super) async fn redeem(&self, code: Code<'_>) -> anyhow::Result<Claims> {
         let _turn = self.turns.try_acquire().context("too many log in at this moment")?;
         let endpoints = self.endpoints().await?;

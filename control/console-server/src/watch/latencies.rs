@@ -1,4 +1,4 @@
-//! How long requests took since the last look, from the daemon's histograms.
+//! Latencies of requests since the last look, from the daemon's histograms.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const SHARES: [f64; 2] = [0.5, 0.99];
 /// Bounds in seconds, rising, each with how many requests took no longer.
 type Buckets = Vec<(f64, f64)>;
 
-/// What the histograms had counted at the last look.
+/// Counts of the histograms at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
     before: HashMap<&'static str, Buckets>,

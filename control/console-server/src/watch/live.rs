@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// What an answer takes at most, to all that is asked.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What was seen of the daemon, as server-sent events: written once, however many watch.
+/// Snapshot of the daemon, as server-sent events: written once, however many watch.
 #[derive(Debug)]
 pub(crate) struct Seen {
     everything: Bytes,
@@ -43,12 +43,12 @@ impl Seen {
         seen
     }
 
-    /// What those are told who may see everything.
+    /// Events for those who may see everything.
     pub(crate) fn everything(&self) -> Bytes {
         self.everything.clone()
     }
 
-    /// What those are told who may see some volumes, and nothing of the whole.
+    /// Events for those who may see some volumes, and nothing of the whole.
     pub(crate) fn volumes(&self, may_see: impl Fn(&str) -> bool) -> Bytes {
         self.text_of(may_see).into()
     }
@@ -91,7 +91,7 @@ impl Watch {
 }
 
 impl Watcher {
-    /// What is seen next; `None` when the console ends.
+    /// Next snapshot; `None` when the console ends.
     pub(crate) async fn next(&mut self) -> Option<Arc<Seen>> {
         self.0.changed().await.ok()?;
         Some(Arc::clone(&self.0.borrow_and_update()))

@@ -1,4 +1,4 @@
-//! What is seen of what was done, and what a change expects to find.
+//! Evidence of what was done, and what a change expects to find.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;

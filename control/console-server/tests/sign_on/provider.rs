@@ -33,7 +33,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub(crate) const CLIENT: &str = "memlane console";
 pub(crate) const SECRET: &str = "a secret: 100%";
 
-/// What a token looks like.
+/// Variant of a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) header: Value,
@@ -129,7 +129,7 @@ impl Provider {
         &self.0.issuer
     }
 
-    /// What the provider sends the browser back with, once somebody has logged in there.
+    /// Address to which the provider sends the browser back, once somebody has logged in there.
     pub(crate) fn approve(&self, asked: &Asked, case: Case) -> String {
         let code = format!("code-{}", asked["state"]);
         let mut codes = self.0.codes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,7 +35,7 @@ pub(crate) struct Site {
     folder: TempDir,
 }
 
-/// What was answered.
+/// Answer of the console.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -63,7 +63,7 @@ impl Answer {
 /// Somebody who is logged in by a browser, or has a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// Of curl.
+    /// Headers as curl prints them.
     pub(crate) headers: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon is told: flags, and a TOML file with a key for each flag.
+//! Configuration of the daemon: flags, and a TOML file with a key for each flag.
 //!
 //! [`Settings`] is the one definition of both. A flag wins over the file, the file over the
 //! default. A key that is not known is an error that names the key and the file.
@@ -67,7 +67,7 @@ pub(crate) struct LogConfig {
     pub(crate) format: LogFormat,
 }
 
-/// What mounts the file system that the pool lies on.
+/// Mount of the file system that the pool lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolPlace {
     /// The operator: the path was given.
@@ -87,9 +87,9 @@ pub(crate) struct PoolConfig {
     /// The size to make the pool with; one that is there keeps its own. `None` is for the daemon to
     /// choose.
     pub(crate) size: Option<ByteSize>,
-    /// What a new pool may come to have.
+    /// Size to which a new pool can grow.
     pub(crate) size_max: Option<ByteSize>,
-    /// Whether the file may lie on a disk, though old data may come back then.
+    /// True if the file may lie on a disk, though old data may come back then.
     pub(crate) may_lie_on_disk: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct NbdConfig {
     pub(crate) socket: PathBuf,
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
-    /// What clients over TCP may use.
+    /// Volumes that clients over TCP may use.
     pub(crate) allowed: AllowList,
     /// Clients over TCP need not show who they are.
     pub(crate) is_insecure: bool,
@@ -151,7 +151,7 @@ pub(crate) enum StorePlace {
     Url(String),
 }
 
-/// What the daemon does, with every default filled in.
+/// Configuration of the daemon, with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
@@ -159,7 +159,7 @@ pub(crate) struct Config {
     pub(crate) pool: PoolConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) images: ImagesConfig,
-    /// How full the pool is when warnings and events come.
+    /// Fill levels of the pool at which warnings and events come.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
     /// `None`: no NBD.

@@ -1,4 +1,4 @@
-//! Which clients may use which volumes over NBD on TCP: `CLIENT = VOLUME, VOLUME:ro`.
+//! Clients that may use volumes over NBD on TCP: `CLIENT = VOLUME, VOLUME:ro`.
 //!
 //! A client is a name that its certificate was issued for, or `*` for all of them; a volume is a
 //! name, which stands for its snapshots too, or `*`.
@@ -12,7 +12,7 @@ const ALL: &str = "*";
 
 const READ_ONLY_SUFFIX: &str = ":ro";
 
-/// What a client may do with a volume.
+/// Access of a client to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NbdAccess {
     ReadOnly,
@@ -32,7 +32,7 @@ pub(crate) struct AllowRule {
 pub(crate) struct AllowList(pub(crate) Vec<AllowRule>);
 
 impl AllowList {
-    /// What may be done with a volume by a client that has the names of which `is_called` says so.
+    /// Access to a volume for a client that has the names of which `is_called` says so.
     pub(crate) fn access(
         &self,
         volume: &str,

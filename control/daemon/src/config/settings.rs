@@ -1,4 +1,4 @@
-//! What can be set, as flags and keys of the file, before any default is filled in.
+//! Settings, as flags and keys of the file, before any default is filled in.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::config::nbd_allow::AllowRule;
 
-/// How deeply cores may idle.
+/// Depth to which cores may idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CpuLatencyPolicy {
@@ -22,7 +22,7 @@ pub(crate) enum CpuLatencyPolicy {
     Unmanaged,
 }
 
-/// What flushes do while the journal's disk takes nothing. Nothing is acknowledged that is not
+/// Behaviour of flushes while the journal's disk takes nothing. Nothing is acknowledged that is not
 /// durable, either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -34,7 +34,7 @@ pub(crate) enum OnJournalFailure {
     ReadOnly,
 }
 
-/// How lines of the log look.
+/// Format of lines of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -86,7 +86,7 @@ settings! {
         #[arg(long, value_name = "SIZE")]
         pub(super) pool_size: Option<ByteSize>,
 
-        /// What a new pool can be grown to while it is in use [default: all memory of the host]
+        /// Size to which a new pool can be grown while in use [default: all memory of the host]
         #[arg(long, value_name = "SIZE")]
         pub(super) pool_size_max: Option<ByteSize>,
 
@@ -119,8 +119,8 @@ settings! {
         #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
         pub(super) nbd_tls_client_ca: Option<PathBuf>,
 
-        /// What clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in the
-        /// client's certificate, * stands for all [default: everything]
+        /// Volumes that clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in
+        /// the client's certificate, * stands for all [default: everything]
         #[arg(long, value_name = "RULE")]
         pub(super) nbd_allow: Option<Vec<AllowRule>>,
 
@@ -136,24 +136,24 @@ settings! {
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) no_fuse: Option<bool>,
 
-        /// How many threads may spin for requests at once [default: all cores but one]
+        /// Number of threads may spin for requests at once [default: all cores but one]
         #[arg(long, value_name = "COUNT")]
         pub(super) spin_threads: Option<usize>,
 
-        /// Whether cores stay quick to wake while traffic is recent [default: low-while-busy]
+        /// Idle states of cores while traffic is recent [default: low-while-busy]
         #[arg(long, value_name = "POLICY")]
         pub(super) cpu_latency: Option<CpuLatencyPolicy>,
 
-        /// How many writers work without waiting for each other [default: one a core]
+        /// Number of writers work without waiting for each other [default: one a core]
         #[arg(long, value_name = "COUNT")]
         pub(super) lanes: Option<usize>,
 
-        /// What to log: error, warn, info, debug, or a filter such as info,nbd=debug
+        /// Log level or filter: error, warn, info, debug, or a filter such as info,nbd=debug
         /// [default: info]
         #[arg(long, value_name = "FILTER")]
         pub(super) log: Option<String>,
 
-        /// How to write the log [default: text]
+        /// Log format [default: text]
         #[arg(long, value_name = "FORMAT")]
         pub(super) log_format: Option<LogFormat>,
 
@@ -178,11 +178,11 @@ settings! {
         #[arg(long = "journal-dir", id = "journal-dir", value_name = "DIR")]
         pub(super) dir: Option<PathBuf>,
 
-        /// How much of the disk the journal may take [default: 4GiB]
+        /// Maximum size of the journal on disk [default: 4GiB]
         #[arg(long = "journal-max-bytes", id = "journal-max-bytes", value_name = "SIZE")]
         pub(super) max_bytes: Option<ByteSize>,
 
-        /// What flushes do while its disk is full or fails [default: wait]
+        /// Behaviour of flushes while its disk is full or fails [default: wait]
         #[arg(long = "journal-on-failure", id = "journal-on-failure", value_name = "POLICY")]
         pub(super) on_failure: Option<OnJournalFailure>,
     }
@@ -199,15 +199,15 @@ settings! {
         #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
         pub(super) credentials: Option<PathBuf>,
 
-        /// How often an image is saved, as 15m or 1h [default: never by itself]
+        /// Interval between saved images, as 15m or 1h [default: never by itself]
         #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
         pub(super) every: Option<Interval>,
 
-        /// How many images are kept [default: 3]
+        /// Number of images are kept [default: 3]
         #[arg(long = "images-keep", id = "images-keep", value_name = "COUNT")]
         pub(super) keep: Option<usize>,
 
-        /// Whether an image is saved before the daemon ends [default: true]
+        /// Save an image before the daemon ends [default: true]
         #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]
         pub(super) save_at_stop: Option<bool>,
     }
@@ -216,7 +216,7 @@ settings! {
 settings! {
     /// The section `[capacity]`: when warnings say that the pool fills.
     pub(super) struct CapacitySettings {
-        /// How full the pool is when warnings and events come, in percent [default: 80,90,95]
+        /// Fill levels of the pool at which to warn, in percent [default: 80,90,95]
         #[arg(long = "capacity-thresholds", id = "capacity-thresholds", value_name = "PERCENTS")]
         #[arg(value_delimiter = ',')]
         pub(super) thresholds: Option<Vec<u64>>,
@@ -226,11 +226,11 @@ settings! {
 settings! {
     /// The section `[scrub]`: whether memory still holds what was stored there.
     pub(super) struct ScrubSettings {
-        /// How much memory is verified in a second, in the background; 0 for none [default: 16MiB]
+        /// Memory to verify in the background per second; 0 for none [default: 16MiB]
         #[arg(long = "scrub-rate", id = "scrub-rate", value_name = "SIZE")]
         pub(super) rate: Option<ByteSize>,
 
-        /// Whether what is read is verified as well [default: false]
+        /// Verify pages when they are read, too [default: false]
         #[arg(long = "scrub-verify-on-read", id = "scrub-verify-on-read", value_name = "BOOL")]
         pub(super) verify_on_read: Option<bool>,
     }

@@ -77,7 +77,7 @@ impl image::Watch for Progress {
     }
 }
 
-/// How a task ends that failed.
+/// End of a task that failed.
 pub(crate) fn ended(error: anyhow::Error) -> TaskEnd {
     let image_error = error.chain().find_map(|cause| cause.downcast_ref::<ImageError>());
     let volume_error = error.chain().find_map(|cause| cause.downcast_ref::<VolumeError>());

@@ -170,7 +170,7 @@ impl Turns {
 }
 
 impl Durable {
-    /// Whether an image would have something that the last one has not.
+    /// Returns whether an image would have something that the last one has not.
     pub(crate) fn has_unsaved(&self) -> bool {
         let volumes = self.engine.volumes();
         let is_durable = |volume: &&Arc<Volume>| volume.durability() != Durability::Ram;

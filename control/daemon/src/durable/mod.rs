@@ -1,4 +1,4 @@
-//! What makes volumes survive a loss of power: the durable set, for this daemon's configuration.
+//! Survival of volumes over a loss of power: the durable set, for this daemon's configuration.
 //!
 //! What belongs together and what is restored is the set's own matter (`durable_set`). Here it is
 //! opened where the configuration says, saved and tended when its time has come, and told of in

@@ -30,7 +30,7 @@ const SEGMENT_COUNT: u64 = 16;
 /// The longest file of a journal that is not told otherwise.
 const SEGMENT_BYTES_LIKED_MAX: u64 = 64 << 20;
 
-/// What it is made of.
+/// Parts of which it is made.
 pub(crate) struct Parts<'config> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventLog>,
@@ -55,7 +55,7 @@ pub(crate) struct Durable {
     _journal_lock: FileLock,
 }
 
-/// What is known of images without asking the store.
+/// Knowledge of images without asking the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) newest: Option<Newest>,
@@ -71,7 +71,7 @@ pub(super) struct Known {
     pub(super) missing_packs: Vec<PackName>,
     /// An image is wanted soon: what was restored is in none of this pool's yet.
     pub(super) is_wanted: bool,
-    /// What the newest image knows of which volumes there are: [`Engine::table_version`] before it.
+    /// Version of the volume table that the newest image has: [`Engine::table_version`] before it.
     /// `None`: others than there are.
     pub(super) table_version: Option<u64>,
 }
@@ -97,8 +97,8 @@ impl Newest {
         Self { number, saved_unix_seconds, noted: Instant::now(), age_when_noted: age }
     }
 
-    /// How old it is; very old if the clock has been set back behind it. From when it was noted on
-    /// the clock may be set as anybody likes.
+    /// Age of it; very old if the clock has been set back behind it. From when it was noted on the
+    /// clock may be set as anybody likes.
     pub(super) fn age(&self) -> Duration {
         let age = self.age_when_noted.unwrap_or(Duration::MAX);
         age.saturating_add(self.noted.elapsed())
@@ -179,13 +179,13 @@ impl Durable {
         })
     }
 
-    /// What helps while the journal takes nothing, if its disk is full.
+    /// Advice for a journal that takes nothing, if its disk is full.
     pub(crate) fn way_on(&self) -> Option<String> {
         let failure = self.journal().failure()?;
         (failure.kind == JournalErrorKind::NoSpace).then(|| self.way_to_room())
     }
 
-    /// How room comes to be on the journal's full disk.
+    /// Advice on making room on the journal's full disk.
     pub(super) fn way_to_room(&self) -> String {
         let dir = self.journal_config.dir.display();
         let store = place_of(&self.images_config.store);
@@ -290,7 +290,7 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     events.warning("restored", None, message);
 }
 
-/// What there is to say of what memory relies on and stable storage lacks.
+/// Reports contents that memory relies on and stable storage lacks.
 pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, place: &str) {
     let rest =
         "memory has all of it: an image is saved now, and flushes of class journal wait for it";

@@ -1,4 +1,4 @@
-//! What a loss of power would take, and what stands against it.
+//! Cost of a loss of power, and what stands against it.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Durable {
         }
     }
 
-    /// What the operator should look at.
+    /// Warnings for the operator.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
         let mut warnings = Vec::new();
@@ -128,7 +128,7 @@ fn describe_unfetched(object: &UnfetchedObject) -> api::UnfetchedObject {
     }
 }
 
-/// What to say of an object of the store at `place` that cannot be had.
+/// Reports an object of the store at `place` that cannot be fetched.
 pub(super) fn tell_unfetched(object: &UnfetchedObject, place: &str) -> String {
     let size = |blocks: u64| ByteSize(blocks * BLOCK_BYTES as u64).rounded();
     let volumes =

@@ -57,7 +57,7 @@ impl Catalog {
         self.device_by_id(volume.id()).unwrap_or_else(|| Arc::<Volume>::clone(volume))
     }
 
-    /// What was done with a volume since the daemon started.
+    /// Requests for a volume since the daemon started.
     pub(crate) fn traffic(&self, volume_id: u64) -> VolumeTraffic {
         let by_id = self.by_id.read().expect(NO_PANIC);
         by_id.get(&volume_id).map(|metered| metered.traffic()).unwrap_or_default()
@@ -79,7 +79,7 @@ impl Catalog {
         self.by_id.read().expect(NO_PANIC).get(&volume_id).cloned()
     }
 
-    /// How long requests take.
+    /// Latencies of requests.
     pub(crate) fn latencies(&self) -> &Arc<Latencies> {
         &self.latencies
     }
@@ -94,7 +94,7 @@ impl Catalog {
         };
     }
 
-    /// Whether something has the volume for itself.
+    /// Returns whether something has the volume for itself.
     pub(super) fn has_holder(&self, volume_id: u64) -> bool {
         self.holders.read().expect(NO_PANIC).contains_key(&volume_id)
     }

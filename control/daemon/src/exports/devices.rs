@@ -1,4 +1,4 @@
-//! What the daemon needs of an export that makes volumes kernel block devices.
+//! Interface of an export that makes volumes kernel block devices.
 
 use std::fmt;
 use std::sync::Arc;

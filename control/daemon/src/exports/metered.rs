@@ -17,7 +17,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::{Padded, thread_number};
 use volumes::{Durability, Volume};
 
-/// Of reads and writes; flushes take so much longer that each can be timed.
+/// Share of reads and writes that is timed; flushes take so much longer that each can be timed.
 pub(crate) const TIMED_ONE_IN: u32 = 32;
 
 /// Threads that have a part of their own, and one part for all others.
@@ -29,7 +29,7 @@ pub(crate) const BOUNDS_US: [u64; 16] =
 
 pub(crate) const BUCKET_COUNT: usize = BOUNDS_US.len() + 1;
 
-/// What is timed.
+/// Operations that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timed {
     Read,
@@ -102,7 +102,7 @@ struct Part {
     written_bytes: AtomicU64,
 }
 
-/// What was done with one volume since the daemon started.
+/// Requests for one volume since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeTraffic {
     pub(crate) reads: u64,

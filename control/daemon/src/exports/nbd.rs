@@ -34,7 +34,7 @@ pub(crate) struct NbdExport {
     is_insecure: bool,
 }
 
-/// What the server needs of the rest of the daemon.
+/// Parts of the daemon that the server needs.
 #[derive(Clone)]
 pub(crate) struct NbdParts {
     pub(crate) catalog: Arc<Catalog>,
@@ -119,7 +119,7 @@ impl NbdExport {
         }
     }
 
-    /// What clients did since the start.
+    /// Traffic of clients since the start.
     pub(crate) fn server_status(&self) -> nbd::Status {
         self.server.lock().expect(NO_PANIC).as_ref().map(Server::status).unwrap_or_default()
     }

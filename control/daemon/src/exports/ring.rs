@@ -30,7 +30,7 @@ pub(crate) struct RingExport {
     socket: String,
 }
 
-/// What the ring needs of the rest of the daemon.
+/// Parts of the daemon that the ring needs.
 pub(crate) struct RingParts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rule: AccessRule,
@@ -90,7 +90,7 @@ impl RingExport {
         }
     }
 
-    /// What clients did since the start.
+    /// Traffic of clients since the start.
     pub(crate) fn server_status(&self) -> ring_server::Status {
         self.server.lock().expect(NO_PANIC).as_ref().map(Server::status).unwrap_or_default()
     }

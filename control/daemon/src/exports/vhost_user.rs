@@ -51,7 +51,7 @@ struct Running {
     past: Traffic,
 }
 
-/// What machines did since the start.
+/// Traffic of machines since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VhostUserCounts {
     pub(crate) exports: u64,
@@ -72,7 +72,7 @@ impl VhostUserExports {
         Ok(Self { folder, rule, users, threads, spin_permits, running: Mutex::default() })
     }
 
-    /// As many queues as a disk has when nothing says how many.
+    /// Number of queues of a disk when nothing says how many.
     pub(crate) fn queue_count_default() -> u16 {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         u16::try_from(cores.min(QUEUE_COUNT_DEFAULT_MAX)).expect("a small number")

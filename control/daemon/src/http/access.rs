@@ -1,4 +1,4 @@
-//! Which users may use the socket: root, the daemon's own user, and members of the group `memlane`.
+//! Users that may use the socket: root, the daemon's own user, and members of the group `memlane`.
 //!
 //! Members are processes that have the group, as the kernel says, and users that `/etc/group`
 //! lists, which need not log in again. The group itself has to be in `/etc/group`; its members may
@@ -35,13 +35,13 @@ impl AccessRule {
         Self { daemon_uid: rustix::process::geteuid().as_raw(), gid }
     }
 
-    /// Whether the other end of `connection` may use the socket. Reads the user database.
+    /// Returns whether the other end of `connection` may use the socket. Reads the user database.
     pub(super) fn admits(&self, connection: &UnixStream) -> bool {
         // A failure to ask means that the peer is gone.
         Peer::of(connection).is_ok_and(|peer| self.admits_peer(&peer))
     }
 
-    /// Whether a process may. Reads the user database.
+    /// Returns whether a process may. Reads the user database.
     pub(crate) fn admits_peer(&self, peer: &Peer) -> bool {
         self.admits_by_kernel(peer)
             || is_listed_member(&accounts::groups(), &accounts::users(), peer.uid)

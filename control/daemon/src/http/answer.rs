@@ -39,14 +39,14 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What a handler returns.
+/// Result of a handler.
 pub(super) type Answer = Result<Response, Refusal>;
 
 pub(super) fn json(value: impl Serialize) -> Response {
     Json(value).into_response()
 }
 
-/// What was made is at `path`.
+/// Answer for a resource that was made at `path`.
 pub(super) fn created(path: String, value: impl Serialize) -> Response {
     (StatusCode::CREATED, [(header::LOCATION, path)], Json(value)).into_response()
 }

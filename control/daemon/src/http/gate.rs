@@ -1,5 +1,5 @@
-//! How far the daemon is, and what requests meet meanwhile: the operations of the service, or the
-//! reason why there are none yet or any more.
+//! Readiness of the daemon, and the answers to requests meanwhile: the operations of the service,
+//! or the reason why there are none yet or any more.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 

@@ -119,7 +119,7 @@ fn host_routes() -> Router<Arc<Service>> {
         .route(api::OPENAPI_PATH, get(openapi))
 }
 
-/// What all others are told.
+/// Router that refuses all others.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
         let detail = "only root, the user of the daemon and the group memlane may use this socket; \

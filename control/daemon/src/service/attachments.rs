@@ -152,7 +152,7 @@ impl Service {
         self.driver(self.way_of(volume)?)
     }
 
-    /// How a volume is attached.
+    /// Attachment of a volume.
     pub(super) fn way_of(&self, volume: &Volume) -> Option<AttachAs> {
         self.attachments.get(volume.id()).map(|entry| entry.attach_as)
     }

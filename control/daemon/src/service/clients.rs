@@ -8,7 +8,7 @@ use crate::export_list::{ExportEntry, ExportList};
 use crate::exports::{Catalog, KernelDevices, OtherUser};
 use crate::service::{Devices, Service};
 
-/// What becomes of clients that use something that is to go.
+/// Treatment of clients that use something that is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// They are a reason to refuse.
@@ -35,7 +35,7 @@ impl Service {
         }
     }
 
-    /// What uses the volume, and what to do about it.
+    /// User of the volume, with advice.
     pub(super) fn user_of(&self, volume: &Volume) -> Option<String> {
         let user = self.device_user_of(volume).or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| self.nbd_user_of(volume));

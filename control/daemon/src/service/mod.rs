@@ -1,5 +1,5 @@
-//! What the REST interface can do, in terms of its types: the engine, the exports and the lists of
-//! attachments and exports joined.
+//! Operations of the REST interface, in terms of its types: the engine, the exports and the lists
+//! of attachments and exports joined.
 //!
 //! Operations that change something take turns, so that a volume is not deleted while it is being
 //! attached. A turn may wait for the kernel, or for the journal's disk; only operations that change
@@ -48,7 +48,7 @@ pub(crate) use status::Metrics;
 pub(crate) use tags::{Precondition, entity_tag};
 pub(crate) use usages::UsageCache;
 
-/// Whether this daemon makes loop devices.
+/// Support of loop devices by this daemon.
 pub(crate) enum Devices {
     On {
         devices: Arc<dyn KernelDevices>,
@@ -60,7 +60,7 @@ pub(crate) enum Devices {
     },
 }
 
-/// Whether this daemon keeps idle cores quick to wake while there is traffic.
+/// Support for keeping idle cores quick to wake while there is traffic.
 pub(crate) enum CpuLatency {
     Managed(Arc<CpuLatencyRequest>),
     /// The configuration says so.

@@ -11,7 +11,7 @@ use crate::volume_labels::Labelled;
 /// The owner of all that a broker makes, which holds a lock as long as it runs.
 const BROKER: &str = "memlane-broker";
 
-/// What becomes of a request that its volume's owner does not know of.
+/// Treatment of a request that its volume's owner does not know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
     /// It is refused.
@@ -73,7 +73,7 @@ impl Service {
         }
     }
 
-    /// What a volume is to have, if that can be.
+    /// Checks the labels that a volume is to have.
     pub(super) fn check_labels(labelled: &Labelled) -> Result<(), Problem> {
         match labelled.refusal() {
             Some((field, why)) => Err(Problem::new(ProblemKind::InvalidField, why).in_field(field)),

@@ -144,7 +144,7 @@ impl Service {
         Ok(self.describe(&clone))
     }
 
-    /// What differs in `to`, by default the snapshot's volume as it is now, from `offset` on.
+    /// Differences of `to`, by default the snapshot's volume as it is now, from `offset` on.
     pub(crate) fn diff_snapshot(
         &self,
         name: &str,

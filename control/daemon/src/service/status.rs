@@ -14,7 +14,7 @@ use crate::service::volumes::ratio;
 use crate::service::words::EngineWord;
 use crate::service::{CpuLatency, Devices, Service};
 
-/// What the metrics are made of.
+/// Values of the metrics.
 pub(crate) struct Metrics {
     pub(crate) status: Status,
     pub(crate) volumes: Vec<(api::Volume, VolumeTraffic)>,

@@ -16,7 +16,7 @@ pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// What a request says of the state that it is meant for.
+/// Precondition of a request on the state that it is meant for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Precondition {
     /// One of them has to match; none: any state will do.

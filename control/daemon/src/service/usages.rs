@@ -1,4 +1,4 @@
-//! What volumes hold, remembered for a moment: finding out walks the whole map.
+//! Usage of volumes, remembered for a moment: finding out walks the whole map.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -29,8 +29,8 @@ pub(crate) struct UsageCache {
 }
 
 impl UsageCache {
-    /// What `volume` holds now, or held a moment ago if it has not changed since by the count of
-    /// its changes, or if it is so large that looking takes long.
+    /// Usage of `volume` now, or a moment ago if it has not changed since by the count of its
+    /// changes, or if it is so large that looking takes long.
     pub(super) fn usage(&self, volume: &Volume, changes: u64) -> VolumeUsage {
         let known = self.lock(|usages| usages.get(&volume.id()).copied());
         if let Some(known) = known.filter(|known| known.holds(changes)) {

@@ -102,8 +102,8 @@ impl Service {
         refusals::of_change(error, self.durable.way_on())
     }
 
-    /// Whether a change was made: what it takes besides has to be done then, also if stable storage
-    /// could not be told of it, which is to be answered in the end.
+    /// Returns whether a change was made: what it takes besides has to be done then, also if stable
+    /// storage could not be told of it, which is to be answered in the end.
     pub(super) fn made(&self, changed: Result<(), DurableError>) -> Made {
         match changed {
             Ok(()) => Ok(Ok(())),
@@ -112,7 +112,7 @@ impl Service {
         }
     }
 
-    /// What has to be done before a volume's class changes.
+    /// Prepares a change of a volume's class.
     pub(super) fn prepare_class(&self, volume: &Volume, class: api::Durability) {
         let (before, after) = (volume.durability(), class.to_engine());
         if before != after && after == Durability::Journal {
@@ -140,7 +140,7 @@ impl Service {
         })
     }
 
-    /// Whether the kernel could be told another size of an attached volume.
+    /// Returns whether the kernel could be told another size of an attached volume.
     pub(super) fn check_resizable(&self, volume: &Volume) -> Result<(), Problem> {
         let Some(driver) = self.driver_of(volume) else { return Ok(()) };
         let checked = driver.check_resizable(volume);
@@ -168,7 +168,7 @@ impl Service {
         Ok(noted.and(of_file).and(of_device))
     }
 
-    /// Whether the name is free, and no client knows the volume by its old one.
+    /// Returns whether the name is free, and no client knows the volume by its old one.
     pub(super) fn check_renamable(
         &self,
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! What operations come to, as answers.
+//! Results of operations, as answers.
 
 use std::sync::Arc;
 

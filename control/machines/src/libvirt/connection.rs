@@ -74,7 +74,7 @@ impl LibvirtError {
         self.has_code(CODE_NO_DOMAIN)
     }
 
-    /// Of a console: somebody has it.
+    /// Tells whether a console is taken: somebody has it.
     pub(crate) fn is_taken(&self) -> bool {
         self.has_code(CODE_OPERATION_FAILED)
     }
@@ -141,8 +141,8 @@ impl Connection {
         descriptor.ok_or(LibvirtError::Malformed)
     }
 
-    /// What is left of the connection after its last call, which opened a stream: the socket and
-    /// that call's number.
+    /// Socket that is left of the connection after its last call, which opened a stream: the socket
+    /// and that call's number.
     pub(super) fn into_parts(self) -> (UnixStream, u32) {
         (self.stream, self.serial)
     }

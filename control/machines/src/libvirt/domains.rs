@@ -59,7 +59,7 @@ impl Domain {
     }
 }
 
-/// Which of a machine's two descriptions is meant.
+/// One of a machine's two descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The machine that runs.
@@ -68,14 +68,14 @@ pub(crate) enum Side {
     Config,
 }
 
-/// What becomes of who has a console already.
+/// Treatment of who has a console already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takeover {
     Refused,
     Forced,
 }
 
-/// What libvirt knows of a machine at any time.
+/// Description of a machine by libvirt at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainInfo {
     pub(crate) state: MachineState,
@@ -175,7 +175,7 @@ impl Connection {
         self.call_for_descriptor(OPEN_GRAPHICS_FD, body)
     }
 
-    /// Whether this host can run machines of the kind, such as `kvm`.
+    /// Returns whether this host can run machines of the kind, such as `kvm`.
     pub(crate) fn can_run(&mut self, kind: &str) -> Result<bool, LibvirtError> {
         let body = Writer::default().optional_text(None).optional_text(None);
         let body = body.optional_text(None).optional_text(Some(kind)).word(0);

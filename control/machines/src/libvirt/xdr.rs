@@ -1,7 +1,7 @@
 //! XDR (RFC 4506), as far as libvirt's protocol uses it: big-endian words, and bytes that are
 //! padded to a whole word. What comes from the socket is checked before it is believed.
 
-/// What comes is not what the protocol says.
+/// Message that is not what the protocol says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -42,8 +42,8 @@ impl Service {
         self.shown(&mut libvirt, &domain)
     }
 
-    /// What a guest does not give up in time it goes on to be asked for: the request can be
-    /// repeated.
+    /// Detaches a disk; a guest that does not give it up in time goes on to be asked: the request
+    /// can be repeated.
     pub(crate) fn detach(&self, name: &str, request: &DiskDetach) -> Result<Machine, Problem> {
         let volume = &request.volume;
         let (mut libvirt, domain) = self.found(name)?;

@@ -1,4 +1,4 @@
-//! What a request may say. All of it is checked before anything is made.
+//! Rules for requests. All of it is checked before anything is made.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ const BRIDGE_BYTES_MAX: usize = 15;
 /// What cloud-init is told, in all.
 const SEED_TEXT_BYTES_MAX: usize = 128 << 10;
 
-/// What is added to a machine's name for the volume of what cloud-init is told.
+/// Suffix of a machine's name for the volume with the instructions for cloud-init.
 pub(super) const SEED_SUFFIX: &str = "-seed";
 
 fn invalid(field: &str, detail: impl Into<String>) -> Problem {
@@ -75,7 +75,7 @@ pub(super) fn check_sizes(request: &MachineCreate) -> Result<(), Problem> {
     }
 }
 
-/// What a machine's first disk is made of.
+/// Source of a machine's first disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DiskSource<'a> {
     Volume(&'a str),
@@ -125,7 +125,7 @@ pub(super) fn check_networks(request: &MachineCreate) -> Result<(), Problem> {
     })
 }
 
-/// Whether the machines get something for cloud-init, on a volume of that name.
+/// Returns whether the machines get something for cloud-init, on a volume of that name.
 pub(super) fn check_seed(request: &MachineCreate, names: &[String]) -> Result<(), Problem> {
     let Some(user_data) = &request.user_data else {
         return match request.network_config {

@@ -1,5 +1,5 @@
-//! What cloud-init would make of what it is told, as far as that can be seen from outside: it says
-//! nothing of what it cannot read but in a log inside the guest.
+//! Result that cloud-init would make of its instructions, as far as that can be seen from outside:
+//! it says nothing of what it cannot read but in a log inside the guest.
 
 use saphyr_parser::{Event, Parser, Tag};
 

@@ -42,7 +42,7 @@ impl Service {
         Ok(machines)
     }
 
-    /// What libvirt knows of a machine now.
+    /// Description of a machine by libvirt now.
     pub(super) fn shown(
         &self,
         libvirt: &mut Connection,

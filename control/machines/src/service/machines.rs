@@ -5,7 +5,7 @@ use api::{DiskKind, Export, Machine, Problem, ProblemKind};
 use super::disks::socket_of;
 use super::{Service, daemon_problem, libvirt_problem, unless_gone};
 
-/// What becomes of the disks of a deleted machine.
+/// Treatment of the disks of a deleted machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Volumes {
     Keep,

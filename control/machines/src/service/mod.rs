@@ -1,5 +1,5 @@
-//! What can be done with machines. Each operation is one connection to libvirt and requests to the
-//! daemon; none keeps anything in memory, so what others change is seen.
+//! Operations on machines. Each operation is one connection to libvirt and requests to the daemon;
+//! none keeps anything in memory, so what others change is seen.
 
 mod attach;
 mod checks;

@@ -1,5 +1,5 @@
-//! What machines have beside disks of volumes: a terminal, a screen, a network, a CD-ROM, and what
-//! cloud-init reads.
+//! Consoles, screens and other parts of machines beside disks of volumes: a terminal, a screen, a
+//! network, a CD-ROM, and what cloud-init reads.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

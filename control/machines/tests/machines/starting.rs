@@ -1,4 +1,4 @@
-//! What the firmware starts: a disk, and a disc while nothing on the disk can be started.
+//! Starts by the firmware: a disk, and a disc while nothing on the disk can be started.
 
 use anyhow::{Result, ensure};
 use api::MachinesCreated;

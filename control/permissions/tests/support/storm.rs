@@ -12,7 +12,7 @@ pub(crate) fn request(bytes: &[u8]) {
     check(&methods[usize::from(draw) % methods.len()], &uri);
 }
 
-/// What goes on to the daemon is what was understood, and somebody may do it.
+/// Checks that what goes on to the daemon was understood, and somebody may do it.
 pub(crate) fn check(method: &Method, uri: &Uri) {
     let Ok(operation) = Operation::of(method, uri) else { return };
     let endpoint = operation.endpoint;

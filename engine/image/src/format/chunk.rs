@@ -73,7 +73,7 @@ impl ChunkPlace {
     }
 }
 
-/// What a finished chunk is known by.
+/// Identity of a finished chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Built {
     pub(crate) kind: ChunkKind,

@@ -41,7 +41,8 @@ const PART_BYTES: usize = 16;
 /// Sectors by their code.
 const SECTORS: [SectorSize; 2] = [SectorSize::Bytes512, SectorSize::Bytes4096];
 
-/// Whether a manifest describes an image or only takes a number, so that no other writer gets it.
+/// Kind of a manifest: of an image, or only there to take a number, so that no other writer gets
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestKind {
     Image,
@@ -71,11 +72,11 @@ pub(crate) struct ChunkRecord {
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     pub(crate) page_count: u16,
-    /// How many blocks of the image refer to the chunk, at most 2³² − 1.
+    /// Number of blocks of the image refer to the chunk, at most 2³² − 1.
     pub(crate) use_count: u32,
 }
 
-/// Which chunk has a part of a volume's map.
+/// Chunk that has a part of a volume's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartRecord {
     /// Index among the manifest's volumes.

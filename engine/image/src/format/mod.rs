@@ -12,5 +12,5 @@ pub(crate) mod part;
 /// The version that this code writes, and the highest that it reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// What all lengths and offsets on disk are multiples of.
+/// Multiple of which all lengths and offsets on disk are.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;

@@ -20,7 +20,7 @@ const KIND_PAGES: u64 = 2;
 const KIND_DAMAGED: u64 = 3;
 const VALUE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 
-/// What a block of an image holds.
+/// Contents of a block of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockRef {
     /// Never written, or discarded.
@@ -32,7 +32,7 @@ pub enum BlockRef {
     Damaged,
 }
 
-/// What the blocks of one leaf hold.
+/// Contents of the blocks of one leaf.
 pub type LeafRefs = [BlockRef; LEAF_BLOCKS];
 
 /// The part that a leaf is in.
@@ -132,7 +132,7 @@ impl Part {
         self.leaves.iter().map(|(leaf, _)| *leaf)
     }
 
-    /// What the leaf's blocks hold: holes, if the part has no such leaf.
+    /// Contents of the leaf's blocks: holes, if the part has no such leaf.
     pub(crate) fn refs(&self, leaf: u64) -> LeafRefs {
         let mut refs = [BlockRef::Hole; LEAF_BLOCKS];
         let Ok(found) = self.leaves.binary_search_by_key(&leaf, |(known, _)| *known) else {

@@ -18,7 +18,7 @@ use volumes::{BlockView, CapacityClass, Durability, ImageBase, Reduction, SetId,
 pub(crate) const SET: SetId = [0xED, 0xFE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub(crate) const WRITER: u128 = 0x1234_5678_9ABC_DEF0;
 
-/// What a block of a made volume holds.
+/// Contents of a block of a made volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     Fill(u32),
@@ -129,7 +129,7 @@ impl Made {
         made.is_unsaved = false;
     }
 
-    /// What the owner does when an image is durable.
+    /// Settles an image that became durable, as its owner does.
     pub(crate) fn settle(&mut self, id: ImageId) {
         for volume in &mut self.volumes {
             let volume_id = volume.source.volume.id;
@@ -176,7 +176,7 @@ fn check_block(image: &OpenImage, expected: Contents, found: BlockRef) {
     }
 }
 
-/// What all blocks but holes refer to.
+/// References of all blocks but holes.
 pub(crate) fn all_refs(image: &OpenImage, volume: usize) -> BTreeMap<u64, BlockRef> {
     let mut all = BTreeMap::new();
     let read = image.leaves(volume, &mut |leaf, refs| {

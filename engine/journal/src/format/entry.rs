@@ -1,4 +1,4 @@
-//! What a transaction says of blocks.
+//! Entries of a transaction that concern blocks.
 //!
 //! ```text
 //!  0 kind   1 zero   2 length   4 count   8 first block   16 target   24 check of the page
@@ -92,7 +92,7 @@ impl Entry {
         bytes
     }
 
-    /// Whether places in the transaction exist is the caller's to check.
+    /// Returns whether places in the transaction exist is the caller's to check.
     pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Self, FormatError> {
         let fields = Fields {
             kind: bytes[0],

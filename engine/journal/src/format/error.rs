@@ -32,7 +32,7 @@ pub enum FormatErrorKind {
 #[error("{what} {kind}")]
 pub struct FormatError {
     pub kind: FormatErrorKind,
-    /// What was looked at, and what is wrong with it.
+    /// Structure that was looked at, and its fault.
     pub what: &'static str,
 }
 

@@ -5,7 +5,7 @@
 
 use twox_hash::XxHash3_128;
 
-/// Which region, journal and images belong together.
+/// Identifier that region, journal and images of one set share.
 pub type SetId = [u8; 16];
 
 /// Checksums of one run of one journal.

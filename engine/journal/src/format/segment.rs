@@ -19,7 +19,7 @@ const CHECKSUM: usize = 8;
 const COVERED: usize = 16;
 const USED: usize = 72;
 
-/// What a segment says of itself.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub set_id: SetId,
@@ -28,7 +28,7 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// The sequence of the first transaction here.
     pub first_sequence: u64,
-    /// How many sequences before the first one were given to transactions whose write failed.
+    /// Number of sequences before the first one were given to transactions whose write failed.
     pub abandoned: u32,
     /// Where the journal ended when this segment was begun. `None` in the very first one.
     pub previous: Option<PreviousEnd>,

@@ -18,7 +18,7 @@ const KIND: usize = 21;
 const NAME: usize = 24;
 const NAME_BYTES: usize = 64;
 
-/// What a record is of.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     Volume,

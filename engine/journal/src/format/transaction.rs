@@ -42,7 +42,7 @@ pub struct Address {
     pub offset: u32,
 }
 
-/// How much is in a transaction.
+/// Sizes of the parts of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Volumes in its table, if it has one.
@@ -82,8 +82,8 @@ impl Sizes {
         self.head_bytes() + self.pages_bytes()
     }
 
-    /// Whether a reader takes a transaction of these sizes. Asked first: sums of checked parts do
-    /// not overflow.
+    /// Returns whether a reader takes a transaction of these sizes. Asked first: sums of checked
+    /// parts do not overflow.
     pub fn fit(self) -> bool {
         let are_bounded = size(self.table_count.unwrap_or(0)) <= TABLE_COUNT_MAX
             && size(self.entry_count) <= HEAD_BYTES_MAX / ENTRY_BYTES
@@ -113,8 +113,8 @@ pub fn seal_head(head: &mut [u8], seal: Seal, address: Address, sizes: Sizes) {
     write(head, CHECKSUM, checksum.to_le_bytes());
 }
 
-/// What the first bytes of a transaction say, before anything is verified. Lengths are within the
-/// format's limits.
+/// First bytes of a transaction, before anything is verified. Lengths are within the format's
+/// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionHead {
     pub address: Address,
@@ -213,7 +213,7 @@ impl<'bytes> Transaction<'bytes> {
         }
     }
 
-    /// Whether every page in this transaction is as it was written.
+    /// Returns whether every page in this transaction is as it was written.
     pub fn has_whole_pages(&self) -> bool {
         self.entries.iter().all(|entry| match *entry {
             Entry::Page { place, length, check, .. } => match self.stored_bytes(place, length) {

@@ -38,7 +38,7 @@ pub(crate) fn small() -> JournalOptions {
     }
 }
 
-/// As many short segments as a test may want.
+/// Options with as many short segments as a test may want.
 pub(crate) fn roomy() -> JournalOptions {
     JournalOptions { length_bytes_max: 64 * MIB, ..small() }
 }
@@ -50,7 +50,7 @@ pub(crate) struct Bed {
     pub(crate) journal: Arc<Journal>,
 }
 
-/// What is left of a bed without an engine.
+/// Parts of a test set-up that are left without an engine.
 pub(crate) struct Parts {
     pub(crate) memory: tempfile::TempDir,
     pub(crate) disk: Disk,
@@ -119,7 +119,7 @@ impl Bed {
         self.engine.create_volume(spec).expect("there is room")
     }
 
-    /// What the journal says from its beginning.
+    /// Contents of the journal from its beginning.
     pub(crate) fn recover(&self) -> Shadow {
         read(&self.disk, Position::START).expect("the journal is whole").0
     }

@@ -1,4 +1,4 @@
-//! What a journal says, kept as it says it.
+//! Contents of a journal, kept as it tells them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ enum Kept {
 }
 
 impl Shadow {
-    /// What a block holds, `None` when it is damaged.
+    /// Contents of a block, `None` when it is damaged.
     pub(crate) fn block(&self, volume_id: u64, block: u64) -> Option<Vec<u8>> {
         match self.blocks.get(&(volume_id, block)) {
             None | Some(Kept::Hole) => Some(vec![0; 4096]),
@@ -31,7 +31,7 @@ impl Shadow {
         }
     }
 
-    /// Whether the journal says anything of a block.
+    /// Returns whether the journal says anything of a block.
     pub(crate) fn knows(&self, volume_id: u64, block: u64) -> bool {
         self.blocks.contains_key(&(volume_id, block))
     }

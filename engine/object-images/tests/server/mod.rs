@@ -20,7 +20,7 @@ const BUCKET: &str = "/bucket/";
 /// How often a request that is held looks whether it still is.
 const HELD_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is in the bucket, and what goes wrong.
+/// Contents of the bucket, and the faults to inject.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     pub(crate) objects: BTreeMap<String, Bytes>,

@@ -24,7 +24,7 @@ use crate::map::table::{self, Commit, FrozenPlace, Kind, Origin, Stored};
 use crate::map::volume_map::{Place, VolumeMap};
 use crate::spec::{CapacityClass, VolumeName};
 
-/// What copies are to be.
+/// Plan of the copies to be made.
 pub(super) struct Plan {
     /// Their own name; that of each source if there is none.
     name: Option<VolumeName>,
@@ -180,10 +180,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Which bytes in `range` of `to` differ from those of `from`, in runs that cover the range
-    /// from its start on: `count_max` at most, so the last may end before the range does. At least
-    /// one unless the range is empty. Bytes past the end of `from` count as changed. Takes time
-    /// for what the maps do not share. Exact for what does not change meanwhile.
+    /// Byte ranges in `range` of `to` that differ from those of `from`, in runs that cover the
+    /// range from its start on: `count_max` at most, so the last may end before the range does. At
+    /// least one unless the range is empty. Bytes past the end of `from` count as changed. Takes
+    /// time for what the maps do not share. Exact for what does not change meanwhile.
     pub fn diff(
         &self,
         from: &Volume,

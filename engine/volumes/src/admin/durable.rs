@@ -1,4 +1,4 @@
-//! What ties a pool to stable storage: classes, dirty bits, and volumes that come back from an
+//! Ties between a pool and stable storage: classes, dirty bits, and volumes that come back from an
 //! image.
 
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Engine {
         table::set_restoring(&self.pool.store, false);
     }
 
-    /// Whether a kill came while the pool was being filled.
+    /// Returns whether a kill came while the pool was being filled.
     pub fn is_restoring(&self) -> bool {
         table::is_restoring(&self.pool.store)
     }
@@ -159,7 +159,7 @@ impl Engine {
         self.drop_volume(volume);
     }
 
-    /// How many blocks should be captured at a time: when memory is short only as many as the
+    /// Number of blocks should be captured at a time: when memory is short only as many as the
     /// reserve covers, for what is captured takes memory while it is overwritten.
     pub fn capture_blocks_max(&self) -> usize {
         match self.pool.is_short_of_memory() {

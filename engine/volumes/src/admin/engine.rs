@@ -37,7 +37,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Of volumes that were found in a pool, with the work that is left to do.
+    /// Engine of volumes that were found in a pool, with the work that is left to do.
     pub(super) fn new(
         space: Arc<Space>,
         hooks: Arc<Hooks>,
@@ -161,7 +161,7 @@ impl Engine {
         self.table_version.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether the search for leaks goes on.
+    /// Returns whether the search for leaks goes on.
     pub(super) fn is_checking_leaks(&self) -> bool {
         self.is_checking_leaks.load(Ordering::Relaxed)
     }

@@ -79,7 +79,8 @@ impl Frozen {
         &self.volumes
     }
 
-    /// Whether none of the copies was given up so far: what was read of them is of their instant.
+    /// Returns whether none of the copies was given up so far: what was read of them is of their
+    /// instant.
     pub fn is_whole(&self) -> bool {
         !self.volumes.iter().any(|volume| volume.map.is_gone())
     }

@@ -16,7 +16,7 @@ use crate::pool::shared::Pool;
 use crate::space::find::Space;
 use crate::spec::Durability;
 
-/// How the last run ended.
+/// End of the last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Clean,

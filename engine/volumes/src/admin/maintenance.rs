@@ -29,7 +29,7 @@ const SLABS_A_STEP: u32 = 256;
 /// Idle calls to let pass after an evacuation that found little to do, at most.
 const REST_MAX: u32 = 1024;
 
-/// Which work is to be done.
+/// Kinds of work to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     All,
@@ -37,7 +37,7 @@ pub enum Work {
     ButCompression,
 }
 
-/// What is being worked on.
+/// Work in progress.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     task: Task,

@@ -26,10 +26,10 @@ const LEAVES_A_STEP: u64 = 64;
 const NODES_A_STEP: usize = 256;
 const DROPS_MAX: usize = 1 << 20;
 
-/// How far a resize of the pool is.
+/// Progress of a resize of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResizeProgress {
-    /// What the pool is to have.
+    /// Size that the pool is to have.
     pub size_bytes: u64,
     /// Memory past the new end that is still in use.
     pub left_bytes: u64,

@@ -20,7 +20,7 @@ use crate::spec::Durability;
 /// Leaves looked at before another operation of the administration may come.
 const LEAVES_A_TURN: usize = 64;
 
-/// What of a volume an image makes superfluous.
+/// Changes of a volume that an image makes superfluous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settles {
     Image,

@@ -27,9 +27,10 @@ pub struct PoolUsage {
     pub slack_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes without snapshots.
     pub written_bytes: u64,
-    /// Of `written_bytes`: those in blocks that a fill pattern describes, without a page.
+    /// Part of `written_bytes`: those in blocks that a fill pattern describes, without a page.
     pub fill_bytes: u64,
-    /// Of `written_bytes`: those stored as they are until maintenance has time to compress them.
+    /// Part of `written_bytes`: those stored as they are until maintenance has time to compress
+    /// them.
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
@@ -38,14 +39,15 @@ pub struct PoolUsage {
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
     /// claimed memory that are under way.
     pub reserved_bytes: u64,
-    /// What overwrites of everything in thin volumes could need beside what they free, if none of
-    /// it repeated or shrank: a block of memory for each one that has none to itself, because it
-    /// shares its page, is compressed, a pattern, or not fetched. Copies of map nodes included.
+    /// Memory that overwrites of everything in thin volumes could need beside what they free, if
+    /// none of it repeated or shrank: a block of memory for each one that has none to itself,
+    /// because it shares its page, is compressed, a pattern, or not fetched. Copies of map nodes
+    /// included.
     pub overwrite_need_bytes: u64,
-    /// What overwrites find at least, of free memory and of what is reserved for them. They never
-    /// fail for lack of memory as long as they need no more than this.
+    /// Memory that overwrites find at least, of free memory and of what is reserved for them. They
+    /// never fail for lack of memory as long as they need no more than this.
     pub overwrite_room_bytes: u64,
-    /// How full that makes the pool.
+    /// Level to which that fills the pool.
     pub level: PoolLevel,
 }
 
@@ -69,7 +71,7 @@ impl OverwriteCensus {
     }
 }
 
-/// How far the clean-up after an unclean end is.
+/// Progress of the clean-up after an unclean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// The last run ended cleanly, or nothing is left to do.
@@ -79,7 +81,7 @@ pub enum Recovery {
 }
 
 impl PoolUsage {
-    /// What overwrites could need more than they are sure to find.
+    /// Memory that overwrites could need beyond what they are sure to find.
     pub fn overwrite_lack_bytes(&self) -> u64 {
         self.overwrite_need_bytes.saturating_sub(self.overwrite_room_bytes)
     }
@@ -153,13 +155,13 @@ impl Engine {
         }
     }
 
-    /// How much all threads but the caller's have done with the pool: grows by one to three with
-    /// each request, modulo 2^32. Costs requests nothing.
+    /// Amount of work that all threads but the caller's have done with the pool: grows by one to
+    /// three with each request, modulo 2^32. Costs requests nothing.
     pub fn activity_of_others(&self) -> u32 {
         self.pool.store.pins_of_others()
     }
 
-    /// How often the pool was opened, this time included.
+    /// Number of times that the pool was opened, this time included.
     pub fn run_epoch(&self) -> u64 {
         self.pool.store.run_epoch()
     }

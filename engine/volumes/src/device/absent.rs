@@ -17,7 +17,7 @@ use crate::device::volume::Volume;
 use crate::error::refusal;
 use crate::map::entries::Update;
 
-/// What became of the absent blocks of a leaf.
+/// Outcome for the absent blocks of a leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BroughtIn {
     /// Blocks that are in memory now.
@@ -35,7 +35,7 @@ pub struct LeftBlock {
     pub kind: SourceErrorKind,
 }
 
-/// What became of absent blocks that were given up.
+/// Outcome for absent blocks that were given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
     /// Blocks that are lost from now on.

@@ -15,7 +15,7 @@ use crate::map::volume_map::VolumeMap;
 use crate::space::find::Space;
 
 impl Volume {
-    /// What a block holds cannot be had any more: reads of it fail until it is overwritten.
+    /// Declares the contents of a block lost: reads of it fail until it is overwritten.
     pub fn declare_lost(&self, block: u64) -> Result<(), DeviceError> {
         let range = block_range(block);
         let fail = |error| DeviceError::new(refusal(error), Action::WriteZeroes, range);

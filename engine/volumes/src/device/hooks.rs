@@ -1,4 +1,4 @@
-//! What stable storage does for the engine, which knows neither files nor formats.
+//! Services that stable storage does for the engine, which knows neither files nor formats.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ pub trait FetchedPages: Debug + Send + Sync {
     fn read(&self, number: u64, into: &mut Block) -> Result<Found, SourceError>;
 }
 
-/// Whether a page is among those that were fetched.
+/// Presence of a page among those that were fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Here,
@@ -74,7 +74,7 @@ struct NotConnected {
     what: &'static str,
 }
 
-/// What the engine's owner has connected.
+/// Services that the engine's owner has connected.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     flush_target: OnceLock<Arc<dyn FlushTarget>>,
@@ -106,7 +106,7 @@ impl Hooks {
         }
     }
 
-    /// As [`Hooks::flush`], without its promise.
+    /// Writes back as [`Hooks::flush`] does, without its promise.
     pub(crate) fn write_back(&self, volume: &VolumeMap) {
         if let Some(target) = self.flush_target.get() {
             target.write_back(volume);

@@ -58,7 +58,7 @@ impl Volume {
         Arc::new(Self { map, space: Arc::clone(space), hooks: Arc::clone(hooks), snapshots })
     }
 
-    /// What is known of its blocks, and what stable storage has of them.
+    /// Map of its blocks, and of what stable storage has of them.
     pub fn map(&self) -> &Arc<VolumeMap> {
         &self.map
     }
@@ -73,7 +73,7 @@ impl Volume {
         self.map.id()
     }
 
-    /// Whether it is a copy that never changes.
+    /// Returns whether it is a copy that never changes.
     pub fn is_snapshot(&self) -> bool {
         self.map.kind == Kind::Snapshot
     }
@@ -97,12 +97,12 @@ impl Volume {
         self.map.reduction()
     }
 
-    /// What a flush promises.
+    /// Promise of a flush.
     pub fn durability(&self) -> Durability {
         self.map.durability()
     }
 
-    /// What happens to the volume when the pool is full.
+    /// Behaviour of the volume when the pool is full.
     pub fn capacity_class(&self) -> CapacityClass {
         self.map.capacity_class()
     }
@@ -129,15 +129,15 @@ impl Volume {
         self.hooks.integrity.mend_block(&self.map, block);
     }
 
-    /// What this is compared with: all snapshots of a volume, and of a snapshot those that its
-    /// volume has from before it; oldest first.
+    /// Earlier states that this is compared with: all snapshots of a volume, and of a snapshot
+    /// those that its volume has from before it; oldest first.
     pub(super) fn earlier_states(&self) -> Vec<Arc<VolumeMap>> {
         let mut earlier = self.snapshots.all();
         earlier.retain(|snapshot| !self.is_snapshot() || snapshot.id() < self.id());
         earlier
     }
 
-    /// Which bytes in `range` differ from those of an earlier state, in runs.
+    /// Byte ranges in `range` that differ from those of an earlier state, in runs.
     pub(crate) fn list_changes(
         &self,
         since: &VolumeMap,

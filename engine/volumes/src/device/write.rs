@@ -39,7 +39,7 @@ pub(super) fn write(volume: &Volume, offset: u64, from: &[u8]) -> Result<(), Dev
     }
 }
 
-/// Whether a block holds something.
+/// Returns whether a block holds something.
 pub(super) fn holds(map: &VolumeMap, block: u64) -> bool {
     let pinned = map.pool.store.pin();
     !map.is_gone() && !map.entry(&pinned, block).is_hole()

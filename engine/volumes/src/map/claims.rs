@@ -1,4 +1,4 @@
-//! What a volume has claimed of the pool: whether it may meet a full one.
+//! Claims of a volume on the pool: whether it may meet a full one.
 //!
 //! A volume of class `guaranteed` has claimed a slot for each of its blocks, whatever it holds now,
 //! and its map is made as a whole when it is created. It stores blocks as they are, for itself
@@ -22,7 +22,7 @@ use crate::spec::CapacityClass;
 /// Slots of nodes come in slabs: so many more may be wanted for the last of them.
 const NODE_SLOTS_SPARE: u64 = 64;
 
-/// How far a volume is on its way between the classes.
+/// Progress of a volume on its way between the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stage {
@@ -33,7 +33,7 @@ pub(crate) enum Stage {
     Becoming,
 }
 
-/// What a volume has claimed.
+/// Claims of a volume.
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// A [`Stage`]. Changed with every block held.
@@ -69,7 +69,7 @@ impl Claims {
         self.stage.load(Ordering::Relaxed) == stage as u8
     }
 
-    /// Whether blocks are stored as they are, in slots that were claimed.
+    /// Returns whether blocks are stored as they are, in slots that were claimed.
     #[inline]
     pub(crate) fn is_claimed(&self) -> bool {
         !self.is_at(Stage::Thin)

@@ -1,4 +1,4 @@
-//! How many blocks of a volume hold something.
+//! Number of blocks of a volume hold something.
 
 use page_store::{DirtyBits, PageRef, PageRefKind};
 use sync::Striped;
@@ -8,7 +8,7 @@ use sync::Striped;
 pub(crate) struct Counts {
     /// Blocks that were written and not discarded.
     pub(crate) written: Striped,
-    /// Of those, the ones that a fill pattern describes.
+    /// Part of those that a fill pattern describes.
     pub(crate) filled: Striped,
     /// Blocks whose page is stored as it is until it is compressed.
     pub(crate) untried: Striped,

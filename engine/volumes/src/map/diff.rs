@@ -1,4 +1,4 @@
-//! What differs between two maps: parts that they share are skipped unseen.
+//! Differences between two maps: parts that they share are skipped unseen.
 //!
 //! Blocks are equal when their contents are, wherever these are stored: pages move, and are
 //! compressed, without a change of what they say.
@@ -27,8 +27,8 @@ const LEAVES_A_PIN: u64 = 1 << 18;
 const PINS_MAX: usize = 1 << 14;
 
 impl VolumeMap {
-    /// Which bytes in `range` differ from those of `from`, in runs: `count_max` at most. `admit`
-    /// is asked under each pin whether the request still fits the volume.
+    /// Byte ranges in `range` that differ from those of `from`, in runs: `count_max` at most.
+    /// `admit` is asked under each pin whether the request still fits the volume.
     pub(crate) fn list_changes(
         &self,
         from: &Self,

@@ -16,7 +16,7 @@ use crate::blocks::{LEAF_BLOCKS, index_in_leaf, leaf_of};
 use crate::map::claims::is_page;
 use crate::map::volume_map::VolumeMap;
 
-/// What becomes of an entry that still is what it was.
+/// New state of an entry that still is what it was.
 #[derive(Debug)]
 pub(crate) enum Update {
     /// It names another page of the same contents. What stable storage lacks it lacks still.

@@ -138,7 +138,7 @@ impl LeafCache {
         }
     }
 
-    /// Whether a leaf that was not found could be remembered.
+    /// Returns whether a leaf that was not found could be remembered.
     pub(crate) fn has_room(&self, leaf: u64) -> bool {
         self.word(leaf).load(Ordering::Relaxed) == 0
     }

@@ -1,4 +1,4 @@
-//! Which parts of a map belong to one volume alone, and making them so before they are changed.
+//! Parts of a map that belong to one volume alone, and making them so before they are changed.
 //!
 //! ```text
 //!  before                      after a write to one block of "volume"
@@ -150,7 +150,7 @@ impl VolumeMap {
         Ok(Some(node))
     }
 
-    /// Whether a node below nodes of the volume's own is shared.
+    /// Returns whether a node below nodes of the volume's own is shared.
     pub(crate) fn is_shared(&self, pinned: &Pinned<'_>, node: NodeRef) -> bool {
         self.may_share() && self.pool.store.parent_count(pinned, node) > 1
     }
@@ -213,7 +213,7 @@ impl VolumeMap {
         self.may_share().then(|| self.pool.hold_moves())
     }
 
-    /// Whether no copy of the map has the leaf too. The caller holds a block of it.
+    /// Returns whether no copy of the map has the leaf too. The caller holds a block of it.
     pub(crate) fn has_leaf_alone(&self, pinned: &Pinned<'_>, leaf: u64) -> bool {
         !self.may_share() || matches!(self.look_at_leaf(pinned, leaf), Leaf::Own(_))
     }

@@ -1,5 +1,5 @@
-//! What stable storage has of a map: leaves that are filled from an image, and dirty bits that go
-//! once stable storage has what the entries name.
+//! Contents of a map that stable storage has: leaves that are filled from an image, and dirty bits
+//! that go once stable storage has what the entries name.
 
 use codec::{BLOCK_BYTES, Block};
 use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, Writer};
@@ -9,7 +9,7 @@ use crate::error::{VolumeError, VolumeErrorKind};
 use crate::map::entries::Update;
 use crate::map::volume_map::VolumeMap;
 
-/// What a block of a volume that comes back from an image holds.
+/// Contents of a block of a volume that comes back from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilledBlock {
     Hole,
@@ -31,7 +31,7 @@ impl FilledBlock {
     }
 }
 
-/// What stable storage has.
+/// Part that stable storage has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// The dirty bits that say that it lacks it.

@@ -100,7 +100,7 @@ pub(crate) fn forget_frozen(store: &PageStore) {
     }
 }
 
-/// What a live record says.
+/// Fields of a live record.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) name: VolumeName,
@@ -115,7 +115,7 @@ pub(crate) struct Stored {
     pub(crate) origin: Option<Origin>,
 }
 
-/// What a copy was made of.
+/// Origin of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) volume_id: u64,
@@ -133,7 +133,7 @@ pub(crate) enum Commit {
     WithGroup(u64),
 }
 
-/// What a map is kept for.
+/// Use for which a map is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Volume,
@@ -146,7 +146,7 @@ impl Kind {
     const ALL: [Self; 3] = [Self::Volume, Self::Snapshot, Self::Frozen];
 }
 
-/// What kind of volume a record is of.
+/// Kind of volume that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) sector: SectorSize,
@@ -213,7 +213,7 @@ pub(crate) fn absent_image(store: &PageStore) -> Option<u64> {
     Some(store.root_word(ABSENT_IMAGE)).filter(|&image| image != 0)
 }
 
-/// Whether the pool is being filled with what stable storage has.
+/// Returns whether the pool is being filled with what stable storage has.
 pub(crate) fn is_restoring(store: &PageStore) -> bool {
     store.root_word(RESTORING) == 1
 }
@@ -301,7 +301,7 @@ impl Record {
         self.get(store, STATE) & STATE_MASK == LIVE
     }
 
-    /// Whether it is of a copy that was to go with its maker, an earlier release.
+    /// Returns whether it is of a copy that was to go with its maker, an earlier release.
     pub(crate) fn is_frozen(self, store: &PageStore) -> bool {
         let shape = Shape::from_word(self.get(store, SHAPE));
         self.is_live(store) && shape.is_some_and(|shape| shape.kind == Kind::Frozen)
@@ -352,7 +352,7 @@ impl Record {
         self.set(store, STATE, LIVE | if commit == Commit::WhenFilled { FILLING } else { 0 });
     }
 
-    /// Whether a kill came before a group of copies was complete.
+    /// Returns whether a kill came before a group of copies was complete.
     pub(crate) fn is_uncommitted(self, store: &PageStore) -> bool {
         self.is_live(store) && self.get(store, GROUP) > store.root_word(COMMITTED_GROUP)
     }
@@ -384,7 +384,7 @@ impl Record {
         self.set(store, REVERTING, 0);
     }
 
-    /// Whether a kill came while the map was being filled.
+    /// Returns whether a kill came while the map was being filled.
     pub(crate) fn is_filling(self, store: &PageStore) -> bool {
         self.is_live(store) && self.get(store, STATE) & FILLING != 0
     }
@@ -439,7 +439,7 @@ impl Record {
         self.set(store, STATE, state);
     }
 
-    /// Whether blocks past the end may still be mapped.
+    /// Returns whether blocks past the end may still be mapped.
     pub(crate) fn is_trimming(self, store: &PageStore) -> bool {
         self.get(store, STATE) & TRIMMING != 0
     }

@@ -94,7 +94,7 @@ impl Tree {
         visit_inner(store, pinned, (root, INNER_LEVELS), 1, visit);
     }
 
-    /// How many maps share a leaf.
+    /// Number of maps share a leaf.
     pub(crate) fn owners_of_leaf(self, store: &PageStore, pinned: &Pinned<'_>, leaf: u64) -> u64 {
         let mut owners = 1;
         let mut next = self.root(store, pinned);
@@ -195,7 +195,7 @@ fn next_below(
     None
 }
 
-/// Which entry of a node at `level` leads to the leaf.
+/// Index of the entry of a node at `level` that leads to the leaf.
 pub(crate) fn index_at(level: u32, leaf: u64) -> usize {
     index_in_leaf(leaf >> (NODE_BITS * (level - 1)))
 }

@@ -9,12 +9,12 @@ use crate::blocks::{LEAF_BLOCKS, blocks_in_leaf, index_in_leaf, leaf_of};
 use crate::map::table::Kind;
 use crate::map::volume_map::VolumeMap;
 
-/// What one volume holds.
+/// Memory and blocks that one volume holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
     /// Readable bytes that were written and not discarded.
     pub written_bytes: u64,
-    /// Of `written_bytes`: those that a fill pattern describes.
+    /// Part of `written_bytes`: those that a fill pattern describes.
     pub fill_bytes: u64,
     /// RAM that the volume answers for: its share of each node of its map and of each page (a page
     /// of two references counts half for each, and half of that where two maps share the leaf).
@@ -39,7 +39,7 @@ impl<'stored> StoredBytes<'stored> {
     }
 }
 
-/// What a block holds, without the contents.
+/// Kind of contents of a block, without the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockView {
     Hole,
@@ -56,8 +56,8 @@ pub enum BlockView {
 }
 
 impl VolumeMap {
-    /// What the 512 blocks of a leaf hold. For a volume that does not change. One that is gone
-    /// ([`VolumeMap::is_gone`], asked afterwards) may seem to hold anything.
+    /// Kinds of contents of the 512 blocks of a leaf. For a volume that does not change. One that
+    /// is gone ([`VolumeMap::is_gone`], asked afterwards) may seem to hold anything.
     pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
         let store = &self.pool.store;
         if self.kind == Kind::Frozen {
@@ -112,7 +112,7 @@ impl VolumeMap {
         damaged
     }
 
-    /// Whether one of these blocks holds something.
+    /// Returns whether one of these blocks holds something.
     pub(crate) fn holds_data_in(&self, blocks: Range<u64>) -> bool {
         let store = &self.pool.store;
         let mut from = blocks.start;

@@ -53,7 +53,7 @@ pub struct VolumeMap {
     pub(crate) sector: SectorSize,
     pub(crate) kind: Kind,
     origin: Option<Origin>,
-    /// Of a frozen copy, whose place has no room for it: what its volume's base was.
+    /// Base of a frozen copy, whose place has no room for it: what its volume's base was.
     pub(super) frozen_base: OnceLock<Option<ImageBase>>,
     name: Mutex<String>,
     size_bytes: AtomicU64,
@@ -142,12 +142,12 @@ impl VolumeMap {
         Reduction::ALL[usize::from(self.reduction.load(Ordering::Relaxed))]
     }
 
-    /// What a flush promises.
+    /// Promise of a flush.
     pub fn durability(&self) -> Durability {
         Durability::ALL[usize::from(self.durability.load(Ordering::Relaxed))]
     }
 
-    /// What happens to the volume when the pool is full.
+    /// Behaviour of the volume when the pool is full.
     pub(crate) fn capacity_class(&self) -> CapacityClass {
         match self.claims.is_guaranteed() {
             true => CapacityClass::Guaranteed,
@@ -173,15 +173,15 @@ impl VolumeMap {
         self.durability.store(place_of(&Durability::ALL, shape.durability), Ordering::Relaxed);
     }
 
-    /// Whether flushes go to the journal.
+    /// Returns whether flushes go to the journal.
     #[inline]
     pub(crate) fn is_journaled(&self) -> bool {
         self.kind == Kind::Volume
             && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
     }
 
-    /// Whether the journal, and the image that it starts from, have all that is not dirty. A
-    /// volume of class `journal` that is not anchored needs an image before a flush can be true.
+    /// Returns whether the journal, and the image that it starts from, have all that is not dirty.
+    /// A volume of class `journal` that is not anchored needs an image before a flush can be true.
     pub fn is_anchored(&self) -> bool {
         // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not dirty".
         self.is_anchored.load(Ordering::Acquire)
@@ -247,8 +247,8 @@ impl VolumeMap {
         self.size_bytes.store(size_bytes, Ordering::Release);
     }
 
-    /// Whether the volume was deleted, or is a frozen copy that was dropped or given up. What was
-    /// read of it before it was not is what it held.
+    /// Returns whether the volume was deleted, or is a frozen copy that was dropped or given up.
+    /// What was read of it before it was not is what it held.
     #[inline]
     pub fn is_gone(&self) -> bool {
         // PAIRS-WITH: VolumeMap::set_gone, "the volume is deleted".
@@ -261,8 +261,8 @@ impl VolumeMap {
         !self.is_gone.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the map may share nodes with others. The caller holds a block of the volume, or
-    /// takes the answer as a guess.
+    /// Returns whether the map may share nodes with others. The caller holds a block of the volume,
+    /// or takes the answer as a guess.
     #[inline]
     pub(crate) fn may_share(&self) -> bool {
         self.may_share.load(Ordering::Relaxed)
@@ -274,7 +274,7 @@ impl VolumeMap {
         self.may_share.store(may_share, Ordering::Relaxed);
     }
 
-    /// How contents are stored now.
+    /// Policy by which contents are stored now.
     pub(crate) fn policy(&self) -> Policy {
         if self.claims.is_claimed() {
             return Policy { shares_duplicates: false, compression: Compression::Never };
@@ -288,7 +288,7 @@ impl VolumeMap {
         Policy { shares_duplicates: reduction.shares_duplicates(), compression }
     }
 
-    /// What a slot is wanted for by this volume.
+    /// Purpose for which this volume takes a slot.
     #[inline]
     pub(crate) fn purpose(&self, purpose: Purpose) -> Purpose {
         if self.claims.is_claimed() { Purpose::Claimed } else { purpose }
@@ -367,7 +367,7 @@ impl VolumeMap {
         }
     }
 
-    /// What a block holds now.
+    /// Contents of a block now.
     pub(crate) fn entry(&self, pinned: &Pinned<'_>, block: u64) -> PageRef {
         EntryCursor::new(self).entry(pinned, block)
     }
@@ -384,7 +384,7 @@ impl VolumeMap {
         }
     }
 
-    /// Whether a leaf stays when nothing is in it.
+    /// Returns whether a leaf stays when nothing is in it.
     pub(super) fn keeps_leaf(&self, leaf: u64) -> bool {
         self.claims.is_claimed() && leaf.saturating_mul(LEAF_BYTES) < self.size_bytes()
     }

@@ -1,5 +1,5 @@
-//! What writers and readers of frozen copies tell each other: how many copies there are, whether
-//! they are being read, and whether they may go now.
+//! Signals between writers and readers of frozen copies: how many copies there are, whether they
+//! are being read, and whether they may go now.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;

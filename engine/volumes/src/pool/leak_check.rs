@@ -48,7 +48,7 @@ impl LeakCheck {
         }
     }
 
-    /// Whether nodes have to be visited before they are changed.
+    /// Returns whether nodes have to be visited before they are changed.
     #[inline]
     pub(crate) fn is_visiting(&self) -> bool {
         // Relaxed: it was set before the volumes were there, and ends when all has been visited.

@@ -1,11 +1,11 @@
-//! How full a pool is, in steps that do not flicker.
+//! Fill levels of a pool, in steps that do not flicker.
 
 use std::fmt;
 
 /// A step is left when so much less is in use than where it begins, in thousandths of the pool.
 const HYSTERESIS_PERMILLE: u64 = 20;
 
-/// How full a pool is. What is claimed counts as used: new data does not get it.
+/// Fill level of a pool. What is claimed counts as used: new data does not get it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolLevel {
     /// There is room.
@@ -50,8 +50,8 @@ impl PoolLevel {
     }
 }
 
-/// How many steps are begun, now that `used_bytes` of `size_bytes` are in use, and `before` of them
-/// were begun. Each begins at a share of the pool, in thousandths; these ascend.
+/// Number of steps are begun, now that `used_bytes` of `size_bytes` are in use, and `before` of
+/// them were begun. Each begins at a share of the pool, in thousandths; these ascend.
 pub fn steps_after(
     begins_at_permille: &[u64],
     before: usize,

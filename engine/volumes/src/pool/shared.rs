@@ -1,4 +1,4 @@
-//! What all maps of one pool share.
+//! State that all maps of one pool share.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// Whether so little is free that what can shrink must not be stored as it is.
+    /// Returns whether so little is free that what can shrink must not be stored as it is.
     #[inline]
     pub(crate) fn is_short_of_memory(&self) -> bool {
         let size_bytes = self.store.size_bytes();

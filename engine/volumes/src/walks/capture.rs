@@ -1,4 +1,4 @@
-//! What a volume holds that is not in the journal: collected for it, and settled when it has it.
+//! Contents of a volume that are not in the journal: collected for it, and settled when it has it.
 //!
 //! An entry says whether its contents are in the journal ([`DirtyBits::JOURNAL`]), so that is known
 //! after a kill too. A walk takes the leaves that may have such entries, and captures them some at
@@ -61,7 +61,7 @@ enum Held {
     Damaged,
 }
 
-/// What a captured block holds.
+/// Contents of a captured block.
 #[derive(Clone, Copy, Debug)]
 pub enum CapturedContents<'capture> {
     Hole,
@@ -205,7 +205,7 @@ impl Capture {
         &self.map
     }
 
-    /// How many blocks were captured.
+    /// Number of blocks were captured.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }

@@ -29,7 +29,7 @@ const BATCHES_A_STEP: usize = 8;
 /// Batches when a request needs memory, for some hundred pages.
 const BATCHES_FOR_SPACE: usize = 32;
 
-/// How far a piece of the work got.
+/// Progress of a piece of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// There may be more to do now.

@@ -75,7 +75,7 @@ pub struct DamageReport {
     pub healed_from: Option<CopyPlace>,
 }
 
-/// What a piece of the walk over the pool's memory has done.
+/// Result of a piece of the walk over the pool's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes of memory that were read.

@@ -10,14 +10,14 @@ use crate::pool::shared::Pool;
 /// Leaves visited in one step.
 const LEAVES_A_STEP: usize = 256;
 
-/// How far the walk is.
+/// Progress of the walk.
 #[derive(Debug)]
 pub(crate) struct LeakWalk {
     maps: Vec<Arc<VolumeMap>>,
     next_leaf: u64,
 }
 
-/// What a step has come to.
+/// Outcome of a step.
 #[derive(Debug)]
 pub(crate) enum Visited {
     Some(LeakWalk),

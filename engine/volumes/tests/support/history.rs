@@ -1,4 +1,4 @@
-//! What a block held while others were reading it.
+//! Contents of a block while others were reading it.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,7 +52,8 @@ impl History {
         self.lock().done
     }
 
-    /// Whether a reader that began when `done` was the last version may see these contents now.
+    /// Returns whether a reader that began when `done` was the last version may see these contents
+    /// now.
     pub(crate) fn allows(&self, done: u64, contents: &Block) -> bool {
         let inner = self.lock();
         let Some(skipped) = done.checked_sub(inner.first) else { return true };

@@ -23,7 +23,7 @@ const FILL_UP_BYTES: usize = 64 << 10;
 const RESERVE_SLABS_MAX: u64 = 4;
 const SLAB_BYTES: u64 = 128 << 10;
 
-/// How often each kind of operation was done, and not refused.
+/// Number of operations of each kind that were done, and not refused.
 pub(crate) type Done = BTreeMap<&'static str, u64>;
 
 /// An engine and the model of what it shall hold.

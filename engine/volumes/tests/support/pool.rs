@@ -28,7 +28,7 @@ impl Pool {
         Self::growable(size_bytes, size_bytes, lane_count)
     }
 
-    /// Of a pool that may come to have more memory.
+    /// Settings for a pool that may come to have more memory.
     pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64, lane_count: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         Self { folder, size_bytes, capacity_bytes, lane_count }

@@ -1,4 +1,4 @@
-//! What volumes promise, frozen copies, and the pool's size, in an engine beside the model.
+//! Promises of volumes, frozen copies and the pool's size, in an engine beside the model.
 
 use std::ops::ControlFlow;
 

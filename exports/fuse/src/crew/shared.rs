@@ -1,4 +1,4 @@
-//! What the workers of one connection share.
+//! State that the workers of one connection share.
 
 use std::io;
 use std::os::fd::OwnedFd;

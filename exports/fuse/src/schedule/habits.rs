@@ -1,4 +1,4 @@
-//! What a file's users do again and again: so many writes, then a flush.
+//! Request patterns that a file's users repeat: so many writes, then a flush.
 //!
 //! Where a flush can be expected, what it will wait for is begun when the last write before it was
 //! answered, while the kernel is still on its way to ask for it.

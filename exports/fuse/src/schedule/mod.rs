@@ -1,4 +1,5 @@
-//! Which worker serves what, and when: the one object that the workers of a crew ask.
+//! Assignment of requests to workers, in place and time: the one object that the workers of a crew
+//! ask.
 //!
 //! - **One leader.** One worker leads: it alone waits for requests, and serves what comes. The
 //!   others are parked. A leader that is busy for long calls one of them to help, which goes back
@@ -81,12 +82,12 @@ pub(crate) enum SlowWork {
     WriteBack,
 }
 
-/// What follows a request.
+/// Result of serving a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnEnd {
-    /// Whether the worker still leads, or need not.
+    /// True if the worker still leads, or need not.
     pub(crate) still_leads: bool,
-    /// What it has been aside for, if it leads again.
+    /// Work for which it has been aside, if it leads again.
     pub(crate) was_aside: Option<SlowWork>,
 }
 
@@ -117,7 +118,7 @@ impl Schedule {
         self.roster.sign_on(worker);
     }
 
-    /// Whether the calling worker leads from now on, because no other does.
+    /// Returns whether the calling worker leads from now on, because no other does.
     pub(crate) fn try_lead(&self, worker: usize) -> bool {
         self.roster.try_lead(worker)
     }
@@ -141,13 +142,13 @@ impl Schedule {
         self.roster.fall_asleep(worker);
     }
 
-    /// Whether the worker that slept as the leader still leads.
+    /// Returns whether the worker that slept as the leader still leads.
     pub(crate) fn wake_up(&self, worker: usize) -> bool {
         self.roster.wake_up(worker)
     }
 
-    /// Whether a worker that was called leads instead of one that sleeps, which it has to wake:
-    /// each request wakes that one otherwise, which finds it gone.
+    /// Returns whether a worker that was called leads instead of one that sleeps, which it has to
+    /// wake: each request wakes that one otherwise, which finds it gone.
     pub(crate) fn try_relieve(&self, worker: usize) -> bool {
         self.watch.is_alone() && self.roster.try_relieve(worker)
     }
@@ -215,7 +216,7 @@ impl Turn<'_> {
         }
     }
 
-    /// How long such requests take for this file, where no device says whether it is long. If it
+    /// Time that such requests take for this file, where no device says whether it is long. If it
     /// is, another worker leads from now on.
     pub(crate) fn pace_of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
         let pace = self.schedule.pace.of(node, operation)?;
@@ -225,7 +226,7 @@ impl Turn<'_> {
         Some(pace)
     }
 
-    /// Whether this worker does a flush that may wait for a disk, and then calls
+    /// Returns whether this worker does a flush that may wait for a disk, and then calls
     /// [`Turn::end_flush`]. Otherwise another one will do it.
     pub(crate) fn begin_flush(&self, flush: Flush) -> bool {
         let schedule = self.schedule;
@@ -260,8 +261,8 @@ impl Turn<'_> {
         begins
     }
 
-    /// What is to be done before this worker leaves its place: flushes of one file in `batch`, or
-    /// nothing, and then it has left.
+    /// Collects the flushes to be done before this worker leaves its place: flushes of one file in
+    /// `batch`, or nothing, and then it has left.
     pub(crate) fn next_flushes(&self, batch: &mut Vec<Flush>) {
         batch.clear();
         if self.has_place.get() {

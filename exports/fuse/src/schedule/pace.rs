@@ -1,4 +1,4 @@
-//! Which discards and searches are slow enough that the leader had better not serve them itself.
+//! Discards and searches that are slow enough that the leader had better not serve them itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,8 +26,8 @@ impl Pace {
         Self { typical_ns: std::array::from_fn(|_| AtomicU64::new(at_first)) }
     }
 
-    /// What is known of such requests for this file, or `None` for kinds that are never slow, and
-    /// for those of which the device says itself whether they are.
+    /// Pace of such requests for this file, or `None` for kinds that are never slow, and for those
+    /// of which the device says itself whether they are.
     pub(super) fn of(&self, node: u64, operation: &Operation<'_>) -> Option<FilePace<'_>> {
         if !matches!(operation, Operation::Allocate { .. } | Operation::Seek { .. }) {
             return None;

@@ -1,4 +1,4 @@
-//! Which worker of a crew waits for requests, and which sleep.
+//! Workers of a crew that wait for requests, and workers that sleep.
 //!
 //! One worker leads: it alone waits. The others are parked; the leader calls one when requests
 //! pile up, or when it is about to do something slow and resigns. Several threads waiting at the
@@ -60,13 +60,13 @@ impl Roster {
         self.leader.load(Ordering::SeqCst) != NO_LEADER
     }
 
-    /// Whether the calling worker leads from now on.
+    /// Returns whether the calling worker leads from now on.
     pub(super) fn try_lead(&self, worker: usize) -> bool {
         // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
         self.change_leader(NO_LEADER, awake(worker))
     }
 
-    /// Whether the calling worker leads instead of one that sleeps, which it has to wake.
+    /// Returns whether the calling worker leads instead of one that sleeps, which it has to wake.
     pub(super) fn try_relieve(&self, worker: usize) -> bool {
         let leader = self.leader.load(Ordering::SeqCst);
         leader % 4 == asleep(0) && self.change_leader(leader, awake(worker))
@@ -78,7 +78,7 @@ impl Roster {
         debug_assert!(was_leader, "worker {worker} slept as a leader without being one");
     }
 
-    /// Whether the worker that slept as the leader still leads.
+    /// Returns whether the worker that slept as the leader still leads.
     pub(super) fn wake_up(&self, worker: usize) -> bool {
         self.change_leader(asleep(worker), awake(worker))
     }
@@ -93,7 +93,7 @@ impl Roster {
         debug_assert!(was_leader, "worker {worker} stepped aside without leading");
     }
 
-    /// Whether the worker that stepped aside leads again.
+    /// Returns whether the worker that stepped aside leads again.
     pub(super) fn come_back(&self, worker: usize) -> bool {
         self.change_leader(aside(worker), awake(worker))
     }

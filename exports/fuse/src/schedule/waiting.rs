@@ -23,14 +23,14 @@ pub(crate) struct Flush {
     pub(crate) node: u64,
     /// The length of the write that the flush belongs to, if it does to one.
     pub(crate) written_bytes: Option<u32>,
-    /// Whether it may wait for a disk.
+    /// True if it may wait for a disk.
     pub(crate) may_wait: bool,
 }
 
 /// What stands in memory that no flush takes.
 const NO_FLUSH: Flush = Flush { unique: 0, node: 0, written_bytes: None, may_wait: true };
 
-/// What a worker does with a flush that it has read.
+/// Place of a flush that a worker has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It has a place, and does it.
@@ -86,8 +86,8 @@ impl WaitingFlushes {
         is_free
     }
 
-    /// What a worker with a place does next: `batch` holds flushes of one file, the first that
-    /// waits and others, or nothing, and then the place is free.
+    /// Next step of a worker with a place: `batch` holds flushes of one file, the first that waits
+    /// and others, or nothing, and then the place is free.
     pub(super) fn next(&self, batch: &mut Vec<Flush>) {
         batch.clear();
         let mut state = self.lock();

@@ -45,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// Whether requests come one at a time, as far as was seen.
+    /// Returns whether requests come one at a time, as far as was seen.
     pub(super) fn is_alone(&self) -> bool {
         self.solitude.load(Ordering::Relaxed) >= SOLITUDE_TRUSTED
     }

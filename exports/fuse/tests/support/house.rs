@@ -180,7 +180,7 @@ impl House {
         self.count("reads") + self.count("writes")
     }
 
-    /// What the server has counted under this name.
+    /// Counter of the server with this name.
     pub(crate) fn count(&mut self, name: &str) -> u64 {
         let traffic = self.ask("traffic");
         let (_, rest) = traffic.split_once(&format!(" {name}: ")).expect("it is counted");
@@ -323,7 +323,7 @@ pub(crate) fn read_attribute(path: &Path) -> String {
     fs::read_to_string(path).expect("the kernel shows it").trim().to_owned()
 }
 
-/// Whether a loop device has a backing file.
+/// Returns whether a loop device has a backing file.
 pub(crate) fn is_bound(device: &Path) -> bool {
     let name = device.file_name().expect("a device path");
     Path::new("/sys/block").join(name).join("loop/backing_file").exists()

@@ -34,7 +34,7 @@ impl Authority {
         self.issue_for("localhost", directory, name)
     }
 
-    /// As [`Authority::issue`], for another DNS name.
+    /// Issues a certificate as [`Authority::issue`] does, for another DNS name.
     pub(crate) fn issue_for(&self, dns_name: &str, directory: &Path, name: &str) -> TlsFiles {
         let key = KeyPair::generate().expect("keys can be made");
         let params = CertificateParams::new([dns_name.to_owned()]).expect("a valid name");

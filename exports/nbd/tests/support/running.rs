@@ -92,7 +92,7 @@ impl<S: Read + Write> Client<S> {
         bytes
     }
 
-    /// Whether the server has closed the connection, once everything it sent is read.
+    /// Returns whether the server has closed the connection, once everything it sent is read.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {

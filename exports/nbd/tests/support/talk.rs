@@ -309,7 +309,7 @@ impl Talk {
         Self::with_contexts(exports, name, &["base:allocation"])
     }
 
-    /// As [`Talk::structured`], with other contexts to ask about.
+    /// Begins as [`Talk::structured`] does, with other contexts to ask about.
     pub(crate) fn with_contexts(exports: Arc<dyn Exports>, name: &str, contexts: &[&str]) -> Self {
         let mut talk = Self::in_options(exports, TlsPolicy::Absent);
         talk.send(&option_bytes(option::STRUCTURED_REPLY, &[]));
@@ -334,7 +334,7 @@ impl Talk {
         }
     }
 
-    /// As if so many others were connected from now on.
+    /// Sets the share as if so many others were connected from now on.
     pub(crate) fn set_share(&mut self, share: BufferShare) {
         self.input.set_share(share);
         self.output.set_share(share);
@@ -346,7 +346,7 @@ impl Talk {
         self.run();
     }
 
-    /// What the session has said since the last call.
+    /// Words of the session since the last call.
     pub(crate) fn received(&mut self) -> Received {
         Received::new(std::mem::take(&mut self.received))
     }

@@ -43,7 +43,7 @@ pub(crate) const STRANGER: u32 = 65_534;
 /// A user that may, as all others.
 pub(crate) const GUEST: u32 = 65_533;
 
-/// As in the description of the layout.
+/// Size of a lane, as in the description of the layout.
 pub(crate) const LANE_BYTES: u64 = 1_060_864;
 pub(crate) const LANES_IN_USE: u64 = 256;
 const SUBMISSIONS: u64 = 4096 + 4096;
@@ -300,7 +300,7 @@ impl Raw {
 /// What hostile clients play on.
 static GROUND: OnceLock<Ground> = OnceLock::new();
 
-/// What came of all that was played.
+/// Result of everything that was played.
 pub(crate) fn traffic_played() -> Traffic {
     GROUND.get().map(|ground| ground.server.status().traffic).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use results::placement::{Placement, memory_share};
 use serde::Serialize;
 
-/// What a part did since the statistics were reset, and what it takes on storage now.
+/// Requests of a part since the statistics were reset, and its size on storage now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Part {
     pub(super) bytes: f64,
@@ -29,7 +29,7 @@ pub(super) struct Parts {
     pub(super) temporary: Part,
 }
 
-/// What a placement takes and brings. Shares are of the whole database.
+/// Cost and gain of a placement. Shares are of the whole database.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Advice {
     pub(super) placement: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct Advice {
     pub(super) bytes: f64,
     /// In a pool, reduced.
     pub(super) memory_bytes: Option<f64>,
-    /// Of the memory that the whole would take; before reduction where that is not known.
+    /// Share of the memory that the whole would take; before reduction where that is not known.
     pub(super) memory_share: Option<f64>,
     pub(super) read_share: Option<f64>,
     pub(super) write_share: Option<f64>,

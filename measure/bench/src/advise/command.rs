@@ -1,4 +1,4 @@
-//! What the command can be told, and what it prints.
+//! Options of the command, and its output.
 
 use std::path::{Path, PathBuf};
 

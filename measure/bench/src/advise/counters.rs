@@ -1,4 +1,4 @@
-//! What the server counted since its statistics were reset, by part.
+//! Counts of the server since its statistics were reset, by part.
 //!
 //! From version 16 on `pg_stat_io` tells of reads, writes and syncs; before that the background
 //! writer and checkpoints do, and syncs of data files are not counted: each checkpoint counts as
@@ -26,12 +26,12 @@ const WRITER: &str = "SELECT (buffers_checkpoint + buffers_clean + buffers_backe
 
 const LOGS: &str = "SELECT wal_bytes::float8, wal_sync::float8 FROM pg_stat_wal";
 
-/// What was counted, and how to take it.
+/// Counts, and how to take them.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) parts: Parts,
     pub(super) since_s: f64,
-    /// What is roughly known.
+    /// Remarks on figures that are roughly known.
     pub(super) notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How much smaller files of the server get in a pool, by a sample of them.
+//! Reduction of the server's files in a pool, by a sample of them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Folders within folders; tablespaces have three.
 const DEPTH_MAX: u32 = 8;
 
-/// What was found in a folder.
+/// Results for a folder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sampled {
     pub(super) file_bytes: u64,

@@ -19,7 +19,7 @@ const VERSION_MIN: u32 = 140_000;
 /// A session that writes nothing.
 pub(super) struct Server {
     connection: Connection,
-    /// As `server_version_num` has it: 150004.
+    /// Version as `server_version_num` has it: 150004.
     pub(super) version: u32,
 }
 

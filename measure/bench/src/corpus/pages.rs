@@ -10,7 +10,7 @@ use super::{code, database, log, text};
 /// does that was just received.
 const STOCK: usize = 32;
 
-/// What a page imitates.
+/// Kind of data that a page imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Heap and B-tree pages in PostgreSQL's layout.

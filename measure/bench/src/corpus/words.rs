@@ -92,7 +92,7 @@ pub(super) fn pick<'all, T: ?Sized>(random: &mut Random, all: &[&'all T]) -> &'a
     all[index_below(random, all.len())]
 }
 
-/// Whether something of this probability, in percent, happens.
+/// Returns whether something of this probability, in percent, happens.
 pub(super) fn happens(random: &mut Random, percent: u64) -> bool {
     random.below(100) < percent
 }

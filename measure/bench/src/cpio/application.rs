@@ -1,4 +1,4 @@
-//! What an application of the suite is: a plug-in.
+//! Application of the suite: a plug-in.
 
 use anyhow::Result;
 use system::{Ability, Tool, missing};
@@ -13,7 +13,7 @@ pub(super) enum Part {
     Driver,
 }
 
-/// What it needs of a target.
+/// Requirement of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorksOn {
     /// A file system.
@@ -25,20 +25,20 @@ pub(super) enum WorksOn {
 /// A program with work to do on a target.
 pub(super) struct Application {
     pub(super) name: &'static str,
-    /// What it takes the place of in the paper.
+    /// Application of the paper that it takes the place of.
     pub(super) stands_for: &'static str,
     pub(super) part: Part,
     pub(super) programs: &'static [&'static str],
     /// Modules of Python that programs carried here import.
     pub(super) modules: &'static [&'static str],
     pub(super) works_on: WorksOn,
-    /// How to get them.
+    /// Advice for installing them.
     pub(super) install_hint: &'static str,
     /// Makes its data, from the site's seed.
     pub(super) prepare: fn(&Site) -> Result<()>,
     /// The work that is counted.
     pub(super) run: fn(&Site) -> Result<()>,
-    /// Whether the result is right.
+    /// Check that the result is right.
     pub(super) verify: fn(&Site) -> Result<()>,
 }
 

@@ -18,10 +18,10 @@ use crate::targets::{
     Access, Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
 };
 
-/// How long the idle machine is watched before each run.
+/// Time for which the idle machine is watched before each run.
 pub(super) const IDLE_WINDOW: Duration = Duration::from_secs(1);
 
-/// How the traffic of memory was counted, or why it was not.
+/// Probe of the traffic of memory, and why it was not counted where it was not.
 pub(super) const MEMORY_BANDWIDTH: &str = "memory_bandwidth";
 
 const SECONDS_MIN: f64 = 20.0;
@@ -31,7 +31,7 @@ const OTHERS_RAN: &str = "other programs ran while the idle machine was watched:
                           more than the rest of the machine used during the run";
 const SYSTEM_DISK_FLAG: &str = "the disk is the system's: other programs' requests are counted";
 
-/// How much an application does.
+/// Amount of work of an application.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) bytes: u64,

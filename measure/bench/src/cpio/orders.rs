@@ -21,7 +21,7 @@ const BYTES_PER_WAREHOUSE: u64 = 110 << 20;
 const FIRST_ORDER: i64 = 3_001;
 const DISTRICTS: i64 = 10;
 
-/// What a target needs for one warehouse, whose log may be as large as its rows.
+/// Size of a target for one warehouse, whose log may be as large as its rows.
 pub(super) const TARGET_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) const NAME: &str = "tpcc";

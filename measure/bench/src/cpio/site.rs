@@ -20,7 +20,7 @@ pub(super) enum Ground {
     Whole(Access),
 }
 
-/// What one run of an application works on, and its folder.
+/// Files of one run of an application, and its folder.
 pub(super) struct Site {
     pub(super) folder: PathBuf,
     pub(super) ground: Ground,
@@ -87,7 +87,7 @@ impl Site {
     }
 }
 
-/// Whether the target is reached in a way that carries no file system.
+/// Returns whether the target is reached in a way that carries no file system.
 pub(super) fn is_whole(spec: &Spec) -> bool {
     matches!(spec.kind, Kind::VolumeRun | Kind::VolumeNbd | Kind::VolumeFile)
 }

@@ -22,7 +22,7 @@ use crate::pool::Place;
 const VOLUME: &str = "bench";
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How the volume is reached.
+/// Way by which the volume is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     /// By calls into an engine in this process.

@@ -1,5 +1,5 @@
-//! What durable writes go to: the disk itself, and volumes of class `journal` whose journal lies on
-//! that disk.
+//! Places to which durable writes go: the disk itself, and volumes of class `journal` whose journal
+//! lies on that disk.
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub(super) const POOL_BYTES: u64 = 1 << 30;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What is written to.
+/// Place that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ground {
     /// Files on the disk.

@@ -1,4 +1,4 @@
-//! What durability costs: durable writes beside those of the disk that the journal lies on, images
+//! Cost of durability: durable writes beside those of the disk that the journal lies on, images
 //! beside plain copies to that disk and back, and overwrites while snapshots are taken.
 //!
 //! The disk is the one under `/var/tmp`. Each volume has a daemon of its own, whose journal and

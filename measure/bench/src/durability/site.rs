@@ -1,5 +1,5 @@
-//! What the suite makes for its measurements: a folder on the disk, and a daemon whose journal and
-//! images lie in it.
+//! Parts that the suite makes for its measurements: a folder on the disk, and a daemon whose
+//! journal and images lie in it.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ impl Drop for OwnDaemon {
     }
 }
 
-/// Whether volumes can be block devices here.
+/// Returns whether volumes can be block devices here.
 pub(crate) fn can_attach() -> bool {
     missing(&[Ability::BlockDevices]).is_none()
 }

@@ -31,10 +31,10 @@ const FILL_BYTES_PER_S: f64 = 600e6;
 /// For plans.
 const OVERWRITES_PER_S: u64 = 500_000;
 
-/// How long it took to take a snapshot, as the caller saw it.
+/// Duration of taking a snapshot, as the caller saw it.
 pub(super) const SNAPSHOT_NS_MAX: &str = "snapshot_ns_max";
 
-/// Whether snapshots are taken.
+/// Use of snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Snapshots {
     None,

@@ -53,7 +53,7 @@ pub(super) struct Writer {
     pub(super) share: Range<u64>,
 }
 
-/// What all writers did together.
+/// Work of all writers together.
 pub(super) struct Written {
     /// From the beginning of each write until it was durable.
     pub(super) latencies: Latencies,

@@ -1,4 +1,4 @@
-//! What a case is measured on: a pool with a volume, and bare memory of the same size.
+//! Set-up on which a case is measured: a pool with a volume, and bare memory of the same size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub(crate) struct Bed {
     _place: Place,
 }
 
-/// How reduction went while nothing else was asked of the engine.
+/// Course of reduction while nothing else was asked of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Idling {
     /// Until there was nothing left to do.
@@ -80,7 +80,7 @@ impl Bed {
         Contents::new(self.case.data, request_bytes, seed).with_originals(self.originals)
     }
 
-    /// Whether requests of this kind meet a full volume.
+    /// Returns whether requests of this kind meet a full volume.
     pub(crate) fn is_filled_first(op: Op) -> bool {
         match op {
             Op::Read | Op::Overwrite | Op::Discard => true,
@@ -126,7 +126,7 @@ impl Bed {
         usage.written_bytes as f64 / (usage.used_bytes as f64).max(1.0)
     }
 
-    /// What LZ4 level 1 makes of the volume's pages, each by itself and none longer than it was.
+    /// Reduction by LZ4 level 1 of the volume's pages, each by itself and none longer than it was.
     pub(crate) fn lz4_reduction(&self) -> Result<f64> {
         let mut page = [0; BLOCK_BYTES];
         let (mut before, mut after) = (0, 0);

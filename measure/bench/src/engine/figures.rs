@@ -1,4 +1,4 @@
-//! What a case's measurement found, for programs, people and the record.
+//! Results of a case's measurement, for programs, people and the record.
 
 use anyhow::Result;
 use results::{Io, LatencyKind, Row, StoreUse, Suite};
@@ -20,14 +20,14 @@ pub(crate) struct Figures {
     pub(crate) pattern: Pattern,
     pub(crate) data: &'static str,
     pub(crate) threads: usize,
-    /// Of a request, as the thread that makes it sees it.
+    /// Mean duration of a request, as the thread that makes it sees it.
     pub(crate) ns_mean: f64,
     pub(crate) ns_p50: u64,
     pub(crate) ns_p99: u64,
     pub(crate) ns_p999: u64,
     pub(crate) ns_p9999: u64,
     pub(crate) ns_max: u64,
-    /// Of all threads together.
+    /// Rate of all threads together.
     pub(crate) bytes_per_s: f64,
     /// A copy of the same size in the same order on bare memory, by one thread at a time.
     pub(crate) floor_ns_mean: f64,
@@ -38,19 +38,19 @@ pub(crate) struct Figures {
     /// To the floor at the same number of threads.
     pub(crate) ratio_to_floor: f64,
     pub(crate) ratio_to_decode_floor: Option<f64>,
-    /// What one thread alone took in the same run, where the case has several.
+    /// Mean of one thread alone in the same run, where the case has several.
     pub(crate) alone_ns_mean: Option<f64>,
-    /// How well the engine scales over how well the floor does: 1 is as well.
+    /// Scaling of the engine over that of the floor: 1 is as well.
     pub(crate) scaling_to_floor: Option<f64>,
     /// In cycles of the time stamp counter, where there is one.
     pub(crate) cycles_per_4kib: Option<f64>,
-    /// What the engine did between the rounds, for each request.
+    /// Work of the engine between the rounds, for each request.
     pub(crate) background_ns_mean: f64,
     /// Written bytes over bytes of memory used, after ten seconds of idling at most.
     pub(crate) reduction: f64,
-    /// What LZ4 level 1 makes of the same pages one by one, without dedup.
+    /// Reduction by LZ4 level 1 of the same pages one by one, without dedup.
     pub(crate) lz4_reduction: Option<f64>,
-    /// How long the engine had work to do after the volume was filled.
+    /// Time for which the engine had work to do after the volume was filled.
     pub(crate) idle_s_to_reduction: f64,
     /// The share of its rate at which an open loop sent requests, and what followed, from when
     /// each was due.
@@ -70,11 +70,11 @@ pub(crate) struct Figures {
     latencies: Latencies,
 }
 
-/// What an open loop found.
+/// Results of an open loop.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadFigures {
     pub(crate) load: f64,
-    /// Of all threads together.
+    /// Rate of all threads together.
     pub(crate) rate_per_s: f64,
     pub(crate) paced: Paced,
 }

@@ -21,7 +21,7 @@ const ROUNDS: u32 = 10;
 /// One round in so many times each request.
 const TIMED_ROUND: u32 = 5;
 
-/// What a case is given.
+/// Inputs of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Given {
     /// For all rounds together.

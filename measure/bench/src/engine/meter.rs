@@ -1,4 +1,4 @@
-//! What one thread does and has measured.
+//! Work and measurements of one thread.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Spent {
     }
 }
 
-/// Which floor is measured.
+/// Floor that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
     Alone,
@@ -51,7 +51,7 @@ pub(crate) enum Floor {
     Decode,
 }
 
-/// How requests to the engine are measured.
+/// Clock by which requests to the engine are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// In batches.

@@ -1,4 +1,4 @@
-//! What the suite can be told, its plan and its table.
+//! Options of the suite, its plan and its table.
 
 use std::thread;
 

@@ -21,7 +21,7 @@ const FILL_BLOCK_BYTES: u32 = 128 << 10;
 const DEPTH_MAX: u32 = 1024;
 const BLOCK_KIB_MAX: u32 = 16 << 10;
 
-/// What the jobs work on.
+/// Targets of the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum On {

@@ -34,7 +34,7 @@ impl BatchForm {
         Ok(Self { starts, empty })
     }
 
-    /// Of a whole batch.
+    /// Size of a whole batch.
     pub(crate) fn len_bytes(&self) -> usize {
         self.empty.len()
     }

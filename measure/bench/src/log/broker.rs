@@ -98,7 +98,7 @@ enum Process {
 }
 
 impl Broker {
-    /// What it acknowledges is on stable storage where that is asked for.
+    /// Starts a broker whose acknowledged records are on stable storage where that is asked for.
     pub(crate) fn start(kind: BrokerKind, log_bytes: u64, sync: Sync) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let pool_bytes = pool_bytes(log_bytes);
@@ -125,7 +125,7 @@ impl Broker {
         }
     }
 
-    /// Of all processes that serve.
+    /// Process ids of all processes that serve.
     pub(crate) fn server_ids(&self) -> Vec<u32> {
         let broker = match &self.process {
             Process::Memlane(broker) => broker.id(),

@@ -1,4 +1,4 @@
-//! How soon messages reach a consumer that waits for them: one message to a request, at a steady
+//! Latency of messages to a consumer that waits for them: one message to a request, at a steady
 //! rate, from when each was due to when the consumer has it.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 256;
 /// A message that comes later behind the end of a measurement is lost.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
-/// What is measured.
+/// Parameters of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) messages_per_s: u32,

@@ -49,7 +49,7 @@ pub(crate) enum Sync {
     EachAppend,
 }
 
-/// What is asked of a log.
+/// Load on a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) mix: Mix,
@@ -74,7 +74,7 @@ impl Load {
     }
 }
 
-/// What came of it.
+/// Results of the measurement.
 pub(crate) struct Measured {
     pub(crate) reads: Meter,
     pub(crate) appends: Meter,
@@ -83,7 +83,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Of both kinds together.
+    /// Meter of both kinds together.
     pub(crate) fn all(&self) -> Meter {
         let mut all = self.reads.clone();
         all.add(&self.appends);
@@ -131,7 +131,7 @@ impl Log {
         }
     }
 
-    /// What readers of its measurements should know.
+    /// Remarks on its measurements.
     pub(crate) fn flags(&self) -> Vec<String> {
         self.medium.flags()
     }
@@ -265,7 +265,7 @@ impl Scene<'_> {
     }
 }
 
-/// What an operation waits for before it begins.
+/// Condition for which an operation waits before it begins.
 pub(crate) enum Gate<'a> {
     Open,
     Reads(&'a Tokens),

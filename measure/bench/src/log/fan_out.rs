@@ -10,7 +10,7 @@ use system::Interruption;
 use super::stop::Stop;
 use super::wire::WireLog;
 
-/// What is measured.
+/// Parameters of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FanOut {
     pub(crate) consumers: usize,
@@ -19,11 +19,11 @@ pub(crate) struct FanOut {
     pub(crate) duration: Duration,
 }
 
-/// What came of it, in bytes a second.
+/// Rates of the consumers, in bytes a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumed {
     pub(crate) bytes: u64,
-    /// Of the consumer that got least, and of the one that got most.
+    /// Rates of the consumer that got least, and of the one that got most.
     pub(crate) least_bytes: u64,
     pub(crate) most_bytes: u64,
 }

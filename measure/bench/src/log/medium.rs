@@ -1,4 +1,4 @@
-//! What a log can lie on: anything that stores bytes at an offset.
+//! Places on which a log can lie: anything that stores bytes at an offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

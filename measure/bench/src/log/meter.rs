@@ -1,4 +1,4 @@
-//! What one kind of operation took: over all, and slice by slice of the time.
+//! Durations of one kind of operation: over all, and slice by slice of the time.
 
 use std::time::{Duration, Instant};
 
@@ -142,17 +142,17 @@ impl Meter {
         self.slices.chunks(length).take(PIECES).map(|it| count(it) as f64 / seconds).collect()
     }
 
-    /// How long operations took once they were sent; none if there were none.
+    /// Durations of operations once they were sent; none if there were none.
     pub(crate) fn service(&self) -> Option<Latency> {
         self.service.recorded(LatencyKind::Service).ok()
     }
 
-    /// How long they took from when they were due; none where the load has no pace.
+    /// Durations from when operations were due; none where the load has no pace.
     pub(crate) fn intended(&self) -> Option<Latency> {
         self.intended.recorded(LatencyKind::Intended).ok()
     }
 
-    /// What the load takes of the time that its threads are busy, 0 to 1.
+    /// Share of the load in the time that its threads are busy, 0 to 1.
     pub(crate) fn generator_share(&self) -> f64 {
         share(self.generating_ns, self.service_ns)
     }
@@ -164,7 +164,7 @@ impl Meter {
         self.generating_ns as f64 / (had_ns as f64).max(1.0)
     }
 
-    /// How much of the threads' time is waiting, 0 to 1.
+    /// Share of waiting in the threads' time, 0 to 1.
     pub(crate) fn waiting_share(&self) -> f64 {
         share(self.waiting_ns, self.service_ns + self.generating_ns)
     }

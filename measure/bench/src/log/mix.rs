@@ -1,4 +1,4 @@
-//! How many reads go with each append, and the tokens that hold the two to it.
+//! Number of reads go with each append, and the tokens that hold the two to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,7 +72,7 @@ impl Tokens {
         Self { mix, reads: Padded::default(), appends: Padded::default() }
     }
 
-    /// Whether a read comes next where one thread does both. Takes the token.
+    /// Returns whether a read comes next where one thread does both. Takes the token.
     pub(crate) fn next_is_read(&self) -> bool {
         // Relaxed, here and below: the counts say nothing about other memory.
         let reads = self.reads.load(Ordering::Relaxed);

@@ -37,7 +37,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Of a log that was written from its beginning to its end once.
+    /// State of a log that was written from its beginning to its end once.
     pub(crate) fn full(slots: u64, readers: usize) -> Self {
         assert!(slots >= 2, "a log of one batch leaves readers no place");
         let reading = (0..readers).map(|_| Padded(AtomicU64::new(NOTHING))).collect();

@@ -22,13 +22,13 @@ pub(crate) const CONSUMED_LEAST: &str = "consumed_bytes_per_s_least";
 pub(crate) const CONSUMED_MOST: &str = "consumed_bytes_per_s_most";
 pub(crate) const RATIO_TO_APPENDS: &str = "total_ratio_to_100_0";
 
-/// What a row is about besides the load.
+/// Parameters of a row besides the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) target: &'a str,
     pub(crate) log_bytes: u64,
     pub(crate) repeat: u32,
-    /// Of the highest rate, where the rate is given.
+    /// Share of the highest rate, where the rate is given.
     pub(crate) rate_percent: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn row(about: About<'_>, load: &Load, measured: &Measured) -> Row {
     row
 }
 
-/// How soon messages reached a consumer.
+/// Row about the latency of messages to a consumer.
 pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> Row {
     let Delivery { messages_per_s, ramp, duration } = delivery;
     let case = format!("delivery {messages_per_s}/s");
@@ -101,7 +101,7 @@ pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> R
     row
 }
 
-/// What several consumers read at once.
+/// Row about several consumers that read at once.
 pub(crate) fn fan_out_row(target: &str, fan_out: FanOut, consumed: Consumed) -> Row {
     let FanOut { consumers, ramp, duration } = fan_out;
     let mut row = Row::new(Suite::Log, format!("consumers={consumers}"), target);

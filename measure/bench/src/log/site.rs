@@ -29,7 +29,7 @@ pub(crate) enum Site {
 }
 
 impl Site {
-    /// What is measured where nothing is said.
+    /// Measurements that are made where nothing is said.
     pub(crate) fn usual() -> Vec<Self> {
         let kinds = [Kind::Volume, Kind::Tmpfs, Kind::Zram, Kind::Disk];
         let brokers = [BrokerKind::Memlane, BrokerKind::Kafka].map(Self::Broker);

@@ -20,8 +20,8 @@ impl Stop {
     }
 }
 
-/// How long a thread has waited: it looks again at once for a while, then lets others run between
-/// two looks, for there may be more threads than cores.
+/// Waiting time of a thread: it looks again at once for a while, then lets others run between two
+/// looks, for there may be more threads than cores.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     looks: u32,

@@ -1,4 +1,4 @@
-//! What the suite can be told, and the steps that it plans.
+//! Options of the suite, and the steps that it plans.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -147,7 +147,7 @@ impl WireLog {
         TOPIC
     }
 
-    /// Of the messages in the log.
+    /// Offsets of the messages in the log.
     pub(crate) fn offsets(&self) -> Range<i64> {
         let end = self.appended_batches();
         offset_of(end.saturating_sub(self.slots))..offset_of(end)

@@ -1,4 +1,4 @@
-//! What servers take while they get no request.
+//! Resources that servers take while they get no request.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,5 +1,5 @@
-//! What people see of the comparison: medians with intervals, ratios, and what else each costs and
-//! promises.
+//! Pages on which people see the comparison: medians with intervals, ratios, and what else each
+//! costs and promises.
 
 use results::{Estimate, Row};
 

@@ -1,4 +1,4 @@
-//! What the suite does in another way on each server: where parts lie, how memory is set, and which
+//! Steps of the suite that differ between servers: where parts lie, how memory is set, and which
 //! reports need temporary files.
 
 use std::fs;
@@ -23,7 +23,7 @@ const POSTGRESQL_BYTES_MIN: u64 = 64 << 20;
 const MARIADB_BYTES_MIN: u64 = 192 << 20;
 const MARIADB_OWN_BYTES: u64 = 128 << 20;
 
-/// What a server needs without users.
+/// Memory that a server needs without users.
 pub(super) fn least_bytes(engine: Engine) -> u64 {
     match engine {
         Engine::Postgresql => POSTGRESQL_BYTES_MIN,
@@ -55,7 +55,7 @@ pub(super) fn settings(engine: Engine, limit_bytes: u64) -> Vec<String> {
     }
 }
 
-/// How large the loaded database is, as its server counts.
+/// Query for the size of the loaded database, as its server counts.
 pub(super) fn size_query(engine: Engine) -> &'static str {
     match engine {
         Engine::Postgresql => "SELECT pg_database_size(current_database())",
@@ -74,8 +74,8 @@ pub(super) fn reporting(host: &Host) -> Result<Box<dyn Reporting>> {
     }
 }
 
-/// What one run leaves to be written is not the next one's to wait for, and no binary log of it is
-/// kept.
+/// Waits for writes that one run leaves, which are not the next one's to wait for; no binary log of
+/// it is kept.
 pub(super) fn settle(host: &Host) -> Result<()> {
     if let Host::Mariadb(server) = host {
         Mariadb::of(server).connect()?.batch("RESET MASTER")?;
@@ -178,7 +178,7 @@ fn put_temporary_tables(server: &Server, folder: &Path) -> Result<()> {
     server.query("postgres", &setting).map(|_| ())
 }
 
-/// How temporary work is counted: the figure, and queries whose sum it is.
+/// Count of temporary work: the figure, and queries whose sum it is.
 pub(super) struct TemporaryWork {
     pub(super) figure: &'static str,
     pub(super) queries: &'static [&'static str],
@@ -200,8 +200,8 @@ pub(super) fn temporary_work(engine: Engine) -> TemporaryWork {
     }
 }
 
-/// Of each session. A user is one process or thread, and temporary tables are files of the server's
-/// folder for temporary files.
+/// Settings of each session. A user is one process or thread, and temporary tables are files of the
+/// server's folder for temporary files.
 pub(super) fn session_settings(engine: Engine) -> &'static str {
     match engine {
         Engine::Postgresql => POSTGRESQL_SETTINGS,
@@ -215,10 +215,10 @@ pub(super) fn session_settings(engine: Engine) -> &'static str {
 /// A report of warehouse `$w`.
 pub(super) struct Report {
     pub(super) name: &'static str,
-    /// Which way the server is to go.
+    /// Settings by which the server is to go its way.
     pub(super) settings: &'static str,
     pub(super) query: &'static str,
-    /// How many rows it gives.
+    /// Number of rows it gives.
     pub(super) rows: &'static str,
 }
 

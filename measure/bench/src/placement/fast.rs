@@ -1,4 +1,4 @@
-//! What parts of a database lie on: which targets fit, how large they are, what they take.
+//! Places on which parts of a database lie: which targets fit, how large they are, what they take.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ const LOG_BYTES: u64 = 2 << 30;
 const TEMPORARY_BYTES_PER_USER: u64 = 192 << 20;
 const TEMPORARY_BYTES: u64 = 512 << 20;
 
-/// How large the database is, and how many use it.
+/// Size of the database, and number of its users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) warehouses: u32,
@@ -69,7 +69,7 @@ pub(super) fn folder_of(target: &Target) -> Result<PathBuf> {
     Ok(path.parent().context("a file is in a folder")?.to_owned())
 }
 
-/// What files in the folder take of the target.
+/// Bytes of the target that files in the folder take.
 pub(super) fn used_bytes(target: &Target, spec: &Spec, folder: &Path) -> Result<u64> {
     // A target that is a folder counts a file of its own.
     let counted = if spec.layout == Layout::Ext4 { target.used_bytes()? } else { None };

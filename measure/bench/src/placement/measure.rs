@@ -24,7 +24,7 @@ const NOT_LIMITED_TO_SHARE: &str =
 const NOT_SETTLED: &str = "the memory it takes had not settled";
 const STILL_GROWING: &str = "the rate still grew with the most users that were allowed";
 
-/// What is asked of each placement.
+/// Task for each placement.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) workloads: Vec<Workload>,
@@ -36,7 +36,7 @@ pub(super) struct Task {
     pub(super) seed: u64,
 }
 
-/// What rows say of where they were measured.
+/// Description in rows of where they were measured.
 #[derive(Clone, Debug)]
 pub(super) struct Where {
     pub(super) placement: Placement,

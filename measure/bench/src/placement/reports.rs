@@ -25,7 +25,7 @@ fn of_warehouse(words: &str, warehouse: u32) -> String {
     words.replace("$w", &warehouse.to_string())
 }
 
-/// How many rows each report gives, by warehouse, on a database that is new.
+/// Number of rows each report gives, by warehouse, on a database that is new.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     rows: Vec<Vec<u64>>,
@@ -52,7 +52,7 @@ impl Expected {
     }
 }
 
-/// What the users do.
+/// Load by the users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportLoad {
     pub(super) engine: Engine,
@@ -62,7 +62,7 @@ pub(super) struct ReportLoad {
     pub(super) duration: Duration,
 }
 
-/// What they did.
+/// Results of the users.
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) per_minute: f64,

@@ -64,11 +64,11 @@ impl Original {
     }
 }
 
-/// How much memory a server gets.
+/// Memory limit of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) bytes: u64,
-    /// Whether it is more than was asked for: less would not do.
+    /// True if it is more than was asked for: less would not do.
     pub(super) is_least: bool,
 }
 
@@ -173,7 +173,7 @@ impl Stand {
         engines::reporting(&self.host)
     }
 
-    /// What one run leaves to be written is not the next one's to wait for.
+    /// Waits for writes that one run leaves, which are not the next one's to wait for.
     pub(super) fn settle(&self) -> Result<()> {
         engines::settle(&self.host)
     }
@@ -193,7 +193,8 @@ impl Stand {
         self.group.as_ref().ok()
     }
 
-    /// What fast storage takes now, once it has made smaller what it can, and whether it has.
+    /// Bytes that fast storage takes now, once it has made smaller what it can, and a mark of
+    /// whether it has.
     pub(super) fn fast_used_bytes(&self) -> Result<Option<(u64, bool)>> {
         let (Some((target, spec)), Some(folder)) = (&self.fast, &self.fast_folder) else {
             return Ok(None);

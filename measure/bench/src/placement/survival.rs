@@ -1,10 +1,10 @@
-//! What of a database survives, by what of it lies where.
+//! Parts of a database that survive, by where they lie.
 
 use results::placement::Placement;
 
 use crate::targets::{AfterKill, Durability};
 
-/// What becomes of acknowledged transactions. `fast` is what the part lies on, `slow` the rest.
+/// Fate of acknowledged transactions. `fast` is what the part lies on, `slow` the rest.
 pub(super) fn survives(placement: Placement, fast: Option<Durability>, slow: Durability) -> String {
     let (kept, note) = match (placement, fast) {
         (Placement::Whole, Some(fast)) => (fast, ""),

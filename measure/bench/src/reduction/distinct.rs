@@ -27,7 +27,7 @@ pub(crate) struct Distinct {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sum {
     pub(crate) value: f64,
-    /// How far the true value may be off, in 95 of 100 cases. 0 where everything was kept.
+    /// Error of the value, in 95 of 100 cases. 0 where everything was kept.
     pub(crate) error: f64,
 }
 
@@ -58,7 +58,7 @@ impl Distinct {
         self.sum(|_| 1.0)
     }
 
-    /// What all of them take as pages.
+    /// Pages that all of them take.
     pub(crate) fn footprint(&self) -> Sum {
         self.sum(f64::from)
     }

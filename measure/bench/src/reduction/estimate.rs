@@ -1,4 +1,5 @@
-//! What data would take in a pool: fill, duplicates, compression, and what keeps track of it all.
+//! Memory that data would take in a pool: fill, duplicates, compression, and what keeps track of it
+//! all.
 
 use anyhow::Result;
 use codec::{BLOCK_BYTES, Block, Encoder, fill_pattern, is_worth_encoding};
@@ -11,14 +12,14 @@ use twox_hash::XxHash3_64;
 
 use super::distinct::{BYTES_A_FINGERPRINT, Distinct};
 
-/// What was found. Bytes of the pool unless said otherwise.
+/// Result of the estimate. Bytes of the pool unless said otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Estimate {
-    /// As read, in whole blocks.
+    /// Bytes as read, in whole blocks.
     pub(crate) data_bytes: u64,
     /// Everything together.
     pub(crate) used_bytes: u64,
-    /// How far `used_bytes` may be off, in 95 of 100 cases: 0 where no sample was taken.
+    /// Error of `used_bytes`, in 95 of 100 cases: 0 where no sample was taken.
     pub(crate) used_bytes_error: u64,
     /// `data_bytes` over `used_bytes`.
     pub(crate) reduction: f64,

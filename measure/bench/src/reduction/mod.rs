@@ -1,4 +1,4 @@
-//! How much smaller data gets.
+//! Reduction of data.
 //!
 //! The estimator reads a file, a device or a live volume and says what it would take, without
 //! storing anything and in bounded memory. The comparison stores the same bytes on a volume and on

@@ -1,4 +1,4 @@
-//! How far the reading of a source is: a bar on a terminal, else a line now and then.
+//! Progress of reading a source: a bar on a terminal, else a line now and then.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -56,7 +56,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// How it is laid out, where that is not told by its name.
+    /// Layout, where that is not told by its name.
     pub(crate) fn layout(&self) -> &'static str {
         match self {
             Self::Path(_) | Self::Volume(_) => "as it is",
@@ -69,7 +69,7 @@ impl Source {
     }
 }
 
-/// What is needed to open one.
+/// Surroundings that are needed to open one.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings<'run> {
     /// Where a daemon's sockets are.
@@ -118,7 +118,7 @@ fn open_path(path: &Path) -> Result<(Box<dyn Read>, u64)> {
 }
 
 impl Opened {
-    /// What there is to be read; a file that grows meanwhile is read no further.
+    /// Bytes to be read; a file that grows meanwhile is read no further.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

@@ -21,7 +21,7 @@ const ALIKE_LOOKS: u32 = 4;
 /// What compresses in the background has so long.
 const SETTLING_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What was stored, and what it took.
+/// Data that was stored, and what it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) written_bytes: u64,

@@ -1,4 +1,4 @@
-//! What the suite can be told, and the steps that it plans.
+//! Options of the suite, and the steps that it plans.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether there is something to read at once, without a plan.
+    /// Returns whether there is something to read at once, without a plan.
     pub(crate) fn names_sources(&self) -> bool {
         !self.sources.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What was found, for people.
+//! Results, for people.
 
 use results::Row;
 
@@ -10,7 +10,7 @@ use crate::targets::Kind;
 /// The estimator's name among targets.
 pub(super) const ESTIMATE: &str = "estimate";
 
-/// What the same data is stored on.
+/// Targets on which the same data is stored.
 pub(super) const TARGETS: [Kind; 2] = [Kind::Volume, Kind::Zram];
 
 /// One source's estimate in some lines.

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::steal::ProcessorTime;
 use super::{Plan, Skip, Step, host};
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Finished,

@@ -9,7 +9,7 @@ use system::Tool;
 
 use super::steal::ProcessorTime;
 
-/// What a run says about the machine. Takes some milliseconds.
+/// Description of the machine in a run. Takes some milliseconds.
 pub(crate) fn describe() -> Host {
     let cpuinfo = read("/proc/cpuinfo");
     let meminfo = read("/proc/meminfo");

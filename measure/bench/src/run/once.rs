@@ -1,10 +1,11 @@
-//! What the steps of a part share: the first that runs makes it, and it lasts as long as they do.
+//! Parts that the steps of a part share: the first that runs makes it, and it lasts as long as they
+//! do.
 
 use std::cell::{RefCell, RefMut};
 
 use anyhow::Result;
 
-/// What is in `place`, made now where nothing is.
+/// Contents of `place`, made now where there are none.
 pub(crate) fn make_once<T>(
     place: &RefCell<Option<T>>,
     make: impl FnOnce() -> Result<T>,

@@ -1,4 +1,4 @@
-//! What every suite can be told.
+//! Options of every suite.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ const SEED: u64 = 42;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long and how often; quick where nothing is said
+    /// Duration and number of repeats; quick where nothing is said
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
     /// The folder for the record; a new one in the current folder where nothing is said
@@ -41,7 +41,7 @@ impl Options {
         self.profile.unwrap_or(Profile::Quick)
     }
 
-    /// Whether a record was asked for by any word.
+    /// Returns whether a record was asked for by any word.
     pub(crate) fn asks_for_record(&self) -> bool {
         self.profile.is_some() || self.out.is_some() || self.dry_run || self.destroy.is_some()
     }

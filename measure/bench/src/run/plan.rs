@@ -1,9 +1,9 @@
-//! What a run will do, known before it does anything.
+//! Plan of a run, known before it does anything.
 
 use anyhow::Result;
 use results::{Row, StepKey, Suite};
 
-/// How long and how often: what a run is good for.
+/// Duration and number of repeats: what a run is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Profile {
@@ -34,7 +34,7 @@ impl Profile {
     }
 }
 
-/// What a step takes.
+/// Cost of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
@@ -47,7 +47,8 @@ pub(crate) struct Cost {
 /// step is dropped as soon as it is over: what only it and earlier steps hold is taken down then.
 pub(crate) struct Step<'plan> {
     pub(crate) suite: Suite,
-    /// As in [`Row`]: with `repeat` these name the step, so that a resumed run knows what it has.
+    /// Case, as in [`Row`]: with `repeat` these name the step, so that a resumed run knows what it
+    /// has.
     pub(crate) case: String,
     pub(crate) target: String,
     pub(crate) repeat: u32,
@@ -74,7 +75,7 @@ pub(crate) struct Skip {
     pub(crate) suite: Suite,
     pub(crate) case: String,
     pub(crate) target: String,
-    /// What is missing, and what to do about it.
+    /// Facility that is missing, and advice.
     pub(crate) reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine lets a program measure.
+//! Measurements that the machine lets a program make.
 
 use std::collections::BTreeMap;
 use std::fs;

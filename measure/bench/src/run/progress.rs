@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, else a line now and then.
+//! Progress of a run: a bar on a terminal, else a line now and then.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What a suite may know while it plans and measures.
+//! Knowledge of a suite while it plans and measures.
 
 use std::path::PathBuf;
 

@@ -16,7 +16,7 @@ use super::progress::duration_text;
 use super::{Options, Plan, Session, Skip, host, probes};
 use crate::output::{self, Form, bytes_text};
 
-/// What the shell knows as "ended by Ctrl-C".
+/// Exit code that the shell knows as "ended by Ctrl-C".
 pub(crate) const INTERRUPTED_EXIT_CODE: u8 = 130;
 
 /// A suite with what it was told.

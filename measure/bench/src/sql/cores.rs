@@ -1,4 +1,4 @@
-//! Which cores servers run on and which clients do, and how busy both were.
+//! Cores on which servers run and those on which clients do, and how busy both were.
 //!
 //! Servers have the first core that this process may run on, whatever they are, so that their
 //! figures are those of one core. Clients have all others.
@@ -44,7 +44,7 @@ impl Cores {
         self.clients.len()
     }
 
-    /// What a reader of its figures should know.
+    /// Remark on its figures.
     pub(super) fn flag(&self) -> Option<&'static str> {
         let is_shared = self.clients.contains(&self.server);
         is_shared.then_some("servers and clients share the only core")
@@ -96,7 +96,7 @@ impl Drop for Kept {
     }
 }
 
-/// How busy cores are since it was made.
+/// Utilization of cores since it was made.
 pub(super) struct Watch<'cores> {
     cores: &'cores Cores,
     server: f64,
@@ -109,7 +109,7 @@ pub(super) struct Watch<'cores> {
 pub(super) struct Used {
     pub(super) seconds: f64,
     pub(super) server_s: f64,
-    /// Of all their cores.
+    /// Time of all their cores.
     pub(super) clients_s: f64,
 }
 

@@ -1,17 +1,17 @@
-//! How much of everything, by profile.
+//! Amounts of everything, by profile.
 
 use std::time::Duration;
 
 use crate::run::Profile;
 
-/// What parts are measured with.
+/// Amounts with which parts are measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Of each system, in each repeat.
+    /// Turns of each system, in each repeat.
     pub(super) turns: usize,
     /// Whose values are looked up.
     pub(super) looked_up_keys: u64,
-    /// Of a turn of lookups; pgbench counts in whole seconds.
+    /// Duration of a turn of lookups; pgbench counts in whole seconds.
     pub(super) lookup_time: Duration,
     /// That queries scan.
     pub(super) scanned_records: u64,
@@ -22,11 +22,11 @@ pub(super) struct Extent {
     /// Produced under live queries each of which takes one in a thousand, or in a hundred thousand.
     pub(super) often_records: u64,
     pub(super) seldom_records: u64,
-    /// Of single messages on their way.
+    /// Duration of single messages on their way.
     pub(super) delivery_time: Duration,
     /// That have a current value when a broker starts again.
     pub(super) kept_keys: u64,
-    /// Of a turn of a producer.
+    /// Records of a turn of a producer.
     pub(super) produced_records: u64,
 }
 

@@ -11,7 +11,7 @@ use system::Random;
 
 use super::records::{ACCOUNTS, Fields, LOTS, PRICES, Records, SYMBOLS};
 
-/// How many records each query takes.
+/// Number of records each query takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// One in a thousand.
@@ -23,7 +23,7 @@ pub(super) enum Share {
 impl Share {
     pub(super) const ALL: [Self; 2] = [Self::Often, Self::Seldom];
 
-    /// Of all records.
+    /// Share of all records.
     pub(super) fn percent_text(self) -> &'static str {
         match self {
             Self::Often => "0.1",
@@ -45,7 +45,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Of the query with this number.
+    /// Filter of the query with this number.
     pub(super) fn of(share: Share, number: u64) -> Self {
         let is_range = number % RANGE_EACH == RANGE_EACH - 1;
         // Values spread over all that the field has, however few queries there are.
@@ -100,7 +100,7 @@ impl Rows {
     }
 }
 
-/// What each filter must give of records that are produced so many times over.
+/// Rows that each filter must give of records that are produced so many times over.
 pub(super) fn expected(
     share: Share,
     records: &Records,

@@ -1,4 +1,4 @@
-//! How many records a second one live query keeps up with, beside a consumer that takes all.
+//! Number of records a second one live query keeps up with, beside a consumer that takes all.
 //!
 //! Two ways, each with rows of its own: over a log that is filled, from its start to its end, and
 //! over an empty one that a producer fills meanwhile as fast as the broker takes it. The time of
@@ -24,13 +24,13 @@ use super::turns::{Contestant, Tally, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
-/// How many of a hundred records a query lets through.
+/// Number of of a hundred records a query lets through.
 pub(super) const PERCENTS: [u64; 4] = [0, 1, 50, 100];
 
 const FILLED: &str = "filled";
 const COMING: &str = "coming";
 
-/// What a log is while it is followed.
+/// States of a log while it is followed.
 pub(super) const WAYS: [&str; 2] = [FILLED, COMING];
 
 /// Records that are made before anything counts, and produced again and again.

@@ -110,7 +110,7 @@ impl Neighbour {
         Ok(format!("{}.{}", number / 10_000, number % 10_000))
     }
 
-    /// As it was started, but for where it listens.
+    /// Settings with which it was started, but for where it listens.
     pub(super) fn settings(&self) -> String {
         self.settings[2..].join(" ")
     }

@@ -1,4 +1,4 @@
-//! What keeping the current value of each key costs a producer.
+//! Cost for a producer of keeping the current value of each key.
 
 use std::cell::RefCell;
 use std::time::Instant;

@@ -20,7 +20,7 @@ pub(super) const BATCH_RECORDS: u64 = 50;
 /// Batches of a producer that wait to be acknowledged.
 const IN_FLIGHT: u64 = 8;
 
-/// Whether records have their number as key.
+/// Keys of the records: their number or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     None,
@@ -77,7 +77,7 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Of a topic with so many records.
+    /// Records of a topic.
     pub(super) fn new(stand: &Stand, topic: &str, records: i64) -> Result<Self> {
         let target = ProduceTarget { topic: topic.to_owned(), partition: 0, acks: Acks::All };
         let pipe = stand.wait(ProducePipe::open(stand.client(), &target))?;
@@ -160,7 +160,7 @@ impl Cycle {
         Ok(Self { batches: made, records: count })
     }
 
-    /// As requests of a publisher.
+    /// Requests of a publisher.
     pub(super) fn prepare(&self, publisher: &Publisher) -> Result<Vec<(PreparedProduce, u64)>> {
         let requests = self.batches.iter();
         requests.map(|(batch, size)| Ok((publisher.prepare(batch)?, *size))).collect()

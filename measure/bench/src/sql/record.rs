@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::cores::{Cores, Used};
 use super::turns::Tally;
 
-/// What is measured.
+/// Name of the program that is measured.
 pub(super) const BROKER: &str = "memlane-broker";
 pub(super) const POSTGRESQL: &str = "PostgreSQL";
 pub(super) const CONSUMER: &str = "Kafka consumer of memlane-broker";
@@ -28,7 +28,7 @@ pub(super) fn row(
     row
 }
 
-/// Of a system that had turns, with the figure that they gave.
+/// Row of a system that had turns, with the figure that they gave.
 pub(super) fn row_of_turns(
     case: &str,
     (figure, tally): (&str, &Tally),
@@ -47,7 +47,7 @@ pub(super) fn row_of_turns(
 /// The kernel counts processor time in ticks of 10 ms: a shorter time tells nothing.
 const BUSY_SECONDS_MIN: f64 = 1.0;
 
-/// How long it took, and how busy cores were.
+/// Adds the time that it took, and how busy cores were.
 pub(super) fn add_used(row: &mut Row, used: Used) {
     row.time.duration_s = used.seconds;
     if used.seconds < BUSY_SECONDS_MIN {

@@ -7,10 +7,10 @@ use std::fmt::Write;
 
 use system::Random;
 
-/// Of a record's value.
+/// Size of a record's value.
 pub(super) const RECORD_BYTES: usize = 300;
 
-/// How many values each field has, from 0 on.
+/// Number of values each field has, from 0 on.
 pub(super) const SYMBOLS: u64 = 1_000;
 pub(super) const QTYS: u64 = 10_000;
 pub(super) const PRICES: u64 = 1_000;
@@ -23,7 +23,7 @@ const WORDS: [&str; 16] = [
     "cancel", "replace", "auction", "close", "manual", "spread",
 ];
 
-/// What a record says, but for its note.
+/// Fields of a record, but for its note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) symbol: u64,

@@ -65,7 +65,7 @@ pub(super) struct Scan {
     pub(super) extent: Extent,
     pub(super) records: Records,
     pub(super) queries: Vec<Query>,
-    /// Whether PostgreSQL is here to be compared with.
+    /// True if PostgreSQL is here to be compared with.
     pub(super) has_neighbour: bool,
     pub(super) standing: RefCell<Option<Standing>>,
 }

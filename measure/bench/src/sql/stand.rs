@@ -77,7 +77,7 @@ impl Stand {
         Ok(self.runtime.block_on(request)?)
     }
 
-    /// Of one partition, with these settings besides.
+    /// Makes a topic of one partition, with these settings besides.
     pub(super) fn new_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         // Records have no time of their own, and would be too old to be kept.
         let all = [("retention.ms", "-1")].into_iter().chain(settings.iter().copied());

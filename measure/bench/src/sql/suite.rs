@@ -1,4 +1,4 @@
-//! What the suite can be told, and the steps that it plans: one for each part and repeat.
+//! Options of the suite, and the steps that it plans: one for each part and repeat.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -19,7 +19,7 @@ impl<'work> Contestant<'work> {
     }
 }
 
-/// What the turns of one system gave.
+/// Results of the turns of one system.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) target: &'static str,

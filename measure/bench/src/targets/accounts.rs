@@ -48,12 +48,11 @@ pub struct Spent {
     pub steal_s: f64,
     pub application_s: f64,
     pub driver_s: f64,
-    /// Of the processes that serve the target.
+    /// Time of the processes that serve the target.
     pub store_s: f64,
     /// Share of the time of the chosen cores that they worked, 0 to 1.
     pub utilisation: f64,
-    /// What the groups of all processes sum up to, where that can be told: independent of the
-    /// total in ticks.
+    /// Sum of the groups of all processes, where it can be told: independent of the total in ticks.
     pub by_groups_s: Option<f64>,
 }
 
@@ -63,12 +62,13 @@ impl Spent {
         self.user_s + self.system_s
     }
 
-    /// What neither application, driver nor store used. Below zero by the ticks' rounding at most.
+    /// Time that neither application, driver nor store used. Below zero by the ticks' rounding at
+    /// most.
     pub fn rest_s(&self) -> f64 {
         self.total_s() - self.application_s - self.driver_s - self.store_s
     }
 
-    /// How far the groups are from the total, as a share of it.
+    /// Distance of the groups from the total, as a share of it.
     pub fn disagreement(&self) -> Option<f64> {
         let total_s = self.total_s();
         (total_s > 0.0).then_some((self.by_groups_s? - total_s).abs() / total_s)
@@ -138,7 +138,7 @@ impl Accounts {
         })
     }
 
-    /// What is used while nothing is asked, watched for so long.
+    /// Time that is used while nothing is asked, watched for so long.
     pub fn idle(&self, window: Duration) -> Result<Spent> {
         let before = self.open()?;
         let deadline = Instant::now() + window;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 const PATH: &str = "/dev/cpu_dma_latency";
 
-/// As long as it lives, idle cores poll instead of sleeping.
+/// Guard by which idle cores poll instead of sleeping, as long as it lives.
 pub struct CoresAwake {
     _request: File,
 }

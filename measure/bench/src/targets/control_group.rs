@@ -50,7 +50,7 @@ impl Tree {
     }
 }
 
-/// How groups of this process are called.
+/// Folder name of a group of this process.
 pub(super) fn folder_name(name: &str) -> String {
     format!("memlane-bench-{}-{name}", std::process::id())
 }

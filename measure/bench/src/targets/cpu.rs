@@ -1,4 +1,4 @@
-//! What used the processors while something was measured.
+//! Users of the processors while something was measured.
 //!
 //! The total is the whole machine's (`/proc/stat`). Of it, the load generator is what children of
 //! this process took that have ended, and the server what its processes took. Kernel threads that
@@ -38,7 +38,7 @@ impl CpuMeter {
         })
     }
 
-    /// What was used since the start, over all cores, and how long that was.
+    /// Time that was used since the start, over all cores, and the duration.
     pub fn finish(&self) -> Result<(Cpu, Duration)> {
         let elapsed = self.begun.elapsed();
         let since = Machine::read()?.since(&self.machine);

@@ -13,7 +13,7 @@ use system::processor_seconds_of_children;
 
 use super::control_group::{self, Tree};
 
-/// How processor time is counted, best first.
+/// Method by which processor time is counted, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuBackend {
     /// `cpuacct.usage`, in nanoseconds.

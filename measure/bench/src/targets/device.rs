@@ -9,7 +9,7 @@ use results::DeviceIo;
 use rustix::fs::{Mode, OFlags};
 use system::Tool;
 
-/// What the kernel has counted at the device of this kernel name (`zram1`) since it was made.
+/// Counts of the kernel at the device of this kernel name (`zram1`) since it was made.
 pub fn counts(device: &str) -> Result<DeviceIo> {
     let path = format!("/sys/block/{device}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -41,7 +41,7 @@ fn parse_counts(text: &str) -> Option<DeviceIo> {
     })
 }
 
-/// What was counted between two looks.
+/// Counts between two looks.
 pub fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
     DeviceIo {
         read_requests: now.read_requests.saturating_sub(before.read_requests),

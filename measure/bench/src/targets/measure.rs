@@ -22,7 +22,7 @@ const SECTOR_BYTES: u64 = 512;
 const COUNT_TIME_LIMIT: Duration = Duration::from_secs(1);
 const COUNT_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What one run of one job gave.
+/// Results of one run of one job.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub time: Time,
@@ -30,7 +30,7 @@ pub struct Measured {
     pub device: Option<DeviceIo>,
     pub store: Option<StoreUse>,
     pub cpu: Cpu,
-    /// How long the processors were watched: the run with the generator's start and end.
+    /// Time for which the processors were watched: the run with the generator's start and end.
     pub watched_s: f64,
     pub generator_share: f64,
     pub command: String,
@@ -105,8 +105,8 @@ pub fn check_contents(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Whether requests are counted to the sector, at the target's device or by the daemon: 64 MiB are
-/// written and read. `None` where nobody counts. Done once for each target.
+/// Returns whether requests are counted to the sector, at the target's device or by the daemon: 64
+/// MiB are written and read. `None` where nobody counts. Done once for each target.
 pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     if let Some(is_exact) = target.counts_exactly() {
         return Ok(Some(is_exact));
@@ -119,8 +119,8 @@ pub fn calibrate(target: &Target) -> Result<Option<bool>> {
     Ok(Some(is_exact))
 }
 
-/// What is counted while the first `bytes` of the target are written and read, past the page cache.
-/// `None` where nobody counts, or where nothing goes past the page cache.
+/// Counts while the first `bytes` of the target are written and read, past the page cache. `None`
+/// where nobody counts, or where nothing goes past the page cache.
 pub fn counted_copy(target: &Target, bytes: u64) -> Result<Option<DeviceIo>> {
     let Some(before) = target.counts()? else { return Ok(None) };
     match target.access() {

@@ -14,7 +14,7 @@ use super::control_group::{self, Tree};
 
 const CONTROLLER: &str = "memory";
 
-/// What limits.
+/// Mechanism that limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBackend {
     CgroupV1,
@@ -121,7 +121,7 @@ impl MemoryGroup {
         control_group::starter(&self.folder)
     }
 
-    /// What the group uses now, pages of files included.
+    /// Memory that the group uses now, pages of files included.
     pub fn used_bytes(&self) -> Result<u64> {
         match self.backend {
             MemoryBackend::CgroupV1 => self.number("memory.usage_in_bytes"),
@@ -129,7 +129,7 @@ impl MemoryGroup {
         }
     }
 
-    /// How often the limit was met, and something had to be given back.
+    /// Number of times that the limit was met, and something had to be given back.
     pub fn limit_hits(&self) -> Result<u64> {
         match self.backend {
             MemoryBackend::CgroupV1 => self.number("memory.failcnt"),

@@ -1,4 +1,5 @@
-//! What is measured: volumes and what others offer, set up, filled and taken down; and fio on them.
+//! Targets of measurements: volumes and what others offer, set up, filled and taken down; and fio
+//! on them.
 //!
 //! A [`Target`] owns everything that was made for it and takes it down when dropped, also after an
 //! error or Ctrl-C. Nothing is written to a device that this crate did not create, except to one

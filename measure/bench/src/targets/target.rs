@@ -9,7 +9,7 @@ use results::DeviceIo;
 
 use crate::targets::device;
 
-/// How the load generator reaches a target.
+/// Way by which the load generator reaches a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A file or block device; `direct` where it can be opened without the page cache.
@@ -22,7 +22,7 @@ pub enum Access {
     Nothing,
 }
 
-/// What a kill with -9 of its server does to a target.
+/// Effect on a target of a kill with -9 of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterKill {
     /// The kernel serves it.
@@ -34,7 +34,7 @@ pub enum AfterKill {
     DataLost,
 }
 
-/// What acknowledged data survives.
+/// Failures that acknowledged data survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durability {
     pub after_kill: AfterKill,
@@ -54,7 +54,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// What was made for a target. Dropping it takes it down.
+/// Resources that were made for a target. Dropping it takes it down.
 pub(crate) trait Backing {
     /// Memory or disk that the data takes now, where that can be told.
     fn used_bytes(&self) -> Result<Option<u64>>;
@@ -86,7 +86,7 @@ pub(crate) trait Backing {
     }
 }
 
-/// What describes a target, beside what was made for it.
+/// Description of a target, beside what was made for it.
 pub(crate) struct Traits {
     pub(crate) access: Access,
     pub(crate) durability: Durability,
@@ -140,7 +140,7 @@ impl Target {
         self.traits.durability
     }
 
-    /// Whether it stores data in fewer bytes than it has.
+    /// Returns whether it stores data in fewer bytes than it has.
     pub fn reduces(&self) -> bool {
         self.traits.reduces
     }
@@ -180,7 +180,7 @@ impl Target {
         self.backing.server_ids()
     }
 
-    /// How its server was started, with its flags; `None` where there is none.
+    /// Command by which its server was started, with its flags; `None` where there is none.
     pub fn server_command(&self) -> Option<String> {
         self.backing.server_command()
     }
@@ -201,7 +201,7 @@ impl Target {
         self.filled_block_bytes.set(Some(block_bytes));
     }
 
-    /// What [`crate::targets::calibrate`] found; `None` before it, or where there is no device.
+    /// Finding of [`crate::targets::calibrate`]; `None` before it, or where there is no device.
     pub fn counts_exactly(&self) -> Option<bool> {
         self.counts_exactly.get()
     }
@@ -210,7 +210,7 @@ impl Target {
         self.counts_exactly.set(Some(is_exact));
     }
 
-    /// Whether it was seen to lose data when several writes were under way. Then it is only
+    /// Returns whether it was seen to lose data when several writes were under way. Then it is only
     /// measured with one at a time: the speed of losing data is of no interest.
     pub fn loses_concurrent_writes(&self) -> bool {
         self.loses_concurrent_writes.get()
@@ -226,7 +226,7 @@ impl Target {
     }
 }
 
-/// Whether a file can be opened without the page cache.
+/// Returns whether a file can be opened without the page cache.
 pub(crate) fn opens_directly(path: &Path) -> bool {
     use rustix::fs::{Mode, OFlags, open};
     open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()

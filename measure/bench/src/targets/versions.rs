@@ -1,4 +1,4 @@
-//! Which versions of other people's programs, and of ours, were measured.
+//! Versions of other people's programs, and of ours, that were measured.
 
 use std::collections::BTreeMap;
 

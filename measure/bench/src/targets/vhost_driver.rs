@@ -39,11 +39,11 @@ pub(crate) struct VhostJob {
     pub(crate) time: Duration,
 }
 
-/// What a job gave.
+/// Results of a job.
 pub(crate) struct VhostOutcome {
     pub(crate) ops: u64,
     pub(crate) duration_s: f64,
-    /// Of each request, from when it was put into the ring.
+    /// Durations of each request, from when it was put into the ring.
     pub(crate) latencies: Latencies,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine does each second while something is measured: the columns of vmstat.
+//! Activity of the machine in each second while something is measured: the columns of vmstat.
 
 use std::fs;
 use std::sync::Arc;

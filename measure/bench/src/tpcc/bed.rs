@@ -22,12 +22,12 @@ const OWN_BYTES: u64 = 2 << 30;
 /// Rows, indexes, and what runs add.
 const BYTES_PER_WAREHOUSE: u64 = 256 << 20;
 
-/// Of a server: its buffers and its processes.
+/// Memory of a server: its buffers and its processes.
 pub(crate) const SERVER_MEMORY_BYTES: u64 = 512 << 20;
 
-/// What loading writes, roughly: rows, indexes and the log of both.
+/// Bytes that loading writes, roughly: rows, indexes and the log of both.
 pub(crate) const LOADED_BYTES_PER_WAREHOUSE: u64 = 300 << 20;
-/// What loading takes, roughly, for plans.
+/// Time that loading takes, roughly, for plans.
 pub(crate) const LOAD_SECONDS: f64 = 5.0;
 pub(crate) const LOAD_SECONDS_PER_WAREHOUSE: f64 = 4.0;
 
@@ -58,7 +58,7 @@ pub(crate) fn missing_server(engine: Engine) -> Option<String> {
     found.err().map(|error| format!("{error:#}"))
 }
 
-/// What keeps a database, and where its files are.
+/// Server of a database, and the place of its files.
 pub(crate) enum Host {
     Postgresql(Server),
     Mariadb(MariadbServer),
@@ -87,8 +87,8 @@ impl Host {
         }
     }
 
-    /// What one run leaves is not the next one's to wait for: pages to be written, and of
-    /// PostgreSQL rows that are dead and statistics that are old.
+    /// Waits for writes that one run leaves, which are not the next one's to wait for: pages to be
+    /// written, and of PostgreSQL rows that are dead and statistics that are old.
     pub(crate) fn settle(&self) -> Result<()> {
         match self {
             Self::Postgresql(server) => {
@@ -198,7 +198,7 @@ impl Bed {
 }
 
 impl Stand {
-    /// What its files are, and what they take where they lie.
+    /// Kind of its files, and what they take where they lie.
     pub(crate) fn store_use(&self) -> Result<Option<StoreUse>> {
         let used_bytes = self.target.used_bytes()?;
         let written_bytes = folder_bytes(self.host.data())?;

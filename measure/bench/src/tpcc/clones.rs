@@ -16,7 +16,7 @@ use super::postgresql::Postgresql;
 use crate::run::show_part;
 use crate::targets::missing_programs;
 
-/// As reports call it.
+/// Name in reports.
 pub(super) const TARGET: &str = "clones of a volume attached + ext4";
 
 const ORIGINAL: &str = "loaded";
@@ -25,9 +25,9 @@ const OWN_BYTES: u64 = 512 << 20;
 /// How long the daemon may take to make smaller what was written.
 const REDUCTION_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What clones take beside what their original takes.
+/// Memory that clones take beside their original.
 pub(super) struct Shared {
-    /// Of the loaded volume, before there were clones.
+    /// Memory of the loaded volume, before there were clones.
     pub(super) one_used_bytes: u64,
     /// Files of the loaded database.
     pub(super) one_file_bytes: u64,

@@ -61,7 +61,7 @@ const CONDITIONS: [Condition; 4] = [
     },
 ];
 
-/// What does not hold, in sentences; nothing where the database is consistent.
+/// Rules that do not hold, in sentences; nothing where the database is consistent.
 pub(crate) fn violated(observer: &mut dyn Observe) -> Result<Vec<String>> {
     let mut violated = Vec::new();
     for condition in &CONDITIONS {

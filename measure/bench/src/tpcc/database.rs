@@ -1,4 +1,4 @@
-//! What loads and drives need of a database, whichever engine it is.
+//! Needs of loads and drives from a database, whichever engine it is.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,7 @@ pub(crate) const OBSERVER: &str = "tpcc observer";
 /// The database in servers that hold several.
 pub(crate) const NAME: &str = "tpcc";
 
-/// How often a transaction is tried again before it counts as failed.
+/// Number of times that a transaction is tried again before it counts as failed.
 pub(super) const RETRIES_MAX: u32 = 10;
 
 /// A user's statement that takes longer fails.
@@ -21,7 +21,7 @@ pub(super) const STATEMENT_SECONDS_MAX: u64 = 60;
 /// All others' statements that take longer fail: the load and its indexes are the longest.
 pub(super) const LONG_STATEMENT_MINUTES_MAX: u64 = 60;
 
-/// Which program keeps the database.
+/// Program that keeps the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Engine {
@@ -49,7 +49,8 @@ impl Engine {
         }
     }
 
-    /// What transactions a minute are counted by. They compare with those of the same engine alone.
+    /// Counter by which transactions a minute are counted. They compare with those of the same
+    /// engine alone.
     pub(crate) fn transaction_counter(self) -> &'static str {
         match self {
             Self::Postgresql => "pg_stat_database: xact_commit + xact_rollback of all databases",
@@ -67,7 +68,7 @@ impl Engine {
     }
 }
 
-/// How transactions reach the database.
+/// Way by which transactions reach the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Way {
@@ -86,7 +87,7 @@ impl Way {
     }
 }
 
-/// How a transaction ended.
+/// End of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Committed,
@@ -94,7 +95,7 @@ pub(crate) enum End {
     RolledBack,
 }
 
-/// How a transaction ended, and how often it was tried again.
+/// End of a transaction, and the number of times that it was tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) end: End,

@@ -41,7 +41,7 @@ pub(crate) enum Pacing {
     },
 }
 
-/// What the users of each database do.
+/// Load by the users of each database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) users: u32,
@@ -73,7 +73,7 @@ impl Load {
     }
 }
 
-/// What one database and its users did.
+/// Results of one database and its users.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     /// New orders a minute by the database, in the window.

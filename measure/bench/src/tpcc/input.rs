@@ -1,4 +1,4 @@
-//! What a virtual user asks for: the mix of transactions and the input of each, by clauses 2.4.1 to
+//! Request of a virtual user: the mix of transactions and the input of each, by clauses 2.4.1 to
 //! 2.8.1 of the TPC-C specification.
 
 use serde::Serialize;
@@ -27,7 +27,7 @@ impl Kind {
     pub(crate) const ALL: [Self; 5] =
         [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
 
-    /// As figures are called.
+    /// Name in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NewOrder => "new_order",
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// How often each transaction is asked for.
+/// Frequency of each transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mix {

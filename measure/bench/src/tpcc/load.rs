@@ -12,7 +12,7 @@ use crate::run::show_part;
 
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is loaded.
+/// Amount of data that is loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) warehouses: u32,

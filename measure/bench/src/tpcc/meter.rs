@@ -1,4 +1,4 @@
-//! What the users of one database did and how long it took, by kind of transaction.
+//! Transactions of one database's users and their durations, by kind of transaction.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::latency::Latencies;
 /// Pieces of the measurement that show whether it was steady.
 const ROUNDS: usize = 5;
 
-/// What counts: transactions that begin and end in it.
+/// Window of time that counts: transactions that begin and end in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) begin: Instant,
@@ -22,7 +22,7 @@ impl Window {
         usize::try_from((self.end - self.begin).as_secs()).unwrap_or(usize::MAX)
     }
 
-    /// Which second of it a moment is in, from 0; none outside whole seconds.
+    /// Second of it in which a moment is, from 0; none outside whole seconds.
     pub(crate) fn second(self, moment: Instant) -> Option<usize> {
         let after = moment.checked_duration_since(self.begin)?;
         let second = usize::try_from(after.as_secs()).ok()?;
@@ -116,7 +116,7 @@ impl Meter {
         &self.tallies[kind as usize]
     }
 
-    /// Of all kinds, in the window.
+    /// Transactions of all kinds, in the window.
     pub(crate) fn transactions_ended(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.committed + tally.rolled_back).sum()
     }

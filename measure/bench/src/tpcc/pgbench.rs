@@ -30,7 +30,7 @@ const BEYOND: Duration = Duration::from_secs(1);
 const END_TIME_LIMIT: Duration = Duration::from_secs(120);
 const TRIES_MAX: u32 = RETRIES_MAX + 1;
 
-/// What pgbench did, by the database; and the new orders that it says it asked for.
+/// Work of pgbench, by the database; and the new orders that it says it asked for.
 pub(super) struct Checked {
     pub(super) measured: Measured,
     pub(super) new_orders_asked_for: u64,

@@ -14,7 +14,7 @@ use super::rows::money;
 /// Of what comes as a decimal; all whole numbers below it are exact.
 const WHOLE_MAX: f64 = 9e15;
 
-/// What a mark in a statement stands for.
+/// Value for which a mark in a statement stands.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'input> {
     Number(i64),
@@ -157,7 +157,7 @@ const TEXTS: [&str; Statement::COUNT] = [
         AND s_w_id = ol_w_id AND s_i_id = ol_i_id AND s_quantity < ?",
 ];
 
-/// How a database spells what differs.
+/// Spellings that differ between databases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect {
     pub(super) hundred: &'static str,
@@ -172,7 +172,7 @@ pub(super) fn texts(dialect: Dialect) -> impl Iterator<Item = String> {
     TEXTS.into_iter().map(spell)
 }
 
-/// Whether a transaction will change something.
+/// Intent of a transaction to change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
     Read,

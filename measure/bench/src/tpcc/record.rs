@@ -12,7 +12,7 @@ use crate::latency::Latencies;
 /// Names our own driver in rows.
 pub(crate) const OWN_DRIVER: &str = "own";
 
-/// What a row says beside its figures.
+/// Parameters of a row beside its figures.
 pub(crate) struct About {
     pub(crate) engine: Engine,
     pub(crate) target: String,
@@ -20,7 +20,7 @@ pub(crate) struct About {
     pub(crate) databases: usize,
     pub(crate) durability: String,
     pub(crate) repeat: u32,
-    /// Of the peak, in an open loop.
+    /// Share of the peak, in an open loop.
     pub(crate) rate_percent: Option<u32>,
     pub(crate) seed_of_data: u64,
 }

@@ -127,7 +127,7 @@ pub(crate) fn name_width<'name>(names: impl Iterator<Item = &'name str>) -> f64 
     (longest as f64 * LETTER + NAME_DISTANCE).clamp(NAME_WIDTH_MIN, NAME_WIDTH_MAX)
 }
 
-/// As much of a name as fits; what names a mark says all of it.
+/// Prefix of a name that fits; what names a mark says all of it.
 pub(crate) fn short_name(name: &str, width: f64) -> String {
     let fits = |count: usize| count as f64 * LETTER + NAME_DISTANCE <= width;
     if fits(name.chars().count()) {

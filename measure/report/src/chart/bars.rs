@@ -21,15 +21,15 @@ pub(crate) struct Bars {
     pub(crate) format: Format,
     /// A value that the bars are held against, and its name.
     pub(crate) line: Option<(f64, String)>,
-    /// What the parts of a bar are, where it has several.
+    /// Names of the parts of a bar, where it has several.
     pub(crate) part_names: &'static [&'static str],
-    /// What stands right of the bars.
+    /// Figure right of the bars.
     pub(crate) beside: Option<(&'static str, Format)>,
     pub(crate) bars: Vec<Bar>,
 }
 
 impl Bars {
-    /// Of values of which more is better, in the order of their headings.
+    /// Chart of values of which more is better, in the order of their headings.
     pub(crate) fn higher_is_better(title: &str, format: Format, mut bars: Vec<Bar>) -> Self {
         bars.sort_by(|a, b| a.group.cmp(&b.group));
         Self {
@@ -51,7 +51,7 @@ pub(crate) struct Bar {
     pub(crate) name: String,
     /// Parts that follow each other; most bars have one.
     pub(crate) parts: Vec<Estimated>,
-    /// Which colour it begins with.
+    /// Colour with which it begins.
     pub(crate) series: usize,
     /// A value that this bar should not reach, or should, and what says so.
     pub(crate) limit: Option<(f64, String)>,

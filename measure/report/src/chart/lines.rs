@@ -17,7 +17,7 @@ const LABEL_DISTANCE: f64 = 14.0;
 
 pub(crate) struct Lines {
     pub(crate) title: String,
-    /// What a reader should know of the scale: `lower is better`.
+    /// Remark on the scale: `lower is better`.
     pub(crate) hint: &'static str,
     pub(crate) level_name: &'static str,
     pub(crate) format: Format,

@@ -1,4 +1,4 @@
-//! What the processors did second by second, one lane below the other, with a rate as a line.
+//! Activity of the processors second by second, one lane below the other, with a rate as a line.
 
 use std::fmt::Write as _;
 

@@ -25,7 +25,7 @@ pub(crate) struct Timeline {
 /// Slices of one run, in order.
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// Of what, on that.
+    /// Subject of the mark.
     pub(crate) detail: String,
     pub(crate) series: usize,
     /// Median and maximum of each slice in which anything ended.

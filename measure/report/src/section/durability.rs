@@ -1,4 +1,4 @@
-//! What durability costs: durable writes, images, and overwrites beside snapshots.
+//! Cost of durability: durable writes, images, and overwrites beside snapshots.
 
 use maud::{Markup, html};
 use results::Suite;

@@ -1,4 +1,4 @@
-//! What the sections on fio's jobs share: which measurements are alike but for one parameter.
+//! Parts that the sections on fio's jobs share: which measurements are alike but for one parameter.
 
 use std::collections::BTreeMap;
 

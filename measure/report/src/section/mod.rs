@@ -23,7 +23,7 @@ use crate::book::Book;
 
 /// A part of the page.
 pub(crate) struct Section {
-    /// What links to it name.
+    /// Identifier for links to it.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) body: fn(&Book) -> Option<Markup>,

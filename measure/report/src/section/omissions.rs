@@ -1,4 +1,4 @@
-//! What a reader should know of valid measurements, and everything that was not one.
+//! Remarks on valid measurements, and all that were not valid.
 
 use std::collections::BTreeMap;
 

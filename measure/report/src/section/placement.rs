@@ -1,5 +1,5 @@
-//! Which part of a database is worth fast storage: rates, shares of the gain and of the memory, and
-//! what the machine did meanwhile.
+//! Parts of a database that are worth fast storage: rates, shares of the gain and of the memory,
+//! and what the machine did meanwhile.
 
 use maud::{Markup, html};
 use results::Suite;

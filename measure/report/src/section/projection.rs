@@ -1,4 +1,4 @@
-//! What recorded cycles per I/O mean for more cores, beside the slides that the method is from, and
+//! Projection of recorded cycles per I/O to more cores, beside the slides that the method is from, and
 //! the same with assumptions that a reader edits in the page.
 
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! How much smaller data gets: estimated, and measured beside zram.
+//! Reduction of data: estimated, and measured beside zram.
 
 use maud::{Markup, html};
 use results::Suite;

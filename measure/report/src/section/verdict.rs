@@ -1,4 +1,4 @@
-//! What was set out to be reached, what was, and on which machine.
+//! Goals, results, and the machine of the run.
 
 use maud::{Markup, html};
 use results::Manifest;

@@ -1,4 +1,4 @@
-//! As much of generic netlink as it takes to ask one family for something.
+//! Part of generic netlink that it takes to ask one family for something.
 
 use std::io;
 use std::os::fd::OwnedFd;

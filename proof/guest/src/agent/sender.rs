@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use guest::{Frame, FrameKind};
 
-/// What the agent's threads share to send whole frames to the host.
+/// Sender by which the agent's threads send whole frames to the host.
 pub(crate) type Sender = Arc<Mutex<File>>;
 
 /// Sends a frame. A failure means that the host is gone, and then nothing can be reported.

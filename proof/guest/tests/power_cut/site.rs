@@ -11,7 +11,7 @@ use crate::{BLOCK_COUNT, DAEMON_FLAGS, IMAGE, JOURNAL};
 
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// How a writer comes to its blocks.
+/// Order in which a writer comes to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A file beside the journal, on the guest's disk: shows that the checks are right.

@@ -30,7 +30,7 @@ pub(crate) fn attached(daemon: &GuestDaemon<'_>, name: &str, flags: &str) -> Res
     Ok(device)
 }
 
-/// What `memlane volume show` tells.
+/// Output of `memlane volume show`.
 pub(crate) fn shown(daemon: &GuestDaemon<'_>, name: &str) -> Result<api::Volume> {
     let text = daemon.memlane(&format!("--json volume show {name}"))?;
     serde_json::from_str(&text).with_context(|| format!("memlane volume show printed {text}"))
@@ -50,7 +50,7 @@ pub(crate) fn no_request_failed(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// How many requests a device has completed.
+/// Number of requests a device has completed.
 pub(crate) fn completed(guest: &Guest, device: &str) -> Result<u64> {
     let name = device.trim_start_matches("/dev/");
     let stat = guest.check(&format!("cat /sys/block/{name}/stat"), TIME_LIMIT)?;

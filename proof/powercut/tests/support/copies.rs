@@ -161,7 +161,8 @@ impl History {
         self.changed_table(step, id, restored.is_ok());
     }
 
-    /// What a change of class costs snapshots: nothing, but in memory alone none is promised.
+    /// Notes a change of class and its cost for snapshots: nothing, but in memory alone none is
+    /// promised.
     pub(crate) fn note_class(&mut self, step: Step, id: u64, to: Durability) {
         if to == Durability::Ram {
             self.truth.volumes.get_mut(&id).expect("every volume is known").was_ram.push(step);

@@ -16,7 +16,7 @@ pub(crate) const FILLER: &str = "filler";
 const FILL_BYTES: usize = 64 << 10;
 
 impl History {
-    /// Whether something fills the pool.
+    /// Returns whether something fills the pool.
     pub(crate) fn is_filled(&self) -> bool {
         self.site.engine.volume(FILLER).is_ok()
     }

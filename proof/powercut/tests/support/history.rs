@@ -281,8 +281,8 @@ impl History {
         self.changed_table(step, volume.id(), true);
     }
 
-    /// What could not be noted and is taken back may be there after a cut all the same, until
-    /// something else is noted: under an id that was never told.
+    /// Heals before making: records that could not be noted and are taken back may be there after a
+    /// cut all the same, until something else is noted: under an id that was never told.
     pub(crate) fn heal_before_making(&mut self) {
         self.site.disk.heal();
     }
@@ -416,8 +416,8 @@ impl History {
         volumes.iter().find(|volume| volume.id() == id).map(|volume| volume.durability())
     }
 
-    /// What was acknowledged of a volume is durable, unless that is none of stable storage's
-    /// business.
+    /// Notes that everything acknowledged of a volume is durable, unless that is none of stable
+    /// storage's business.
     pub(crate) fn changed_table(&mut self, step: Step, id: u64, is_acknowledged: bool) {
         let was_noted = self.truth.is_listed(id);
         self.note_table(step);
@@ -528,7 +528,7 @@ impl History {
     }
 }
 
-/// Whether a change was made, also if it could not be noted.
+/// Returns whether a change was made, also if it could not be noted.
 pub(crate) fn is_made(changed: &Result<(), DurableError>) -> bool {
     match changed {
         Ok(()) => true,

@@ -14,7 +14,7 @@ use crate::support::truth::{
     Listed, NamedSnapshot, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
 };
 
-/// What is asked of a state.
+/// Rule for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// What was acknowledged is there; everything else is old or new.
@@ -23,7 +23,7 @@ pub(crate) enum Rule {
     NeverWrong,
 }
 
-/// What came of a state.
+/// Verdict on a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Recovered,

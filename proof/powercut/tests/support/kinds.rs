@@ -84,7 +84,7 @@ pub(crate) fn check_that_all_happened() {
     assert!(missing.is_empty(), "in no history there was {missing:?}");
 }
 
-/// What happened, in words.
+/// Description of the events, in words.
 pub(crate) fn told() -> String {
     let of_kind = |kind: &&str| format!("{kind}: {}", number_of(kind));
     KINDS.iter().map(of_kind).collect::<Vec<_>>().join("; ")

@@ -1,4 +1,4 @@
-//! What a loss of power may leave of volumes: kept beside them while they are changed.
+//! States of volumes that a loss of power may leave: kept beside them while they are changed.
 //!
 //! Every step of a history has a number and the moment of the disk at which it began. A cut at a
 //! moment may show the effects of all steps that had begun by then, and must show those that a
@@ -12,7 +12,7 @@ use model::{Block, ModelVolume};
 use powercut::Moment;
 use volumes::{CapacityClass, Durability, Reduction, Volume};
 
-/// What a block holds; `None` for a hole.
+/// Contents of a block; `None` for a hole.
 pub(crate) type Value = Option<Arc<Block>>;
 
 pub(crate) type Step = usize;
@@ -53,10 +53,10 @@ struct Covered {
     since: Moment,
 }
 
-/// What blocks hold, without holes.
+/// Contents of blocks, without holes.
 pub(crate) type Contents = BTreeMap<u64, Arc<Block>>;
 
-/// What a snapshot holds, which never changes.
+/// Contents of a snapshot, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotTruth {
     pub(crate) size_bytes: u64,
@@ -191,7 +191,7 @@ impl Truth {
         self.tables.push((step, table, names.collect()));
     }
 
-    /// Whether the volume is in the last table.
+    /// Returns whether the volume is in the last table.
     pub(crate) fn is_listed(&self, id: u64) -> bool {
         self.tables.last().is_some_and(|(_, table, _)| table.contains_key(&id))
     }
@@ -267,8 +267,8 @@ impl Truth {
         self.begun_images(moment).iter().flat_map(|image| &image.snapshots)
     }
 
-    /// Whether some acknowledged image has the volume, which was not of class `ram` since: then it
-    /// had been promised nothing.
+    /// Returns whether some acknowledged image has the volume, which was not of class `ram` since:
+    /// then it had been promised nothing.
     pub(crate) fn is_imaged(&self, id: u64, moment: Moment) -> bool {
         let last = self.last_step(moment);
         let was_ram = self.volumes[&id].was_ram.iter().rfind(|step| **step <= last);
@@ -278,13 +278,13 @@ impl Truth {
         })
     }
 
-    /// Whether the journal may lack the beginning of the volume, if it is of that class.
+    /// Returns whether the journal may lack the beginning of the volume, if it is of that class.
     pub(crate) fn may_be_unanchored(&self, id: u64, moment: Moment) -> bool {
         let last = self.last_step(moment);
         self.volumes[&id].unanchored_since.is_some_and(|step| step <= last)
     }
 
-    /// What a block held when a step began.
+    /// Contents of a block when a step began.
     pub(crate) fn value_before(&self, id: u64, block: u64, step: Step) -> Value {
         self.volumes[&id].possible(block, step, 0).swap_remove(0)
     }
@@ -316,7 +316,7 @@ impl Truth {
         past.map(|(_, table, _)| table).collect()
     }
 
-    /// What a block may hold after a cut.
+    /// Contents that a block may have after a cut.
     pub(crate) fn possible_values(&self, id: u64, block: u64, moment: Moment) -> Vec<Value> {
         let volume = &self.volumes[&id];
         volume.possible(block, volume.floor(block, moment), self.last_step(moment))
@@ -333,7 +333,7 @@ impl Truth {
 pub(crate) struct PossibleSnapshot<'truth> {
     pub(crate) id: u64,
     pub(crate) name: &'truth str,
-    /// As it was in the image.
+    /// Snapshot as it was in the image.
     pub(crate) snapshot: &'truth NamedSnapshot,
     pub(crate) may_be_missing: bool,
 }

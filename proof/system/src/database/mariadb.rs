@@ -39,7 +39,7 @@ pub struct Mariadb {
 }
 
 impl Mariadb {
-    /// What Debian's packages installed.
+    /// Finds the programs that Debian's packages installed.
     pub fn find() -> Result<Self> {
         let find = |program: &str| {
             let places = FOLDERS.iter().map(|folder| Path::new(folder).join(program));
@@ -67,7 +67,7 @@ impl Mariadb {
     }
 }
 
-/// How a server is started.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct MariadbOptions {
     /// `name=value`, beside those that all servers have, or in their place.
@@ -153,7 +153,7 @@ impl MariadbServer {
         })
     }
 
-    /// What clients connect to.
+    /// Socket to which clients connect.
     pub fn socket(&self) -> PathBuf {
         self.own.join("socket")
     }

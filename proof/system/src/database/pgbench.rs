@@ -1,4 +1,4 @@
-//! What pgbench does with a database, the same wherever its files are.
+//! Work of pgbench with a database, the same wherever its files are.
 
 use std::fs;
 use std::path::Path;
@@ -18,15 +18,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// One run of pgbench.
 pub struct Load {
     pub commits: Commits,
-    /// What pgbench itself counted.
+    /// Number of transactions that pgbench itself counted.
     pub transaction_count: usize,
-    /// Of a transaction, in nanoseconds, as pgbench counted it.
+    /// Mean duration of a transaction, in nanoseconds, as pgbench counted it.
     pub latency_ns_mean: f64,
     /// Without the time to connect.
     pub transactions_per_s: f64,
 }
 
-/// How pgbench is run.
+/// Options of pgbench.
 #[derive(Clone, Copy, Debug)]
 pub struct Rush {
     pub clients: u32,
@@ -125,7 +125,7 @@ pub fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")
 }
 
-/// What pgbench prints at its end.
+/// Output of pgbench at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Told {
     pub transaction_count: usize,

@@ -77,7 +77,7 @@ fn version_of(folder: &Path) -> u32 {
     name.to_string_lossy().parse().unwrap_or(0)
 }
 
-/// How a server is started.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// `name=value`, beside those that all servers have, or in their place.
@@ -187,7 +187,7 @@ impl Server {
         &self.data
     }
 
-    /// What the server wrote about trouble with its files.
+    /// Complaints of the server about its files.
     pub fn complaints(&self) -> Vec<String> {
         let is_complaint = |line: &&str| {
             let words = ["PANIC", "Input/output error", "could not write", "could not fsync"];

@@ -41,7 +41,7 @@ impl Kcat {
         Ok(Self { child })
     }
 
-    /// What it is to produce.
+    /// Standard input of the program.
     pub(crate) fn input(&mut self) -> Result<ChildStdin> {
         self.child.stdin.take().context("kcat has no input")
     }
@@ -50,7 +50,7 @@ impl Kcat {
         self.child.stdout.take().map(BufReader::new).context("kcat has no output")
     }
 
-    /// What it prints from now on.
+    /// Collects its output from now on.
     pub(crate) fn collect(mut self) -> Result<Collected> {
         let output = self.output()?;
         let seen = Arc::new(Mutex::new(BTreeSet::new()));

@@ -46,7 +46,7 @@ SELECT p.symbol, p.qty, (q.value->>'bid')::float8 AS bid,
 FROM positions AS p JOIN "quotes$current" AS q ON q.key = p.symbol
 ORDER BY worth DESC, symbol LIMIT 5"#;
 
-/// What the example came to.
+/// Result of the example.
 pub(crate) struct Market {
     big_count: u64,
     /// The largest positions, as `memlane sql` prints them.

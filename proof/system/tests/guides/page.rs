@@ -1,4 +1,4 @@
-//! What a page of the documentation tells its readers to type.
+//! Commands that a page of the documentation tells its readers to type.
 //!
 //! | in the page | here |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What clients were told, and what they may therefore find.
+//! Acknowledgements that clients were told, and what they may therefore find.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ impl Books {
         self.pages().attempted.insert((place, producer), count);
     }
 
-    /// How many records of a producer are acknowledged, and how many were sent.
+    /// Number of records of a producer are acknowledged, and how many were sent.
     pub(crate) fn counts(&self, place: &Place, producer: u32) -> (u64, u64) {
         let pages = self.pages();
         let key = (place.clone(), producer);
@@ -56,7 +56,7 @@ impl Books {
         (count(&pages.acknowledged), count(&pages.attempted))
     }
 
-    /// What of a topic is acknowledged.
+    /// Acknowledged records of a topic.
     pub(crate) fn acknowledged(&self, topic: &str) -> Vec<(Place, u32, u64)> {
         let pages = self.pages();
         let of_topic = pages.acknowledged.iter().filter(|((place, _), _)| place.0 == topic);

@@ -1,5 +1,5 @@
-//! What stands in a record: enough to know it again, and all the rest drawn by that, so that a
-//! reader can say what each byte of it is to be.
+//! Contents of a record: enough to know it again, and all the rest drawn by that, so that a reader
+//! can say what each byte of it is to be.
 
 use std::fmt::Write;
 
@@ -69,7 +69,7 @@ impl Entry {
         NewRecord { value: record.value.filter(|_| !is_tombstone), ..record }
     }
 
-    /// What a record says it is, which the rest of it must agree with.
+    /// Reads the claims of a record, which the rest of it must agree with.
     pub(crate) fn read(record: &Record) -> Result<Self> {
         let read = || {
             let text = std::str::from_utf8(record.value.as_deref()?).ok()?;
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// Whether a record is what was sent, in each of its parts.
+/// Returns whether a record is what was sent, in each of its parts.
 pub(crate) fn check(found: &Record, sent: &NewRecord) -> Result<()> {
     let Record { offset: _, timestamp_ms, key, value, headers } = found.clone();
     let found = NewRecord { key, value, headers, timestamp_ms };

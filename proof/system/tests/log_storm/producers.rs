@@ -30,7 +30,7 @@ const TRANSACTION_TIME_MAX: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug)]
 pub(crate) struct Cast {
     pub(crate) name: String,
-    /// What its records are marked with.
+    /// Number with which its records are marked.
     pub(crate) number: u32,
     pub(crate) seed: u64,
 }

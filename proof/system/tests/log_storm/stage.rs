@@ -1,4 +1,4 @@
-//! What all clients of a storm share: the broker's address, the books, how far the storm is.
+//! State that all clients of a storm share: the broker's address, the books, how far the storm is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) const PLAIN: &str = "plain";
 pub(crate) const INPUT: &str = "input";
 /// Where transactions are spread over.
 pub(crate) const TRANSACTIONS: [&str; 2] = ["transactions-a", "transactions-b"];
-/// What is made of `INPUT`.
+/// Output that is made of `INPUT`.
 pub(crate) const OUTPUT: &str = "output";
 /// A compacted topic, and one that keeps its last `BRIEF_BYTES` in each partition.
 pub(crate) const KEYED: &str = "keyed";
@@ -39,7 +39,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pauses between two steps of a client, which leave the processor to others.
 const STEP_PAUSE: Duration = Duration::from_millis(4);
 
-/// How far a storm is; each is after the one before.
+/// Act of a storm; each is after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Producing,
@@ -61,7 +61,7 @@ pub(crate) struct Stage {
     pub(crate) counts: Counts,
 }
 
-/// What was done in all.
+/// Totals of all work.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) idempotent: AtomicU64,
@@ -156,7 +156,7 @@ impl Patience {
     }
 }
 
-/// Whether a member was refused because its group is another by now.
+/// Returns whether a member was refused because its group is another by now.
 pub(crate) fn is_of_a_generation_before(error: &ClientError) -> bool {
     matches!(
         error.refusal(),

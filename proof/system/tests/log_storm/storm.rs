@@ -86,7 +86,7 @@ pub(crate) struct Storm {
     pub(crate) seed: u64,
 }
 
-/// What storms went through.
+/// Report on storms.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     kills: BTreeMap<&'static str, u64>,

@@ -14,7 +14,7 @@ use crate::stage::{Act, INPUT, OUTPUT, PARTITION_COUNT, PLAIN, Patience, Stage, 
 const WAIT_MAX: Duration = Duration::from_millis(50);
 const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What is expected of the records of one producer in one partition.
+/// Expectation of the records of one producer in one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// All numbers one after the other, none twice.

@@ -516,7 +516,7 @@ macro_rules! each {
     };
 }
 
-/// What an answer says of each name: its error, or 0. One that says it of all has no name.
+/// Words of an answer about each name: its error, or 0. One that says it of all has no name.
 pub(crate) fn said(row: &str, answer: &ResponseKind) -> Vec<(String, i16)> {
     match answer {
         ResponseKind::ApiVersions(it) => whole(it.error_code),

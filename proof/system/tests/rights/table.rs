@@ -61,7 +61,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// What one client may do: with the cluster, and with everything whose name begins with `seen`.
+/// Rights of one client: with the cluster, and with everything whose name begins with `seen`.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) allowed: Vec<Right>,
@@ -75,7 +75,7 @@ impl User {
     }
 }
 
-/// How what is forbidden is answered.
+/// Answer to a forbidden request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     EachName,

@@ -1,4 +1,4 @@
-//! What earlier releases left behind: today's programs open it and find all that it holds.
+//! Formats that earlier releases left behind: today's programs open it and find all that it holds.
 //!
 //! Each set is a folder beside this file, made once by the programs of its release: README.md there
 //! says what is in it and how one is made.

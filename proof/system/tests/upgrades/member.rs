@@ -8,7 +8,7 @@ use system::Broker;
 const HEARTBEAT: i16 = 68;
 const VERSION: i16 = 1;
 
-/// What a heartbeat is told, with an epoch of the member's that goes on.
+/// Answer to a heartbeat, with an epoch of the member's that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beat {
     pub(crate) error: i16,

@@ -36,7 +36,7 @@ impl Place {
         Ok(Self { folder, region, daemon })
     }
 
-    /// What the archive holds, as if it had been left behind here.
+    /// Unpacks the archive, as if its contents had been left behind here.
     pub(crate) fn unpack(archive: &Path) -> Result<Self> {
         let place = Self::new()?;
         for (folder, names) in place.parts()? {

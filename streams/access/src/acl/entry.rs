@@ -19,7 +19,7 @@ pub const RESOURCE_BYTES_MAX: usize = 1024;
 /// As a literal pattern: each name.
 const EACH_NAME: &str = "*";
 
-/// What is protected. Delegation tokens and users of Kafka are not there.
+/// Kind of resource that is protected. Delegation tokens and users of Kafka are not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum ResourceKind {
@@ -37,7 +37,7 @@ impl ResourceKind {
     }
 }
 
-/// How a pattern's name is compared.
+/// Comparison of a pattern's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum PatternKind {
@@ -55,7 +55,7 @@ impl PatternKind {
     }
 }
 
-/// What is done with a resource.
+/// Operation on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum Operation {
@@ -125,7 +125,7 @@ impl OperationSet {
     }
 }
 
-/// What a line says. A denial wins over all that allows.
+/// Permission of a line. A denial wins over all that allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(i8)]
 pub enum Permission {
@@ -202,7 +202,7 @@ impl Pattern {
         self.pattern == PatternKind::Literal && self.name == EACH_NAME
     }
 
-    /// Whether a resource of the same kind and this name is among them.
+    /// Returns whether a resource of the same kind and this name is among them.
     pub(crate) fn covers(&self, name: &str) -> bool {
         match self.pattern {
             PatternKind::Literal => self.name == name || self.is_each_name(),
@@ -224,7 +224,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Whether names have the lengths and forms that they must have.
+    /// Returns whether names have the lengths and forms that they must have.
     pub(crate) fn check(&self) -> Result<(), AccessError> {
         let name = &self.pattern.name;
         let refused = |why: String| Err(AccessError::new(AccessErrorKind::NotAllowed, why));

@@ -18,7 +18,7 @@ pub const ACL_COUNT_MAX: usize = 100_000;
 const HEADING: &str = "# Access lists of the broker. What no line allows is denied.\n\
                        # Written anew with each change; comments are not kept.";
 
-/// What the broker's configuration says of access lists.
+/// Options of access lists in the broker's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclOptions {
     /// `super.users`: those who may do everything, whatever the lines say.
@@ -26,7 +26,7 @@ pub struct AclOptions {
     pub without_file: WithoutFile,
 }
 
-/// What principals may do as long as there is no file.
+/// Rights of principals as long as there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutFile {
     /// Everything, for each that the listener has let in.

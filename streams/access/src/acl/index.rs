@@ -39,7 +39,7 @@ struct Grants {
     at: HashMap<IpAddr, Grant>,
 }
 
-/// What some lines come to.
+/// Grant by some lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grant {
     allowed: OperationSet,
@@ -100,8 +100,8 @@ impl Index {
         all.fold(Grant::default(), |sum, rules| sum.and(rules.names(resource).grant(name, host)))
     }
 
-    /// Whether there could be a resource with which the operation is allowed: a pattern that
-    /// allows it and lies in none that denies it.
+    /// Returns whether there could be a resource with which the operation is allowed: a pattern
+    /// that allows it and lies in none that denies it.
     pub(crate) fn allows_some(
         &self,
         principal: &Principal,

@@ -17,7 +17,7 @@ pub struct Acls {
     without_file: Decision,
 }
 
-/// Whether a request may be served.
+/// Decision on serving a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allowed,
@@ -34,7 +34,7 @@ impl Decision {
     }
 }
 
-/// What is asked for, by name.
+/// Resource that is asked for, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource<'a> {
     pub kind: ResourceKind,
@@ -74,8 +74,8 @@ impl Acls {
         self.entries.iter().flatten()
     }
 
-    /// Whether `principal` at `host` may do this. A denial wins; what no line allows is denied.
-    /// Allocates nothing.
+    /// Returns whether `principal` at `host` may do this. A denial wins; what no line allows is
+    /// denied. Allocates nothing.
     pub fn authorize(
         &self,
         principal: &Principal,
@@ -91,8 +91,8 @@ impl Acls {
         Decision::of(grant.allows(operation))
     }
 
-    /// Whether `principal` may do this with some resource of the kind, whether it exists or not
-    /// (`authorizeByResourceType` of Kafka). Looks at each of the principal's lines.
+    /// Returns whether `principal` may do this with some resource of the kind, whether it exists or
+    /// not (`authorizeByResourceType` of Kafka). Looks at each of the principal's lines.
     pub fn authorize_any(
         &self,
         principal: &Principal,

@@ -1,4 +1,4 @@
-//! What the coordinator does once records of its state are stable, and what waits for that.
+//! Acts of the coordinator once records of its state are stable, and what waits for that.
 //!
 //! The state is kept as well as the best topic. What speaks of topics that are kept in memory alone
 //! is worth no more than these, and is done as soon as its records are in the log: so it waits for
@@ -12,7 +12,7 @@ use transactions::Markers;
 
 use crate::topics::Topics;
 
-/// Of one request or transaction.
+/// Act for one request or transaction.
 pub(super) enum Deed {
     /// Answers the request of a ticket.
     Respond(u64, ResponseKind),
@@ -23,7 +23,7 @@ pub(super) enum Deed {
     Forgotten(SyncSender<()>),
 }
 
-/// What has to be stable before a request is answered.
+/// Records that have to be stable before a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Nothing,
@@ -61,7 +61,7 @@ impl WaitsFor {
 }
 
 impl Deed {
-    /// Whether it shows offsets of topics that are kept on a disk.
+    /// Returns whether it shows offsets of topics that are kept on a disk.
     pub(super) fn shows_offsets_on_disk(&self, topics: &Topics) -> bool {
         let Self::Respond(_, ResponseKind::OffsetFetch(shown)) = self else { return false };
         let of_groups = shown.groups.iter().flat_map(|it| &it.topics).map(|it| &it.name);

@@ -65,7 +65,7 @@ impl Endings {
         self.list.clear();
     }
 
-    /// How long nothing is to be tried; `None` where nothing is left to do.
+    /// Time for which nothing is to be tried; `None` where nothing is left to do.
     pub(super) fn idle_time(&self) -> Option<Duration> {
         let due = self.list.iter().map(|it| it.due).min()?;
         Some(due.saturating_duration_since(Instant::now()))

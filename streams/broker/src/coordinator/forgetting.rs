@@ -1,5 +1,5 @@
-//! What groups committed to a topic ends with it: a topic that is made later under its name begins
-//! without.
+//! End of the offsets that groups committed to a topic, with the topic: a topic that is made later
+//! under its name begins without.
 //!
 //! The deletion of a topic and that of its offsets are in two logs, and a broker may die between.
 //! So they are forgotten when the topic is gone, and once more before one of that name is there.
@@ -33,7 +33,7 @@ pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queue
     }));
 }
 
-/// Whether that is durable: not where the coordinator takes too long. May wait.
+/// Returns whether that is durable: not where the coordinator takes too long. May wait.
 pub(super) fn forget(queue: &mpsc::Sender<Queued>, names: &[Arc<str>]) -> bool {
     let until = Instant::now() + FORGET_TIME_MAX;
     loop {

@@ -104,7 +104,7 @@ pub(crate) type Admission = Result<Vec<i64>, ResponseError>;
 /// The way to the coordinator's thread.
 pub(crate) struct Coordinator {
     queue: mpsc::Sender<Queued>,
-    /// Of the log of its state, which lasts as long as the cluster does.
+    /// Id of the log of its state, which lasts as long as the cluster does.
     pub(crate) log_id: Uuid,
 }
 
@@ -155,7 +155,7 @@ impl Coordinator {
         answer.await.ok()
     }
 
-    /// Whether records may be written to these partitions for a transaction.
+    /// Returns whether records may be written to these partitions for a transaction.
     pub(crate) async fn admit(
         &self,
         write: Write,

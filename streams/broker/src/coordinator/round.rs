@@ -73,7 +73,7 @@ pub(super) struct State {
     is_current: bool,
 }
 
-/// What both state machines ask for in a round.
+/// Effects that both state machines ask for in a round.
 #[derive(Default)]
 pub(super) struct Effects {
     groups: Vec<consumer_groups::Effect>,

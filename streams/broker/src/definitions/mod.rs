@@ -1,5 +1,5 @@
-//! What SQL made and the broker keeps: typed tables, derived topics, views. They lie in a log of
-//! their own, as the state of groups does, by name.
+//! Objects that SQL made and the broker keeps: typed tables, derived topics, views. They lie in a
+//! log of their own, as the state of groups does, by name.
 
 mod stored;
 

@@ -37,12 +37,12 @@ impl Changes {
         Ok(Self { follower, snapshot: None, is_snapshot_over: false })
     }
 
-    /// Whether all that was there at the beginning was shown.
+    /// Returns whether all that was there at the beginning was shown.
     pub(super) fn is_snapshot_over(&self) -> bool {
         self.is_snapshot_over
     }
 
-    /// As they are after the last change that was shown.
+    /// Values as they are after the last change that was shown.
     pub(super) fn values(&self) -> &Arc<Values> {
         self.follower.values()
     }

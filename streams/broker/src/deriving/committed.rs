@@ -6,7 +6,7 @@ use record_log::{LogError, Partition, RECORDS_BYTES_MAX};
 /// What is read of a partition in one turn.
 const READ_BYTES: usize = 1 << 20;
 
-/// How far one partition was read.
+/// Position to which one partition was read.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
     /// Records before it were shown.
@@ -14,7 +14,7 @@ pub(super) struct Committed {
     buffer: Vec<u8>,
 }
 
-/// What one read came to.
+/// Result of one read.
 #[derive(Debug, Default)]
 pub(super) struct ReadOutcome {
     /// The offset that comes next.

@@ -29,7 +29,7 @@ use crate::topics::{OpenPartition, OpenTopic, RecordRules, random_id};
 
 const READ_BYTES: usize = 1 << 20;
 
-/// What is made of a record.
+/// Way to make an output of a record.
 pub(super) enum Maker {
     /// A row of the query, perhaps with what is looked up for it.
     Query { plan: Arc<Plan>, lookup: Option<Lookup> },

@@ -11,7 +11,7 @@ const DEPTH_MAX: usize = 64;
 
 type Object<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// What a value becomes by a patch. One that is no JSON object replaces it, and is merged into
+/// Value that a patch makes of another. One that is no JSON object replaces it, and is merged into
 /// nothing. Numbers stay as they are written.
 pub(super) fn merged(before: Option<&[u8]>, patch: &[u8]) -> Bytes {
     let Some(patch_object) = object(patch) else { return Bytes::copy_from_slice(patch) };

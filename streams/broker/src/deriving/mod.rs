@@ -52,7 +52,7 @@ pub(crate) fn objects_of(topic: &str) -> String {
     format!("{topic}.values")
 }
 
-/// What is derived, and how far each of them is.
+/// Topics that are derived, and their progress.
 pub(crate) struct Deriving {
     topics: Arc<Topics>,
     definitions: Arc<Definitions>,
@@ -77,7 +77,7 @@ impl Deriving {
     }
 }
 
-/// What a statement makes of its source, for those who look at it before it is kept.
+/// Output that a statement makes of its source, for those who look at it before it is kept.
 pub(crate) struct Checked {
     /// The topics that it reads.
     pub(crate) sources: Vec<String>,

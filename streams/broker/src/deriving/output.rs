@@ -13,8 +13,8 @@ use sqlparser::ast::{
 /// The header of a derived record that names the offset of the record that it was made of.
 pub(super) const SOURCE_HEADER: &str = "memlane-source-offset";
 
-/// What the columns of a query become: those named key, value, headers and time are that, and all
-/// others together are a JSON object. What is selected as it is, is taken as its bytes are.
+/// Record that the columns of a query become: those named key, value, headers and time are that,
+/// and all others together are a JSON object. What is selected as it is, is taken as its bytes are.
 #[derive(Debug, Default)]
 pub(super) struct RecordShape {
     /// The columns with these names; none where it is the source's.
@@ -33,7 +33,7 @@ enum ValueShape {
 
 const AS_IT_IS: [&str; 4] = ["key", "value", "headers", "time"];
 
-/// How a query names the columns of its source alone.
+/// Names in a query for the columns of its source alone.
 #[derive(Clone, Copy)]
 pub(super) enum ColumnNames<'a> {
     Bare,
@@ -147,7 +147,7 @@ impl ColumnNames<'_> {
     }
 }
 
-/// What was taken out of a query.
+/// Parts that were taken out of a query.
 pub(super) struct Taken {
     has_value: bool,
     /// Whether the key must be the source's.

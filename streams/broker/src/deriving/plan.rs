@@ -12,7 +12,7 @@ use super::objects_of;
 use super::output::{ColumnNames, RecordShape};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
-/// How a source becomes an output.
+/// Way in which a source becomes an output.
 pub(super) enum Shape {
     /// A record of each record, or of each current value.
     Records(RecordShape),
@@ -139,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// How a record becomes one of the output, for plans of records.
+    /// Shape of an output's record, for plans of records.
     pub(super) fn record_shape(&self) -> &RecordShape {
         match &self.shape {
             Shape::Records(shape) => shape,

@@ -1,4 +1,4 @@
-//! What is known of one that is derived, for metrics and SQL.
+//! State of one that is derived, for metrics and SQL.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ const SWEEP_STEPS_MAX: usize = 16;
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(60);
 
-/// What a round is for.
+/// Purpose of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// Some partition has more.

@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Checkpoints at the end may take so long together.
 const LAST_CHECKPOINTS_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// Which of all partitions are this thread's.
+/// Share of this thread in all partitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) number: usize,

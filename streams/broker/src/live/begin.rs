@@ -1,4 +1,4 @@
-//! How a live query begins.
+//! Beginning of a live query.
 
 use std::sync::Arc;
 

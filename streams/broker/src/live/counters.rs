@@ -1,4 +1,4 @@
-//! What operators are told of live queries.
+//! Counters of live queries for operators.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ pub(super) struct Counters {
     pub(super) records: AtomicU64,
     /// Rows that connections took.
     pub(super) rows: AtomicU64,
-    /// Of subscriptions that have ended.
+    /// Records of subscriptions that have ended.
     pub(super) failed_records: AtomicU64,
     pub(super) conflated: AtomicU64,
 }

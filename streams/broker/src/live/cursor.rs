@@ -131,7 +131,7 @@ impl LogCursor {
         count
     }
 
-    /// What a client is told of an error.
+    /// Error as a client is told it.
     pub(super) fn explain(&self, topic: &str, error: LogError) -> SqlError {
         let (number, next, start) =
             (self.partition.number(), self.next, self.partition.start_offset());

@@ -1,5 +1,5 @@
-//! What a connection reads for its subscription, as fast as its client takes the rows: the log, or
-//! a snapshot of the current values. One step at a time, on a thread that may wait.
+//! Records that a connection reads for its subscription, as fast as its client takes the rows: the
+//! log, or a snapshot of the current values. One step at a time, on a thread that may wait.
 
 mod log;
 mod values;
@@ -14,7 +14,7 @@ use super::subscriber::{Subscriber, Task};
 pub(super) use log::LogFill;
 pub(super) use values::ValuesFill;
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
     /// There may be rows; then there is more to read.

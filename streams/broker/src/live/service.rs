@@ -21,7 +21,7 @@ const NO_PANIC: &str = "no thread panics with this lock";
 const PROCESSORS_FOR_WORKER: usize = 4;
 const WORKERS_MAX: usize = 4;
 
-/// What clients may have.
+/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveLimits {
     /// Subscriptions of one principal.
@@ -107,7 +107,7 @@ impl LiveQueries {
         Ok(topic)
     }
 
-    /// Whether the client may still read the topic, and it is there.
+    /// Returns whether the client may still read the topic, and it is there.
     ///
     /// # Errors
     /// It may not, or it is not.
@@ -129,7 +129,7 @@ impl LiveQueries {
         }
     }
 
-    /// What all live queries on a table share.
+    /// Hub that all live queries on a table share.
     pub(super) fn hub(&self, topic: &Arc<OpenTopic>, kind: TableKind) -> Arc<Hub> {
         let mut hubs = self.hubs.lock().expect(NO_PANIC);
         hubs.retain(|_, hub| hub.strong_count() > 0);
@@ -188,7 +188,7 @@ impl LiveQueries {
         }
     }
 
-    /// What there is, and what was done since the start.
+    /// Live queries that there are, and what was done since the start.
     pub(crate) fn totals(&self) -> LiveTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut totals = LiveTotals {

@@ -20,7 +20,7 @@ pub(super) struct LiveStream {
     live: Arc<LiveQueries>,
     client: LiveClient,
     subscriber: Arc<Subscriber>,
-    /// What is being read for it.
+    /// Fill that is being read for it.
     pub(super) fill: Option<Fill>,
     next_check: Instant,
     is_over: bool,

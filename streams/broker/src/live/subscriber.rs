@@ -39,8 +39,8 @@ pub(super) struct Machine {
     pub(super) failure: Option<SqlError>,
     /// The client has gone.
     pub(super) is_left: bool,
-    /// Of current values: the snapshots that it begins with, by partition. Changes of a partition
-    /// are for it once that is there.
+    /// Snapshots of current values: the snapshots that it begins with, by partition. Changes of a
+    /// partition are for it once that is there.
     pub(super) snapshots: Vec<Option<Arc<Snapshot>>>,
     backlog: VecDeque<Held>,
     backlog_bytes: usize,
@@ -57,7 +57,7 @@ pub(super) enum Place {
     Joined,
 }
 
-/// What a connection is to read.
+/// Task that a connection is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// The log, from the positions on.
@@ -78,7 +78,7 @@ pub(super) struct Held {
     pub(super) time_ms: i64,
 }
 
-/// What a connection finds.
+/// State that a connection finds.
 pub(super) enum Found {
     Rows(OutputRows),
     Ended(Result<(), SqlError>),
@@ -118,7 +118,7 @@ impl Subscriber {
         self.ready.notify_one();
     }
 
-    /// What there is for the connection.
+    /// Work that there is for the connection.
     pub(super) fn look(self: &Arc<Self>) -> Found {
         let mut machine = self.lock();
         if machine.has_backlog() {
@@ -220,12 +220,12 @@ impl Machine {
         }
     }
 
-    /// Whether changes of a partition of current values are for it.
+    /// Returns whether changes of a partition of current values are for it.
     pub(super) fn is_told(&self, partition: usize) -> bool {
         self.snapshots.get(partition).is_none_or(Option::is_some)
     }
 
-    /// Whether changes wait that it has not followed.
+    /// Returns whether changes wait that it has not followed.
     pub(super) fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
@@ -240,11 +240,11 @@ pub(super) struct Hub {
     pub(super) kind: TableKind,
     /// That its queries are compiled with.
     pub(super) paths: RwLock<Paths>,
-    /// Of the worker that it belongs to.
+    /// Inbox of the worker that it belongs to.
     pub(super) inbox: Arc<Inbox>,
 }
 
-/// What a worker is asked to do.
+/// Command for a worker.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Hand the subscriber all changes from its positions on, or from a snapshot that comes.

@@ -1,5 +1,5 @@
-//! What requests add to on their way: numbers alone, without a lock and without memory of their
-//! own. Relaxed throughout: no other memory depends on them.
+//! Counters that requests add to on their way: numbers alone, without a lock and without memory of
+//! their own. Relaxed throughout: no other memory depends on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(super) const BOUNDS_SECONDS: [f64; BOUNDS_US.len()] = [
 const MILLIS_PER_SECOND: f64 = 1e3;
 const MICROS_PER_SECOND: f64 = 1e6;
 
-/// Which way records go.
+/// Direction of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Produce,
@@ -138,7 +138,7 @@ impl Counters {
         throttles.sum_ms.fetch_add(time_ms, Ordering::Relaxed);
     }
 
-    /// How many answers asked their clients to wait, and for how long together, in seconds.
+    /// Number of answers asked their clients to wait, and for how long together, in seconds.
     pub(super) fn throttles(&self, flow: Flow) -> (u64, f64) {
         let Throttles { count, sum_ms } = self.throttles_of(flow);
         let sum_ms = sum_ms.load(Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Counters {
         self.fetch.read()
     }
 
-    /// How often each request came that came at all.
+    /// Number of requests of each kind that came at all.
     pub(super) fn requests(&self) -> impl Iterator<Item = (ApiKey, u64)> {
         self.requests.iter().enumerate().filter_map(|(index, counter)| {
             let count = counter.load(Ordering::Relaxed);

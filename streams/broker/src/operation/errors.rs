@@ -1,4 +1,4 @@
-//! Which error an answer carries, for the counts of errors.
+//! Error that an answer carries, for the counts of errors.
 
 use kafka_protocol::messages::ResponseKind;
 

@@ -46,7 +46,7 @@ const SOCKET_MODE: u32 = 0o660;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HttpPlaces {
     pub(crate) address: Option<SocketAddr>,
-    /// Whether an address may be one that other hosts reach.
+    /// True if an address may be one that other hosts reach.
     pub(crate) may_be_exposed: bool,
     pub(crate) socket: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! What operators see of the broker: whether it lives and is ready, what it does, in JSON and for
-//! Prometheus. It changes nothing, and is served by a thread of its own, so that it answers while
-//! requests wait for a storage that is away.
+//! Interface of the broker for operators: whether it lives and is ready, what it does, in JSON and
+//! for Prometheus. It changes nothing, and is served by a thread of its own, so that it answers
+//! while requests wait for a storage that is away.
 
 mod answers;
 mod counters;

@@ -1,4 +1,4 @@
-//! How far the broker is, and whether its storage serves.
+//! Readiness of the broker, and of its storage.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Writes what is measured of SQL.
 pub(crate) type SqlMetrics = Box<dyn Fn(&mut Page) + Send + Sync>;
 
-/// What the interface tells of. Made before topics are opened.
+/// State that the interface tells of. Made before topics are opened.
 pub(crate) struct Operation {
     pub(super) started: Instant,
     /// Once topics are open.

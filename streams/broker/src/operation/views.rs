@@ -92,7 +92,7 @@ impl ValuesTotals {
     }
 }
 
-/// What a topic has taken in and given out since the start, and holds.
+/// Records that a topic has taken in and given out since the start, and its contents.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Totals {
     pub(super) size_bytes: u64,

@@ -1,4 +1,4 @@
-//! What there is: the broker itself, topics and their partitions.
+//! Brokers and topics that there are: the broker itself, topics and their partitions.
 
 use std::sync::Arc;
 

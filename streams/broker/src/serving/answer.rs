@@ -5,7 +5,7 @@ use std::pin::Pin;
 use super::fetch::FetchJob;
 use crate::topics::Pending;
 
-/// What a request gets.
+/// Answer to a request.
 pub(crate) enum Answer {
     /// A whole frame.
     Ready(Vec<u8>),

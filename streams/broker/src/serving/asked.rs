@@ -1,8 +1,8 @@
-//! What a response answers to, and the frames of those that carry no records.
+//! Request that a response answers to, and the frames of those that carry no records.
 
 use kafka_protocol::messages::{ApiKey, ResponseKind};
 
-/// What a response answers to.
+/// Request that a response answers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) key: ApiKey,

@@ -85,7 +85,7 @@ impl Client {
         muted_until.filter(|until| *until > Instant::now())
     }
 
-    /// Whether the client may do that.
+    /// Returns whether the client may do that.
     pub(crate) fn may(
         &self,
         broker: &Broker,
@@ -97,7 +97,7 @@ impl Client {
         })
     }
 
-    /// Whether the client may do that with some topic.
+    /// Returns whether the client may do that with some topic.
     pub(crate) fn may_with_some_topic(&self, broker: &Broker, operation: Operation) -> bool {
         self.identity.get().is_some_and(|identity| {
             broker.gate.allows_some_topic(&identity.principal, self.address.ip(), operation)

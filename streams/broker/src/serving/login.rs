@@ -38,17 +38,17 @@ impl Login {
         Self { logins, is_bare: false, expires: None }
     }
 
-    /// Whether the login is too old.
+    /// Returns whether the login is too old.
     pub(super) fn has_expired(&self) -> bool {
         self.expires.is_some_and(|expires| Instant::now() >= expires)
     }
 
-    /// Whether what comes next is a message of a login and no request.
+    /// Returns whether what comes next is a message of a login and no request.
     pub(super) fn is_bare(&self) -> bool {
         self.is_bare
     }
 
-    /// How long what comes next is, as [`kafka::frame_bytes`] says it.
+    /// Length of the next frame, as [`kafka::frame_bytes`] says it.
     pub(super) fn frame_bytes(
         &self,
         bytes: &[u8],

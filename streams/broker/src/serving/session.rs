@@ -23,7 +23,7 @@ static LAST_ID: AtomicI32 = AtomicI32::new(0);
 /// A partition that is fetched.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    /// Of the topic; empty where it is named by its id.
+    /// Name of the topic; empty where it is named by its id.
     pub(super) name: Arc<str>,
     pub(super) id: Uuid,
     pub(super) is_by_id: bool,
@@ -67,7 +67,7 @@ fn in_order(wanted: HashMap<Place, (usize, Tracked)>) -> Vec<Tracked> {
     wanted.into_iter().map(|(_, wanted)| wanted).collect()
 }
 
-/// What a request asks for from now on, and for no longer.
+/// Changes that a request asks for from now on, and for no longer.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     wanted: Vec<Tracked>,
@@ -115,7 +115,7 @@ pub(super) struct Session {
     pub(super) id: i32,
     /// Of the next request.
     epoch: i32,
-    /// Whether the request goes on with what came before.
+    /// True if the request goes on with what came before.
     pub(super) is_incremental: bool,
     pub(super) is_committed_only: bool,
     pub(super) tracked: Vec<Tracked>,

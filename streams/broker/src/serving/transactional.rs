@@ -1,6 +1,6 @@
-//! Whether a produce request may write for a transaction, asked before any of it is written: a
-//! record that no transaction knows of would never be committed or aborted, and hold up all
-//! readers of committed records (KIP-890).
+//! Admission of a produce request to write for a transaction, asked before any of it is written: a
+//! record that no transaction knows of would never be committed or aborted, and hold up all readers
+//! of committed records (KIP-890).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::client::Client;
 use crate::broker::Broker;
 use crate::topics::OpenPartition;
 
-/// What a transaction may be written to, as far as a request needs to know.
+/// Partitions that a transaction may be written to, as far as a request needs to know.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     /// Of a request for a transaction, and in the order of its partitions.

@@ -1,5 +1,5 @@
-//! Which of a daemon's volumes this broker has open. It tells those that somebody took away from
-//! those that the broker deleted itself, and never waits.
+//! Volumes of a daemon that this broker has open. It tells those that somebody took away from those
+//! that the broker deleted itself, and never waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -60,8 +60,8 @@ impl VolumesInUse {
         self.all().into_iter().filter(is_unowned).map(|it| it.name).collect()
     }
 
-    /// What there is to say of volumes that a daemon does not have although they were in use
-    /// before it was asked, and are now.
+    /// Warnings about volumes that a daemon does not have although they were in use before it was
+    /// asked, and are now.
     pub(super) fn missing(&self, before: &[InUse], owners: &Owners) -> Option<String> {
         let was_there = |it: &InUse| before.iter().any(|other| other.id == it.id);
         let mut missing = self.all();

@@ -25,7 +25,7 @@ const VOLUME_BYTES: u64 = 64 << 40;
 /// topic's volume has a name like these.
 pub(crate) const STATE_VOLUMES: [&str; 2] = ["broker-state", "broker-definitions"];
 
-/// How a volume keeps what is written, as the topic's owner asked.
+/// Class of a volume, as the topic's owner asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeClass {
     pub(crate) durability: Durability,

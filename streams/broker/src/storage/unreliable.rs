@@ -12,7 +12,7 @@ use super::{Embedded, Storage, StorageError, StorageErrorKind, StoredVolume, Vol
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What fails now.
+/// Operations that fail now.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pub(crate) flushes: AtomicBool,
@@ -23,7 +23,7 @@ pub(crate) struct Failing {
     answers: Mutex<LostAnswers>,
 }
 
-/// What is asked for is done, and that is not said.
+/// Requests that are done and whose answers are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostAnswers {
     /// So many come before.

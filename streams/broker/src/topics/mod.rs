@@ -75,7 +75,7 @@ pub(crate) struct NewTopic {
     pub(crate) name: String,
     pub(crate) partition_count: u32,
     pub(crate) settings: BTreeMap<String, String>,
-    /// Whether the broker fills it from another topic.
+    /// True if the broker fills it from another topic.
     pub(crate) is_derived: bool,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Topics {
     state_waits: AtomicBool,
 }
 
-/// What is known of a name.
+/// Result of looking a name up.
 pub(crate) enum Found {
     Served(Arc<OpenTopic>),
     /// There is one, which could not be opened when the broker started.
@@ -171,13 +171,13 @@ impl Topics {
         assert!(self.forget.set(forget).is_ok(), "one coordinator remembers topics");
     }
 
-    /// How the state of groups, transactions and definitions is kept: as well as the topic that is
-    /// kept best, since it speaks of the records of all.
+    /// Class of the volumes that keep the state of groups, transactions and definitions: as well as
+    /// the topic that is kept best, since it speaks of the records of all.
     pub(crate) fn state_class(&self) -> VolumeClass {
         *self.changing.lock().expect(NO_PANIC)
     }
 
-    /// Whether a flush of that state may wait for a disk. Never waits itself.
+    /// Returns whether a flush of that state may wait for a disk. Never waits itself.
     pub(crate) fn state_waits_for_disk(&self) -> bool {
         // Relaxed: a flush that begins before the change is over meets the volume as it was.
         self.state_waits.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use super::Refusal;
 /// What Kafka allows.
 const NAME_MAX: usize = 249;
 
-/// Whether a topic may have this name, as Kafka has it.
+/// Returns whether a topic may have this name, as Kafka has it.
 pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let is_good = (1..=NAME_MAX).contains(&name.len())

@@ -1,4 +1,4 @@
-//! What a topic asks of each record, whoever brings it: a producer, SQL's INSERT, or the query that
+//! Rules of a topic for each record, whoever brings it: a producer, SQL's INSERT, or the query that
 //! fills it. The rules are those of Kafka's `LogValidator`.
 
 use std::ops::RangeInclusive;

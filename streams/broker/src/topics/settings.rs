@@ -8,7 +8,7 @@ use volumes::{Durability, Reduction};
 
 use crate::storage::VolumeClass;
 
-/// What values a setting takes.
+/// Type of a setting's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Boolean,
@@ -248,7 +248,7 @@ pub(crate) struct TopicSettings {
     /// `None` for the producer's.
     pub(crate) compression: Option<Codec>,
     pub(crate) has_append_time: bool,
-    /// How far a record's time may be before and after the clock of the broker.
+    /// Distance that a record's time may be before and after the clock of the broker.
     pub(crate) timestamp_before_max_ms: i64,
     pub(crate) timestamp_after_max_ms: i64,
     pub(crate) delete_retention_ms: i64,
@@ -341,13 +341,13 @@ impl TopicSettings {
         names.filter(|name| find(name).is_some_and(|setting| setting.meaning.is_empty()))
     }
 
-    /// How long a record may wait for its segment to be complete, and then the segment for a pass:
+    /// Time that a record may wait for its segment to be complete, and then the segment for a pass:
     /// half of the longest lag each.
     pub(crate) fn max_wait_ms(&self) -> i64 {
         self.max_compaction_lag_ms / 2
     }
 
-    /// How long a segment is appended to: records of the last one are not compacted.
+    /// Time for which a segment is appended to: records of the last one are not compacted.
     pub(crate) fn segment_ms(&self) -> i64 {
         match self.compacts {
             true => self.segment_ms.min(self.max_wait_ms()),

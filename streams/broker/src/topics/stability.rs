@@ -30,7 +30,7 @@ struct Ended {
     failed: Option<LogErrorKind>,
 }
 
-/// What an append waits for: the end of a flush that began after it.
+/// Flush that an append waits for: the end of a flush that began after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 
@@ -68,7 +68,7 @@ impl Flusher {
         seen.expect("the sender is in self").failed
     }
 
-    /// Whether the last flush that ended has failed, if it began with this turn or later.
+    /// Returns whether the last flush that ended has failed, if it began with this turn or later.
     pub(crate) fn has_failed(&self, turn: Turn) -> bool {
         let ended = *self.ended.borrow();
         ended.turn >= turn.0 && ended.failed.is_some()

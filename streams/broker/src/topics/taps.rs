@@ -67,8 +67,8 @@ impl KeptRecord {
 /// A change of one key's current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueChange {
-    /// Of the record that made it; `None` where the old one has expired, or went with the start of
-    /// the log.
+    /// Offset of the record that made it; `None` where the old one has expired, or went with the
+    /// start of the log.
     pub(crate) offset: Option<i64>,
     /// The value that the key had.
     pub(crate) old: Option<KeptRecord>,
@@ -87,7 +87,7 @@ impl ValueChange {
     }
 }
 
-/// What comes out of a tap.
+/// Item that comes out of a tap.
 #[derive(Clone, Debug)]
 pub(crate) enum Tapped {
     /// The values after all changes that came before it. Values that have expired and were not

@@ -18,7 +18,7 @@ use crate::clock;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What the log keeps for the broker beside the records.
+/// Properties that the log keeps for the broker beside the records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Properties {
     pub(crate) name: String,
@@ -33,7 +33,7 @@ pub(crate) struct Properties {
 pub(crate) struct OpenTopic {
     pub(crate) name: Arc<str>,
     pub(crate) id: Uuid,
-    /// Of the volume that it is on.
+    /// Name of the volume that it is on.
     pub(crate) volume: String,
     pub(crate) log: Arc<Topic>,
     /// The broker fills it from another topic, and clients write nothing to it.
@@ -93,7 +93,7 @@ impl OpenPartition {
     }
 }
 
-/// What has passed since the start.
+/// Records and bytes that have passed since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) bytes_in: AtomicU64,
@@ -114,7 +114,7 @@ impl Traffic {
     }
 }
 
-/// What was appended and is not stable yet.
+/// Records that were appended and are not stable yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) topic: Arc<OpenTopic>,
@@ -185,7 +185,7 @@ impl OpenTopic {
         *self.settings.write().expect(NO_PANIC) = Arc::new(settings);
     }
 
-    /// Whether a flush waits for a disk.
+    /// Returns whether a flush waits for a disk.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.settings().class.durability == Durability::Journal
     }

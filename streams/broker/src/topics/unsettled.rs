@@ -89,7 +89,7 @@ impl Topics {
         Ok(found.is_some_and(|(found, _)| Uuid::from_bytes(found) == id))
     }
 
-    /// As [`Topics::settle`], from time to time: also where nobody changes anything.
+    /// Settles as [`Topics::settle`] does, from time to time: also where nobody changes anything.
     pub(super) fn settle_beside(&self) {
         if self.unsettled.lock().expect(NO_PANIC).is_empty() {
             return;

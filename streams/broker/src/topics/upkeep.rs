@@ -1,4 +1,4 @@
-//! What topics need from time to time: retention, compaction, producers that are gone.
+//! Upkeep of topics from time to time: retention, compaction, producers that are gone.
 //!
 //! A topic whose disk takes nothing holds up no other one.
 

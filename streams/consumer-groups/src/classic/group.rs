@@ -1,4 +1,4 @@
-//! What is known of a classic group, and what follows from it without changing it.
+//! State of a classic group, and conclusions from it that do not change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,19 +150,19 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether it holds nothing but, perhaps, offsets.
+    /// Returns whether it holds nothing but, perhaps, offsets.
     pub(crate) fn is_empty(&self) -> bool {
         self.phase == Phase::Empty && self.members.is_empty() && self.invited.is_empty()
     }
 
-    /// What its members brought.
+    /// Size of what its members brought.
     pub(crate) fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|(id, it)| id.len() + it.bytes()).sum();
         let invited: usize = self.invited.keys().map(|id| ENTRY_BYTES + id.len()).sum();
         members + invited
     }
 
-    /// What it takes in memory, about.
+    /// Memory that it takes, about.
     pub(crate) fn footprint(&self) -> usize {
         let told: usize = self.told.iter().map(|(it, id)| ENTRY_BYTES + it.len() + id.len()).sum();
         self.bytes() + self.durable.as_ref().map_or(0, Bytes::len) + told
@@ -236,7 +236,7 @@ impl ClassicGroup {
         votes.into_iter().find(|(_, count)| *count == most).map(|(name, _)| name.clone())
     }
 
-    /// Whether its members are Kafka's consumers, which say what they read.
+    /// Returns whether its members are Kafka's consumers, which say what they read.
     pub(crate) fn is_of_consumers(&self) -> bool {
         self.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer")
     }

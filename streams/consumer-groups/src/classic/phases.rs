@@ -1,4 +1,4 @@
-//! How a classic group goes from one phase to the next: rebalances, removals, deadlines.
+//! Transitions of a classic group from one phase to the next: rebalances, removals, deadlines.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::SyncGroupResponse;

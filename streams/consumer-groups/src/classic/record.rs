@@ -73,7 +73,8 @@ impl ClassicGroup {
         }
     }
 
-    /// What is stored of it: the last stable generation, whatever goes on, and the highest number.
+    /// Records that are stored of it: the last stable generation, whatever goes on, and the highest
+    /// number.
     pub(crate) fn records(&self) -> Vec<Record> {
         let Some(value) = self.durable.clone() else { return Vec::new() };
         let group = Record { key: Key::Group(self.id.clone()).encode(), value: Some(value) };

@@ -165,7 +165,7 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// Whether offsets may be committed (Kafka: `ClassicGroup.validateOffsetCommit`).
+    /// Returns whether offsets may be committed (Kafka: `ClassicGroup.validateOffsetCommit`).
     pub(crate) fn check_commit(
         &mut self,
         committer: &Committer<'_>,

@@ -22,7 +22,7 @@ pub(crate) fn is_known_assignor(name: &str) -> bool {
 
 /// A member as assignors see it.
 pub(super) struct Subscriber<'a> {
-    /// What members are sorted by: a static one keeps its place under another id.
+    /// Key that members are sorted by: a static one keeps its place under another id.
     pub(super) rank: &'a StrBytes,
     pub(super) topics: BTreeSet<Uuid>,
     /// Its target so far.

@@ -1,4 +1,4 @@
-//! What is known of a consumer group, and what follows from it without changing it.
+//! State of a consumer group, and conclusions from it that do not change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(crate) fn by_topic(partitions: &Partitions) -> BTreeMap<Uuid, Vec<i32>> {
     topics
 }
 
-/// What a member says of itself.
+/// Description of a member by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) instance: Option<StrBytes>,
@@ -63,7 +63,7 @@ impl Profile {
         Viewer { principal: &self.principal, host: &self.host }
     }
 
-    /// Whether both read the same and have it assigned in the same way.
+    /// Returns whether both read the same and have it assigned in the same way.
     pub(crate) fn subscribes_as(&self, other: &Self) -> bool {
         self.names == other.names
             && self.viewer() == other.viewer()
@@ -78,9 +78,9 @@ pub(crate) struct Member {
     pub(crate) epoch: i32,
     /// The epoch before, which its client may still be at if a reply was lost.
     pub(crate) previous_epoch: i32,
-    /// What it may read.
+    /// Partitions that it may read.
     pub(crate) assigned: Partitions,
-    /// What it owns until it says that it gave it up.
+    /// Partitions that it owns until it says that it gave them up.
     pub(crate) revoking: Partitions,
     /// It is dropped then.
     pub(crate) session_until_ms: i64,
@@ -111,7 +111,7 @@ pub(crate) struct ConsumerGroup {
     pub(crate) owners: BTreeMap<Partition, StrBytes>,
     /// The names that each pattern matches.
     pub(crate) matches: BTreeMap<StrBytes, BTreeSet<StrBytes>>,
-    /// Whether the state log has it.
+    /// True if the state log has it.
     pub(crate) is_stored: bool,
 }
 
@@ -147,7 +147,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether the member has what it is to have, in the current epoch.
+    /// Returns whether the member has what it is to have, in the current epoch.
     pub(crate) fn is_settled(&self, member_id: &StrBytes) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
         let target = self.targets.get(member_id);
@@ -156,12 +156,12 @@ impl ConsumerGroup {
             && target.map_or(member.assigned.is_empty(), |it| *it == member.assigned)
     }
 
-    /// What members brought.
+    /// Size of what members brought.
     pub(crate) fn bytes(&self) -> usize {
         self.members.iter().map(|(id, it)| id.len() + it.profile.bytes()).sum()
     }
 
-    /// What it takes in memory, about.
+    /// Memory that it takes, about.
     pub(crate) fn footprint(&self) -> usize {
         let targets: usize = self.targets.values().map(BTreeSet::len).sum();
         let matches: usize = self.matches.values().flatten().map(|it| it.len() + 32).sum();
@@ -179,7 +179,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether the member may commit or fetch offsets (Kafka:
+    /// Returns whether the member may commit or fetch offsets (Kafka:
     /// `ConsumerGroup.validateOffsetCommit`). No member has a negative epoch.
     pub(crate) fn check_epoch(
         &self,

@@ -7,7 +7,7 @@ use crate::effect::{Record, Turn};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
-/// What a group's record begins with if it is a consumer group.
+/// First byte of a group's record if it is a consumer group.
 pub(crate) const KIND_CONSUMER: u8 = 2;
 
 impl ConsumerGroup {

@@ -1,4 +1,4 @@
-//! What each member is to read: looking at topics, matching patterns, assigning.
+//! Partitions that each member is to read: looking at topics, matching patterns, assigning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

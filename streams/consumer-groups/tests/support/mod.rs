@@ -74,7 +74,7 @@ pub(crate) struct Owner {
     has_failed: bool,
     /// What there was to remember before the call of which the log took nothing.
     before_failure: Option<Remembered>,
-    /// How often that was the case.
+    /// Number of times that this was the case.
     pub(crate) failed_count: u64,
     /// Who makes the requests.
     pub(crate) principal: String,

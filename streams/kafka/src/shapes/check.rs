@@ -13,13 +13,13 @@ pub struct ShapeError {
     pub version: i16,
     /// The name of the field that was read, as Kafka's schemas have it.
     pub field: &'static str,
-    /// How many bytes of the body were read.
+    /// Number of bytes of the body were read.
     pub offset: usize,
     #[source]
     pub fault: ShapeFault,
 }
 
-/// What is wrong with a body.
+/// Fault in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeFault {
     #[error("this version of the request is not described")]

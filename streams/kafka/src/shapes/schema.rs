@@ -23,7 +23,7 @@ pub struct Field {
     null_since: i16,
 }
 
-/// How a value is encoded. Lengths of strings and bytes are compact in flexible versions.
+/// Encoding of a value. Lengths of strings and bytes are compact in flexible versions.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Bool,
@@ -38,7 +38,7 @@ pub enum Kind {
     Structure(&'static [Field]),
 }
 
-/// Whether a field holds a value or an array of values.
+/// Number of values that a field holds: one or an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     One,
@@ -60,7 +60,7 @@ impl RequestShape {
         self.versions.first..=self.versions.last
     }
 
-    /// Whether lengths are compact and structures end with a tagged section (KIP-482).
+    /// Returns whether lengths are compact and structures end with a tagged section (KIP-482).
     pub fn is_flexible(&self, version: i16) -> bool {
         version >= self.flexible_since
     }
@@ -80,12 +80,12 @@ impl RequestShape {
 }
 
 impl Field {
-    /// Whether `version` has the field.
+    /// Returns whether `version` has the field.
     pub fn is_in(&self, version: i16) -> bool {
         self.versions.first <= version && version <= self.versions.last
     }
 
-    /// Whether `version` allows null in place of the value or the array.
+    /// Returns whether `version` allows null in place of the value or the array.
     pub fn may_be_null(&self, version: i16) -> bool {
         version >= self.null_since
     }

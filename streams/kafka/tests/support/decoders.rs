@@ -3,11 +3,11 @@
 use kafka_protocol::messages::{self, ApiKey};
 use kafka_protocol::protocol::{Decodable, Encodable};
 
-/// What a decoder made of a body.
+/// Contents that a decoder made of a body.
 pub(crate) struct Decoded {
     /// The bytes that it left.
     pub(crate) left_count: usize,
-    /// What the request is encoded to.
+    /// Encoded bytes of the request.
     pub(crate) encoded: Vec<u8>,
 }
 

@@ -6,8 +6,8 @@ use crate::expr::syntax::Expr;
 use crate::expr::typing::Bound;
 use crate::types::Type;
 
-/// What a grouped query groups by and what it counts: expressions above refer to them by number,
-/// keys first.
+/// Keys by which a grouped query groups and the aggregates that it computes: expressions above
+/// refer to them by number, keys first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) keys: Vec<Bound>,
@@ -22,7 +22,7 @@ pub(crate) struct Aggregate {
     /// FILTER (WHERE …): which rows count.
     pub(crate) filter: Option<Expr>,
     pub(crate) result: Type,
-    /// Whether a numeric result has nothing behind its point.
+    /// True if a numeric result has nothing behind its point.
     pub(crate) is_whole: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum AggregateKind {
     Max,
 }
 
-/// Whether `name` is an aggregate function, known here or not.
+/// Returns whether `name` is an aggregate function, known here or not.
 pub(super) fn is_aggregate(name: &str) -> bool {
     const NAMES: [&str; 17] = [
         "count",

@@ -82,7 +82,7 @@ impl Expr {
         }
     }
 
-    /// Whether a row passes: TRUE, not NULL.
+    /// Returns whether a row passes: TRUE, not NULL.
     pub(crate) fn is_true(&self, row: &Row<'_>) -> Result<bool, RowError> {
         match self.whole_number_passes(row) {
             Some(passes) => Ok(passes),

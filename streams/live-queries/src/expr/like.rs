@@ -38,7 +38,7 @@ impl Pattern {
         Ok(Self { parts, folds })
     }
 
-    /// What every text that matches begins with, and whether that alone makes it match.
+    /// Prefix of every text that matches, and a mark of whether that alone makes it match.
     pub(crate) fn prefix(&self) -> Option<(&str, bool)> {
         let [Symbol::Text(prefix), rest @ ..] = &*self.parts[0] else { return None };
         if self.folds {

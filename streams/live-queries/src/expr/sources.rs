@@ -18,7 +18,7 @@ pub(crate) struct Source<'t> {
     pub(crate) table: &'t Table,
     alias: &'t str,
     paths: &'t mut Paths,
-    /// What the query has taken of `paths`.
+    /// Paths of `paths` that the query has taken.
     pub(crate) taken: Vec<PathId>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Found<'t> {
     is_joined: bool,
 }
 
-/// How many paths were taken at some time.
+/// Number of paths were taken at some time.
 #[derive(Default)]
 pub(super) struct TakenCounts(usize, usize);
 
@@ -174,7 +174,7 @@ impl<'t> Sources<'t> {
         Ok(found.wrap(Bound { expr, data_type: found.column.data_type }))
     }
 
-    /// Of the first table.
+    /// Paths of the first table.
     pub(crate) fn stream_paths(&self) -> &Paths {
         self.stream.paths
     }
@@ -185,7 +185,7 @@ impl<'t> Sources<'t> {
         Ok(Bound { expr, data_type: column.data_type })
     }
 
-    /// What lies in a column at a JSON path.
+    /// Expression for the value in a column at a JSON path.
     pub(super) fn path(
         &mut self,
         found: &Found<'_>,

@@ -187,12 +187,12 @@ impl Expr {
         }
     }
 
-    /// Whether some part of it is of the row that is joined.
+    /// Returns whether some part of it is of the row that is joined.
     pub(crate) fn reads_joined(&self) -> bool {
         matches!(self, Self::Joined(_)) || self.children().iter().any(|it| it.reads_joined())
     }
 
-    /// Whether it is made of literals alone.
+    /// Returns whether it is made of literals alone.
     pub(crate) fn is_foldable(&self) -> bool {
         let children = self.children();
         !children.is_empty() && children.iter().all(|it| matches!(it, Self::Literal(_)))

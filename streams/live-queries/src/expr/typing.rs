@@ -1,4 +1,4 @@
-//! Which types meet, and how one is made of the other where SQL does so by itself.
+//! Rules for types that meet, and for making one of the other where SQL does so by itself.
 
 use crate::error::{SqlError, SqlState};
 use crate::expr::syntax::{Arithmetic, Expr};
@@ -29,7 +29,7 @@ impl Bound {
         Ok(Self::literal(value, data_type))
     }
 
-    /// As `to` by the casts that SQL makes by itself; `place` says for what, in an error.
+    /// Converts to `to` by the casts that SQL makes by itself; `place` says for what, in an error.
     pub(crate) fn coerce(self, to: Type, place: &str) -> Result<Expr, SqlError> {
         let Self { expr, data_type: from } = self;
         match (from, to) {
@@ -45,7 +45,7 @@ impl Bound {
         }
     }
 
-    /// As `to` by `::`.
+    /// Casts to `to` as `::` does.
     pub(crate) fn cast_to(self, to: Type) -> Result<Self, SqlError> {
         if self.data_type == Type::Unknown {
             return Ok(Self { expr: parse_literal(self.expr, to)?, data_type: to });

@@ -15,7 +15,7 @@ use crate::scalar::Value;
 /// the reading or more.
 const CONTAINED_MAX: usize = 4;
 
-/// What [`FilterIndex::find`] tells of a record. To be used again for the next record.
+/// Findings of [`FilterIndex::find`] about a record. To be used again for the next record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// Filters that the record passes, each once, in no order.
@@ -49,7 +49,7 @@ impl FilterIndex {
         }
     }
 
-    /// How many filters it holds.
+    /// Number of filters it holds.
     pub fn len(&self) -> usize {
         self.filters.len() - self.free.len()
     }
@@ -106,8 +106,9 @@ impl FilterIndex {
         self.free.push(id);
     }
 
-    /// Whether [`Self::find`] can find anything for a record with this value, or without one. Of a
-    /// few filters that is told much faster than the record is read; of more, nothing is told.
+    /// Returns whether [`Self::find`] can find anything for a record with this value, or without
+    /// one. Of a few filters that is told much faster than the record is read; of more, nothing is
+    /// told.
     pub fn may_find(&self, value: Option<&[u8]>) -> bool {
         let are_told = self.contained.len() == self.len() && self.len() <= CONTAINED_MAX;
         let value = value.unwrap_or_default();

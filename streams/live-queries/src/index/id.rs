@@ -10,7 +10,7 @@ impl FilterId {
         Self(u32::try_from(index).expect("memory ends before there are as many filters"))
     }
 
-    /// As an index into a list of queries.
+    /// Index into a list of queries.
     pub fn index(self) -> usize {
         usize::try_from(self.0).expect("indices have at least 32 bits here")
     }

@@ -1,5 +1,5 @@
-//! What stands in the bytes of JSON where a condition on a field holds: a text, or a number behind
-//! a key. That is found much faster than the JSON is read.
+//! Bytes of JSON where a condition on a field holds: a text, or a number behind a key. That is
+//! found much faster than the JSON is read.
 
 use std::fmt::{self, Display};
 
@@ -21,8 +21,8 @@ const DIGITS_MAX: usize = 15;
 /// Digits behind the point: with those before it as many as `numeric` has.
 const FRACTION_DIGITS_MAX: usize = 13;
 
-/// What stands in the bytes of each value for which a condition holds. A condition that fails for a
-/// value may hold as far as this is concerned.
+/// Bytes of each value for which a condition holds. A condition that fails for a value may hold as
+/// far as this is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contained {
     Text(ContainedText),
@@ -50,8 +50,8 @@ pub struct ContainedNumber {
     high: i64,
 }
 
-/// What a text is converted to, as far as errors go: for a number that does not fit, the condition
-/// has to be asked.
+/// Type that a text is converted to, as far as errors go: for a number that does not fit, the
+/// condition has to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberType {
     low: i64,
@@ -71,7 +71,7 @@ enum Found {
 }
 
 impl Contained {
-    /// Whether the condition can hold, or fail, for a value that is among these bytes.
+    /// Returns whether the condition can hold, or fail, for a value that is among these bytes.
     #[inline]
     pub fn may_be_in(&self, bytes: &[u8]) -> bool {
         match self {

@@ -18,7 +18,7 @@ pub(crate) use scanner::is_space_char as is_space;
 pub use strings::{InvalidEscape, scalar_text};
 pub(crate) use strings::{quote, whole_number};
 
-/// Whether `text` is one JSON value with nothing after it.
+/// Returns whether `text` is one JSON value with nothing after it.
 pub(crate) fn is_json(text: &str) -> bool {
     let mut scanner = scanner::Scanner::new(text.as_bytes());
     scanner.skip_value(0).is_some() && scanner.is_at_end()

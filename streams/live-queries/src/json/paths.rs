@@ -96,7 +96,7 @@ impl Paths {
         }
     }
 
-    /// Whether no query wants any part of a record.
+    /// Returns whether no query wants any part of a record.
     pub fn is_empty(&self) -> bool {
         self.root.is_leaf() && self.root.slot.is_none()
     }

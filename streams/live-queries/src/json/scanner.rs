@@ -13,7 +13,7 @@ pub(super) struct Scanner<'a> {
     at: usize,
 }
 
-/// What stands between the quotes of a string, with escapes as they stand.
+/// Text between the quotes of a string, with escapes as they stand.
 pub(super) struct Inside<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) has_escapes: bool,

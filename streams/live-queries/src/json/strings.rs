@@ -6,8 +6,8 @@ use std::fmt::Write;
 /// Of a whole number that fits 64 bits whatever its digits are.
 const DIGITS_MAX: usize = 18;
 
-/// What `->>` gives for a JSON value: text without quotes and escapes, or the value as it stands.
-/// `Ok(None)` for JSON's null; an error for escapes that name no character.
+/// Text that `->>` gives for a JSON value: text without quotes and escapes, or the value as it
+/// stands. `Ok(None)` for JSON's null; an error for escapes that name no character.
 pub fn scalar_text(raw: &str) -> Result<Option<Cow<'_, str>>, InvalidEscape> {
     match raw.strip_prefix('"') {
         Some(rest) => unescape(rest.strip_suffix('"').unwrap_or(rest)).map(Some),

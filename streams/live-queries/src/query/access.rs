@@ -1,4 +1,4 @@
-//! How the records of a filter are found: by an index, and by the bytes of their values.
+//! Access to the records of a filter: by an index, and by the bytes of their values.
 
 use std::ops::Bound;
 
@@ -9,7 +9,7 @@ use crate::json::{Contained, ContainedNumber, ContainedText, NumberType, Paths, 
 use crate::query::bounds::Interval;
 use crate::scalar::Value;
 
-/// How an index finds the records of a filter.
+/// Way by which an index finds the records of a filter.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Access {
     /// Expressions and the values that they must equal, each one of its list.
@@ -20,8 +20,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What stands in each value for which the first condition holds, which is what an index is
-    /// asked. `None` where it tells nothing of bytes.
+    /// Bytes of each value for which the first condition holds, which is what an index is asked.
+    /// `None` where it tells nothing of bytes.
     pub(super) fn contained(&self, paths: &Paths) -> Option<Contained> {
         if let Some((key, values)) = self.equal.first() {
             if let (Expr::PathText(_), [Value::Text(text)]) = (key, &values[..]) {

@@ -32,7 +32,7 @@ impl Interval {
     }
 }
 
-/// Whether `value` is not below the lower bound.
+/// Returns whether `value` is not below the lower bound.
 pub(crate) fn is_above(low: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     match low {
         Bound::Unbounded => true,
@@ -41,7 +41,7 @@ pub(crate) fn is_above(low: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     }
 }
 
-/// Whether `value` is not above the upper bound.
+/// Returns whether `value` is not above the upper bound.
 pub(crate) fn is_below(high: &Bound<Value<'_>>, value: &Value<'_>) -> bool {
     match high {
         Bound::Unbounded => true,

@@ -21,7 +21,7 @@ const COMBINATIONS_MAX: usize = 256;
 /// A compiled WHERE.
 #[derive(Debug, PartialEq)]
 pub struct Filter {
-    /// What an index answers; the conditions that it stands for begin `conditions`.
+    /// Access by an index; the conditions that it stands for begin `conditions`.
     pub(crate) access: Access,
     conditions: Vec<Expr>,
     /// How many of them hold for every record that the index finds.
@@ -49,8 +49,8 @@ impl Filter {
         filter
     }
 
-    /// Whether a record with this value, or without one, can pass or fail. Most that can not are
-    /// told by this much faster than they are read.
+    /// Returns whether a record with this value, or without one, can pass or fail. Most that can
+    /// not are told by this much faster than they are read.
     #[inline]
     pub fn may_pass(&self, value: Option<&[u8]>) -> bool {
         self.contained.as_ref().is_none_or(|it| it.may_be_in(value.unwrap_or_default()))
@@ -60,7 +60,7 @@ impl Filter {
         self.contained.as_ref()
     }
 
-    /// Whether the record is in the result.
+    /// Returns whether the record is in the result.
     pub fn passes(&self, row: &Row<'_>) -> Result<bool, RowError> {
         all_true(&self.conditions, row)
     }

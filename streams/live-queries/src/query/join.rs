@@ -18,13 +18,13 @@ use crate::types::Type;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuerySources {
     pub table: String,
-    /// What columns of the table may be qualified by.
+    /// Name by which columns of the table may be qualified.
     pub alias: String,
     /// The table behind JOIN.
     pub joined: Option<String>,
 }
 
-/// How the row of the second table is found that goes with a record of the first.
+/// Way to the row of the second table that goes with a record of the first.
 #[derive(Debug)]
 pub struct Join {
     key: Expr,
@@ -41,12 +41,12 @@ struct Written<'a> {
 }
 
 impl Join {
-    /// Whether records without a row of the second table stay, with NULL in its columns.
+    /// Returns whether records without a row of the second table stay, with NULL in its columns.
     pub fn is_left(&self) -> bool {
         self.is_left
     }
 
-    /// What the rows of the second table are to be read with.
+    /// Paths with which the rows of the second table are to be read.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
@@ -61,7 +61,7 @@ impl Join {
 }
 
 impl Query {
-    /// What a query selects from: one table, or one and another that is joined.
+    /// Sources that a query selects from: one table, or one and another that is joined.
     pub fn sources(query: &ast::Query) -> Result<QuerySources, SqlError> {
         let select = select_of(query)?;
         match select.from.as_slice() {

@@ -32,7 +32,7 @@ pub struct Query {
     pub(crate) paths: Vec<PathId>,
 }
 
-/// How rows of the result are made of records.
+/// Way in which rows of the result are made of records.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// A row of each record.
@@ -75,7 +75,8 @@ impl Query {
         columns.iter().enumerate().find(is_repeated).map(|(_, column)| &*column.name)
     }
 
-    /// Whether a numeric column has nothing behind its point in any row, as a sum of whole numbers.
+    /// Returns whether a numeric column has nothing behind its point in any row, as a sum of whole
+    /// numbers.
     pub fn is_whole(&self, column: usize) -> bool {
         let Shape::Groups { keys, aggregates, projection, .. } = &self.shape else { return false };
         match projection[column] {
@@ -90,7 +91,7 @@ impl Query {
         &self.filter
     }
 
-    /// Whether the order of rows matters, or how many there are.
+    /// Returns whether the order of rows matters, or how many there are.
     pub fn is_top(&self) -> bool {
         self.limit.is_some()
     }

@@ -50,7 +50,7 @@ impl Accumulator {
         }
     }
 
-    /// Whether `value` can be added: to be asked before any aggregate of the row changes.
+    /// Returns whether `value` can be added: to be asked before any aggregate of the row changes.
     pub(super) fn check(value: &Value<'_>, kind: AggregateKind) -> Result<(), RowError> {
         let is_sum = matches!(kind, AggregateKind::SumFloat | AggregateKind::MeanFloat);
         match value {

@@ -1,4 +1,4 @@
-//! What changes: records at the one end, rows of a result at the other.
+//! Changes of a result: records at the one end, rows of a result at the other.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::scalar::Value;
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     pub partition: i32,
-    /// Of the record that changes it. `None` where time does: a key has expired.
+    /// Offset of the record that changes it. `None` where time does: a key has expired.
     pub offset: Option<i64>,
     /// When it is applied, in milliseconds since 1970.
     pub time_ms: i64,
@@ -26,14 +26,14 @@ pub struct Change<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultRow {
     pub columns: Vec<Value<'static>>,
-    /// What ORDER BY orders it by.
+    /// Values that ORDER BY orders it by.
     pub(crate) order: Vec<Value<'static>>,
 }
 
 /// One row of a result in place of another: of the same key, or of the same group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultChange {
-    /// What tells rows of the result apart.
+    /// Key that tells rows of the result apart.
     pub key: Arc<[u8]>,
     pub before: Option<Arc<ResultRow>>,
     pub after: Option<Arc<ResultRow>>,
@@ -48,7 +48,7 @@ impl ResultRow {
 }
 
 impl ResultChange {
-    /// Whether anything is to be seen of it.
+    /// Returns whether anything is to be seen of it.
     pub(crate) fn is_change(&self) -> bool {
         self.before != self.after
     }

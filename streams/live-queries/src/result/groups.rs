@@ -13,7 +13,7 @@ use crate::row::Row;
 use crate::scalar::Value;
 use crate::table::TableKind;
 
-/// What bounds the memory of a view's groups.
+/// Limits of the memory of a view's groups.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupLimits {
     pub groups_max: usize,

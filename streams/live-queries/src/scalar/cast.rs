@@ -14,7 +14,7 @@ use crate::types::Type;
 const INT8_FLOAT_MIN: f64 = -9_223_372_036_854_775_808.0;
 const INT8_FLOAT_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// Whether `cast` does anything for these types.
+/// Returns whether `cast` does anything for these types.
 pub(crate) fn can_cast(from: Type, to: Type) -> bool {
     let is_text = |it: Type| matches!(it, Type::Text | Type::Unknown);
     match (from, to) {

@@ -42,13 +42,13 @@ pub struct SubscribeOptions {
     pub position: bool,
     /// Milliseconds in which each key changes at most once.
     pub every_ms: Option<u64>,
-    /// How much faster than it happened the log is replayed; as fast as it goes if absent.
+    /// Factor by which the log is replayed faster than it happened; as fast as it goes if absent.
     pub speed: Option<f64>,
     pub backpressure: Backpressure,
     pub on_error: OnError,
 }
 
-/// What happens to a client that does not keep up.
+/// Treatment of a client that does not keep up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backpressure {
     /// Its subscription waits, and follows from where it stopped.
@@ -60,7 +60,7 @@ pub enum Backpressure {
     Disconnect,
 }
 
-/// What happens at a record on which the query fails, such as by a division by zero.
+/// Treatment of a record on which the query fails, such as by a division by zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// It is no part of the result, and counted.
@@ -76,7 +76,7 @@ pub struct AsOf {
     pub reach: Reach,
 }
 
-/// What happens where the log does not reach back to the point.
+/// Treatment of a point to which the log does not reach back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// It is refused.
@@ -108,7 +108,7 @@ pub enum CopyFormat {
 pub struct Fetch {
     pub cursor: String,
     pub count: FetchCount,
-    /// How long to wait for rows: 0 gives what is there, `None` waits for a first row.
+    /// Time to wait for rows: 0 gives what is there, `None` waits for a first row.
     pub timeout_ms: Option<u64>,
 }
 

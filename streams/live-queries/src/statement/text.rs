@@ -82,7 +82,7 @@ pub(super) fn unexpected(parser: &Parser<'_>, wanted: &str) -> SqlError {
     SqlError::new(SqlState::SYNTAX, message)
 }
 
-/// What of `sql` begins with the next token, without a `;` at its end.
+/// Part of `sql` that begins with the next token, without a `;` at its end.
 pub(super) fn rest_of<'a>(sql: &'a str, parser: &Parser<'_>) -> &'a str {
     let start = parser.peek_token().span.start;
     let number = |it: u64| usize::try_from(it.saturating_sub(1)).unwrap_or(usize::MAX);

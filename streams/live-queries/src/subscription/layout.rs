@@ -1,4 +1,4 @@
-//! What a subscription sends: rows, and the columns in front of them.
+//! Columns and rows that a subscription sends: rows, and the columns in front of them.
 
 use std::fmt::Write;
 
@@ -95,7 +95,7 @@ impl Layout {
         &self.sources
     }
 
-    /// What a row says that is there now.
+    /// Event of a row that is there now.
     pub(super) fn event_of_new(&self) -> Event {
         if self.upserts { Event::Upsert } else { Event::Diff(1) }
     }

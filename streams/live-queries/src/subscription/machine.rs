@@ -59,7 +59,7 @@ enum Phase {
     Ended(Result<(), SqlError>),
 }
 
-/// What became of a change.
+/// Outcome for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Applied,
@@ -116,8 +116,8 @@ impl Subscription {
         &self.layout
     }
 
-    /// Whether the rows that are there are needed: the client wants them, or the result is made
-    /// from them. Otherwise a snapshot may be begun and ended without rows.
+    /// Returns whether the rows that are there are needed: the client wants them, or the result is
+    /// made from them. Otherwise a snapshot may be begun and ended without rows.
     pub fn wants_snapshot(&self) -> bool {
         self.options.snapshot || self.query.is_grouped() || self.query.is_top()
     }
@@ -136,7 +136,7 @@ impl Subscription {
         &self.options
     }
 
-    /// Whether it waits for a snapshot to begin again with: see [`Step::RereadNeeded`].
+    /// Returns whether it waits for a snapshot to begin again with: see [`Step::RereadNeeded`].
     pub fn needs_reread(&self) -> bool {
         self.phase == Phase::Rereading
     }
@@ -322,7 +322,7 @@ impl Subscription {
         self.queue.len()
     }
 
-    /// How it ended, once all rows have been taken.
+    /// End of it, once all rows have been taken.
     pub fn end(&self) -> Option<&Result<(), SqlError>> {
         match &self.phase {
             Phase::Ended(result) if self.queue.is_empty() && !self.is_behind => Some(result),

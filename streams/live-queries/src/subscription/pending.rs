@@ -18,13 +18,13 @@ pub(super) struct Pending {
     pub(super) conflated_count: u64,
 }
 
-/// What the client saw last and what it is to see next.
+/// Row that the client saw last and the one that it is to see next.
 #[derive(Debug)]
 pub(super) struct PendingChange {
     sequence: u64,
     pub(super) before: Option<Arc<ResultRow>>,
     pub(super) after: Option<Arc<ResultRow>>,
-    /// Of the last change.
+    /// Positions of the last change.
     pub(super) positions: Vec<(i32, i64)>,
 }
 

@@ -2,7 +2,8 @@
 
 use crate::subscription::rows::OutputRows;
 
-/// What a subscription holds for a client that has not taken it. One change may go beyond.
+/// Limits of what a subscription holds for a client that has not taken it. One change may go
+/// beyond.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
     pub rows_max: usize,

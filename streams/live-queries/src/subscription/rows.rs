@@ -13,7 +13,7 @@ use crate::scalar::Value;
 
 const WHOLE: &str = "rows are written whole, and read as they were written";
 
-/// What a row says.
+/// Event of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
     /// So many more of this row: 1 or -1.
@@ -48,7 +48,7 @@ pub(super) struct Head<'a> {
     pub(super) positions: &'a [(i32, i64)],
 }
 
-/// What a subscription sends, some rows of it, in order.
+/// Rows that a subscription sends, some of them, in order.
 #[derive(Clone, Debug, Default)]
 pub struct OutputRows {
     /// Of each row: how many bytes follow, in 4 of them; its event, its time, its positions with

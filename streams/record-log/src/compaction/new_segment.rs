@@ -91,7 +91,7 @@ impl NewSegment {
         Ok(Arc::new(segment))
     }
 
-    /// What is left of it where it takes nothing's place.
+    /// Remains of it where it takes nothing's place.
     pub(crate) fn abandon(&self) -> Arc<Segment> {
         Arc::new(Segment::new(self.slot, self.first))
     }
@@ -115,10 +115,10 @@ impl NewSegment {
     }
 }
 
-/// What is known at the end of a group.
+/// State at the end of a group.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// Of the next segment's first record.
+    /// Offset of the next segment's first record.
     pub(crate) end_offset: i64,
     pub(crate) aborted: Vec<Aborted>,
     pub(crate) producers: Producers,

@@ -28,7 +28,7 @@ const STEP_BYTES: usize = 4 << 20;
 #[derive(Clone)]
 pub struct CompactionOptions {
     pub now_ms: i64,
-    /// How long tombstones and markers stay after a pass has met them (`delete.retention.ms`).
+    /// Time that tombstones and markers stay after a pass has met them (`delete.retention.ms`).
     pub delete_retention_ms: i64,
     /// Segments with newer records wait (`min.compaction.lag.ms`).
     pub min_compaction_lag_ms: i64,
@@ -39,7 +39,7 @@ pub struct CompactionOptions {
     /// (`min.cleanable.dirty.ratio`). Where all was seen there is a pass when the time has come of
     /// tombstones or markers that the last one met in the life of this process.
     pub min_dirty_ratio: f64,
-    /// What the map of keys may take; 24 bytes for each key, and a third more.
+    /// Memory that the map of keys may take; 24 bytes for each key, and a third more.
     pub map_bytes_max: usize,
     /// Random, and known to the owner alone: keys are told apart by a hash with it.
     pub hash_secret: [u8; 16],
@@ -59,10 +59,10 @@ impl fmt::Debug for CompactionOptions {
     }
 }
 
-/// What a pass has done so far.
+/// Work of a pass so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionOutcome {
-    /// Of the segments that were replaced, and of those that took their places.
+    /// Size of the segments that were replaced, and of those that took their places.
     pub bytes_before: u64,
     pub bytes_after: u64,
     pub segments_before: u64,
@@ -75,7 +75,7 @@ pub struct CompactionOutcome {
     pub clean_offset: i64,
 }
 
-/// Whether a pass goes on.
+/// Decision of a pass to go on or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionStep {
     More,
@@ -214,7 +214,7 @@ impl Compaction {
         })
     }
 
-    /// What was done so far.
+    /// Work so far.
     pub fn outcome(&self) -> CompactionOutcome {
         CompactionOutcome {
             records_removed: self.met.removed_count,

@@ -1,4 +1,4 @@
-//! What becomes of a batch: it stays as it is, goes, or loses some of its records.
+//! Treatment of a batch: it stays as it is, goes, or loses some of its records.
 //!
 //! A batch that cannot be read, or written again within its bounds, stays as it is, and as long as
 //! it is there tombstones behind it stay too: what they delete may be in it.
@@ -23,7 +23,7 @@ pub(crate) struct Rules {
     pub(crate) record_count_max: usize,
 }
 
-/// What a pass remembers of the batches before the one that it is at.
+/// Memory of a pass about the batches before the one that it is at.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) markers: Markers,

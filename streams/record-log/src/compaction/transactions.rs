@@ -1,4 +1,4 @@
-//! What a pass knows of transactions: which records were aborted, and whether a marker still has
+//! Transactions that a pass knows: which records were aborted, and whether a marker still has
 //! records before it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use record_batch::BatchHeader;
 
 use crate::producers::{Aborted, LastBatch};
 
-/// Which of the batches with a run of offsets belong to aborted transactions.
+/// Batches with a run of offsets that belong to aborted transactions.
 #[derive(Debug, Default)]
 pub(crate) struct AbortedBatches {
     by_producer: BTreeMap<i64, Vec<Aborted>>,
@@ -48,7 +48,7 @@ impl Markers {
         }
     }
 
-    /// Whether the transaction that the marker ends has records.
+    /// Returns whether the transaction that the marker ends has records.
     pub(crate) fn end(&mut self, marker: &BatchHeader) -> bool {
         self.with_records.remove(&marker.producer_id)
     }

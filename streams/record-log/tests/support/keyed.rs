@@ -23,7 +23,7 @@ const PRODUCERS: [i64; 3] = [70, 71, 72];
 /// How long tombstones stay, in the history's own time.
 const DELETE_RETENTION_MS: i64 = 20;
 
-/// What was appended in one batch.
+/// Records that were appended in one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Appended {
     producer_id: i64,
@@ -52,7 +52,7 @@ impl Appended {
     }
 }
 
-/// What is known of the partition.
+/// Knowledge of the partition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keyed {
     appended: Vec<Appended>,
@@ -90,8 +90,8 @@ impl Keyed {
         self.maybe_appended = None;
     }
 
-    /// What a cut may leave between two moments: all of this may be there, and what was promised at
-    /// the first one is.
+    /// State that a cut may leave between two moments: all of this may be there, and what was
+    /// promised at the first one is.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             stable: before.stable,
@@ -376,7 +376,7 @@ impl Keyed {
         self.check_producers(partition);
     }
 
-    /// What is true at any time.
+    /// Checks invariants that hold at any time.
     pub(crate) fn check(&self, partition: &Partition, random: &mut Random) {
         let lso = partition.last_stable_offset();
         assert_eq!(

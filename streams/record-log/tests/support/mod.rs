@@ -122,7 +122,7 @@ impl Disk {
         starts.into_iter().filter(is_in).collect()
     }
 
-    /// Whether something is stored in the block at this byte.
+    /// Returns whether something is stored in the block at this byte.
     pub(crate) fn holds(&self, at: u64) -> bool {
         self.lock().now.contains_key(&(at / BLOCK_BYTES as u64))
     }

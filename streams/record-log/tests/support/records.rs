@@ -13,7 +13,7 @@ pub(crate) struct Entry {
     pub(crate) value: Option<String>,
 }
 
-/// What a batch holds, read with no code of the log's.
+/// Contents of a batch, read with no code of the log's.
 pub(crate) struct Decoded {
     pub(crate) codec: i16,
     pub(crate) timestamps: Vec<i64>,
@@ -151,7 +151,7 @@ pub(crate) fn decode(batch: &[u8]) -> Option<Decoded> {
     Some(Decoded { codec, timestamps, entries })
 }
 
-/// What clients do: not the form of snappy, frames and levels alone that the log writes.
+/// Compresses as clients do: not the form of snappy, frames and levels alone that the log writes.
 pub(crate) fn compress(codec: i16, bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     match codec {

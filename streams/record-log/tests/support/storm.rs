@@ -16,7 +16,7 @@ const BATCHES_PER_SEGMENT: usize = 10;
 /// One of them is none: it counts nothing.
 const PRODUCER_COUNT: usize = 4;
 
-/// What a producer was told: the offset, and whether the batch was there before.
+/// Result that a producer was told: the offset, and whether the batch was there before.
 pub(crate) type Told = Result<(i64, bool), LogErrorKind>;
 
 /// Bytes where batches should be, and some after batches whose checksums fit: what is taken is

@@ -14,11 +14,11 @@ pub(crate) const OFFSET: &str = "offset";
 pub(crate) const TIME: &str = "time";
 pub(crate) const KEY: &str = "key";
 
-/// What follows a topic's name in that of the table whose keys and values are bytes; behind
+/// Suffix of a topic's name in that of the table whose keys and values are bytes; behind
 /// [`CURRENT_SUFFIX`] where the table has both. Names of topics have no such sign.
 pub(crate) const BYTES_SUFFIX: &str = "$bytes";
 
-/// Whether keys and values are texts, which is checked, or any bytes.
+/// Form of keys and values: texts, which is checked, or any bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -34,7 +34,7 @@ impl Form {
     }
 }
 
-/// What a record has.
+/// Column of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogColumn {
     Partition,

@@ -16,7 +16,7 @@ use super::pins::PinnedTopic;
 use crate::error::{SqlError, SqlState};
 use crate::host::Host;
 
-/// How long a query waits until the values are as new as the log was when it began.
+/// Time that a query waits until the values are as new as the log was when it began.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 use super::names::{DATABASE, SCHEMA};
 use crate::host::Client;
 
-/// What clients take the server for: its catalogue and SQL are nearest to this version.
+/// Version for which clients take the server: its catalogue and SQL are nearest to this version.
 pub(crate) const SERVER_VERSION: &str = "15.0";
 
 /// The functions of one connection.

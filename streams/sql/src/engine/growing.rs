@@ -101,7 +101,7 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Of a session whose functions have bounds.
+    /// Makes the rule for a session whose functions have bounds.
     pub(super) fn new(state: &SessionState) -> Result<Self> {
         let inner = Arc::new(ScalarUDF::new_from_impl(ConcatTexts::default()));
         let bounded = Bounded { inner, growth: Growth::Sum };

@@ -26,7 +26,7 @@ use record_batch::Headers;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{array_elements, json_field};
 
-/// What a function gives of the value that it finds.
+/// Result of a function for the value that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted {
     /// As JSON.
@@ -322,7 +322,7 @@ fn is_json_get(call: &ScalarFunction) -> bool {
     wanted_of(&call.func) == Some(Wanted::Json)
 }
 
-/// What a function gives of the value that it finds, if it is one of these.
+/// Result of a function for the value that it finds, if it is one of these.
 pub(super) fn wanted_of(function: &ScalarUDF) -> Option<Wanted> {
     let inner: &dyn Any = function.inner().as_ref();
     inner.downcast_ref::<JsonGet>().map(|it| it.wanted)

@@ -32,7 +32,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Rows of one batch.
 pub(super) const BATCH_ROWS: usize = 8_192;
 
-/// What is read of a topic.
+/// Part of a topic that is read.
 #[derive(Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) topic: Arc<str>,
@@ -40,15 +40,15 @@ pub(crate) struct ReadPlan {
     /// That are looked for in values.
     pub(crate) fields: JsonFields,
     pub(crate) form: Form,
-    /// What a value is that is not UTF-8 and has to be.
+    /// Treatment of a value that is not UTF-8 and has to be.
     pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
-    /// Of current values: when. `None` is now.
+    /// Offset of current values in the past: when. `None` is now.
     pub(crate) past: Option<Past>,
     /// Up to where the statement reads; of the past, what that says.
     pub(super) pinned: Option<Arc<PinnedTopic>>,
     pub(crate) filter: LogFilter,
-    /// Of `columns`.
+    /// Schema of `columns`.
     pub(crate) schema: SchemaRef,
     pub(crate) limit: Option<usize>,
 }
@@ -382,7 +382,7 @@ fn time_us(record: &Record<'_>) -> Option<i64> {
     (record.timestamp_ms >= 0).then(|| record.timestamp_ms.saturating_mul(1_000))
 }
 
-/// Whether a query asks for the record.
+/// Returns whether a query asks for the record.
 pub(super) fn matches(filter: &LogFilter, record: &Record<'_>) -> bool {
     let fits_key = || {
         let keys = filter.keys.as_ref();

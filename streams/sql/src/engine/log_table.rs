@@ -29,7 +29,7 @@ pub(crate) struct LogTable {
     pub(crate) client: Arc<Client>,
     pub(crate) topic: Arc<str>,
     pub(crate) form: Form,
-    /// What a value is that is not UTF-8.
+    /// Treatment of a value that is not UTF-8.
     pub(crate) on_error: OnError,
     pub(crate) kind: TableKind,
     pub(crate) past: Option<Past>,

@@ -13,7 +13,7 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::logical_expr::ScalarFunctionArgs;
 
-/// What all queries have taken.
+/// Memory that all queries have taken.
 #[derive(Debug)]
 pub(crate) struct MemoryTotal {
     used: AtomicUsize,
@@ -93,8 +93,9 @@ impl MemoryPool for QueryMemory {
     }
 }
 
-/// What calls of functions hold, one call of a statement each on one thread: at most what the last
-/// results of all of them take. It travels with the options of the statement, which functions see.
+/// Memory that calls of functions hold, one call of a statement each on one thread: at most what
+/// the last results of all of them take. It travels with the options of the statement, which
+/// functions see.
 #[derive(Clone, Debug)]
 pub(super) struct CallMemory(Arc<Calls>);
 
@@ -110,7 +111,7 @@ impl CallMemory {
         Self(Arc::new(Calls { pool, held: Mutex::default() }))
     }
 
-    /// Whether a call is one of a statement that runs, or is about to.
+    /// Returns whether a call is one of a statement that runs, or is about to.
     pub(super) fn counts(args: &ScalarFunctionArgs) -> bool {
         args.config_options.extensions.get::<Self>().is_some()
     }

@@ -11,7 +11,7 @@ use values::{AsOf, AsOfStep, Snapshot, Values, ValuesError};
 
 use crate::error::{SqlError, SqlState};
 
-/// What stands between a table and the time in the name that statements have for both.
+/// Separator of a table and the time in the name that statements have for both.
 pub(crate) const AS_OF: &str = " AS OF ";
 
 /// What the keys that have changed since may take of each partition.

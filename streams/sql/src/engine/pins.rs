@@ -78,7 +78,7 @@ impl PinnedTopic {
         Ok(Self { partitions, now_ms: unix_ms(), log_count, values_count })
     }
 
-    /// Whether all that read it have to see one snapshot of its current values.
+    /// Returns whether all that read it have to see one snapshot of its current values.
     pub(super) fn has_snapshot(&self) -> bool {
         let logs = self.log_count.load(Ordering::Relaxed);
         let values = self.values_count.load(Ordering::Relaxed);

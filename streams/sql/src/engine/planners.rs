@@ -36,13 +36,13 @@ impl Planners {
         Self { all: OwnTurns::shared(count), of_each: Turns::new(count / PART_OF_ONE) }
     }
 
-    /// What a user plans with.
+    /// Planner of a user.
     pub(super) fn of(&self, principal: &Principal) -> Planner {
         Planner { all: self.all.clone(), own: self.of_each.of(principal) }
     }
 }
 
-/// What one user's statements are planned with.
+/// Planner of one user's statements.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     all: OwnTurns,

@@ -1,5 +1,5 @@
-//! Which records a query asks for, as far as the log itself can tell: by partition, offset, time
-//! and key.
+//! Records that a query asks for, as far as the log itself can tell: by partition, offset, time and
+//! key.
 
 use std::collections::BTreeSet;
 
@@ -97,8 +97,8 @@ pub(crate) struct LogFilter {
     pub(crate) times_us: Numbers,
     /// `None`: all.
     pub(crate) keys: Option<BTreeSet<Vec<u8>>>,
-    /// What values have to contain, each of them. Less than what the query asks: the engine filters
-    /// again.
+    /// Bytes that values have to contain, each of them. Less than what the query asks: the engine
+    /// filters again.
     pub(crate) contained: Vec<Contained>,
 }
 
@@ -113,7 +113,7 @@ impl LogFilter {
         true
     }
 
-    /// Whether few records of what is read may match.
+    /// Returns whether few records of what is read may match.
     pub(crate) fn is_sparse(&self) -> bool {
         self.keys.is_some() || !self.contained.is_empty()
     }

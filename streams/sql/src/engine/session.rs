@@ -41,7 +41,7 @@ use crate::settings::Limits;
 /// How the names begin of the rules that move filters between physical operators.
 const FILTER_PUSHDOWN: &str = "FilterPushdown";
 
-/// What all connections share.
+/// Engine that all connections share.
 pub(crate) struct Engine {
     base: SessionState,
     memory: Arc<MemoryTotal>,
@@ -161,7 +161,7 @@ impl TypePlanner for Types {
     }
 }
 
-/// What a connection runs its queries in.
+/// Session in which a connection runs its queries.
 pub(crate) struct Session {
     engine: Arc<Engine>,
     state: Arc<SessionState>,
@@ -290,7 +290,7 @@ fn with_values(plan: LogicalPlan, parameters: Vec<ScalarValue>) -> Result<Logica
     })
 }
 
-/// Whether EXPLAIN runs the query.
+/// Mode of EXPLAIN: with or without a run of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Analyze {
     No,

@@ -1,4 +1,4 @@
-//! What operators are told.
+//! Counters for operators.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What ends a statement before its end: its client, its time, or the end of the server.
+//! Interrupts that end a statement before its end: its client, its time, or the end of the server.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl From<SqlError> for Ending {
     }
 }
 
-/// What ends a connection, whatever its client does.
+/// Ends of a connection, whatever its client does.
 #[derive(Clone)]
 pub(super) struct Ends {
     pub(super) terminated: CancellationToken,
@@ -52,7 +52,7 @@ impl Ends {
     }
 }
 
-/// What ends a statement early.
+/// Interrupt that ends a statement early.
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
     pub(super) ends: Ends,

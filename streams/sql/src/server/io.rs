@@ -22,7 +22,7 @@ pub(super) struct Io<S> {
     pub(super) out: Answers,
 }
 
-/// What a connection is served over.
+/// Transport of a connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
@@ -56,7 +56,7 @@ impl<S: Stream> Io<S> {
         }
     }
 
-    /// Whether another message is there as a whole or in part.
+    /// Returns whether another message is there as a whole or in part.
     pub(super) fn has_input(&self) -> bool {
         !self.input.is_empty()
     }

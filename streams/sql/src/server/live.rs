@@ -101,7 +101,7 @@ impl Connection {
         Ok(count)
     }
 
-    /// Whether it is about a live query.
+    /// Returns whether it is about a live query.
     pub(super) fn is_live(&self, prepared: &Prepared) -> bool {
         let cursor = prepared.cursor().and_then(|name| self.cursors.get(name));
         prepared.live.is_some() || cursor.is_some_and(|it| it.rows.is_live())

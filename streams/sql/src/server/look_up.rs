@@ -13,7 +13,7 @@ use crate::error::{SqlError, SqlState};
 use crate::statements::{Command, CursorSource, InsertPlan};
 use crate::typed::{MaterializedView, TypedTable};
 
-/// What the names of a statement mean.
+/// Meaning of the names of a statement.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) tables: Arc<[Named]>,

@@ -1,4 +1,4 @@
-//! What the names of tables mean when a statement is prepared, to see when they mean something
+//! Meaning of the names of tables when a statement is prepared, to see when they mean something
 //! else: what was made of them then does not hold any more.
 
 use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ pub(super) fn changed_columns() -> SqlError {
     SqlError::new(SqlState::NOT_SUPPORTED, "cached plan must not change result type")
 }
 
-/// Whether a client that was told of one set of columns can read rows of the other.
+/// Returns whether a client that was told of one set of columns can read rows of the other.
 pub(super) fn are_same_columns(one: &SchemaRef, other: &SchemaRef) -> bool {
     let described = |schema: &SchemaRef| -> Vec<(String, u32)> {
         schema.fields().iter().map(|it| (it.name().clone(), PgType::of(it).oid)).collect()

@@ -1,11 +1,11 @@
-//! What statements come to, before their clients are told of it.
+//! Outcomes of statements, before their clients are told of it.
 
 use live_queries::CopyFormat;
 
 use super::rows::Rows;
 use crate::error::SqlError;
 
-/// What a statement comes to.
+/// Outcome of a statement.
 pub(super) enum Outcome {
     /// Rows, and the word before their number.
     Rows(Rows, &'static str),

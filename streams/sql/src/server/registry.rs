@@ -19,11 +19,11 @@ const NO_PANIC: &str = "no thread panics with this lock";
 /// A statement that runs.
 #[derive(Clone, Debug)]
 pub struct QueryInfo {
-    /// Of the connection.
+    /// Id of the connection.
     pub id: i32,
     pub principal: Principal,
     pub address: std::net::SocketAddr,
-    /// As far as it is kept.
+    /// Text, as far as it is kept.
     pub text: String,
     pub running: Duration,
 }
@@ -67,7 +67,7 @@ pub(super) struct Running<'a> {
 }
 
 impl Registry {
-    /// Of connections that run so many statements of a user at a time.
+    /// Registry of connections that run so many statements of a user at a time.
     pub(super) fn new(per_principal_max: usize) -> Self {
         Self {
             last_id: AtomicI32::default(),

@@ -26,7 +26,7 @@ pub(super) enum Rows {
     Live(LiveRows),
 }
 
-/// Of a query that ends.
+/// Rows of a query that ends.
 pub(super) struct EngineRows {
     stream: SendableRecordBatchStream,
     batch: Option<RecordBatch>,
@@ -36,7 +36,7 @@ pub(super) struct EngineRows {
     is_whole: bool,
 }
 
-/// Of a live query.
+/// Rows of a live query.
 pub(super) struct LiveRows {
     schema: SchemaRef,
     shape: Arc<LiveShape>,
@@ -45,7 +45,7 @@ pub(super) struct LiveRows {
     ready: OutputRows,
 }
 
-/// How rows of a live query are read.
+/// Shape of a live query's rows.
 pub(super) struct LiveShape {
     layout: Layout,
     types: Vec<Type>,
@@ -90,7 +90,7 @@ impl Rows {
         }
     }
 
-    /// Whether all rows were taken of what the statement has given so far.
+    /// Returns whether all rows were taken of what the statement has given so far.
     pub(super) fn is_waited_for(&self) -> bool {
         match self {
             Self::Engine(EngineRows { batch, at, is_whole, .. }) => {

@@ -1,4 +1,4 @@
-//! What all connections share.
+//! State that all connections share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! How a connection begins: encryption, the client's name, and its login.
+//! Beginning of a connection: encryption, the client's name, and its login.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What one connection keeps between messages.
+//! State that one connection keeps between messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) entry: Arc<Entry>,
     pub(super) session: Session,
-    /// What the catalogue's tables and functions know of the connection.
+    /// View of the connection for the catalogue's tables and functions.
     pub(super) viewer: Arc<Viewer>,
     pub(super) client: Arc<Client>,
     pub(super) stops: watch::Receiver<bool>,
     pub(super) variables: Variables,
     pub(super) transaction: TransactionState,
-    /// Of the transaction, or of the statements that are one without BEGIN.
+    /// Work of the transaction, or of the statements that are one without BEGIN.
     pub(super) work: Work,
-    /// Whether the statement that runs ends these.
+    /// True if the statement that runs ends these.
     pub(super) is_last: bool,
-    /// Whether it is one of several of a text.
+    /// True if it is one of several of a text.
     pub(super) is_of_several: bool,
-    /// What the client was told of its parameters, and whether they are still that.
+    /// Values of its parameters that the client was told, and whether they are still that.
     pub(super) told: Vec<String>,
     pub(super) is_told: bool,
     pub(super) statements: HashMap<String, Arc<Prepared>>,
@@ -54,9 +54,9 @@ pub(super) struct Connection {
 pub(super) struct Cursor {
     pub(super) rows: Rows,
     pub(super) format: Format,
-    /// Whether it outlives the transaction.
+    /// True if it outlives the transaction.
     pub(super) has_hold: bool,
-    /// How many savepoints there were when it was declared; `None` once that transaction is over.
+    /// Number of savepoints there were when it was declared; `None` once that transaction is over.
     pub(super) depth: Option<usize>,
 }
 
@@ -93,12 +93,12 @@ impl Connection {
         }
     }
 
-    /// What ends the connection.
+    /// Ends of the connection.
     pub(super) fn ends(&self) -> Ends {
         Ends { terminated: self.entry.terminated.clone(), stops: self.stops.clone() }
     }
 
-    /// Whether the statement that runs is a transaction of its own.
+    /// Returns whether the statement that runs is a transaction of its own.
     pub(super) fn is_alone(&self) -> bool {
         self.transaction == TransactionState::Idle && !self.is_of_several
     }
@@ -144,14 +144,14 @@ pub(super) struct Prepared {
     pub(super) text: String,
     /// The tables that it names.
     pub(super) tables: Arc<[Named]>,
-    /// Of a query, also one that is explained, copied or that a cursor is of.
+    /// Plan of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
-    /// What the plan gives, as clients are told of it.
+    /// Columns of the plan, as clients are told of them.
     pub(super) columns: Option<SchemaRef>,
     /// The same as the plan of a query, where the query is one.
     pub(super) point_read: Option<Arc<PointRead>>,
     pub(super) insert: Option<InsertPlan>,
-    /// Of a live query, also one that is copied or that a cursor is of.
+    /// Plan of a live query, also one that is copied or that a cursor is of.
     pub(super) live: Option<LivePlan>,
     /// `None` where the statement is empty.
     pub(super) figures: Option<Arc<Figures>>,
@@ -164,7 +164,7 @@ pub(super) struct Prepared {
 pub(super) struct LivePlan {
     pub(super) words: Words,
     pub(super) schema: SchemaRef,
-    /// As many as `$1`, `$2`… say.
+    /// Number of parameters, as many as `$1`, `$2`… say.
     pub(super) parameter_count: usize,
 }
 

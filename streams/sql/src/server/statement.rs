@@ -37,7 +37,7 @@ struct Sent {
 }
 
 impl Connection {
-    /// What ends a statement of this connection that began then.
+    /// Interrupt of a statement of this connection that began then.
     pub(super) fn interrupt(
         &self,
         running: &Running<'_>,

@@ -1,4 +1,4 @@
-//! What each statement has taken so far, by its user and its text without constants: what
+//! Resources that each statement has taken so far, by its user and its text without constants: what
 //! PostgreSQL's `pg_stat_statements` tells.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub(super) struct Statistics {
 /// Who logged in, whom they ask for, and a number of the text.
 type Key = (Principal, Option<Principal>, u64);
 
-/// Of one statement of one user.
+/// Figures of one statement of one user.
 #[derive(Debug)]
 pub(super) struct Figures {
     /// As far as it is kept.

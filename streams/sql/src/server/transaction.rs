@@ -1,5 +1,5 @@
-//! What a transaction keeps until it ends: what was inserted and what was set. Without BEGIN, the
-//! statements of a text are one, and those up to a Sync.
+//! State that a transaction keeps until it ends: what was inserted and what was set. Without BEGIN,
+//! the statements of a text are one, and those up to a Sync.
 //!
 //! What CREATE and DROP do is done at once.
 

@@ -1,29 +1,29 @@
-//! What a transaction has done that is not there for others yet, and what it goes back to.
+//! Work of a transaction that is not there for others yet, and what it goes back to.
 
 use crate::error::{SqlError, SqlState};
 use crate::host::Published;
 use crate::statements::Variables;
 
-/// What is not done yet, and what is undone where the transaction fails.
+/// Work that is not done yet, and work that is undone where the transaction fails.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) inserted: Vec<Published>,
     pub(super) inserted_bytes: usize,
-    /// What was set, once something was.
+    /// Parameters that were set, once one was.
     pub(super) set: Option<Set>,
     pub(super) savepoints: Vec<Kept>,
-    /// Whether a statement has read or written something.
+    /// True if a statement has read or written something.
     pub(super) has_run: bool,
 }
 
-/// What the connection's parameters become when the transaction ends.
+/// Parameters of the connection when the transaction ends.
 #[derive(Clone)]
 pub(super) struct Set {
     pub(super) committed: Variables,
     pub(super) rolled_back: Variables,
 }
 
-/// What a savepoint goes back to.
+/// State to which a savepoint goes back.
 pub(super) struct Kept {
     pub(super) name: String,
     pub(super) inserted_count: usize,
@@ -38,7 +38,7 @@ impl Work {
         self.savepoints.len()
     }
 
-    /// Whether something was inserted that is not published yet.
+    /// Returns whether something was inserted that is not published yet.
     pub(super) fn has_inserted(&self) -> bool {
         !self.inserted.is_empty()
     }

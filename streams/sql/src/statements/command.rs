@@ -1,4 +1,4 @@
-//! What a statement asks for.
+//! Kinds of statements.
 
 use datafusion::sql::sqlparser::ast::{CloseCursor, Ident, Insert, Statement};
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -106,7 +106,7 @@ impl Command {
     }
 }
 
-/// What DISCARD forgets.
+/// State that DISCARD forgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
     All,
@@ -114,7 +114,7 @@ pub(crate) enum Discarded {
     Nothing(&'static str),
 }
 
-/// What a cursor, or a copy, gives the rows of.
+/// Source of a cursor's or a copy's rows.
 #[derive(Clone, Debug)]
 pub(crate) enum CursorSource {
     Query(Box<Statement>),

@@ -7,7 +7,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use super::text::Words;
 use crate::error::SqlError;
 
-/// What begins so.
+/// Statement that begins with a word of the extensions.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
     /// `SUBSCRIBE …`, also of `COPY (SUBSCRIBE …) TO STDOUT` and `DECLARE … FOR SUBSCRIBE …`; the

@@ -38,7 +38,7 @@ enum Column {
     Field(usize),
 }
 
-/// What an INSERT does, once it is known which table and columns it names.
+/// Plan of an INSERT, once it is known which table and columns it names.
 #[derive(Clone, Debug)]
 pub(crate) struct InsertPlan {
     pub(crate) topic: Arc<str>,

@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// How many parameters there are: the largest number of `$1`, `$2`…
+    /// Number of parameters there are: the largest number of `$1`, `$2`…
     ///
     /// # Errors
     /// One has a number that no client can send.
@@ -86,7 +86,7 @@ impl Words {
         words.collect()
     }
 
-    /// What is behind so many words.
+    /// Text behind so many words.
     pub(crate) fn after(&self, count: usize) -> Self {
         let mut left = count;
         let rest = self.0.iter().skip_while(|it| {

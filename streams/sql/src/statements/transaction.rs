@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::text::Words;
 use crate::error::{SqlError, SqlState};
 
-/// What a transaction may do. Isolation can be asked for too: there is one level.
+/// Access of a transaction. Isolation can be asked for too: there is one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadOnly,
@@ -13,7 +13,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// As the value of a parameter.
+    /// Value of a parameter.
     pub(crate) const fn as_switch(self) -> &'static str {
         match self {
             Self::ReadOnly => "on",
@@ -22,7 +22,7 @@ impl Access {
     }
 }
 
-/// Whether another transaction of the same kind begins where one ends.
+/// Chain of transactions: with it another of the same kind begins where one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
     Yes,
@@ -79,7 +79,7 @@ pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, S
     Ok(access)
 }
 
-/// What stands behind COMMIT or ROLLBACK: `[WORK | TRANSACTION] [AND [NO] CHAIN]`.
+/// Words behind COMMIT or ROLLBACK: `[WORK | TRANSACTION] [AND [NO] CHAIN]`.
 pub(super) fn read_end(words: &Words) -> Result<Chain, SqlError> {
     let mut at = behind_noise(words);
     let chain = match [&*words.keyword(at), &*words.keyword(at + 1), &*words.keyword(at + 2)] {

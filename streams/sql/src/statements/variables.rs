@@ -1,4 +1,4 @@
-//! What clients set and show: few of them change anything here, and drivers send many.
+//! Variables that clients set and show: few of them change anything here, and drivers send many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct Assignment {
     pub(crate) scope: Scope,
 }
 
-/// How long a value that is set stays.
+/// Scope for which a value that is set stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Session,
@@ -141,7 +141,7 @@ impl Assignment {
     }
 }
 
-/// What one connection has set.
+/// Variables of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables {
     now: Values,
@@ -185,7 +185,7 @@ impl Variables {
         self.access.take().is_some()
     }
 
-    /// What the transaction may do that is open, or each statement alone.
+    /// Access of the open transaction, or of each statement alone.
     pub(crate) fn access(&self) -> Access {
         self.access.unwrap_or_else(|| self.default_access())
     }
@@ -195,7 +195,7 @@ impl Variables {
         if only_reads { Access::ReadOnly } else { Access::ReadWrite }
     }
 
-    /// How long a statement may run; `None` is without end.
+    /// Time that a statement may run; `None` is without end.
     pub(crate) fn statement_time(&self) -> Option<Duration> {
         self.now.statement_time
     }

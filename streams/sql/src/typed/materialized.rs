@@ -1,4 +1,4 @@
-//! What a materialized view is as a table: the columns of its query, over its current values.
+//! Materialized view as a table: the columns of its query, over its current values.
 //!
 //! It is read from the definition each time, and nothing else is kept.
 
@@ -12,11 +12,11 @@ use crate::host::Host;
 
 /// A materialized view. It has the name of its topic.
 pub(crate) struct MaterializedView {
-    /// Of the columns of its query; where that passes whole records, of those of records.
+    /// Table of the columns of its query; where that passes whole records, of those of records.
     pub(crate) table: Table,
-    /// Whether the columns are those of records.
+    /// True if the columns are those of records.
     pub(crate) is_of_records: bool,
-    /// What fills it.
+    /// Query that fills it.
     pub(crate) query: String,
 }
 

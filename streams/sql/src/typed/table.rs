@@ -1,4 +1,4 @@
-//! What a table of typed columns is.
+//! Table of typed columns.
 
 use live_queries::{ColumnSource, Step, Table, TableColumn, TableKind, Type};
 
@@ -25,7 +25,7 @@ pub(crate) struct TypedColumn {
     pub(crate) data_type: Type,
 }
 
-/// What a field that does not fit the type of its column is.
+/// Treatment of a field that does not fit the type of its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnError {
     Null,

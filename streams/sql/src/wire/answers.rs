@@ -1,4 +1,4 @@
-//! What clients get.
+//! Messages that clients get.
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::datatypes::Schema;

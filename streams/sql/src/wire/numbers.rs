@@ -201,7 +201,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// What lies between two times: whole days, and the rest.
+    /// Interval between two times: whole days, and the rest.
     pub(crate) fn of_difference(us: i64) -> Self {
         // As many days as 64 bits of microseconds have fit.
         let days = i32::try_from(us / DAY_US).expect("fewer than 2^27 days");

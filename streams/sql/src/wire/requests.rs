@@ -1,4 +1,4 @@
-//! What clients send.
+//! Messages that clients send.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -18,7 +18,7 @@ const GSS_CODE: u32 = 80_877_104;
 /// The major version that is spoken.
 const MAJOR_VERSION: u32 = 3;
 
-/// How a connection begins.
+/// Beginning of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Startup {
     /// The client asks whether the connection can be encrypted.

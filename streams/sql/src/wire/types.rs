@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use live_queries::Type;
 
-/// How a value is written.
+/// Format of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     #[default]
@@ -71,7 +71,7 @@ impl PgType {
     pub(crate) const TEXT: Self = Self { oid: 25, size: -1 };
     pub(crate) const OID: Self = Self { oid: 26, size: 4 };
     pub(crate) const JSON: Self = Self { oid: 114, size: -1 };
-    /// Of a literal whose type is not told.
+    /// Type of a literal whose type is not told.
     pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const FLOAT4: Self = Self { oid: 700, size: 4 };
     pub(crate) const FLOAT8: Self = Self { oid: 701, size: 8 };
@@ -82,7 +82,7 @@ impl PgType {
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
 
-    /// Whether values of both are sent in the same way. JSON is text.
+    /// Returns whether values of both are sent in the same way. JSON is text.
     pub(crate) fn is_sent_as(self, other: Self) -> bool {
         let plain = |it: Self| if it == Self::JSON { Self::TEXT } else { it };
         plain(self) == plain(other)
@@ -159,7 +159,7 @@ impl PgType {
         }
     }
 
-    /// As messages name it.
+    /// Name in messages.
     pub(crate) const fn name(self) -> &'static str {
         match self.oid {
             16 => "boolean",
@@ -182,8 +182,8 @@ impl PgType {
         }
     }
 
-    /// What the engine computes with where a client says that a parameter is of this type; `None`
-    /// where the client leaves it to the server, or the type is not known.
+    /// Type with which the engine computes where a client says that a parameter is of this type;
+    /// `None` where the client leaves it to the server, or the type is not known.
     pub(crate) fn data_type_of(oid: u32) -> Option<DataType> {
         Some(match oid {
             16 => DataType::Boolean,

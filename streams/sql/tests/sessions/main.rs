@@ -1,5 +1,5 @@
-//! What a client's session has between its statements: transactions, what they set, and answers
-//! that are whole however they end.
+//! State that a client's session has between its statements: transactions, what they set, and
+//! answers that are whole however they end.
 
 #[path = "../support/mod.rs"]
 mod support;

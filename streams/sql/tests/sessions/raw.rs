@@ -10,7 +10,7 @@ const READ_TIME_MAX: Duration = Duration::from_secs(60);
 /// A connection after its login.
 pub(crate) struct RawClient {
     stream: TcpStream,
-    /// What `pg_cancel_backend` takes.
+    /// Number that `pg_cancel_backend` takes.
     pub(crate) id: i32,
 }
 

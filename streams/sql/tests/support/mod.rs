@@ -31,7 +31,7 @@ use values::{Follower, Secret, Values};
 
 const SIZE_BYTES: u64 = 1 << 40;
 
-/// What users log in with.
+/// Password with which users log in.
 pub(crate) const SECRET: &str = "secret";
 
 /// Topics in memory. Who is called `reader` and something may only read, and see `orders` alone.
@@ -334,7 +334,7 @@ impl Running {
         self.client_saying(user, secret, "").await
     }
 
-    /// Of a client that says more with its login.
+    /// Connection of a client that says more with its login.
     pub(crate) async fn client_saying(
         &self,
         user: &str,

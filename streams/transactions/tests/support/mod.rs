@@ -76,12 +76,12 @@ pub(crate) fn write(id: &TransactionalId, producer: Producer, partitions: &[i32]
     Write { transactional_id: id.clone(), producer, participants }
 }
 
-/// What a code says.
+/// Result that a code stands for.
 pub(crate) fn result(code: i16) -> Result<(), ResponseError> {
     ResponseError::try_from_code(code).map_or(Ok(()), Err)
 }
 
-/// What an answer says, and what the client is then, where the answer says that.
+/// Result of an answer, and the client's producer afterwards, where the answer says that.
 pub(crate) fn outcome_of(response: &Response) -> Result<Option<Producer>, ResponseError> {
     match response {
         Response::InitProducerId(it) => {

@@ -33,7 +33,7 @@ struct Visit {
     oldest_ms: i64,
 }
 
-/// Whether a sweep goes on.
+/// Decision of a sweep to go on or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepStep {
     More,

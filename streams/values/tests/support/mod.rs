@@ -79,7 +79,7 @@ impl History {
         Self { device, topic, partition, now_ms: 1_000, appended: Vec::new() }
     }
 
-    /// As after the death of the process. Nothing of the topic is held any more.
+    /// Opens again as after the death of the process. Nothing of the topic is held any more.
     pub(crate) fn reopen(self) -> Self {
         // A closed log is one that was flushed: what was not may be gone, and is not asked for.
         self.topic.flush().expect("it flushes");
@@ -203,7 +203,7 @@ impl History {
         found
     }
 
-    /// What the values at an offset are, of those that are in the log still.
+    /// Values at an offset, of those that are in the log still.
     pub(crate) fn expected(&self, at: i64, ttl_ms: Option<i64>, now_ms: i64) -> Rows {
         let mut latest: BTreeMap<&String, &Entry> = BTreeMap::new();
         for entry in self.committed(at) {

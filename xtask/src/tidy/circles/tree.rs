@@ -16,7 +16,7 @@ pub(super) type ModuleId = usize;
 
 /// One module: a file, or a block in a file.
 pub(super) struct Module {
-    /// As in paths, without `crate::`; the root is named as its file.
+    /// Name as in paths, without `crate::`; the root is named as its file.
     pub name: String,
     pub path: String,
     /// The module whose file this is written in: itself, unless it is a block.
@@ -36,7 +36,7 @@ pub(super) struct Item {
     pub name: String,
 }
 
-/// What a path names.
+/// Item that a path names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Module(ModuleId),
@@ -67,12 +67,12 @@ impl Tree {
         tree
     }
 
-    /// What `segments`, written in `module`, names, if it is of this crate.
+    /// Item that `segments`, written in `module`, names, if it is of this crate.
     pub(super) fn resolve(&self, module: ModuleId, segments: &[String]) -> Option<Named> {
         self.resolve_within(module, segments, STEPS_MAX)
     }
 
-    /// Whether `inner` is a descendant of `outer`.
+    /// Returns whether `inner` is a descendant of `outer`.
     pub(super) fn is_inside(&self, inner: ModuleId, outer: ModuleId) -> bool {
         let parent = self.modules[inner].parent;
         parent.is_some_and(|parent| parent == outer || self.is_inside(parent, outer))

@@ -122,7 +122,7 @@ fn trait_functions(block: &syn::ItemTrait) -> impl Iterator<Item = String> {
     })
 }
 
-/// What a value of the type `written` in `module` is, seen through references and pointers.
+/// Type of a value of the type `written` in `module`, seen through references and pointers.
 pub(super) fn value_type(tree: &Tree, module: ModuleId, written: &syn::Type) -> ValueType {
     match written {
         syn::Type::Reference(reference) => value_type(tree, module, &reference.elem),

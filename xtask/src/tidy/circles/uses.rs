@@ -1,4 +1,4 @@
-//! Which module uses which: the paths and method calls of each.
+//! Uses of modules by others: the paths and method calls of each.
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// What ends the statement that runs, from another connection.
+    /// Means to cancel the statement that runs, from another connection.
     pub(super) fn canceller(&self) -> Canceller {
         Canceller { token: self.client.cancel_token(), tls: self.tls.clone() }
     }

@@ -1,4 +1,4 @@
-//! What is asked of a broker by SQL, over PostgreSQL's protocol.
+//! Requests to a broker by SQL, over PostgreSQL's protocol.
 
 mod connect;
 mod print;

@@ -45,7 +45,7 @@ impl Printer {
         }
     }
 
-    /// Whether nothing more is wanted.
+    /// Returns whether nothing more is wanted.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0
     }

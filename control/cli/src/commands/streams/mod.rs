@@ -1,4 +1,4 @@
-//! What is asked of a broker, over Kafka's protocol.
+//! Requests to a broker, over Kafka's protocol.
 
 mod acls;
 pub(super) mod connect;

@@ -8,7 +8,7 @@ use kafka_client::{Client, Isolation, OffsetAt};
 use crate::arguments::streams::Place;
 use crate::failure::Failure;
 
-/// What a partition holds: offsets from `earliest` on, below `latest`.
+/// Extent of a partition: offsets from `earliest` on, below `latest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) earliest: i64,

@@ -1,4 +1,4 @@
-//! What changes of accounts do, and what they refuse.
+//! Changes of accounts, and refusals.
 
 use super::*;
 

@@ -248,7 +248,7 @@ fn missing() -> DeviceFailure {
 #[derive(Default)]
 pub(super) struct PretendedDevices {
     pub(super) bound: Mutex<BTreeMap<u64, String>>,
-    /// What is wrong with the host.
+    /// Fault of the host.
     pub(super) failure: Mutex<Option<fn() -> DeviceFailure>>,
     /// Called while a device is made.
     pub(super) making: Mutex<Option<Box<dyn Fn() + Send>>>,

@@ -1,4 +1,4 @@
-//! What holds for every path.
+//! Rules that hold for every path.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(180);
 pub(crate) const PLAIN: ImageContents =
     ImageContents { products: &[], programs: &[], modules: &["button", "evdev"] };
 
-/// Whether this host lacks what the test needs; says so.
+/// Returns whether this host lacks what the test needs; says so.
 pub(crate) fn lacks(programs: &[&'static str]) -> bool {
     let programs = programs.iter().map(|&program| Ability::Program(program));
     let reason = missing(&programs.chain([Ability::BlockDevices]).collect::<Vec<_>>());
@@ -55,7 +55,7 @@ impl Site {
         self.daemon.command_line("vm --json --machines-socket").arg(self.socket()).args(words)
     }
 
-    /// What `memlane vm` answers.
+    /// Answer of `memlane vm`.
     pub(crate) fn ask<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Result<T> {
         let text = self.vm(words).check()?;
         serde_json::from_str(&text).with_context(|| format!("memlane vm {words:?}: {text}"))

@@ -9,7 +9,7 @@ use std::sync::Once;
 use region::{CrashPoints, Crashed, Region, RegionSpec};
 use volumes::{Engine, EngineOptions};
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
@@ -29,7 +29,7 @@ impl PoolFile {
         Self::growable(size_bytes, size_bytes)
     }
 
-    /// Of a pool that may come to have more memory.
+    /// Settings for a pool that may come to have more memory.
     pub(crate) fn growable(size_bytes: u64, capacity_bytes: u64) -> Self {
         silence_crashes();
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");

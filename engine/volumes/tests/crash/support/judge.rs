@@ -1,4 +1,4 @@
-//! What must hold after any end of a run.
+//! Conditions that must hold after any end of a run.
 
 use std::collections::BTreeSet;
 

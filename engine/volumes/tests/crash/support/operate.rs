@@ -57,7 +57,7 @@ pub(crate) fn volume_name(slot: usize) -> VolumeName {
     format!("{slot}-names-a-volume-{slot}").parse().expect("a good name")
 }
 
-/// Whether an operation ran out of memory on its way.
+/// Success of an operation, or its end for want of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Enough,

@@ -23,7 +23,7 @@ pub(crate) enum Points {
 /// Second ends tried for one first end.
 const SECOND_ENDS: u64 = 5;
 
-/// What was tried.
+/// Cases that were tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Explored {
     pub(crate) ends: u64,

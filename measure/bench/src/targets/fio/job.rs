@@ -1,4 +1,4 @@
-//! What fio shall do.
+//! Jobs for fio.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// How requests on files and block devices are made.
+/// Method by which requests on files and block devices are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEngine {
     Psync,
@@ -65,7 +65,7 @@ impl fmt::Display for FileEngine {
     }
 }
 
-/// What is written. All of it is random and cannot be made smaller.
+/// Contents that are written. All of it is random and cannot be made smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// New before each request; the generator pays for it between requests.
@@ -91,7 +91,7 @@ pub enum Amount {
     Once,
 }
 
-/// What fio shall do.
+/// Job for fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
     pub pattern: Pattern,
@@ -148,7 +148,7 @@ impl Job {
     }
 }
 
-/// How fio is told where to read and write.
+/// Arguments that tell fio where to read and write.
 pub(crate) fn access_arguments(access: &Access, engine: FileEngine) -> Vec<String> {
     match access {
         Access::File { path, direct } => vec![

@@ -1,4 +1,4 @@
-//! What fio found, from its JSON (`--output-format=json+`).
+//! Results of fio, from its JSON (`--output-format=json+`).
 //!
 //! Every field that fio may leave out is optional here; what is missing and needed is an error that
 //! names it, never a panic and never a zero.
@@ -9,7 +9,7 @@ use std::fmt;
 use results::{Io, Latency, LatencyKind};
 use serde::Deserialize;
 
-/// What one run of fio found.
+/// Results of one run of fio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub version: String,
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub generator_system_cores: f64,
 }
 
-/// What is wrong with fio's JSON.
+/// Fault in fio's JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     what: String,

@@ -17,7 +17,7 @@ const EXTRA_TIME_LIMIT: Duration = Duration::from_secs(600);
 const REPORT: &[&str] =
     &["--output-format=json+", "--lat_percentiles=1", "--percentile_list=50:90:99:99.9:99.99"];
 
-/// How fio is called for the job, for the record.
+/// Command line of fio for the job, for the record.
 pub fn command_line(job: &Job, target: &Target) -> String {
     let arguments = job.arguments(target);
     let report = REPORT.iter().map(|argument| (*argument).to_owned());

@@ -181,7 +181,7 @@ fn attach_volume(
     Ok((Traits { access, durability, reduces: true, device }, Box::new(own)))
 }
 
-/// As [`attached`], for programs whose requests go past the kernel.
+/// Runs as [`attached`] does, for programs whose requests go past the kernel.
 pub(super) fn run(place: &Place) -> Result<(Traits, Box<dyn Backing>)> {
     let (mut own, volume) = Volume::create(place)?;
     let path = attach(own.daemon(), volume)?;

@@ -22,7 +22,7 @@ use crate::targets::fio;
 use crate::targets::measure::calibrate;
 use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Traits};
 
-/// What is measured.
+/// Kind of target that is measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A volume as a block device of this host.
@@ -92,7 +92,7 @@ const NAMES: &[(Kind, &str, &str)] = &[
 ];
 
 impl Kind {
-    /// Whether it can carry a file system: a block device, not a file or a protocol.
+    /// Returns whether it can carry a file system: a block device, not a file or a protocol.
     pub fn is_block_device(&self) -> bool {
         match self {
             Self::Volume | Self::VolumeJournal | Self::Zram | Self::Loop | Self::LoopDisk => true,
@@ -131,7 +131,7 @@ impl Kind {
         is_attached || is_reached || *self == Self::VolumeVhost
     }
 
-    /// Whether it is a disk of virtual machines, over vhost-user.
+    /// Returns whether it is a disk of virtual machines, over vhost-user.
     pub(crate) fn is_vhost_user(&self) -> bool {
         let is_qemu = matches!(
             self,
@@ -170,7 +170,7 @@ impl FromStr for Kind {
     }
 }
 
-/// What lies on a block device.
+/// Layout on a block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
     #[default]
@@ -201,7 +201,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// How large targets are, and where those on disk lie.
+/// Sizes of targets, and the place of those on disk.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub size_bytes: u64,

@@ -68,7 +68,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Whether the database ended the transaction for the sake of another one.
+    /// Returns whether the database ended the transaction for the sake of another one.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: DEADLOCK | LOCK_WAIT_TIMEOUT, .. })
     }
@@ -91,7 +91,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// As `root`, who needs no password here. Every answer may take so long.
+    /// Connects as `root`, who needs no password here. Every answer may take so long.
     pub(super) fn connect(socket: &Path, answer_time_limit: Duration) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(answer_time_limit))?;

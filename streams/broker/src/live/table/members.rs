@@ -37,7 +37,7 @@ pub(super) struct Members {
     found_old: Found,
 }
 
-/// What records are read with.
+/// Tools with which records are read.
 pub(super) struct With<'a> {
     pub(super) paths: &'a Paths,
     pub(super) now_ms: i64,
@@ -83,7 +83,7 @@ impl Members {
         !self.timed.is_empty()
     }
 
-    /// Whether one of them waits for more than progress.
+    /// Returns whether one of them waits for more than progress.
     pub(super) fn has_due(&self) -> bool {
         self.timed.iter().filter_map(|id| self.all[id.index()].as_ref()).any(|it| {
             let machine = it.lock();
@@ -184,7 +184,7 @@ impl Members {
         is_taken && stepped.is_ok()
     }
 
-    /// Whether what is among these bytes can be for one of them.
+    /// Returns whether what is among these bytes can be for one of them.
     pub(super) fn may_want(&self, bytes: &[u8]) -> bool {
         self.index.may_find(Some(bytes))
     }

@@ -12,7 +12,7 @@ use crate::topics::find_setting;
 /// Set when the broker was started.
 const SET_BY_START: i8 = 4;
 
-/// What clients are shown, by Kafka's name for it.
+/// Setting that clients are shown, by Kafka's name for it.
 pub(super) struct Fixed {
     pub(super) name: &'static str,
     kind: i8,
@@ -106,7 +106,7 @@ fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
     ]
 }
 
-/// Of each group, whether it is there or not: all have the broker's.
+/// Settings of each group, whether it is there or not: all have the broker's.
 pub(super) fn of_groups(options: &consumer_groups::Options) -> Vec<Fixed> {
     vec![
         Fixed::new("consumer.heartbeat.interval.ms", INT, options.consumer_heartbeat_interval_ms),

@@ -1,4 +1,4 @@
-//! What a filter tells of values' bytes: a text, or a number behind a key.
+//! Conclusions from a filter on values' bytes: a text, or a number behind a key.
 
 use std::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ use super::number::contained_number;
 use super::text::contained_text;
 use crate::engine::dialect::guarded;
 
-/// What stands in the bytes of each value for which a filter holds.
+/// Bytes of each value for which a filter holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contained {
     bytes: Bytes,
@@ -29,7 +29,7 @@ impl Contained {
         Some(Self { bytes: Bytes::Number(number), path: path.to_vec() })
     }
 
-    /// Whether the filter can hold for a value that is among these bytes.
+    /// Returns whether the filter can hold for a value that is among these bytes.
     #[inline]
     pub(crate) fn may_be_in(&self, bytes: &[u8]) -> bool {
         self.bytes.may_be_in(bytes)

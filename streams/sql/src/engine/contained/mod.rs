@@ -1,4 +1,4 @@
-//! What values contain where a filter holds: found much faster than a value is read.
+//! Bytes that values contain where a filter holds: found much faster than a value is read.
 
 mod field;
 mod filter;

@@ -6,8 +6,8 @@ use live_queries::ContainedText;
 use super::field::field_path;
 use crate::engine::columns::bytes_of;
 
-/// What stands in each value for which `value->>'field' = 'text'` holds. `None` where the filter is
-/// of another form, or JSON has short escapes for what it asks.
+/// Bytes of each value for which `value->>'field' = 'text'` holds. `None` where the filter is of
+/// another form, or JSON has short escapes for what it asks.
 pub(super) fn contained_text(filter: &Expr) -> Option<ContainedText> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else {
         return None;

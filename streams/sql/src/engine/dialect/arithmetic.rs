@@ -99,7 +99,7 @@ struct Arithmetic {
     signature: Signature,
 }
 
-/// Whether a function is an operator of these.
+/// Returns whether a function is an operator of these.
 pub(super) fn is_arithmetic(function: &ScalarUDF) -> bool {
     let inner: &dyn Any = function.inner().as_ref();
     inner.is::<Arithmetic>()

@@ -1,5 +1,5 @@
-//! What a statement may be made of before it is planned: the engine takes time and memory for some
-//! of it that grow much faster than its text.
+//! Limits on the parts of a statement before it is planned: the engine takes time and memory for
+//! some of it that grow much faster than its text.
 
 use std::ops::ControlFlow;
 

@@ -29,7 +29,7 @@ const MINUTE_US: i64 = 60_000_000;
 /// Zones that are UTC.
 const UTC: &[&str] = &["UTC", "GMT", "ETC/UTC", "Z", "ZULU", "UCT"];
 
-/// What such a function makes.
+/// Result of such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
     /// Of a pattern, that of the engine.
@@ -77,7 +77,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     Call::ALL.map(udf).to_vec()
 }
 
-/// Whether a function is one of these.
+/// Returns whether a function is one of these.
 pub(super) fn is_call(function: &ScalarUDF) -> bool {
     let inner: &dyn Any = function.inner().as_ref();
     inner.is::<Function>()

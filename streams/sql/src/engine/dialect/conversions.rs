@@ -24,7 +24,7 @@ use super::written::add_seconds;
 use crate::error::{SqlError, SqlState};
 use crate::wire::output_texts;
 
-/// What is converted to.
+/// Target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum To {
     Text,
@@ -94,7 +94,7 @@ pub(in crate::engine) fn udf(to: To) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Conversion { to, signature }))
 }
 
-/// What an expression is as another type.
+/// Expression converted to another type.
 pub(in crate::engine) fn call(to: To, of: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(udf(to), vec![of]))
 }

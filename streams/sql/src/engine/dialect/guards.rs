@@ -1,6 +1,6 @@
-//! What can fail is computed of rows alone for which what stands before it holds: AND and OR from
-//! left to right, CASE in the branch that is taken. The engine sorts the parts of a filter by their
-//! cost, makes AND and OR of a CASE, and computes both sides of these.
+//! Guards: what can fail is computed of rows alone for which what stands before it holds: AND and
+//! OR from left to right, CASE in the branch that is taken. The engine sorts the parts of a filter
+//! by their cost, makes AND and OR of a CASE, and computes both sides of these.
 //!
 //! ```text
 //! a AND f   ─▶   a AND holds(CASE WHEN a THEN int(f) ELSE 0 END)
@@ -98,7 +98,7 @@ impl OptimizerRule for Guards {
     }
 }
 
-/// What is guarded in an expression, if it is one of these.
+/// Guarded part of an expression, if it is one of these.
 pub(in crate::engine) fn guarded(expr: &Expr) -> Option<&Expr> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let (true, [Expr::Case(case)]) = (call.func.name() == NAME, call.args.as_slice()) else {

@@ -80,7 +80,7 @@ impl AnalyzerRule for Intervals {
     }
 }
 
-/// Whether an operator compares its operands.
+/// Returns whether an operator compares its operands.
 pub(super) fn is_comparison(operator: Operator) -> bool {
     matches!(
         operator,

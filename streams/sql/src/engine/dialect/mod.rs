@@ -1,5 +1,6 @@
-//! What PostgreSQL means where the engine means something else: statements are changed before they
-//! are planned, and operators and functions have their errors and types from here.
+//! Translation of PostgreSQL's meaning where the engine means something else: statements are
+//! changed before they are planned, and operators and functions have their errors and types from
+//! here.
 
 mod any;
 mod arithmetic;

@@ -3,7 +3,7 @@
 
 use crate::error::{SqlError, SqlState};
 
-/// How a pattern is used.
+/// Use of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Use {
     /// Whether it matches anywhere.
@@ -70,7 +70,7 @@ pub(super) fn regex_of(pattern: &str, used: Use) -> Result<String, SqlError> {
     Ok(writer.out)
 }
 
-/// What takes the place of a match, as the engine writes it.
+/// Replacement of a match, as the engine writes it.
 pub(super) fn replacement_of(text: &str) -> Result<String, SqlError> {
     let mut out = String::new();
     let mut signs = text.chars();

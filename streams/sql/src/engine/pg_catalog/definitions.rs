@@ -23,7 +23,7 @@ pub(super) struct Definition {
     defaults: Vec<ScalarValue>,
 }
 
-/// What some columns of a row are; all others have their defaults.
+/// Values of some columns of a row; all others have their defaults.
 pub(super) type Row = Vec<(&'static str, ScalarValue)>;
 
 static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {

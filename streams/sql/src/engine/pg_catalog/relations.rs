@@ -34,12 +34,12 @@ pub(super) struct Relation {
     /// The topic that it shows; `None` for those of the system.
     pub(super) topic: Option<Arc<str>>,
     pub(super) columns: SchemaRef,
-    /// What a view of a topic selects, as far as SQL can say it.
+    /// Query by which a view of a topic selects, as far as SQL can say it.
     pub(super) query: Option<String>,
 }
 
 impl Relation {
-    /// Whether it counts as what holds its records: others show them too.
+    /// Returns whether it counts as what holds its records: others show them too.
     pub(super) fn is_stored(&self) -> bool {
         matches!(self.kind, "r" | "m")
     }

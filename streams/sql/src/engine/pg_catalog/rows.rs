@@ -23,7 +23,7 @@ const UTF8: i32 = 6;
 /// Oids of users, which are made of their names.
 const USER_OIDS: std::ops::Range<u32> = 1 << 30..1 << 31;
 
-/// What makes the rows of a table; `None` for one that is always empty.
+/// Function that makes the rows of a table; `None` for one that is always empty.
 pub(super) fn rows_of(definition: &Definition) -> Option<fn(&Viewer) -> Vec<Row>> {
     let rows: fn(&Viewer) -> Vec<Row> = match (definition.schema_name, definition.name) {
         (INFORMATION_SCHEMA, "columns") => columns,

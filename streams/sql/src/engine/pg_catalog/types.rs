@@ -58,7 +58,7 @@ pub(super) const TYPES: &[Type] = &[
     base((4089, 4090), "regnamespace", 4, ("N", "regnamespace")),
 ];
 
-/// What `format_type` says of a type.
+/// Name of a type by `format_type`.
 pub(super) fn sql_name(oid: u32, modifier: Option<i64>) -> String {
     let suffix = match (oid, modifier.filter(|it| *it >= 4).map(|it| it - 4)) {
         (1700, Some(scaled)) => format!("({},{})", scaled >> 16, scaled & 0xffff),

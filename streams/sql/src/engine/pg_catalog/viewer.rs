@@ -1,4 +1,4 @@
-//! What one client may see.
+//! View of one client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -48,13 +48,13 @@ pub(crate) struct Connected {
     pub(crate) id: i32,
     pub(crate) client: Arc<Client>,
     pub(crate) since: SystemTime,
-    /// What it runs, and since when.
+    /// Statement that it runs, and the time of its start.
     pub(crate) running: Option<(String, SystemTime)>,
     /// That what runs, or what ran last, has sent or taken in.
     pub(crate) rows: u64,
 }
 
-/// What all calls of one statement of one user have taken.
+/// Resources that all calls of one statement of one user have taken.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementTotals {
     pub(crate) principal: Principal,
@@ -106,7 +106,7 @@ impl Viewer {
         self.settings.lock().expect(NO_PANIC).clone()
     }
 
-    /// Whether the client has said that it only reads.
+    /// Returns whether the client has said that it only reads.
     pub(super) fn only_reads(&self) -> bool {
         let settings = self.settings.lock().expect(NO_PANIC);
         settings.get(TRANSACTION_READ_ONLY).is_some_and(|it| switch(it) == Some(true))
@@ -137,7 +137,7 @@ impl Viewer {
         list
     }
 
-    /// Whether the client may end what that connection does; `None` where there is no such
+    /// Returns whether the client may end what that connection does; `None` where there is no such
     /// connection, as far as the client may know.
     pub(super) fn may_end(&self, id: i32) -> Option<bool> {
         let found = self.connected().into_iter().find(|it| it.id == id)?;

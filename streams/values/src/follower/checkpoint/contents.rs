@@ -1,4 +1,4 @@
-//! What the frames of a checkpoint hold: the shards of the index, then the runs of live offsets.
+//! Contents of a checkpoint's frames: the shards of the index, then the runs of live offsets.
 //!
 //! ```text
 //! 256 shards:  count u32, then for each: hash 12 bytes, offset i64

@@ -14,7 +14,7 @@ use crate::error::ValuesError;
 pub(super) const FRAME_BYTES: usize = 1 << 20;
 const HEAD_BYTES: usize = 24;
 
-/// What one item of the row may take.
+/// Size that one item of the row may have.
 pub(super) const ITEM_BYTES_MAX: usize = FRAME_BYTES - HEAD_BYTES;
 
 /// Writes items to a row.
@@ -96,7 +96,7 @@ impl<'a> FrameReader<'a> {
         self.take(N)?.try_into().ok()
     }
 
-    /// Whether all was taken.
+    /// Returns whether all was taken.
     pub(super) fn is_at_end(&self) -> bool {
         self.rest.is_empty() && self.number == self.frame_count
     }

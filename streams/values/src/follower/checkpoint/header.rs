@@ -1,4 +1,4 @@
-//! What a checkpoint says of itself: one block, written last.
+//! Header of a checkpoint: one block, written last.
 
 use block_device::{BLOCK_BYTES, BlockDevice};
 use record_batch::crc32c;
@@ -22,7 +22,7 @@ pub(super) struct CheckpointHeader {
     pub(super) topic: TopicId,
     pub(super) partition: u32,
     pub(super) secret: Secret,
-    /// Of the log when the checkpoint was begun.
+    /// Generation of the log when the checkpoint was begun.
     pub(super) generation: u64,
     pub(super) epoch: i32,
     /// All before it is in every part of the checkpoint; the log is followed from here.

@@ -31,7 +31,7 @@ use crate::values::State;
 
 pub use self::write::CheckpointStep;
 
-/// What an opening found.
+/// Result of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// The log is followed from the checkpoint on.
@@ -59,7 +59,7 @@ struct Last {
     follow_from: i64,
 }
 
-/// What a checkpoint held.
+/// Contents of a checkpoint.
 pub(crate) struct Loaded {
     pub(crate) secret: Secret,
     pub(crate) state: State,

@@ -25,7 +25,7 @@ const OLD_BYTES_MAX: u64 = 16 << 30;
 /// Runs of live offsets that one step writes.
 const STEP_RUNS: usize = 256;
 
-/// Whether writing goes on.
+/// Decision of writing to go on or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointStep {
     More,
@@ -49,8 +49,8 @@ enum Stage {
 }
 
 impl Follower {
-    /// Whether following the log again from the last checkpoint on would take long, or that can not
-    /// be used any more.
+    /// Returns whether following the log again from the last checkpoint on would take long, or that
+    /// can not be used any more.
     pub fn is_checkpoint_due(&self) -> bool {
         if self.is_writing_checkpoint() || !self.can_be_written() {
             return false;
@@ -63,7 +63,7 @@ impl Follower {
             || last.generation != self.values.partition.compaction_generation()
     }
 
-    /// Whether the last checkpoint says all that a new one would.
+    /// Returns whether the last checkpoint says all that a new one would.
     pub fn is_checkpoint_current(&self) -> bool {
         let generation = self.values.partition.compaction_generation();
         self.checkpoints.last.is_some_and(|it| {
