@@ -269,8 +269,7 @@ impl Partition {
         bytes_max: usize,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<usize>, LogError> {
-        let end_offset = self.next_offset();
-        let wanted = Wanted { offset, end_offset, bytes_max: bytes_max.min(BATCH_BYTES_MAX) };
+        let wanted = Wanted { end_offset: self.next_offset(), ..Wanted::new(offset, bytes_max) };
         read(&*self.volume.device, wanted, buffer, |offset| self.view().segment_at(offset))
     }
 
