@@ -8,10 +8,12 @@
 
 mod clients;
 mod generator;
+mod relations;
 mod script;
 mod site;
 
 pub use clients::{jdbc, python};
 pub use generator::Generator;
+pub use relations::Relations;
 pub use script::{Answer, Script};
 pub use site::{Reference, SharedSite, Site, file_of};

@@ -17,6 +17,19 @@ impl SqlError {
         Self::new(SqlState::PROTOCOL, what)
     }
 
+    /// The same of a query whose names and types are known: that the engine finds none, or a fault
+    /// in what it made itself, is no fault of the query.
+    pub(crate) fn of_planning(self) -> Self {
+        let is_own = [SqlState::UNDEFINED_COLUMN, SqlState::AMBIGUOUS_COLUMN, SqlState::SYNTAX];
+        let is_internal = self.state == SqlState::NOT_SUPPORTED
+            && (self.message.starts_with("Physical plan") || self.message.contains("{"));
+        if !(is_own.contains(&self.state) || is_internal) {
+            return self;
+        }
+        let what = "a subquery, LATERAL or an expression of this form is not supported";
+        Self::unsupported(what).with_hint("Write it as a join or an aggregate.")
+    }
+
     /// Carries the error through the engine.
     pub(crate) fn into_engine(self) -> DataFusionError {
         DataFusionError::External(Box::new(self))
@@ -144,6 +157,7 @@ type States = &'static [(&'static str, SqlState)];
 /// In small letters.
 const PLANNED: States = &[
     ("must be in group by", SqlState::GROUPING),
+    ("unique expression names", SqlState::NOT_SUPPORTED),
     ("aggregate functions are not allowed", SqlState::GROUPING),
     ("with position", SqlState::INVALID_COLUMN_REFERENCE),
     ("order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),

@@ -219,7 +219,7 @@ impl Session {
             dialect::adapt(&mut query)?;
             let statement = EngineStatement::Statement(Box::new(query));
             let plan = state.statement_to_plan(statement).await?;
-            let plan = dialect::with_array_parameters(plan)?;
+            let plan = dialect::with_exact_relations(dialect::with_array_parameters(plan)?)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))
         };
@@ -269,13 +269,15 @@ impl Session {
             // What now() is for the statement.
             state.mark_start_execution();
             state.config_mut().set_extension(Arc::new(Pins::default()));
-            let plan = state.optimize(&plan)?;
+            let of_planning = |error| SqlError::from(error).of_planning();
+            let plan = state.optimize(&plan).map_err(of_planning)?;
             // From here on values are made to be used: VALUES has its rows made in the next step.
             let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
             state.config_mut().options_mut().extensions.insert(calls);
             let options = Arc::clone(state.config_options());
             state.execution_props_mut().config_options = Some(options);
-            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await;
+            let physical = physical.map_err(of_planning)?;
             let context = TaskContext::from(&state).with_runtime(runtime);
             Ok((physical, Arc::new(context)))
         };

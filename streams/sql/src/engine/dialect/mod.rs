@@ -4,6 +4,7 @@
 
 mod any;
 mod arithmetic;
+mod arrays;
 mod bounds;
 mod calls;
 mod casts;
@@ -11,12 +12,16 @@ mod conversions;
 mod extract;
 mod floats;
 mod guards;
+mod inexact;
 mod intervals;
 mod names;
 mod patterns;
 mod quotients;
 mod regex;
+mod relations;
 mod rewrites;
+mod rows;
+mod set_operations;
 mod syntax;
 mod to_char;
 mod written;
@@ -31,6 +36,7 @@ pub(super) use floats::KeepFloats;
 pub(super) use guards::{Guards, guarded};
 pub(super) use intervals::Intervals;
 pub(super) use names::{NameCasts, shown};
+pub(super) use relations::with_exact_relations;
 pub(super) use syntax::adapt;
 
 use std::sync::Arc;

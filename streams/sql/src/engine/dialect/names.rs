@@ -2,7 +2,7 @@
 //! in its sources). Two columns of one name are kept apart by what follows a zero byte, which
 //! clients are not told.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -30,7 +30,7 @@ pub(super) fn name_columns(select: &mut Select) {
     let is_wild =
         |it: &SelectItem| matches!(it, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let has_wildcard = select.projection.iter().any(is_wild);
-    let mut taken = HashSet::new();
+    let mut taken = ambiguous(select);
     let mut places = HashSet::new();
     for (index, item) in select.projection.iter_mut().enumerate() {
         let (expr, name, is_given) = match item {
@@ -57,7 +57,57 @@ pub(super) fn name_columns(select: &mut Select) {
     }
 }
 
-fn folded(ident: &Ident) -> String {
+/// Keeps columns of several tables apart whose names are the same, where those of the tables end:
+/// in a query after FROM or WITH.
+pub(super) fn name_apart(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let last = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => names.last().map(folded),
+        _ => None,
+    };
+    let names: Vec<_> = select.projection.iter().map(last).collect();
+    for (index, item) in select.projection.iter_mut().enumerate() {
+        let Some(name) = &names[index] else { continue };
+        let is_it = |it: &&Option<String>| it.as_ref() == Some(name);
+        if names.iter().filter(is_it).count() > 1
+            && let SelectItem::UnnamedExpr(expr) = item
+        {
+            let alias = Ident::with_quote('"', format!("{name}{APART}{index}"));
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
+}
+
+/// Whether the expression is a column of a table with this name.
+pub(super) fn is_column(expr: &Expr, name: &str) -> bool {
+    let column = match expr {
+        Expr::Identifier(column) => Some(column),
+        Expr::CompoundIdentifier(names) => names.last(),
+        _ => None,
+    };
+    column.is_some_and(|it| folded(it) == name)
+}
+
+/// Names of several columns that are not the same: none of them is found by its name alone.
+fn ambiguous(select: &Select) -> HashSet<String> {
+    let mut exprs: HashMap<String, &Expr> = HashMap::new();
+    let mut found = HashSet::new();
+    for item in &select.projection {
+        let (expr, name) = match item {
+            SelectItem::UnnamedExpr(expr) => (expr, figure(expr).0),
+            SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
+            _ => continue,
+        };
+        let first = *exprs.entry(name.clone()).or_insert(expr);
+        // The engine tells columns of tables apart by the names of these.
+        if first != expr && !(is_column(first, &name) && is_column(expr, &name)) {
+            found.insert(name);
+        }
+    }
+    found
+}
+
+pub(super) fn folded(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
         None => ident.value.to_lowercase(),
@@ -71,13 +121,13 @@ fn last_of(name: &ObjectName) -> String {
 
 /// How much a name says: a cast takes the name of what it casts before that of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Strength {
+pub(super) enum Strength {
     None,
     OfType,
     Own,
 }
 
-fn figure(expr: &Expr) -> (String, Strength) {
+pub(super) fn figure(expr: &Expr) -> (String, Strength) {
     let own = |name: &str| (name.to_owned(), Strength::Own);
     let weak = |name: &str| (name.to_owned(), Strength::OfType);
     match expr {
@@ -222,13 +272,14 @@ mod tests {
     fn columns_have_the_names_that_postgresql_gives_them() {
         for (columns, expected) in [
             ("1, a, t.a, upper(a)", vec!["?column?", "a", "t.a", "upper"]),
-            ("a + 1, -a, a = 1, 'x'", vec!["?column?", "?column?#1", "?column?#2", "?column?#3"]),
+            ("a + 1, -a, a = 1", vec!["?column?#0", "?column?#1", "?column?#2"]),
             ("1::int, 1::numeric(5, 2), a::text, now()", vec!["int4", "numeric", "a", "now"]),
             ("(max(a))::bigint, timestamptz '2026-01-01'", vec!["max", "timestamptz"]),
             ("CASE WHEN a THEN b END, CASE WHEN a THEN 1 ELSE b END", vec!["case", "b"]),
             ("EXISTS (SELECT 1), (SELECT max(b) FROM u)", vec!["exists", "max"]),
             ("extract(day FROM a), trim(a), coalesce(a, b)", vec!["extract", "btrim", "coalesce"]),
-            ("a AS x, b AS X, b AS \"X\"", vec!["a AS x", "x#1", "b AS \"X\""]),
+            ("a AS x, b AS X, b AS \"X\"", vec!["x#0", "x#1", "b AS \"X\""]),
+            ("a AS x, a AS x", vec!["a AS x", "x#1"]),
             ("*, a, b AS c", vec!["*", "a#1", "b AS c"]),
             ("a, a", vec!["a", "a#1"]),
         ] {

@@ -13,6 +13,7 @@ use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::To;
 use super::regex::Use;
+use super::rows::{Quantifier, spelled_list};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
 use crate::error::SqlError;
 use crate::wire::array_elements;
@@ -174,23 +175,32 @@ fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError
     })
 }
 
-/// `= ANY (…)` of a list that is written there, as a list after IN.
-pub(super) fn any(
+/// `= ANY (…)` of a list that is written there, as a list after IN; by other operators each
+/// element is compared.
+pub(super) fn quantified(
     left: &Expr,
     operator: &BinaryOperator,
     right: &Expr,
+    quantifier: Quantifier,
 ) -> Result<Option<Expr>, SqlError> {
-    if *operator != BinaryOperator::Eq {
-        return Ok(None);
-    }
+    let is_equal = (operator, quantifier) == (&BinaryOperator::Eq, Quantifier::Any);
+    let is_unequal = (operator, quantifier) == (&BinaryOperator::NotEq, Quantifier::All);
     let list = match right {
-        Expr::Array(array) if !array.elem.is_empty() => array.elem.clone(),
-        Expr::Nested(inner) => return any(left, operator, inner),
+        Expr::Array(array) => array.elem.clone(),
+        Expr::Nested(inner) => return quantified(left, operator, inner, quantifier),
+        // It is compared with its rows.
+        Expr::Subquery(_) => return Ok(None),
         other => {
             let Some(text) = text_of(other) else {
-                let is_query = matches!(other, Expr::Subquery(_));
                 let call = || call(super::any::NAME, vec![left.clone(), other.clone()]);
-                return Ok((!is_query).then(call));
+                return match (is_equal, quantifier) {
+                    (true, _) => Ok(Some(call())),
+                    // The engine takes NULL among the elements for a value that is not equal.
+                    (false, Quantifier::Any) => Err(SqlError::unsupported(
+                        "ANY of an array that is not written out takes = alone",
+                    )),
+                    (false, Quantifier::All) => Ok(None),
+                };
             };
             let literal = |it: Option<String>| {
                 let value = it.map_or(Value::Null, Value::SingleQuotedString);
@@ -199,11 +209,14 @@ pub(super) fn any(
             array_elements(text)?.into_iter().map(literal).collect()
         }
     };
-    if list.is_empty() {
-        return Ok(None);
+    if list.iter().any(|it| matches!(it, Expr::Array(_))) {
+        return Err(SqlError::unsupported("ANY and ALL take no arrays of arrays"));
     }
-    let changed = in_list(left, &list, false)?;
-    let plain = || Expr::InList { expr: Box::new(left.clone()), list, negated: false };
+    if list.is_empty() || !is_equal && !is_unequal {
+        return spelled_list(left, operator, list, quantifier).map(Some);
+    }
+    let changed = in_list(left, &list, is_unequal)?;
+    let plain = || Expr::InList { expr: Box::new(left.clone()), list, negated: is_unequal };
     Ok(Some(changed.unwrap_or_else(plain)))
 }
 

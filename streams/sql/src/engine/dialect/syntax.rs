@@ -4,14 +4,19 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, OrderByKind, Query, Select, SelectItem, SetExpr,
-    Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, OrderByKind, Query,
+    Select, SelectItem, SetExpr, Statement, TableFactor, TypedString, UnaryOperator, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use super::arrays::array_of;
 use super::calls::Call;
-use super::names::name_columns;
+use super::inexact::{check_call, check_query, check_select, sort_values};
+use super::names::{name_apart, name_columns};
 use super::patterns::similar_to_regex;
 use super::rewrites;
+use super::rows::{Quantifier, spelled_rows};
+use super::set_operations::number_rows;
 use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
 use crate::error::SqlError;
 
@@ -30,81 +35,106 @@ impl VisitorMut for Adapter {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        let checked = check_query(query).and_then(|()| number_rows(&mut query.body));
+        if let Err(error) = checked {
+            return ControlFlow::Break(error);
+        }
+        for table in query.with.iter_mut().flat_map(|it| &mut it.cte_tables) {
+            name_apart(&mut table.query);
+        }
         order_by_place(query);
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        if let TableFactor::Derived { subquery, .. } = factor {
+            name_apart(subquery);
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        if let Err(error) = check_select(select) {
+            return ControlFlow::Break(error);
+        }
         name_columns(select);
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
-        let changed = match expr {
-            Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
-            Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
-                Some(binary(number("-1"), BinaryOperator::Minus, nested(inner.as_ref().clone())))
+        match spelled_rows(expr).and_then(|spelled| match spelled {
+            None => changed(expr),
+            spelled => Ok(spelled),
+        }) {
+            Ok(None) => ControlFlow::Continue(()),
+            Ok(Some(changed)) => {
+                *expr = changed;
+                ControlFlow::Continue(())
             }
-            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
-                match similar(*negated, text, pattern, escape_char.as_ref()) {
-                    Ok(found) => Some(found),
-                    Err(error) => return ControlFlow::Break(error),
-                }
-            }
-            Expr::InList { expr: sought, list, negated } => match in_list(sought, list, *negated) {
-                Ok(found) => found,
-                Err(error) => return ControlFlow::Break(error),
-            },
-            Expr::Cast {
-                kind: CastKind::Cast | CastKind::DoubleColon,
-                expr: inner,
-                data_type,
-                ..
-            } => match rewrites::cast(inner, data_type) {
-                Ok(found) => found,
-                Err(error) => return ControlFlow::Break(error),
-            },
-            Expr::Function(function) => match rewrites::function(function) {
-                Ok(found) => found,
-                Err(error) => return ControlFlow::Break(error),
-            },
-            Expr::AnyOp { left, compare_op, right, .. } => {
-                match rewrites::any(left, compare_op, right) {
-                    Ok(found) => found,
-                    Err(error) => return ControlFlow::Break(error),
-                }
-            }
-            Expr::AtTimeZone { timestamp, time_zone } => {
-                let arguments = vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()];
-                Some(call(Call::TimeZone.name(), arguments))
-            }
-            Expr::Interval(interval) => {
-                if let Expr::Value(ValueWithSpan {
-                    value: Value::SingleQuotedString(text), ..
-                }) = interval.value.as_mut()
-                {
-                    *text = spelled(text);
-                }
-                None
-            }
-            Expr::TypedString(typed) => {
-                let mut literal = Expr::Value(typed.value.clone());
-                let is_time =
-                    is_timestamp(&typed.data_type) || matches!(typed.data_type, DataType::Time(..));
-                match (is_time, text_of(&literal).is_some()) {
-                    (true, true) => match rewrites::cast(&mut literal, &typed.data_type) {
-                        Ok(found) => found,
-                        Err(error) => return ControlFlow::Break(error),
-                    },
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        if let Some(changed) = changed {
-            *expr = changed;
+            Err(error) => ControlFlow::Break(error),
         }
-        ControlFlow::Continue(())
+    }
+}
+
+/// The expression as the engine understands it right, if that is another one.
+fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
+    Ok(match expr {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
+        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
+            Some(binary(number("-1"), BinaryOperator::Minus, nested(inner.as_ref().clone())))
+        }
+        Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+            Some(similar(*negated, text, pattern, escape_char.as_ref())?)
+        }
+        Expr::InList { expr: sought, list, negated } => in_list(sought, list, *negated)?,
+        Expr::Cast {
+            kind: CastKind::Cast | CastKind::DoubleColon, expr: inner, data_type, ..
+        } => rewrites::cast(inner, data_type)?,
+        Expr::Function(function) => called(function)?,
+        Expr::AnyOp { left, compare_op, right, .. } => {
+            rewrites::quantified(left, compare_op, right, Quantifier::Any)?
+        }
+        Expr::AllOp { left, compare_op, right } => {
+            rewrites::quantified(left, compare_op, right, Quantifier::All)?
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            let arguments = vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()];
+            Some(call(Call::TimeZone.name(), arguments))
+        }
+        Expr::Interval(interval) => {
+            if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) =
+                interval.value.as_mut()
+            {
+                *text = spelled(text);
+            }
+            None
+        }
+        Expr::TypedString(typed) => time(typed)?,
+        _ => None,
+    })
+}
+
+/// A call as it is written, then as the engine has it.
+fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
+    check_call(function)?;
+    sort_values(function);
+    match &function.args {
+        FunctionArguments::Subquery(query)
+            if function.name.to_string().eq_ignore_ascii_case("array") =>
+        {
+            Ok(Some(array_of(query.as_ref().clone())?))
+        }
+        _ => rewrites::function(function),
+    }
+}
+
+/// A literal that is a time.
+fn time(typed: &TypedString) -> Result<Option<Expr>, SqlError> {
+    let mut literal = Expr::Value(typed.value.clone());
+    let is_time = is_timestamp(&typed.data_type) || matches!(typed.data_type, DataType::Time(..));
+    match (is_time, text_of(&literal).is_some()) {
+        (true, true) => rewrites::cast(&mut literal, &typed.data_type),
+        _ => Ok(None),
     }
 }
 
@@ -206,6 +236,8 @@ mod tests {
             ("1e15::float8", "float8('1e15')"),
             ("a = ANY('{x,\"y z\"}')", "a IN ('x', 'y z')"),
             ("a = ANY($1)", "equals_any(a, $1)"),
+            ("a <> ALL('{1,NULL}')", "(NOT (a = NULL OR a IN ('1')))"),
+            ("a < ANY(ARRAY[1, NULL])", "((((a) < (1)) OR ((a) < (NULL))))"),
             ("'{1,NULL}'::int[]", "ARRAY[1, NULL]"),
             ("avg(a)", "average(sum(a), count(a))"),
             ("a AT TIME ZONE 'UTC'", "timezone('UTC', a)"),

@@ -14,7 +14,7 @@ const LITERAL_COUNT_MAX: usize = 20_000;
 pub(super) const OTHER_COUNT_MAX: usize = 500;
 
 /// The size of what is sought, times the items that it is compared with.
-const REPEATED_SIZE_MAX: usize = 20_000;
+pub(super) const REPEATED_SIZE_MAX: usize = 20_000;
 
 /// The engine takes a list for one of literals when it puts two of them together, and NULL for a
 /// value like others. What is no literal becomes a comparison.
@@ -65,7 +65,7 @@ pub(super) fn in_list(
 }
 
 /// Expressions in an expression, with itself.
-fn size_of(expr: &Expr) -> usize {
+pub(super) fn size_of(expr: &Expr) -> usize {
     let mut size = 0;
     let _: ControlFlow<()> = visit_expressions(expr, |_| {
         size += 1;

@@ -263,8 +263,8 @@ fn call(function: &mut Function) -> Option<Expr> {
     unqualify(&mut function.name);
     let name = last_part(&function.name).unwrap_or("").to_ascii_lowercase();
     match name.as_str() {
-        "array" => match &mut function.args {
-            FunctionArguments::Subquery(query) => Some(array_of(query)),
+        "array" => match &function.args {
+            FunctionArguments::Subquery(query) if is_empty(&query.body) => Some(empty_array()),
             _ => None,
         },
         "current_schemas" => {
@@ -287,17 +287,8 @@ fn texts(values: impl Iterator<Item = String>) -> Expr {
     Expr::Array(Array { elem: values.collect(), named: true })
 }
 
-/// `ARRAY(query)`.
-fn array_of(query: &mut Box<Query>) -> Expr {
-    if !is_empty(&query.body)
-        && let SetExpr::Select(select) = &mut *query.body
-        && let Some(expr) = single_column(select)
-    {
-        let argument = take(expr);
-        *expr = called("array_agg", vec![argument]);
-        query.order_by = None;
-        return Expr::Subquery(query.clone());
-    }
+/// Of a query without rows.
+fn empty_array() -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
         expr: Box::new(texts(std::iter::empty())),
@@ -332,6 +323,10 @@ fn subquery(query: &mut Query) -> Option<Expr> {
     {
         let argument = take(expr);
         *expr = called("max", vec![argument]);
+        if let Expr::Function(call) = expr {
+            // The one row may have a boolean, of which there is no `max` for a client.
+            call.filter = Some(Box::new(truth(true)));
+        }
     }
     None
 }

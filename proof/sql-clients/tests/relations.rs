@@ -1,0 +1,101 @@
+//! What SQL does with whole tables is as in PostgreSQL, or refused with SQLSTATE 0A000 and a hint.
+
+use anyhow::{Result, ensure};
+use kafka_clients::is_skipped;
+use model::for_each_seed_at_once;
+use sql_clients::{Answer, Reference, Relations, Script, Site};
+
+const PROGRAMS: &[&str] = &["psql", "setpriv"];
+
+/// Of each seed.
+const QUERY_COUNT: usize = 1400;
+
+/// As many that PostgreSQL refuses, besides.
+const WRONG_COUNT: usize = 100;
+
+const SEED_COUNT: u64 = 2;
+const REPLAY: &str = "make test FILTER=sql-clients/relations";
+
+/// Rows of the tables, the last of which has none.
+const ROW_COUNTS: [usize; 3] = [24, 14, 0];
+const PARTITION_COUNT: usize = 3;
+
+const REFUSED: &str = "0A000";
+
+/// Of the queries that PostgreSQL answers.
+const REFUSED_PERCENT_MAX: usize = 20;
+
+const FAILURES_SHOWN: usize = 20;
+
+#[test]
+fn drawn_queries_of_relations_are_answered_as_by_postgresql_or_refused() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (site, reference) = (Site::shared()?, Reference::start()?);
+    for_each_seed_at_once(REPLAY, SEED_COUNT, |seed| {
+        let compared = compare(&site, &reference, seed);
+        compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
+    });
+    Ok(())
+}
+
+fn compare(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
+    let names = ["r", "s", "e"].map(|it| site.topic(it));
+    let mut drawn = Relations::new(seed, names.clone());
+    for (name, row_count) in names.iter().zip(ROW_COUNTS) {
+        let rows: Vec<_> = (0..row_count).map(|id| format!("({id}, {})", drawn.row())).collect();
+        fill(site, reference, name, &rows)?;
+    }
+    let mut script = Script::default();
+    (0..QUERY_COUNT).for_each(|_| script.add(drawn.query()));
+    (0..WRONG_COUNT).for_each(|_| script.add(drawn.wrong()));
+    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let types = script.column_types(reference.psql())?;
+    let (mut failed_count, mut refused_count) = (0, 0);
+    for (index, query) in script.queries().iter().enumerate() {
+        let (ours, theirs) = (&ours[index], &theirs[index]);
+        let is_right = match (ours, theirs) {
+            (Answer::Error { sql_state, .. }, Answer::Rows(_)) if sql_state == REFUSED => {
+                refused_count += 1;
+                true
+            }
+            (Answer::Error { .. }, Answer::Error { .. }) => true,
+            (ours, theirs) => ours.agrees_with(theirs, &types[index]),
+        };
+        let is_drawn_right = matches!(theirs, Answer::Error { .. }) || index < QUERY_COUNT;
+        ensure!(is_drawn_right, "PostgreSQL does not refuse {query}");
+        if !is_right {
+            failed_count += 1;
+            if failed_count <= FAILURES_SHOWN {
+                eprintln!("{query};\n  {ours:.400?}\n  instead of {theirs:.400?}\n");
+            }
+        }
+    }
+    ensure!(failed_count == 0, "{failed_count} of {} queries differ", ours.len());
+    let percent = refused_count * 100 / QUERY_COUNT;
+    eprintln!("{refused_count} of {QUERY_COUNT} queries of seed {seed} are refused");
+    ensure!(percent <= REFUSED_PERCENT_MAX, "{percent} % of the queries are refused");
+    Ok(())
+}
+
+/// Has both servers keep the same rows.
+fn fill(site: &Site, reference: &Reference, table: &str, rows: &[String]) -> Result<()> {
+    let (topic, columns) = (format!("{table}_topic"), "id int, a int, b int, c text");
+    site.create_topic(&topic, PARTITION_COUNT)?;
+    let mut ours = Script::default();
+    let mut theirs = Script::default();
+    ours.add(format!("CREATE TABLE {table} ({columns}) WITH (topic = '{topic}', format = 'json')"));
+    theirs.add(format!("CREATE TABLE {table} ({columns})"));
+    if !rows.is_empty() {
+        let insert = format!("INSERT INTO {table} (id, a, b, c) VALUES {}", rows.join(", "));
+        ours.add(insert.as_str());
+        theirs.add(insert);
+    }
+    for (script, psql) in [(ours, site.psql()), (theirs, reference.psql())] {
+        for (query, answer) in script.queries().iter().zip(script.run(psql)?) {
+            ensure!(matches!(answer, Answer::Rows(_)), "{query}: {answer:?}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,442 @@
+//! What is known of a query once its names and types are: subqueries whose NULLs count are written
+//! as the engine gets them right, and such as it gets wrong are refused by name; so are operands
+//! that have no type in common.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, JoinType, Result};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType, Subquery,
+};
+
+use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
+use crate::error::{SqlError, SqlState};
+
+/// The plan with the same meaning, which is PostgreSQL's, or why there is none.
+pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
+    let exact = plan.transform_up_with_subqueries(|plan| {
+        let schema = merge_schema(&plan.inputs());
+        check_types(&plan, &schema)?;
+        if let LogicalPlan::Subquery(lateral) = &plan {
+            follow(&lateral.subquery, Asked::Rows, Depth::Top)?;
+        }
+        for expr in plan.expressions() {
+            check_expr(&expr, &schema, matches!(plan, LogicalPlan::Filter(_)))?;
+        }
+        match plan {
+            LogicalPlan::Filter(mut filter) => {
+                let exact = with_nulls(filter.predicate, Place::Conjunct)?;
+                filter.predicate = exact.data;
+                Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed))
+            }
+            other => {
+                let names = NamePreserver::new(&other);
+                other.map_expressions(|expr| {
+                    let name = names.save(&expr);
+                    Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
+                })
+            }
+        }
+    });
+    Ok(exact?.data)
+}
+
+/// Where a condition stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Rows are left out where it is not true.
+    Conjunct,
+    /// The same, in an alternative.
+    Alternative,
+    /// False and NULL are two values.
+    Value,
+}
+
+/// `IN (SELECT …)` where NULL counts becomes a comparison with each of what the query gives.
+fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if place != Place::Value && matches!(op, Operator::And | Operator::Or) =>
+        {
+            let place = if op == Operator::Or { Place::Alternative } else { place };
+            let (left, right) = (with_nulls(*left, place)?, with_nulls(*right, place)?);
+            let is_changed = left.transformed || right.transformed;
+            let (left, right) = (Box::new(left.data), Box::new(right.data));
+            let whole = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            Ok(Transformed::new_transformed(whole, is_changed))
+        }
+        Expr::InSubquery(inner) => Ok(member(inner, place)),
+        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => {
+            let Expr::InSubquery(mut inner) = *inner else { unreachable!("it was looked at") };
+            inner.negated = !inner.negated;
+            Ok(member(inner, place))
+        }
+        other => other.map_children(|it| with_nulls(it, Place::Value)),
+    }
+}
+
+fn member(inner: InSubquery, place: Place) -> Transformed<Expr> {
+    // The engine's joins get these right: NULL is as good as false, or is looked for.
+    let is_exact = match (inner.negated, place) {
+        (_, Place::Value) => false,
+        (false, _) => true,
+        (true, Place::Alternative) => false,
+        (true, Place::Conjunct) => {
+            inner.subquery.outer_ref_columns.is_empty()
+                && inner.expr.any_column_refs()
+                && !inner.expr.contains_outer()
+        }
+    };
+    if is_exact {
+        return Transformed::no(Expr::InSubquery(inner));
+    }
+    let (op, quantifier) = match inner.negated {
+        true => (Operator::NotEq, SetQuantifier::All),
+        false => (Operator::Eq, SetQuantifier::Any),
+    };
+    let (expr, subquery) = (inner.expr, inner.subquery);
+    Transformed::yes(Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }))
+}
+
+/// What a subquery is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Existence,
+    Members,
+    Value,
+    Rows,
+}
+
+fn check_expr(expr: &Expr, schema: &DFSchema, is_filter: bool) -> Result<()> {
+    expr.apply(|expr| {
+        let (subquery, asked) = match expr {
+            Expr::Exists(Exists { subquery, .. }) => (subquery, Asked::Existence),
+            Expr::InSubquery(InSubquery { subquery, .. })
+            | Expr::SetComparison(SetComparison { subquery, .. }) => (subquery, Asked::Members),
+            Expr::ScalarSubquery(subquery) => (subquery, Asked::Value),
+            other => {
+                check_operands(other, schema)?;
+                return Ok(TreeNodeRecursion::Continue);
+            }
+        };
+        if !is_filter && asked != Asked::Value {
+            return Err(
+                refused("EXISTS, IN or ANY of a SELECT outside of WHERE and HAVING").into_engine()
+            );
+        }
+        check_subquery(subquery, schema, asked)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+fn check_subquery(subquery: &Subquery, schema: &DFSchema, asked: Asked) -> Result<()> {
+    for column in &subquery.outer_ref_columns {
+        if let Expr::OuterReferenceColumn(_, column) = column
+            && !schema.has_column(column)
+        {
+            let construct = "a subquery that names a column of a query two levels further out";
+            return Err(refused(construct).into_engine());
+        }
+    }
+    let is_correlated = follow(&subquery.subquery, asked, Depth::Top)?;
+    if is_correlated && asked == Asked::Value && !is_aggregate(&subquery.subquery) {
+        let construct = "a correlated subquery for one value that is no aggregate";
+        return Err(refused(construct).into_engine());
+    }
+    Ok(())
+}
+
+fn is_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(it) => is_aggregate(&it.input),
+        LogicalPlan::SubqueryAlias(it) => is_aggregate(&it.input),
+        LogicalPlan::Filter(it) => is_aggregate(&it.input),
+        LogicalPlan::Sort(it) => is_aggregate(&it.input),
+        LogicalPlan::Aggregate(it) => it.group_expr.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether only what neither adds nor takes rows stands above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Top,
+    Below,
+}
+
+/// Whether the plan of a subquery names columns of the query around it; fails where these stand
+/// below what the engine cannot lift their conditions over.
+fn follow(plan: &LogicalPlan, asked: Asked, depth: Depth) -> Result<bool> {
+    let names_outer = plan.expressions().iter().any(Expr::contains_outer);
+    let fail = |what: &str| -> Result<bool> {
+        Err(refused(&format!("{what} in a correlated subquery")).into_engine())
+    };
+    match plan {
+        LogicalPlan::Projection(_) | LogicalPlan::Sort(_) if names_outer => {
+            fail("an outer column in a list of columns")
+        }
+        LogicalPlan::Projection(it) => follow(&it.input, asked, depth),
+        LogicalPlan::Sort(it) => follow(&it.input, asked, depth),
+        LogicalPlan::SubqueryAlias(it) => follow(&it.input, asked, depth),
+        LogicalPlan::Filter(it) => {
+            if names_outer && is_over_aggregate(&it.input) {
+                return fail("an outer column in HAVING");
+            }
+            Ok(follow(&it.input, asked, depth)? || names_outer)
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => follow(input, asked, depth),
+        LogicalPlan::Aggregate(it) => {
+            let is_below = follow(&it.input, asked, Depth::Below)?;
+            let is_total = it.group_expr.is_empty() && depth == Depth::Top;
+            let is_lifted = is_total && matches!(asked, Asked::Value | Asked::Rows);
+            match names_outer || is_below && !is_lifted {
+                true => fail("an aggregate"),
+                false => Ok(is_below),
+            }
+        }
+        LogicalPlan::Limit(it) => {
+            let is_some = matches!(it.get_fetch_type()?, FetchType::Literal(Some(1..)))
+                && matches!(it.get_skip_type()?, SkipType::Literal(0));
+            let is_lifted = is_some && asked == Asked::Existence && depth == Depth::Top;
+            match follow(&it.input, asked, Depth::Below)? && !is_lifted {
+                true => fail("LIMIT or OFFSET"),
+                false => Ok(is_some && is_outer_below(&it.input)),
+            }
+        }
+        LogicalPlan::Join(it) => {
+            let left = follow(&it.left, asked, depth)?;
+            let right = follow(&it.right, asked, depth)?;
+            let is_lifted = match it.join_type {
+                JoinType::Inner => true,
+                JoinType::Left => !right && !names_outer,
+                JoinType::Right => !left && !names_outer,
+                _ => !left && !right && !names_outer,
+            };
+            match is_lifted {
+                true => Ok(left || right || names_outer),
+                false => fail("an outer join"),
+            }
+        }
+        LogicalPlan::Subquery(it) => match it.outer_ref_columns.is_empty() {
+            true => Ok(false),
+            false => fail("LATERAL"),
+        },
+        other => {
+            let mut is_correlated = names_outer;
+            for input in other.inputs() {
+                is_correlated |= follow(input, asked, Depth::Below)?;
+            }
+            match is_correlated {
+                true => fail(construct(other)),
+                false => Ok(false),
+            }
+        }
+    }
+}
+
+fn construct(plan: &LogicalPlan) -> &'static str {
+    match plan {
+        LogicalPlan::Union(_) => "UNION",
+        LogicalPlan::Window(_) => "a window function",
+        LogicalPlan::Distinct(_) => "DISTINCT ON",
+        LogicalPlan::Values(_) => "VALUES",
+        _ => "this form",
+    }
+}
+
+fn is_outer_below(plan: &LogicalPlan) -> bool {
+    plan.expressions().iter().any(Expr::contains_outer)
+        || plan.inputs().into_iter().any(is_outer_below)
+}
+
+fn is_over_aggregate(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(it) => is_over_aggregate(&it.input),
+        LogicalPlan::SubqueryAlias(it) => is_over_aggregate(&it.input),
+        LogicalPlan::Filter(it) => is_over_aggregate(&it.input),
+        LogicalPlan::Aggregate(_) => true,
+        _ => false,
+    }
+}
+
+/// Of operands that the engine would make one type of.
+fn check_operands(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    let (operands, state, what): (Vec<&Expr>, _, _) = match expr {
+        Expr::BinaryExpr(it) if is_comparison(it.op) => {
+            (vec![&it.left, &it.right], SqlState::UNDEFINED_FUNCTION, "operator")
+        }
+        Expr::Between(it) => {
+            (vec![&it.expr, &it.low, &it.high], SqlState::UNDEFINED_FUNCTION, "BETWEEN")
+        }
+        Expr::InList(it) => {
+            let operands = std::iter::once(&*it.expr).chain(&it.list);
+            (operands.collect(), SqlState::UNDEFINED_FUNCTION, "IN")
+        }
+        Expr::Case(it) => {
+            let values = it.when_then_expr.iter().map(|(_, value)| &**value);
+            let whens = it.when_then_expr.iter().map(|(when, _)| &**when);
+            if let Some(sought) = &it.expr {
+                let compared = std::iter::once(&**sought).chain(whens).collect();
+                check_types_of(compared, schema, SqlState::UNDEFINED_FUNCTION, "WHEN")?;
+            } else {
+                check_conditions(whens, schema)?;
+            }
+            let values = values.chain(it.else_expr.as_deref()).collect();
+            (values, SqlState::DATATYPE, "CASE")
+        }
+        Expr::ScalarFunction(it) => {
+            let (state, what) = match it.func.name() {
+                "coalesce" => (SqlState::DATATYPE, "COALESCE"),
+                "greatest" => (SqlState::DATATYPE, "GREATEST"),
+                "least" => (SqlState::DATATYPE, "LEAST"),
+                "nullif" => (SqlState::UNDEFINED_FUNCTION, "NULLIF"),
+                _ => return Ok(()),
+            };
+            (it.args.iter().collect(), state, what)
+        }
+        Expr::InSubquery(it) => {
+            let column = Expr::Column(it.subquery.subquery.schema().columns()[0].clone());
+            let kinds =
+                [kind_of(&it.expr, schema), kind_of(&column, it.subquery.subquery.schema())];
+            return check_kinds(kinds.into_iter(), SqlState::UNDEFINED_FUNCTION, "IN");
+        }
+        Expr::AggregateFunction(it) => {
+            if !is_aggregate_of_postgresql(it.func.name()) {
+                let what = format!("aggregate {:?} does not exist", it.func.name());
+                return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine());
+            }
+            // What is looked up in the catalogue has a filter, and one row.
+            let is_extreme = matches!(it.func.name(), "max" | "min") && it.params.filter.is_none();
+            if is_extreme && it.params.args.iter().any(|it| is_boolean(it, schema)) {
+                let what = format!("function {}(boolean) does not exist", it.func.name());
+                return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine());
+            }
+            return Ok(());
+        }
+        _ => return Ok(()),
+    };
+    check_types_of(operands, schema, state, what)
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_boolean(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|it| it == DataType::Boolean)
+}
+
+fn check_conditions<'a>(
+    conditions: impl Iterator<Item = &'a Expr>,
+    schema: &DFSchema,
+) -> Result<()> {
+    for condition in conditions {
+        let found = condition.get_type(schema).unwrap_or(DataType::Null);
+        if !matches!(found, DataType::Boolean | DataType::Null) {
+            let what = format!("argument of CASE/WHEN must be type boolean, not type {found}");
+            return Err(SqlError::new(SqlState::DATATYPE, what).into_engine());
+        }
+    }
+    Ok(())
+}
+
+/// As far as types are told apart here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A literal, which becomes what it is compared with.
+    Unknown,
+    /// The same, of a text: among values the others become texts.
+    Quoted,
+    Text,
+    Row,
+    Other,
+}
+
+/// What gives one of its operands.
+const ONE_VALUE: &[&str] = &["CASE", "COALESCE", "GREATEST", "LEAST", "NULLIF"];
+
+fn kind_of(expr: &Expr, schema: &DFSchema) -> Kind {
+    match expr {
+        Expr::Literal(..) | Expr::Placeholder(_) => match expr.get_type(schema) {
+            Ok(it) if kind_of_type(&it) == Kind::Text => Kind::Quoted,
+            Ok(it) => kind_of_type(&it),
+            Err(_) => Kind::Unknown,
+        },
+        Expr::Alias(it) => kind_of(&it.expr, schema),
+        _ => match expr.get_type(schema) {
+            Ok(it) => kind_of_type(&it),
+            Err(_) => Kind::Unknown,
+        },
+    }
+}
+
+fn kind_of_type(data_type: &DataType) -> Kind {
+    match data_type {
+        DataType::Null => Kind::Unknown,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Kind::Text,
+        DataType::Struct(_) => Kind::Row,
+        _ => Kind::Other,
+    }
+}
+
+fn check_types_of(
+    operands: Vec<&Expr>,
+    schema: &DFSchema,
+    state: SqlState,
+    what: &str,
+) -> Result<()> {
+    check_kinds(operands.into_iter().map(|it| kind_of(it, schema)), state, what)
+}
+
+fn check_kinds(kinds: impl Iterator<Item = Kind>, state: SqlState, what: &str) -> Result<()> {
+    let (mut has_text, mut has_quoted, mut has_other) = (false, false, false);
+    for kind in kinds {
+        if kind == Kind::Row {
+            return Err(refused("comparing rows as values").into_engine());
+        }
+        has_text |= kind == Kind::Text;
+        has_quoted |= kind == Kind::Quoted;
+        has_other |= kind == Kind::Other;
+    }
+    if has_text && has_other {
+        let what = format!("{what} has operands of text and of another type");
+        let hint = "Write ::text behind the other one.";
+        return Err(SqlError::new(state, what).with_hint(hint).into_engine());
+    }
+    if has_quoted && has_other && ONE_VALUE.contains(&what) {
+        let what = format!("{what} has a quoted literal and values of another type than text");
+        let hint = "Write the literal with its type, as 7 or '7'::integer.";
+        return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
+    }
+    Ok(())
+}
+
+/// Of columns that become one, or are compared.
+fn check_types(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    match plan {
+        LogicalPlan::Join(join) => {
+            for (left, right) in &join.on {
+                let kinds = [kind_of(left, schema), kind_of(right, schema)];
+                check_kinds(kinds.into_iter(), SqlState::DATATYPE, "JOIN")?;
+            }
+            Ok(())
+        }
+        LogicalPlan::Union(union) => {
+            for index in 0..union.schema.fields().len() {
+                let types = union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
+                let kinds = types.map(|it| match kind_of_type(it.data_type()) {
+                    Kind::Row => Kind::Other,
+                    kind => kind,
+                });
+                check_kinds(kinds, SqlState::DATATYPE, "UNION")?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

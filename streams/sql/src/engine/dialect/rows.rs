@@ -1,0 +1,179 @@
+//! Comparisons of rows, and of a value with each element of a list: one comparison for each pair,
+//! so that NULL counts as it does there.
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
+};
+
+use super::written::{REPEATED_SIZE_MAX, binary, nested, size_of};
+use crate::error::{SqlError, SqlState};
+
+/// Alternatives of one, or what all must be true of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantifier {
+    Any,
+    All,
+}
+
+/// The expression in other words, if rows are compared in it.
+pub(super) fn spelled_rows(expr: &Expr) -> Result<Option<Expr>, SqlError> {
+    let spelled = match expr {
+        Expr::BinaryOp { left, op, right } => match (elements(left), elements(right)) {
+            (Some(left), Some(right)) => Some(compared(&left, op, &right)?),
+            _ => None,
+        },
+        Expr::IsDistinctFrom(left, right) => match (elements(left), elements(right)) {
+            (Some(left), Some(right)) => Some(distinct(&left, &right)?),
+            _ => None,
+        },
+        Expr::IsNotDistinctFrom(left, right) => match (elements(left), elements(right)) {
+            (Some(left), Some(right)) => Some(not(distinct(&left, &right)?)),
+            _ => None,
+        },
+        Expr::IsNull(inner) => elements(inner).map(|it| {
+            let tests = it.into_iter().map(|it| Expr::IsNull(Box::new(nested(it))));
+            together(tests.collect(), Quantifier::All)
+        }),
+        Expr::IsNotNull(inner) => elements(inner).map(|it| {
+            let tests = it.into_iter().map(|it| Expr::IsNotNull(Box::new(nested(it))));
+            together(tests.collect(), Quantifier::All)
+        }),
+        Expr::InList { expr, list, negated } => match elements(expr) {
+            Some(sought) => Some(row_in_list(&sought, list, *negated)?),
+            None => None,
+        },
+        Expr::InSubquery { expr, .. } if elements(expr).is_some() => {
+            return Err(SqlError::unsupported(
+                "a row of columns with IN (SELECT …) is not supported",
+            )
+            .with_hint("Write EXISTS (SELECT 1 FROM … WHERE …), with a comparison each."));
+        }
+        Expr::Between { expr, .. } if elements(expr).is_some() => {
+            return Err(SqlError::unsupported("rows are not compared by BETWEEN"));
+        }
+        _ => None,
+    };
+    Ok(spelled)
+}
+
+/// `left op ANY (ARRAY[…])`, or ALL, of elements that are written out.
+pub(super) fn spelled_list(
+    left: &Expr,
+    op: &BinaryOperator,
+    list: Vec<Expr>,
+    quantifier: Quantifier,
+) -> Result<Expr, SqlError> {
+    if list.is_empty() {
+        let value = quantifier == Quantifier::All;
+        return Ok(Expr::Value(Value::Boolean(value).into()));
+    }
+    bound(size_of(left).saturating_mul(list.len()))?;
+    let comparisons =
+        list.into_iter().map(|it| nested(binary(nested(left.clone()), op.clone(), nested(it))));
+    Ok(together(comparisons.collect(), quantifier))
+}
+
+/// What a row is made of.
+fn elements(expr: &Expr) -> Option<Vec<Expr>> {
+    match expr {
+        Expr::Tuple(elements) => Some(elements.clone()),
+        Expr::Nested(inner) => elements(inner),
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let elements = list.args.iter().map(|it| match it {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                _ => None,
+            });
+            elements.collect()
+        }
+        _ => None,
+    }
+}
+
+fn pairs(left: &[Expr], right: &[Expr]) -> Result<Vec<(Expr, Expr)>, SqlError> {
+    if left.len() != right.len() {
+        return Err(SqlError::new(
+            SqlState::SYNTAX,
+            "unequal number of entries in row expressions",
+        ));
+    }
+    if left.is_empty() {
+        return Err(SqlError::unsupported("cannot compare rows of zero length"));
+    }
+    // Each is written twice: rows in rows would multiply.
+    bound(left.iter().chain(right).map(size_of).sum())?;
+    let wrapped = |it: &[Expr]| it.iter().cloned().map(nested).collect::<Vec<_>>();
+    Ok(wrapped(left).into_iter().zip(wrapped(right)).collect())
+}
+
+fn bound(size: usize) -> Result<(), SqlError> {
+    if size <= REPEATED_SIZE_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "a comparison of rows or lists has {size} parts, and may have \
+                        {REPEATED_SIZE_MAX}"
+    );
+    Err(SqlError::new(SqlState::TOO_COMPLEX, what))
+}
+
+fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, SqlError> {
+    let pairs = pairs(left, right)?;
+    let each = |op: BinaryOperator| {
+        pairs.iter().map(move |(left, right)| binary(left.clone(), op.clone(), right.clone()))
+    };
+    let strict = match op {
+        BinaryOperator::Eq => return Ok(together(each(op.clone()).collect(), Quantifier::All)),
+        BinaryOperator::NotEq => return Ok(together(each(op.clone()).collect(), Quantifier::Any)),
+        BinaryOperator::Lt | BinaryOperator::LtEq => BinaryOperator::Lt,
+        BinaryOperator::Gt | BinaryOperator::GtEq => BinaryOperator::Gt,
+        other => return Err(SqlError::unsupported(format!("rows are not compared by {other}"))),
+    };
+    // `(a, b) < (c, d)` is `a < c OR a = c AND b < d`.
+    let mut reversed = pairs.iter().rev();
+    let (left, right) = reversed.next().expect("a row has elements");
+    let last = binary(left.clone(), op.clone(), right.clone());
+    Ok(nested(reversed.fold(last, |rest, (left, right)| {
+        let is_before = binary(left.clone(), strict.clone(), right.clone());
+        let is_equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
+        let is_later = nested(binary(is_equal, BinaryOperator::And, nested(rest)));
+        binary(is_before, BinaryOperator::Or, is_later)
+    })))
+}
+
+fn distinct(left: &[Expr], right: &[Expr]) -> Result<Expr, SqlError> {
+    let tests = pairs(left, right)?.into_iter();
+    let tests = tests.map(|(left, right)| Expr::IsDistinctFrom(Box::new(left), Box::new(right)));
+    Ok(together(tests.map(nested).collect(), Quantifier::Any))
+}
+
+fn row_in_list(sought: &[Expr], list: &[Expr], is_negated: bool) -> Result<Expr, SqlError> {
+    let size: usize = sought.iter().map(size_of).sum();
+    bound(size.saturating_mul(list.len()))?;
+    let comparisons = list.iter().map(|item| match elements(item) {
+        Some(item) => compared(sought, &BinaryOperator::Eq, &item),
+        None => Err(SqlError::unsupported("a row is not compared with what is no row")),
+    });
+    let any = together(comparisons.collect::<Result<_, _>>()?, Quantifier::Any);
+    Ok(if is_negated { not(any) } else { any })
+}
+
+fn not(expr: Expr) -> Expr {
+    nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) })
+}
+
+/// As a balanced tree: plans are walked as deep as they nest.
+pub(super) fn together(mut parts: Vec<Expr>, quantifier: Quantifier) -> Expr {
+    let op = match quantifier {
+        Quantifier::Any => BinaryOperator::Or,
+        Quantifier::All => BinaryOperator::And,
+    };
+    while parts.len() > 1 {
+        let pairs = parts.chunks(2).map(|pair| match pair {
+            [one, other] => nested(binary(one.clone(), op.clone(), other.clone())),
+            _ => pair[0].clone(),
+        });
+        parts = pairs.collect();
+    }
+    nested(parts.pop().unwrap_or(Expr::Value(Value::Boolean(quantifier == Quantifier::All).into())))
+}
