@@ -60,9 +60,10 @@ fn shown(words: &Words) -> Vec<String> {
 
 /// A parameter's value, of each type and in both forms.
 fn parameter(bytes: Option<&[u8]>) {
-    for data_type in TYPES.iter().filter_map(|oid| PgType::data_type_of(*oid)) {
+    let typed = |oid: &u32| PgType::data_type_of(*oid).map(|data_type| (*oid, data_type));
+    for (oid, data_type) in TYPES.iter().filter_map(typed) {
         for format in [Format::Text, Format::Binary] {
-            drop(read_parameter(bytes, format, &data_type));
+            drop(read_parameter(bytes, format, (oid, &data_type)));
         }
     }
 }
