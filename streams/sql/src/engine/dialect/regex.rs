@@ -321,9 +321,9 @@ mod tests {
         assert!(regex_of("a|ab", Use::Find).is_err(), "the longest is found");
         assert!(regex_of("a+b+?", Use::Find).is_err(), "one kind of quantifiers alone");
         let replaced = [("$1", "$$1"), ("[\\&]\\1", "[${0}]\\1")];
-        replaced.map(|(text, expected)| {
+        for (text, expected) in replaced {
             assert_eq!(replacement_of(text).as_deref(), Ok(expected));
-        });
+        }
         assert!(replacement_of("\\\\").is_err(), "the engine reads it in another way");
     }
 }
