@@ -607,7 +607,7 @@ mod tests {
             ),
             (
                 "SELECT a FROM t WHERE b = (SELECT oid FROM pg_namespace)",
-                "SELECT a FROM t WHERE b = (SELECT max(oid) FROM pg_namespace)",
+                "SELECT a FROM t WHERE b = (SELECT max(oid) FILTER (WHERE true) FROM pg_namespace)",
             ),
             (
                 "SELECT a FROM t WHERE a LIKE 'x/_%' ESCAPE '/'",
