@@ -1,4 +1,4 @@
-//! What SQL does with whole tables is as in PostgreSQL, or refused with SQLSTATE 0A000 and a hint.
+//! Queries of whole tables: as in PostgreSQL, or refused with SQLSTATE 0A000 and a hint.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;

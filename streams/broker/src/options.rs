@@ -63,7 +63,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) user_file: Option<PathBuf>,
 
-    /// How clients may log in.
+    /// SASL mechanisms by which clients may log in.
     #[arg(
         long,
         value_name = "MECHANISM",

@@ -119,8 +119,8 @@ settings! {
         #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
         pub(super) nbd_tls_client_ca: Option<PathBuf>,
 
-        /// Volumes that clients over TCP may use, as 'web.example = www, logs:ro'; the name is one in
-        /// the client's certificate, * stands for all [default: everything]
+        /// Volumes that clients over TCP may use, as 'web.example = www, logs:ro'; the name is one
+        /// in the client's certificate, * stands for all [default: everything]
         #[arg(long, value_name = "RULE")]
         pub(super) nbd_allow: Option<Vec<AllowRule>>,
 

@@ -1,5 +1,5 @@
-//! Latency until single messages are a row of a live query at its client, beside a Kafka consumer that
-//! waits for the same messages at the same time in this process.
+//! Latency until single messages are a row of a live query at its client, beside a Kafka consumer
+//! that waits for the same messages at the same time in this process.
 //!
 //! Both count from when a message was due, by one clock. All messages arrive at both, each once and
 //! in order, else this fails.

@@ -1,5 +1,5 @@
-//! Projection of recorded cycles per I/O to more cores, beside the slides that the method is from, and
-//! the same with assumptions that a reader edits in the page.
+//! Projection of recorded cycles per I/O to more cores, beside the slides that the method is from,
+//! and the same with assumptions that a reader edits in the page.
 
 use maud::{Markup, html};
 use results::Row;

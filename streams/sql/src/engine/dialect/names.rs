@@ -78,7 +78,7 @@ pub(super) fn name_apart(query: &mut Query) {
     }
 }
 
-/// Whether the expression is a column of a table with this name.
+/// Returns whether the expression is a column of a table with this name.
 pub(super) fn is_column(expr: &Expr, name: &str) -> bool {
     let column = match expr {
         Expr::Identifier(column) => Some(column),
@@ -119,7 +119,7 @@ fn last_of(name: &ObjectName) -> String {
     last.map_or_else(|| NO_NAME.to_owned(), folded)
 }
 
-/// How much a name says: a cast takes the name of what it casts before that of its type.
+/// Strength of a name: a cast takes the name of what it casts before that of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strength {
     None,

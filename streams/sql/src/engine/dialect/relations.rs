@@ -1,4 +1,4 @@
-//! What is known of a query once its names and types are: subqueries whose NULLs count are written
+//! Checks of a query once its names and types are known: subqueries whose NULLs count are written
 //! as the engine gets them right, and such as it gets wrong are refused by name; so are operands
 //! that have no type in common.
 

@@ -162,7 +162,7 @@ fn not(expr: Expr) -> Expr {
     nested(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) })
 }
 
-/// As a balanced tree: plans are walked as deep as they nest.
+/// Balanced tree of the parts: plans are walked as deep as they nest.
 pub(super) fn together(mut parts: Vec<Expr>, quantifier: Quantifier) -> Expr {
     let op = match quantifier {
         Quantifier::Any => BinaryOperator::Or,
