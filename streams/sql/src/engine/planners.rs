@@ -164,8 +164,8 @@ mod tests {
             };
             let count = COUNT_MIN / PART_OF_ONE;
             let tasks: Vec<_> = (0..count).map(|_| endless()).collect();
-            let waits = endless();
             (0..count).for_each(|_| has_begun.recv().expect("it begins"));
+            let waits = endless();
             has_begun.try_recv().expect_err("no more of one user");
             assert_eq!(of("bob").run(|| Ok(7)).await, Ok(7));
             tasks.iter().for_each(tokio::task::JoinHandle::abort);
