@@ -248,7 +248,7 @@ impl Ledger {
         high.sort_by_key(|(_, fields)| fields.id);
         let high = high.into_iter().map(|(it, fields)| {
             let [symbol, qty] = [fields.symbol(), fields.qty.to_string()];
-            format!("{}|{symbol}|{qty}.1250000000|{qty}|{}|{}", it.key, it.time_ms, fields.id)
+            format!("{}|{symbol}|{qty}.125|{qty}|{}|{}", it.key, it.time_ms, fields.id)
         });
         vec![
             (
