@@ -1,4 +1,4 @@
-//! Number of peers a server takes, so that one user cannot take all places.
+//! Number of peers that a server takes, so that one user cannot take all places.
 
 use crate::peer::Peer;
 

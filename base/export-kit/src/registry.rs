@@ -267,7 +267,7 @@ impl<K: Ord + Clone, U> Registration<K, U> {
         &self.counters
     }
 
-    /// Number of connections are open, this one included.
+    /// Number of connections that are open, this one included.
     pub fn open_count(&self) -> usize {
         // Relaxed: the count carries no data.
         self.registry.open_count.load(Ordering::Relaxed)

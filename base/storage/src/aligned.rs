@@ -33,7 +33,7 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// Number of bytes fit without moving the contents.
+    /// Number of bytes that fit without moving the contents.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() - self.start
     }

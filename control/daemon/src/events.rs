@@ -101,7 +101,7 @@ impl EventLog {
         self.lock().events.iter().filter(|event| event.id > after).cloned().collect()
     }
 
-    /// Number of there were since the start.
+    /// Number of them since the start.
     pub(crate) fn count(&self) -> u64 {
         self.lock().count
     }

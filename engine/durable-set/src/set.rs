@@ -37,7 +37,7 @@ pub struct DurableSet {
     /// The image that absent blocks are in.
     pub(crate) source: Mutex<Option<Arc<OpenImage>>>,
     pub(crate) unfetched: Mutex<Unfetched>,
-    /// Number of bytes a second the store of images takes; 0 while that is not known.
+    /// Bytes a second that the store of images takes; 0 while that is not known.
     pub(crate) save_speed: AtomicU64,
     /// Keeps changes apart from each other and from the beginning of a save. Never held while room
     /// in the journal is waited for.

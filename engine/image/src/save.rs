@@ -34,7 +34,7 @@ pub struct SaveOptions {
     pub journal: JournalPosition,
     /// At most 63 bytes. An image with a label is kept until it is deleted by name.
     pub label: String,
-    /// Number of bytes a second are written at most.
+    /// Bytes a second that are written at most.
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 

@@ -138,7 +138,7 @@ impl<Tool, Outcome: Clone> GroupCommit<Tool, Outcome> {
         }
     }
 
-    /// Number of have joined the group that gathers.
+    /// Number of threads that have joined the group that gathers.
     pub(crate) fn gathered_count(&self) -> usize {
         self.lock().volume_ids.len()
     }

@@ -108,7 +108,7 @@ impl Log {
         Arc::clone(&self.known)
     }
 
-    /// Number of blocks fit into a transaction whatever they hold, beside a volume table.
+    /// Number of blocks that fit into a transaction whatever they hold, beside a volume table.
     pub(crate) fn blocks_max(&self, table: &[u8]) -> Result<usize, JournalError> {
         let volume_count = table.len() / TABLE_RECORD_BYTES;
         let fixed = SEGMENT_HEADER_BYTES + TRANSACTION_HEADER_BYTES + table.len() + BLOCK_BYTES;

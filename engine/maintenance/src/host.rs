@@ -1,4 +1,4 @@
-//! Number of of the host's processors have nothing to do.
+//! Share of the host's processors that have nothing to do.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ const SHORTAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Threads that take memory, besides the maintenance thread.
 const HELPERS_MAX: usize = 7;
 
-/// Number of threads help: half of the processors are left to others.
+/// Number of threads that help: half of the processors are left to others.
 pub(crate) fn helper_count() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(1, HELPERS_MAX)

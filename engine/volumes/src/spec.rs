@@ -10,7 +10,7 @@ use crate::error::{VolumeError, VolumeErrorKind};
 /// Settings that the owner of an engine chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Number of writers work without waiting for each other. One a core is plenty.
+    /// Number of writers that work without waiting for each other. One a core is plenty.
     pub lane_count: usize,
     /// Random bytes for the fingerprints of a new pool; an existing pool keeps its own.
     pub fresh_secret: [u8; 32],

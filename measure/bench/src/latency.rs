@@ -86,7 +86,8 @@ fn bound_above(value: u64) -> u64 {
     (value + 1).next_multiple_of(step)
 }
 
-/// Number of took at least so long, give or take an eighth: what tests of drivers ask.
+/// Number of requests that took at least so long, give or take an eighth: what tests of drivers
+/// ask.
 #[cfg(test)]
 pub(crate) fn count_from(latency: &results::Latency, least: std::time::Duration) -> u64 {
     let is_long = |(bound, _): &&(u64, u64)| u128::from(*bound) > least.as_nanos();

@@ -168,7 +168,7 @@ impl FloorBar {
 const NS: &str = "figures/ns_mean";
 const FLOOR_NS: &str = "figures/floor_ns_mean";
 
-/// Number of times its floor an engine's case may take, where a bar says so.
+/// Multiple of its floor that an engine's case may take, where a bar says so.
 pub(crate) fn floors_max(group: &Group) -> Option<f64> {
     FLOOR_BARS.iter().find(|bar| bar.is_of(group)).map(FloorBar::floors_max)
 }
@@ -394,7 +394,7 @@ pub(crate) fn volume_like(target: &str) -> &'static str {
     }
 }
 
-/// Number of times the volume's latency a peer's must be, where a bar says so.
+/// Multiple of the volume's latency that a peer's must be, where a bar says so.
 pub(crate) fn latency_times_min(peer: &Group) -> Option<f64> {
     PEER_BARS.iter().find(|bar| bar.is_of(bar.peer, peer)).and_then(|bar| match bar.bound {
         Bound::AtMost(limit) => Some(1.0 / limit),

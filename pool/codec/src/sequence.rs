@@ -156,8 +156,8 @@ pub(crate) fn word(block: &Block, at: usize) -> u32 {
     u32::from_le_bytes(*block[at..].first_chunk().expect("no match begins near the end"))
 }
 
-/// Number of bytes from `start` on repeat those from `from` on, of those that a match may have.
-/// `from` is below `start`.
+/// Number of bytes from `start` on that repeat those from `from` on, of those that a match may
+/// have. `from` is below `start`.
 #[inline]
 pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize {
     let mut length = 0;
@@ -177,7 +177,7 @@ pub(crate) fn repeated_bytes(block: &Block, from: usize, start: usize) -> usize 
     length.min(MATCH_END_MAX - start)
 }
 
-/// Number of bytes before `start` repeat those before `from`, of the last few. `from` is below
+/// Number of bytes before `start` that repeat those before `from`, of the last few. `from` is below
 /// `start`.
 #[inline]
 pub(crate) fn repeated_before(block: &Block, from: usize, start: usize) -> usize {

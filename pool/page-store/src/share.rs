@@ -20,7 +20,7 @@ use crate::store::PageStore;
 const AHEAD: usize = 16;
 
 impl PageStore {
-    /// Number of parents name a node, read under this pin.
+    /// Number of parents that name a node, read under this pin.
     #[inline]
     pub fn parent_count(&self, _pinned: &Pinned<'_>, node: NodeRef) -> u64 {
         // PAIRS-WITH: drop_many, "earlier holders are done with the contents".

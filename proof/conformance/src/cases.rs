@@ -78,7 +78,7 @@ pub fn check_read_only(subject: &dyn Subject) {
     refusals::read_only(&Ground::new(subject, 0));
 }
 
-/// Number of cases there are for a subject that can express everything.
+/// Number of cases for a subject that can express everything.
 pub fn case_count() -> usize {
     CASES.len()
 }

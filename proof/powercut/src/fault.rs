@@ -24,9 +24,9 @@ pub enum Effect {
 pub struct Fault {
     /// Calls that are affected; empty for all.
     pub actions: Vec<StorageAction>,
-    /// Number of of them succeed before.
+    /// Number of them that succeed before.
     pub skipped: u64,
-    /// Number of of them it strikes.
+    /// Number of them that it strikes.
     pub count: u64,
     pub effect: Effect,
 }

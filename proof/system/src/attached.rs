@@ -20,7 +20,7 @@ pub fn device_size_bytes(device: &Path) -> Result<u64> {
     printed.trim().parse().with_context(|| format!("blockdev printed {printed:?}"))
 }
 
-/// Number of sectors were written to the device since it was made.
+/// Number of sectors that were written to the device since it was made.
 pub fn written_sector_count(device: &Path) -> Result<u64> {
     let name = device.file_name().context("a device has a name")?.to_string_lossy().into_owned();
     let path = format!("/sys/block/{name}/stat");

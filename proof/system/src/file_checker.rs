@@ -45,7 +45,7 @@ impl FileChecker {
         Ok(Self { shared, thread })
     }
 
-    /// Number of operations went well so far.
+    /// Number of operations that went well so far.
     pub fn operation_count(&self) -> u64 {
         self.shared.operations.load(Ordering::Acquire)
     }

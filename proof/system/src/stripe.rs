@@ -88,17 +88,17 @@ impl Round {
         daemon.kill()
     }
 
-    /// Number of stripes found everything as it must be.
+    /// Number of stripes that found everything as it must be.
     pub fn verified_count(&self) -> usize {
         self.verified.load(Ordering::Acquire)
     }
 
-    /// Number of requests were answered.
+    /// Number of requests that were answered.
     pub fn answered_count(&self) -> u64 {
         self.answered.load(Ordering::Acquire)
     }
 
-    /// Number of of those were refused for lack of space.
+    /// Part of those that were refused for lack of space.
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Acquire)
     }

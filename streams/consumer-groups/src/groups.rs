@@ -30,7 +30,7 @@ pub struct Groups {
     pub(crate) order: u64,
     pub(crate) sweep: Sweep,
     pub(crate) host_ahead_ms: i64,
-    /// Number of there are, by who made them or first used them since the start.
+    /// Number of groups, by who made them or first used them since the start.
     pub(crate) counts: Shares,
     bytes: Shares,
     ids: Random,
@@ -135,7 +135,7 @@ impl Groups {
         }
     }
 
-    /// Number of groups there are, those with nothing but offsets included.
+    /// Number of groups, those with nothing but offsets included.
     pub fn count(&self) -> usize {
         self.groups.len()
     }

@@ -19,7 +19,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, is_flexible }
     }
 
-    /// Number of bytes were read.
+    /// Number of bytes that were read.
     pub(crate) fn position(&self) -> usize {
         self.at
     }

@@ -1,4 +1,4 @@
-//! Number of records a second filters keep up with, by the thread's CPU time.
+//! Records a second that filters keep up with, by the thread's CPU time.
 //!
 //! `cargo run --release -p live-queries --example filter_speed [RECORDS]`
 //!

@@ -223,7 +223,7 @@ pub(crate) struct Checkpoint {
     /// Those of the segment header, so that no earlier life of the slot speaks for this one.
     pub(crate) base_offset: i64,
     pub(crate) epoch: i32,
-    /// Number of bytes of batches it speaks of. They were durable before it was written.
+    /// Bytes of batches that it speaks of. They were durable before it was written.
     pub(crate) position: u64,
     pub(crate) next_offset: i64,
     pub(crate) index: Index,

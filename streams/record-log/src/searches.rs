@@ -91,7 +91,7 @@ impl Partition {
         Ok(newest)
     }
 
-    /// Number of bytes of batches there are between two offsets, at most: nothing is read for it.
+    /// Bytes of batches between two offsets, at most: nothing is read for it.
     pub fn bytes_between(&self, from: i64, to: i64) -> u64 {
         let view = self.view();
         let after = view.segments.partition_point(|it| it.header.base_offset <= from);

@@ -54,7 +54,7 @@ pub(crate) struct Segment {
 pub(crate) struct Kept {
     /// Of the next checkpoint: the place of the newest one is not written to.
     next_sequence: u64,
-    /// Number of bytes of batches the newest checkpoint speaks of.
+    /// Bytes of batches that the newest checkpoint speaks of.
     pub(crate) position: u64,
     /// So many bytes of batches were given back.
     pub(crate) cut: u64,

@@ -55,12 +55,12 @@ impl Site {
         self.run().args(["sh", "-c", script]).run()
     }
 
-    /// Number of reads and writes went through rings since the daemon was started.
+    /// Number of reads and writes that went through rings since the daemon was started.
     pub(crate) fn requests(&self) -> Result<u64> {
         self.count(&["read", "write"])
     }
 
-    /// Number of flushes went through rings since the daemon was started.
+    /// Number of flushes that went through rings since the daemon was started.
     pub(crate) fn flushes(&self) -> Result<u64> {
         self.count(&["flush"])
     }

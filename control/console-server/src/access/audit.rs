@@ -53,7 +53,7 @@ pub(crate) struct AuditEntry {
     /// Change that was asked for, with the state before, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Value>,
-    /// Number of requests it stands for: this one, and others that were refused alike.
+    /// Number of requests that it stands for: this one, and others that were refused alike.
     #[serde(default = "one")]
     pub(crate) count: u64,
 }

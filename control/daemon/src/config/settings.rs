@@ -136,7 +136,7 @@ settings! {
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) no_fuse: Option<bool>,
 
-        /// Number of threads may spin for requests at once [default: all cores but one]
+        /// Number of threads that may spin for requests at once [default: all cores but one]
         #[arg(long, value_name = "COUNT")]
         pub(super) spin_threads: Option<usize>,
 
@@ -144,7 +144,7 @@ settings! {
         #[arg(long, value_name = "POLICY")]
         pub(super) cpu_latency: Option<CpuLatencyPolicy>,
 
-        /// Number of writers work without waiting for each other [default: one a core]
+        /// Number of writers that work without waiting for each other [default: one a core]
         #[arg(long, value_name = "COUNT")]
         pub(super) lanes: Option<usize>,
 
@@ -203,7 +203,7 @@ settings! {
         #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
         pub(super) every: Option<Interval>,
 
-        /// Number of images are kept [default: 3]
+        /// Number of images that are kept [default: 3]
         #[arg(long = "images-keep", id = "images-keep", value_name = "COUNT")]
         pub(super) keep: Option<usize>,
 

@@ -72,7 +72,7 @@ pub(crate) struct ChunkRecord {
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     pub(crate) page_count: u16,
-    /// Number of blocks of the image refer to the chunk, at most 2³² − 1.
+    /// Number of blocks of the image that refer to the chunk, at most 2³² − 1.
     pub(crate) use_count: u32,
 }
 

@@ -28,7 +28,7 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// The sequence of the first transaction here.
     pub first_sequence: u64,
-    /// Number of sequences before the first one were given to transactions whose write failed.
+    /// Number of sequences before the first one that were given to transactions whose write failed.
     pub abandoned: u32,
     /// Where the journal ended when this segment was begun. `None` in the very first one.
     pub previous: Option<PreviousEnd>,

@@ -159,7 +159,7 @@ impl Engine {
         self.drop_volume(volume);
     }
 
-    /// Number of blocks should be captured at a time: when memory is short only as many as the
+    /// Number of blocks that should be captured at a time: when memory is short only as many as the
     /// reserve covers, for what is captured takes memory while it is overwritten.
     pub fn capture_blocks_max(&self) -> usize {
         match self.pool.is_short_of_memory() {

@@ -1,4 +1,4 @@
-//! Number of blocks of a volume hold something.
+//! Number of blocks of a volume that hold something.
 
 use page_store::{DirtyBits, PageRef, PageRefKind};
 use sync::Striped;

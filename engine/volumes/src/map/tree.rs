@@ -94,7 +94,7 @@ impl Tree {
         visit_inner(store, pinned, (root, INNER_LEVELS), 1, visit);
     }
 
-    /// Number of maps share a leaf.
+    /// Number of maps that share a leaf.
     pub(crate) fn owners_of_leaf(self, store: &PageStore, pinned: &Pinned<'_>, leaf: u64) -> u64 {
         let mut owners = 1;
         let mut next = self.root(store, pinned);

@@ -50,8 +50,8 @@ impl PoolLevel {
     }
 }
 
-/// Number of steps are begun, now that `used_bytes` of `size_bytes` are in use, and `before` of
-/// them were begun. Each begins at a share of the pool, in thousandths; these ascend.
+/// Number of steps that are begun, now that `used_bytes` of `size_bytes` are in use, and `before`
+/// of them were begun. Each begins at a share of the pool, in thousandths; these ascend.
 pub fn steps_after(
     begins_at_permille: &[u64],
     before: usize,

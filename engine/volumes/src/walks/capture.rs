@@ -205,7 +205,7 @@ impl Capture {
         &self.map
     }
 
-    /// Number of blocks were captured.
+    /// Number of blocks that were captured.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }

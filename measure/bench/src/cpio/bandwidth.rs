@@ -1,4 +1,4 @@
-//! Number of bytes pass between the processors and memory, where the machine tells.
+//! Bytes that pass between the processors and memory, where the machine tells.
 //!
 //! Resource control of Intel's and AMD's processors counts them for each last-level cache. It is
 //! read where it is mounted, and never mounted here: that is a choice of the machine's owner.

@@ -26,7 +26,7 @@ const SETUP_SECONDS: f64 = 6.0;
 /// No disk makes more writes durable in a second, for plans.
 const BYTES_PER_S: u64 = 100 << 20;
 
-/// Number of transactions the journal wrote for as many flushes.
+/// Number of transactions that the journal wrote for as many flushes.
 pub(super) const FLUSHES_PER_TRANSACTION: &str = "flushes_per_transaction";
 
 pub(super) fn case_name(writers: u64) -> String {

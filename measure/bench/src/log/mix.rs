@@ -1,4 +1,4 @@
-//! Number of reads go with each append, and the tokens that hold the two to it.
+//! Number of reads that go with each append, and the tokens that hold the two to it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -218,7 +218,7 @@ pub(super) struct Report {
     /// Settings by which the server is to go its way.
     pub(super) settings: &'static str,
     pub(super) query: &'static str,
-    /// Number of rows it gives.
+    /// Number of rows that it gives.
     pub(super) rows: &'static str,
 }
 

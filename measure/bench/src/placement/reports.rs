@@ -25,7 +25,7 @@ fn of_warehouse(words: &str, warehouse: u32) -> String {
     words.replace("$w", &warehouse.to_string())
 }
 
-/// Number of rows each report gives, by warehouse, on a database that is new.
+/// Number of rows that each report gives, by warehouse, on a database that is new.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     rows: Vec<Vec<u64>>,

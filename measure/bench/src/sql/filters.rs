@@ -11,7 +11,7 @@ use system::Random;
 
 use super::records::{ACCOUNTS, Fields, LOTS, PRICES, Records, SYMBOLS};
 
-/// Number of records each query takes.
+/// Number of records that each query takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// One in a thousand.

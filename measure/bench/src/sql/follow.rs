@@ -1,4 +1,4 @@
-//! Number of records a second one live query keeps up with, beside a consumer that takes all.
+//! Records a second that one live query keeps up with, beside a consumer that takes all.
 //!
 //! Two ways, each with rows of its own: over a log that is filled, from its start to its end, and
 //! over an empty one that a producer fills meanwhile as fast as the broker takes it. The time of
@@ -24,7 +24,7 @@ use super::turns::{Contestant, Tally, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
 
-/// Number of of a hundred records a query lets through.
+/// Records of a hundred that a query lets through.
 pub(super) const PERCENTS: [u64; 4] = [0, 1, 50, 100];
 
 const FILLED: &str = "filled";

@@ -10,7 +10,7 @@ use system::Random;
 /// Size of a record's value.
 pub(super) const RECORD_BYTES: usize = 300;
 
-/// Number of values each field has, from 0 on.
+/// Number of values that each field has, from 0 on.
 pub(super) const SYMBOLS: u64 = 1_000;
 pub(super) const QTYS: u64 = 10_000;
 pub(super) const PRICES: u64 = 1_000;

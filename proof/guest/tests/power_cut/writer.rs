@@ -84,7 +84,7 @@ impl Writer {
 }
 
 impl Work {
-    /// Number of steps the host has heard of.
+    /// Number of steps that the host has heard of.
     pub(crate) fn acknowledged(&mut self) -> Result<u64> {
         match self {
             Self::OverNbd { thread, acknowledged, .. } => {

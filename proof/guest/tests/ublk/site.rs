@@ -50,7 +50,7 @@ pub(crate) fn no_request_failed(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Number of requests a device has completed.
+/// Number of requests that a device has completed.
 pub(crate) fn completed(guest: &Guest, device: &str) -> Result<u64> {
     let name = device.trim_start_matches("/dev/");
     let stat = guest.check(&format!("cat /sys/block/{name}/stat"), TIME_LIMIT)?;

@@ -48,7 +48,7 @@ impl Books {
         self.pages().attempted.insert((place, producer), count);
     }
 
-    /// Number of records of a producer are acknowledged, and how many were sent.
+    /// Number of records of a producer that are acknowledged, and how many were sent.
     pub(crate) fn counts(&self, place: &Place, producer: u32) -> (u64, u64) {
         let pages = self.pages();
         let key = (place.clone(), producer);

@@ -138,7 +138,7 @@ impl Counters {
         throttles.sum_ms.fetch_add(time_ms, Ordering::Relaxed);
     }
 
-    /// Number of answers asked their clients to wait, and for how long together, in seconds.
+    /// Number of answers that asked their clients to wait, and for how long together, in seconds.
     pub(super) fn throttles(&self, flow: Flow) -> (u64, f64) {
         let Throttles { count, sum_ms } = self.throttles_of(flow);
         let sum_ms = sum_ms.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ pub struct ShapeError {
     pub version: i16,
     /// The name of the field that was read, as Kafka's schemas have it.
     pub field: &'static str,
-    /// Number of bytes of the body were read.
+    /// Number of bytes of the body that were read.
     pub offset: usize,
     #[source]
     pub fault: ShapeFault,

@@ -34,7 +34,7 @@ pub(super) struct Found<'t> {
     is_joined: bool,
 }
 
-/// Number of paths were taken at some time.
+/// Number of paths that were taken at some time.
 #[derive(Default)]
 pub(super) struct TakenCounts(usize, usize);
 

@@ -49,7 +49,7 @@ impl FilterIndex {
         }
     }
 
-    /// Number of filters it holds.
+    /// Number of filters that it holds.
     pub fn len(&self) -> usize {
         self.filters.len() - self.free.len()
     }

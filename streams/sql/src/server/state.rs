@@ -56,7 +56,7 @@ pub(super) struct Cursor {
     pub(super) format: Format,
     /// True if it outlives the transaction.
     pub(super) has_hold: bool,
-    /// Number of savepoints there were when it was declared; `None` once that transaction is over.
+    /// Number of savepoints when it was declared; `None` once that transaction is over.
     pub(super) depth: Option<usize>,
 }
 

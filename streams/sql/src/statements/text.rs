@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// Number of parameters there are: the largest number of `$1`, `$2`…
+    /// Number of parameters: the largest number of `$1`, `$2`…
     ///
     /// # Errors
     /// One has a number that no client can send.
