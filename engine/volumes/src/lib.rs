@@ -14,9 +14,9 @@
 //!  pool     Pool: pages, locks, leaks, fill levels
 //! ```
 //!
-//! Lock order: resizing, administration, shortage, maintenance, frozen copies, evacuation,
-//! compression, lane, block, path, moves, leak check; the pool's own come after them. Readers take
-//! none.
+//! Lock order: resizing, administration, shortage, maintenance, leak search, frozen copies,
+//! evacuation, compression, lane, block, path, moves, leak check; the pool's own come after them.
+//! Readers take none.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -10,8 +10,8 @@ use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
 use model::{Contents, ModelVolume, Random, Texture, check_same, for_each_seed};
 use support::{Pool, check_sound_when_empty, check_sums, settle};
 use volumes::{
-    CapacityClass, Engine, Reduction, ResizeErrorKind, ShrinkPolicy, Volume, VolumeErrorKind,
-    VolumeSpec,
+    CapacityClass, Engine, Recovery, Reduction, ResizeErrorKind, ShrinkPolicy, Volume,
+    VolumeErrorKind, VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -72,6 +72,53 @@ fn a_guaranteed_volume_is_written_and_overwritten_whole_in_a_full_pool() {
     check_sums(&engine);
     drop((sure, any));
     check_sound_when_empty(&engine);
+}
+
+/// Goal: what a kill has leaked is not lacking to those who need it before it is collected.
+#[test]
+fn writes_after_a_kill_find_what_it_has_leaked() {
+    let pool = Pool::new(16 * MIB, 2);
+    let engine = pool.open();
+    let sure = engine.create_volume(guaranteed("sure", 9 * MIB)).expect("it fits");
+    check_all_can_be_written(&*sure, 0);
+    let frozen = engine.freeze(std::slice::from_ref(&sure)).expect("it needs no memory");
+    // Only the frozen copy, which would give way, has these pages then.
+    sure.discard(ByteRange::new(0, 9 * MIB)).expect("the claim comes back");
+    let killed = pool.as_after_a_kill();
+    drop(frozen);
+    let engine = killed.open();
+    assert_eq!(engine.recovery(), Recovery::Sweeping, "a walk has to find it");
+    check_all_can_be_written(&*engine.volume("sure").expect("it is there"), 1);
+    check_sound_when_empty(&engine);
+}
+
+/// The same for new data of thin volumes, and for what is guaranteed from then on.
+#[test]
+fn memory_that_a_kill_has_leaked_is_not_refused_while_it_is_looked_for() {
+    let reuse_by: [fn(&Engine, u64); 2] = [
+        |engine, filled| {
+            let again = engine.create_volume(thin("again", 64 * MIB)).expect("it can be made");
+            assert_eq!(fill_up(&*again), filled);
+        },
+        |engine, _| {
+            let sure = engine.create_volume(guaranteed("sure", 9 * MIB)).expect("it fits");
+            check_all_can_be_written(&*sure, 0);
+        },
+    ];
+    for reuse in reuse_by {
+        let pool = Pool::new(16 * MIB, 1);
+        let engine = pool.open();
+        let any = engine.create_volume(thin("any", 64 * MIB)).expect("it can be made");
+        let filled = fill_up(&*any);
+        let frozen = engine.freeze(std::slice::from_ref(&any)).expect("it needs no memory");
+        any.discard(ByteRange::new(0, 64 * MIB)).expect("its leaves are let go");
+        let killed = pool.as_after_a_kill();
+        drop(frozen);
+        let engine = killed.open();
+        assert_eq!(engine.recovery(), Recovery::Sweeping, "a walk has to find it");
+        reuse(&engine, filled);
+        check_sound_when_empty(&engine);
+    }
 }
 
 #[test]

@@ -25,7 +25,6 @@ pub use request::{Answer, Request};
 pub use schedule::{Operation, Reopening, SLOT_COUNT, SNAPSHOT_COUNT, Schedule, ScheduleShape};
 pub use seeds::{
     FRESH_SEEDS_VARIABLE, SEED_COUNT_VARIABLE, SEED_VARIABLE, for_each_seed, for_each_seed_at_once,
-    for_fixed_seeds,
 };
 pub use volume::{ModelVolume, Promise};
 

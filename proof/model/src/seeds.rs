@@ -46,15 +46,6 @@ pub fn for_each_seed(command: &str, count: u64, mut test: impl FnMut(u64)) {
     }
 }
 
-/// Runs `test` with the same seeds in every run, from 0 on.
-pub fn for_fixed_seeds(command: &str, count: u64, mut test: impl FnMut(u64)) {
-    let seeds = number(SEED_VARIABLE).map_or(0..count, |seed| seed..seed + 1);
-    for seed in seeds {
-        let _witness = Witness { seed, test: command };
-        test(seed);
-    }
-}
-
 /// Runs as [`for_each_seed`] does, on all cores, in any order, for tests that keep their seeds
 /// apart.
 pub fn for_each_seed_at_once(command: &str, count: u64, test: impl Fn(u64) + Sync) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 use crate::admin::maintenance::{Maintenance, Work};
 use crate::device::hooks::Hooks;
@@ -29,21 +29,14 @@ pub struct Engine {
     maintenance: Mutex<Maintenance>,
     /// Held while the pool's size changes.
     pub(super) resizing: Mutex<()>,
-    /// What maintenance says of itself, for callers that do not wait for it.
-    is_checking_leaks: AtomicBool,
     table_version: AtomicU64,
     /// Why memory that the pool is to have could not be taken when it was last tried.
     pub(super) memory_shortage: Mutex<Option<String>>,
 }
 
 impl Engine {
-    /// Engine of volumes that were found in a pool, with the work that is left to do.
-    pub(super) fn new(
-        space: Arc<Space>,
-        hooks: Arc<Hooks>,
-        volumes: Volumes,
-        maintenance: Maintenance,
-    ) -> Self {
+    /// Engine of volumes that were found in a pool.
+    pub(super) fn new(space: Arc<Space>, hooks: Arc<Hooks>, volumes: Volumes) -> Self {
         volumes.values().for_each(|volume| space.add_map(&volume.map));
         Self {
             pool: Arc::clone(&space.pool),
@@ -51,8 +44,7 @@ impl Engine {
             hooks,
             volumes: RwLock::new(volumes),
             administration: Mutex::new(()),
-            is_checking_leaks: AtomicBool::new(maintenance.is_checking_leaks()),
-            maintenance: Mutex::new(maintenance),
+            maintenance: Mutex::new(Maintenance::new()),
             resizing: Mutex::new(()),
             table_version: AtomicU64::new(0),
             memory_shortage: Mutex::default(),
@@ -163,23 +155,17 @@ impl Engine {
 
     /// Returns whether the search for leaks goes on.
     pub(super) fn is_checking_leaks(&self) -> bool {
-        self.is_checking_leaks.load(Ordering::Relaxed)
+        self.space.leak_search.is_going_on()
     }
 
     /// Does a piece of maintenance. Returns whether there is more to do now.
     pub(super) fn step_maintenance(&self, work: Work) -> bool {
-        let mut maintenance = self.maintenance();
-        let has_more = maintenance.step(&self.space, work);
-        self.is_checking_leaks.store(maintenance.is_checking_leaks(), Ordering::Relaxed);
-        has_more
+        self.maintenance().step(&self.space, work)
     }
 
     /// Works until no leak is being searched for.
     pub(super) fn end_leak_check(&self) {
-        let mut maintenance = self.maintenance();
-        while maintenance.is_checking_leaks() {
-            maintenance.step(&self.space, Work::ButCompression);
-        }
+        self.space.end_leak_search();
     }
 
     pub(super) fn administrate(&self) -> MutexGuard<'_, ()> {

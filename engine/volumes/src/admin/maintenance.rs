@@ -8,17 +8,11 @@
 //! While idle, what was stored as it is gets compressed first: it leaves slabs behind that are
 //! empty, and then sparse ones to evacuate.
 
-use std::sync::Arc;
-
-use page_store::LeakCounts;
-
 use crate::map::table::Kind;
-use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 use crate::space::find::Space;
 use crate::walks::compression::Progress;
 use crate::walks::evacuation::Evacuation;
-use crate::walks::leaks::{LeakWalk, Visited};
 
 /// Nodes taken apart in one step, of maps that are gone.
 const NODES_A_STEP: usize = 64;
@@ -52,8 +46,6 @@ pub(crate) struct Maintenance {
 
 #[derive(Debug)]
 enum Task {
-    CheckLeaks(LeakWalk),
-    Release(LeakCounts),
     FillIndex {
         next_slab: u32,
     },
@@ -63,17 +55,9 @@ enum Task {
 }
 
 impl Maintenance {
-    /// With the maps that the leak check is to visit, after an unclean end.
-    pub(crate) fn new(unclean: Option<Vec<Arc<VolumeMap>>>) -> Self {
-        let task = match unclean {
-            Some(maps) => Task::CheckLeaks(LeakWalk::new(maps)),
-            None => Task::FillIndex { next_slab: 0 },
-        };
+    pub(crate) fn new() -> Self {
+        let task = Task::FillIndex { next_slab: 0 };
         Self { task, rest: 0, rest_next: 1, has_dropped: false, is_shrinking: false }
-    }
-
-    pub(crate) fn is_checking_leaks(&self) -> bool {
-        matches!(self.task, Task::CheckLeaks(_) | Task::Release(_))
     }
 
     /// Does a piece of the task. Returns whether there is more to do now.
@@ -85,6 +69,9 @@ impl Maintenance {
                 return true;
             }
         }
+        if space.leak_search.step(pool) {
+            return true;
+        }
         let was_idle = matches!(self.task, Task::Idle);
         let may_compress = was_idle && work == Work::All;
         if may_compress && space.compression.step(pool, &space.maps()) == Progress::Made {
@@ -92,12 +79,6 @@ impl Maintenance {
         }
         let task = std::mem::replace(&mut self.task, Task::Idle);
         self.task = match task {
-            Task::CheckLeaks(walk) => match walk.step(pool) {
-                Visited::Some(walk) => Task::CheckLeaks(walk),
-                Visited::All(Some(leaked)) => Task::Release(leaked),
-                Visited::All(None) => Task::FillIndex { next_slab: 0 },
-            },
-            Task::Release(leaked) => release(pool, leaked),
             Task::FillIndex { next_slab } => fill_index(pool, next_slab),
             Task::Evacuate => self.evacuate(space),
             Task::Idle => self.look_for_work(space),
@@ -163,14 +144,6 @@ impl Maintenance {
         self.rest = if gained { 0 } else { self.rest_next };
         self.rest_next = if gained { 1 } else { (self.rest_next * 2).min(REST_MAX) };
         Task::Idle
-    }
-}
-
-fn release(pool: &Pool, mut leaked: LeakCounts) -> Task {
-    let slabs = usize::try_from(SLABS_A_STEP).expect("a small number");
-    match pool.store.release_leaks(&mut leaked, slabs) {
-        true => Task::Release(leaked),
-        false => Task::FillIndex { next_slab: 0 },
     }
 }
 

@@ -7,7 +7,6 @@ use region::Region;
 
 use crate::admin::engine::Engine;
 use crate::admin::load::{End, load_volumes};
-use crate::admin::maintenance::Maintenance;
 use crate::device::hooks::Hooks;
 use crate::map::volume_map::VolumeMap;
 use crate::pool::leak_check::LeakCheck;
@@ -26,9 +25,10 @@ impl Engine {
         let pool = Arc::new(Pool::new(store, LeakCheck::new(leak_counts)));
         let (space, hooks) = (Arc::new(Space::new(pool)), Arc::new(Hooks::default()));
         let volumes = load_volumes(&space, &hooks, end);
-        let maps = || volumes.values().map(|volume| Arc::clone(&volume.map)).collect();
-        let maintenance = Maintenance::new((end == End::Unclean).then(maps));
-        Ok(Self::new(space, hooks, volumes, maintenance))
+        if end == End::Unclean {
+            space.leak_search.begin(volumes.values().map(|one| Arc::clone(&one.map)).collect());
+        }
+        Ok(Self::new(space, hooks, volumes))
     }
 
     /// Ends cleanly: drops what is retired and marks the pool so that the next open need not look

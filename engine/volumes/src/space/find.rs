@@ -1,8 +1,9 @@
 //! Finding memory for requests that meet a full pool.
 //!
-//! What is on its way to be free is collected first; then pages are compressed, and frozen copies
-//! give way. A thin volume's new data gets no more than that. Overwrites of what a block has alone
-//! go on while nothing else keeps a page, and writes of claimed memory go on until they find it.
+//! What is on its way to be free is collected first, and what a kill has leaked; then pages are
+//! compressed, and frozen copies give way. A thin volume's new data gets no more than that.
+//! Overwrites of what a block has alone go on while nothing else keeps a page, and writes of
+//! claimed memory go on until they find it.
 //!
 //! Frozen copies take memory as the volumes change, and claim none:
 //!
@@ -26,6 +27,7 @@ use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
 use crate::walks::compression::{Compression, Progress};
 use crate::walks::evacuation::Evacuation;
+use crate::walks::leaks::LeakSearch;
 
 /// How often a request that finds no memory tries again after collecting what is on its way to be
 /// freed.
@@ -55,6 +57,7 @@ pub(crate) struct Space {
     /// Of volumes and snapshots that are listed, and of frozen copies.
     maps: RwLock<Vec<Arc<VolumeMap>>>,
     pub(crate) compression: Compression,
+    pub(crate) leak_search: LeakSearch,
     /// The walk that empties slabs, if there is one.
     evacuation: Mutex<Option<Evacuation>>,
     /// Held by a request that collects memory for itself: what it finds is not for the next one
@@ -68,6 +71,7 @@ impl Space {
             pool,
             maps: RwLock::default(),
             compression: Compression::new(),
+            leak_search: LeakSearch::default(),
             evacuation: Mutex::default(),
             shortage: Mutex::new(()),
         }
@@ -136,6 +140,7 @@ impl Space {
             }
             let _turn = self.hold_shortage();
             if turn % GIVING_WAY_TRIES == SPACE_TRIES_MAX {
+                self.end_leak_search();
                 self.end_evacuation();
                 self.make_frozen_give_way();
             }
@@ -178,12 +183,19 @@ impl Space {
         attempt: &mut impl FnMut() -> Attempted,
     ) -> Attempted {
         let pool = &self.pool;
+        // The last leaks may come back between an attempt and the next look.
+        let was_searching = self.leak_search.is_going_on();
         for _ in 0..SPACE_TRIES_MAX {
             pool.store.reclaim();
             result = attempt();
             if !is_short(&result) {
                 return result;
             }
+        }
+        if was_searching {
+            self.end_leak_search();
+            pool.store.reclaim();
+            result = attempt();
         }
         result = self.attempt_while_deferred(result, attempt);
         let maps = self.maps();
@@ -279,9 +291,20 @@ impl Space {
         had_some
     }
 
-    /// Claims slots, those that frozen copies have included.
+    /// Gives all back that a kill has leaked. Not to be called while pinned, with a lane or with a
+    /// block held.
+    pub(crate) fn end_leak_search(&self) {
+        while self.leak_search.step(&self.pool) {}
+    }
+
+    /// Claims slots, those that frozen copies have, or that a kill has leaked, included.
     pub(crate) fn claim(&self, slots: u64) -> Result<(), ClaimRefused> {
         let store = &self.pool.store;
+        if store.claim(slots).is_ok() {
+            return Ok(());
+        }
+        self.end_leak_search();
+        store.reclaim();
         store.claim(slots).or_else(|refused| match self.take_back_frozen() {
             true => store.claim(slots),
             false => Err(refused),

@@ -1,8 +1,10 @@
-//! The leak check's walk over all maps that there were when the pool was opened.
+//! The leak check's walk over all maps that there were when the pool was opened, and giving back
+//! what it finds leaked. Background work does it, and whoever needs the memory before that.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use page_store::LeakCounts;
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::map::volume_map::VolumeMap;
 use crate::pool::shared::Pool;
@@ -10,32 +12,69 @@ use crate::pool::shared::Pool;
 /// Leaves visited in one step.
 const LEAVES_A_STEP: usize = 256;
 
-/// Progress of the walk.
+/// Slabs looked through in one step.
+const SLABS_A_STEP: usize = 256;
+
+/// Search for leaks: one for each opening after an unclean end.
+#[derive(Debug, Default)]
+pub(crate) struct LeakSearch {
+    phase: Mutex<Option<Phase>>,
+    /// There is a phase, for callers that do not wait for a step.
+    is_going_on: AtomicBool,
+}
+
 #[derive(Debug)]
-pub(crate) struct LeakWalk {
+enum Phase {
+    Visit(LeakWalk),
+    Release(LeakCounts),
+}
+
+#[derive(Debug)]
+struct LeakWalk {
     maps: Vec<Arc<VolumeMap>>,
     next_leaf: u64,
 }
 
-/// Outcome of a step.
-#[derive(Debug)]
-pub(crate) enum Visited {
-    Some(LeakWalk),
-    /// All: what is left over is leaked, if that can be told.
-    All(Option<LeakCounts>),
+impl LeakSearch {
+    /// Begins a search that visits these maps, before the pool is served.
+    pub(crate) fn begin(&self, maps: Vec<Arc<VolumeMap>>) {
+        let walk = LeakWalk { maps, next_leaf: 0 };
+        *self.phase.lock().expect("nothing panics with it locked") = Some(Phase::Visit(walk));
+        self.is_going_on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_going_on(&self) -> bool {
+        self.is_going_on.load(Ordering::Relaxed)
+    }
+
+    /// Does a bounded piece. Returns whether there was one to do. Not to be called while pinned,
+    /// with a lane or with a block held.
+    pub(crate) fn step(&self, pool: &Pool) -> bool {
+        if !self.is_going_on() {
+            return false;
+        }
+        let mut phase = self.phase.lock().expect("a panic in the search ends the process");
+        let Some(now) = phase.take() else { return false };
+        *phase = match now {
+            Phase::Visit(walk) => walk.step(pool),
+            Phase::Release(mut leaked) => {
+                let has_more = pool.store.release_leaks(&mut leaked, SLABS_A_STEP);
+                has_more.then_some(Phase::Release(leaked))
+            }
+        };
+        self.is_going_on.store(phase.is_some(), Ordering::Relaxed);
+        true
+    }
 }
 
 impl LeakWalk {
-    pub(crate) fn new(maps: Vec<Arc<VolumeMap>>) -> Self {
-        Self { maps, next_leaf: 0 }
-    }
-
     /// Visits some leaves, also of maps whose volume is gone: they must be seen before they go.
-    pub(crate) fn step(mut self, pool: &Pool) -> Visited {
+    /// When all are visited, what is left over is leaked, if that can be told.
+    fn step(mut self, pool: &Pool) -> Option<Phase> {
         let store = &pool.store;
         for _ in 0..LEAVES_A_STEP {
             let Some(map) = self.maps.last() else {
-                return Visited::All(pool.leaks.end_visiting());
+                return pool.leaks.end_visiting().map(Phase::Release);
             };
             let pinned = store.pin();
             if self.next_leaf == 0 {
@@ -56,6 +95,6 @@ impl LeakWalk {
                 }
             }
         }
-        Visited::Some(self)
+        Some(Phase::Visit(self))
     }
 }

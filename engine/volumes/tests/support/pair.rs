@@ -9,7 +9,7 @@ use model::{
     Texture, check_same, observe,
 };
 use volumes::{
-    CapacityClass, Durability, Engine, Reduction, ShrinkPolicy, Volume, VolumeError,
+    CapacityClass, Durability, Engine, Recovery, Reduction, ShrinkPolicy, Volume, VolumeError,
     VolumeErrorKind, VolumeName, VolumeSpec,
 };
 
@@ -289,9 +289,12 @@ impl Pair {
         engine.set_flush_target(Arc::new(FlushesNothing));
         *done.entry(kind).or_default() += 1;
         let pair = Self { pool, engine, model, stale: None, frozen: None, done };
-        // What stable storage lacks is counted anew, and all that is counted with it.
+        // What stable storage lacks, of a snapshot too, is counted anew, and all else with it.
         let is_ram = |(_, volume): (&str, &ModelVolume)| volume.promise().durability == 0;
-        if reopening == Reopening::Clean && pair.model.volumes().all(is_ram) {
+        let is_counted = pair.engine.recovery() == Recovery::Complete;
+        let keeps_counts = reopening == Reopening::Clean && pair.model.all().all(is_ram);
+        assert!(is_counted || !keeps_counts, "an end in order keeps what was counted");
+        if is_counted {
             pair.check_counts();
         }
         pair
