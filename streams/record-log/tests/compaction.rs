@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use block_device::BlockDevice;
 use model::Random;
-use record_batch::{Marker, TransactionEnd};
+use record_batch::{BatchHeader, Marker, TransactionEnd};
 use record_log::{
     Compaction, CompactionOptions, CompactionOutcome, CompactionStep, NewTopic, Partition, Topic,
     TopicOptions,
@@ -150,6 +150,34 @@ fn tombstones_stay_for_a_while_after_they_were_first_compacted() {
     compact(&partition, now + DAY_MS);
     assert_eq!(contents(&partition), [entry(1, "b", Some("1")), entry(3, "c", Some("1"))]);
     assert_eq!(partition.compact(&options(now + 9 * DAY_MS)).expect("it looks"), None);
+}
+
+#[test]
+fn the_last_batch_of_a_log_stays_without_records_until_others_follow() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 8 << 10);
+    let partition = topic.partition(0).expect("it is there");
+    put(&partition, NO_PRODUCER, 5, &[("a", Some("1"))]);
+    put(&partition, NO_PRODUCER, 6, &[("a", None), ("b", None)]);
+    topic.flush().expect("it flushes");
+    partition.roll_now().expect("there is room");
+    let ends = |partition: &Partition| -> Vec<i64> {
+        let batches = read_all(partition, 0, &mut Random::new(1));
+        let headers = batches.iter().filter_map(|it| BatchHeader::read(it));
+        headers.map(|it| it.last_offset() + 1).collect()
+    };
+    compact(&partition, 0);
+    assert_eq!(ends(&partition), [3]);
+    // The tombstones go; a consumer that reads up to the end comes there all the same.
+    compact(&partition, 2 * DAY_MS);
+    assert_eq!((contents(&partition), ends(&partition)), (vec![], vec![3]));
+    let left = open(&disk.after_kill());
+    let again = left.partition(0).expect("it is there");
+    assert_eq!((contents(&again), ends(&again), again.next_offset()), (vec![], vec![3], 3));
+    put(&partition, NO_PRODUCER, 7, &[("c", Some("1"))]);
+    close(&topic, &partition);
+    compact(&partition, 2 * DAY_MS);
+    assert_eq!(ends(&partition), [4, 5]);
 }
 
 #[test]

@@ -183,7 +183,10 @@ impl Compaction {
             map_end: end_offset,
             now_ms: options.now_ms,
             horizon_ms: options.now_ms.saturating_add(options.delete_retention_ms),
-            last_batches: LastBatches::new(partition.last_batches().into_iter()),
+            last_batches: LastBatches::new(
+                partition.last_batches().into_iter(),
+                partition.next_offset(),
+            ),
             record_count_max: KeyMap::key_count_max(options.map_bytes_max),
         };
         let mut pass = Self {

@@ -183,7 +183,8 @@ impl Rules {
         Fate::Changed(bytes)
     }
 
-    /// What is left of a batch without records: nothing, unless its producer goes on from it.
+    /// What is left of a batch without records: nothing, unless its producer goes on from it, or
+    /// the log ends with it.
     fn emptied(&self, batch: &BatchHeader) -> Fate {
         if !self.last_batches.contains(batch) {
             return Fate::Gone;

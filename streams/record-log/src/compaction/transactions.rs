@@ -54,19 +54,25 @@ impl Markers {
     }
 }
 
-/// The last batch of each producer that is known. It stays, empty if need be: whoever computes
-/// what is known of producers from the batches finds the last sequence number in it.
+/// The last batch of each producer that is known, and that of the log. They stay, empty if need be:
+/// whoever computes what is known of producers from the batches finds the last sequence number in
+/// them, and a consumer that reads up to the end of the log comes there by its last batch alone.
 #[derive(Debug)]
 pub(crate) struct LastBatches {
     by_producer: BTreeMap<i64, LastBatch>,
+    /// The offset after the last batch of the log.
+    log_end: i64,
 }
 
 impl LastBatches {
-    pub(crate) fn new(last: impl Iterator<Item = LastBatch>) -> Self {
-        Self { by_producer: last.map(|it| (it.producer_id, it)).collect() }
+    pub(crate) fn new(last: impl Iterator<Item = LastBatch>, log_end: i64) -> Self {
+        Self { by_producer: last.map(|it| (it.producer_id, it)).collect(), log_end }
     }
 
     pub(crate) fn contains(&self, batch: &BatchHeader) -> bool {
+        if batch.last_offset() + 1 == self.log_end {
+            return true;
+        }
         self.by_producer.get(&batch.producer_id).is_some_and(|last| match last.base_offset {
             Some(base_offset) => base_offset == batch.base_offset,
             // Its epoch is known by a marker alone.
