@@ -475,3 +475,162 @@ impl<'a> Claims<'a> {
 fn failed(operation: &str, batch: u64) -> String {
     format!("cannot {operation} batch {batch}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Result as IoResult, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::{Arc, Mutex};
+
+    use bytes::{Bytes, BytesMut};
+    use kafka_protocol::messages::api_versions_response::ApiVersion;
+    use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+    use kafka_protocol::messages::list_offsets_response::{
+        ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+    };
+    use kafka_protocol::messages::metadata_response::{
+        MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+    };
+    use kafka_protocol::messages::{
+        ApiKey, ApiVersionsResponse, BrokerId, CreateTopicsResponse, ListOffsetsResponse,
+        MetadataResponse, ResponseHeader, TopicName,
+    };
+    use kafka_protocol::protocol::{
+        Encodable, HeaderVersion, StrBytes, decode_request_header_from_buffer,
+    };
+
+    use super::*;
+
+    const NODE: BrokerId = BrokerId(1);
+
+    /// The highest version that the stand-in knows of each request that it is asked.
+    const VERSIONS: [(ApiKey, i16); 4] = [
+        (ApiKey::ApiVersions, 3),
+        (ApiKey::Metadata, 9),
+        (ApiKey::CreateTopics, 4),
+        (ApiKey::ListOffsets, 2),
+    ];
+
+    /// A stand-in for a broker that answers first what a real one does before a topic's partition
+    /// has its leader.
+    #[derive(Clone)]
+    struct Electing {
+        address: SocketAddr,
+        /// Refusals that are still to come: of the topic, of its partition, and of its offsets.
+        refusals: Arc<Mutex<[Vec<ResponseError>; 3]>>,
+    }
+
+    impl Electing {
+        fn start(refusals: [Vec<ResponseError>; 3]) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let electing = Self { address, refusals: Arc::new(Mutex::new(refusals)) };
+            let serving = electing.clone();
+            // It ends with the test's process: nobody connects once the test is over.
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let serving = serving.clone();
+                    thread::spawn(move || serving.serve(stream));
+                }
+            });
+            electing
+        }
+
+        /// Until the client hangs up.
+        fn serve(&self, mut stream: TcpStream) -> IoResult<()> {
+            loop {
+                let mut length = [0; 4];
+                stream.read_exact(&mut length)?;
+                let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+                stream.read_exact(&mut frame)?;
+                let header = decode_request_header_from_buffer(&mut Bytes::from(frame));
+                let header = header.expect("a good header");
+                let key = ApiKey::try_from(header.request_api_key).expect("a known request");
+                let about = (header.request_api_version, header.correlation_id);
+                stream.write_all(&self.answer(key, about))?;
+            }
+        }
+
+        fn answer(&self, key: ApiKey, about: (i16, i32)) -> Vec<u8> {
+            match key {
+                ApiKey::ApiVersions => {
+                    let known = |&(key, max): &(ApiKey, i16)| {
+                        ApiVersion::default().with_api_key(key as i16).with_max_version(max)
+                    };
+                    let known = VERSIONS.iter().map(known).collect();
+                    framed(about, &ApiVersionsResponse::default().with_api_keys(known))
+                }
+                ApiKey::CreateTopics => {
+                    let made = CreatableTopicResult::default().with_name(topic());
+                    framed(about, &CreateTopicsResponse::default().with_topics(vec![made]))
+                }
+                ApiKey::Metadata => framed(about, &self.cluster()),
+                ApiKey::ListOffsets => {
+                    let code = self.next_refusal(2);
+                    let offset = ListOffsetsPartitionResponse::default()
+                        .with_error_code(code)
+                        .with_offset(0);
+                    let offsets = ListOffsetsTopicResponse::default()
+                        .with_name(topic())
+                        .with_partitions(vec![offset]);
+                    framed(about, &ListOffsetsResponse::default().with_topics(vec![offsets]))
+                }
+                other => panic!("{other:?} was never announced"),
+            }
+        }
+
+        fn cluster(&self) -> MetadataResponse {
+            let broker = MetadataResponseBroker::default()
+                .with_node_id(NODE)
+                .with_host(StrBytes::from_string(self.address.ip().to_string()))
+                .with_port(self.address.port().into());
+            let unknown = self.next_refusal(0);
+            let mut described = MetadataResponseTopic::default().with_name(Some(topic()));
+            described.error_code = unknown;
+            if unknown == 0 {
+                let leaderless = self.next_refusal(1);
+                let leader = if leaderless == 0 { NODE } else { BrokerId(-1) };
+                described.partitions = vec![
+                    MetadataResponsePartition::default()
+                        .with_leader_id(leader)
+                        .with_error_code(leaderless),
+                ];
+            }
+            MetadataResponse::default().with_brokers(vec![broker]).with_topics(vec![described])
+        }
+
+        fn next_refusal(&self, of: usize) -> i16 {
+            let mut refusals = self.refusals.lock().expect("no answer panics");
+            refusals[of].pop().map_or(0, |error| error.code())
+        }
+    }
+
+    fn topic() -> TopicName {
+        TopicName(StrBytes::from_static_str(TOPIC))
+    }
+
+    fn framed<T: Encodable + HeaderVersion>((version, id): (i16, i32), response: &T) -> Vec<u8> {
+        let mut body = BytesMut::new();
+        let header = ResponseHeader::default().with_correlation_id(id);
+        header.encode(&mut body, T::header_version(version)).expect("a header");
+        response.encode(&mut body, version).expect("a response");
+        let length = u32::try_from(body.len()).expect("a short body");
+        [&length.to_be_bytes()[..], &body].concat()
+    }
+
+    #[test]
+    fn a_topic_is_made_when_its_leader_answers() {
+        let refusals = [
+            vec![ResponseError::UnknownTopicOrPartition; 2],
+            vec![ResponseError::LeaderNotAvailable; 2],
+            vec![ResponseError::NotLeaderOrFollower; 2],
+        ];
+        let broker = Electing::start(refusals);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let client = Client::new(broker.address.to_string(), Settings::default());
+        let made = runtime.expect("a runtime").block_on(make_topic(&client, TOPIC));
+        made.expect("a leader comes");
+        let left = broker.refusals.lock().expect("no answer panics");
+        assert!(left.iter().all(Vec::is_empty), "it was not waited for the leader: {left:?}");
+    }
+}
