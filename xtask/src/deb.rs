@@ -5,12 +5,13 @@
 //! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
 //! print.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// A package and what is in it.
 struct Package {
@@ -116,7 +117,24 @@ pub(crate) fn make(
         let deb = build(package, root, programs, made, version)?;
         Ok([deb, build_debug(package, made, version)?])
     });
-    Ok(packages.collect::<Result<Vec<_>>>()?.concat())
+    let packages = packages.collect::<Result<Vec<_>>>()?.concat();
+    share_no_file(&packages)?;
+    Ok(packages)
+}
+
+/// Packages that hold a file of one name cannot be installed beside each other.
+fn share_no_file(packages: &[PathBuf]) -> Result<()> {
+    let mut owners = BTreeMap::new();
+    for package in packages {
+        let listed = printed(Command::new("dpkg-deb").arg("--contents").arg(package))?;
+        for line in listed.lines().filter(|line| !line.starts_with('d')) {
+            let file = line.split_whitespace().nth(5).context("a file of a package has a name")?;
+            if let Some(other) = owners.insert(file.to_owned(), package) {
+                bail!("{} and {} both hold {file}", other.display(), package.display());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The version of the workspace.
@@ -194,6 +212,18 @@ fn pack(tree: &Path, name: &str, made: &Path, version: &str) -> Result<PathBuf> 
     printed(packing.args(["--root-owner-group", "-Zxz", "--build"]).arg(tree).arg(&deb))?;
     fs::remove_dir_all(tree)?;
     Ok(deb)
+}
+
+/// Packs the same again into `made`, as if it were of another version.
+pub(crate) fn pack_again(package: &Path, made: &Path, versions: (&str, &str)) -> Result<()> {
+    let tree = made.join("again.tree");
+    printed(Command::new("dpkg-deb").arg("--raw-extract").args([package, &tree]))?;
+    let control = tree.join("DEBIAN/control");
+    write(&control, &read(&control)?.replace(versions.0, versions.1), 0o644)?;
+    let name = package.file_name().context("a package is a file")?;
+    let mut packing = Command::new("dpkg-deb");
+    printed(packing.args(["-Znone", "--build"]).arg(&tree).arg(made.join(name)))?;
+    Ok(fs::remove_dir_all(tree)?)
 }
 
 fn debug_package(package: &Package) -> String {
@@ -338,13 +368,22 @@ mod tests {
     }
 
     impl Host {
-        /// With a pool, and a daemon that lists these volumes; `None`: no daemon.
+        /// With a pool, and a daemon that lists these volumes; `None`: no daemon. Who asks another
+        /// than this host's finds none.
         fn new(volumes: Option<&str>) -> Self {
             let host = Self { folder: tempfile::tempdir().expect("a folder") };
-            let list = volumes.map(|volumes| format!("printf '{LISTED}\n{volumes}'"));
-            let script = format!("#!/bin/sh\n{}\n", list.as_deref().unwrap_or("exit 5"));
+            let answer = match volumes {
+                Some(volumes) => format!("printf '{LISTED}\n{volumes}'"),
+                None => "exit 5".to_owned(),
+            };
+            let socket = host.path("run/api.sock").display().to_string();
+            let script = format!(
+                "#!/bin/sh\ncase \"$1 $2\" in\n\"--socket {socket}\") {answer} ;;\n\
+                 --socket*) exit 5 ;;\n*) echo {LISTED} ;;\nesac\n"
+            );
             write(&host.path("bin/memlane"), &script, 0o755).expect("a program");
             write(&host.path("run/pool/region"), "", 0o600).expect("a pool");
+            fs::create_dir(host.path("state")).expect("a folder");
             host
         }
 
@@ -354,9 +393,12 @@ mod tests {
 
         /// The script before a removal, on this host in the place of the real one.
         fn remove(&self) -> Result<String> {
-            let run = self.path("run").display().to_string();
-            let script = read(&house::root().join(FOLDER).join("memlane.prerm"))?;
-            let script = script.replace("/run/memlane", &run).replace("/run/systemd", "/nowhere");
+            let mut script = read(&house::root().join(FOLDER).join("memlane.prerm"))?;
+            let places = [("/run/memlane", "run"), ("/var/lib/memlane", "state")];
+            for (place, here) in places.into_iter().chain([("/etc/memlane", "etc")]) {
+                script = script.replace(place, &self.path(here).display().to_string());
+            }
+            let script = script.replace("/run/systemd", "/nowhere");
             let path = format!("{}:{}", self.path("bin").display(), env::var("PATH")?);
             printed(Command::new("sh").env("PATH", path).args(["-c", &script, "prerm", "remove"]))
         }
@@ -379,7 +421,24 @@ mod tests {
         let host = Host::new(Some(attached));
         write(&host.path("run/lose-volumes"), "", 0o600).expect("a mark");
         check_refused(&host, &["detach", attached]);
-        Host::new(Some("")).remove().expect("no volume is there");
+        let host = Host::new(Some(""));
+        host.remove().expect("no volume is there");
+        assert!(host.path("state/no-volumes").exists(), "its journal is of no volume");
+    }
+
+    #[test]
+    fn a_pool_is_found_where_the_settings_put_it() {
+        let host = Host::new(None);
+        fs::remove_dir_all(host.path("run/pool")).expect("the usual place is empty");
+        let pool = host.path("elsewhere/region");
+        write(&pool, "", 0o600).expect("a pool");
+        let settings = format!("# pool-path = \"/none\"\npool-path = '{}'\n", pool.display());
+        write(&host.path("etc/memlaned.toml"), &settings, 0o644).expect("settings");
+        check_refused(&host, &["start memlaned"]);
+        let settings = format!("run-dir = \"{}\"\n", host.path("other").display());
+        write(&host.path("etc/memlaned.toml"), &settings, 0o644).expect("settings");
+        write(&host.path("other/pool/region"), "", 0o600).expect("a pool");
+        check_refused(&host, &["start memlaned"]);
     }
 
     #[test]
@@ -388,6 +447,30 @@ mod tests {
         check_refused(&host, &["start memlaned", "lose-volumes"]);
         fs::remove_file(host.path("run/pool/region")).expect("the pool goes");
         host.remove().expect("no pool is there");
+    }
+
+    #[test]
+    fn packages_that_hold_the_same_file_are_not_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let packed = |name: &str, files: &[&str]| {
+            let tree = empty_tree(folder.path(), name).expect("a tree");
+            let control = format!(
+                "Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: {}\nDescription: a\n",
+                maintainer()
+            );
+            write(&tree.join("DEBIAN/control"), &control, 0o644).expect("a description");
+            for file in files {
+                write(&tree.join(file), name, 0o644).expect("a file");
+            }
+            pack(&tree, name, folder.path(), "1").expect("a package")
+        };
+        let first = packed("first", &["usr/share/man/man1/first.1.gz", "usr/share/doc/first/a"]);
+        let second = packed("second", &["usr/share/man/man1/second.1.gz"]);
+        let third = packed("third", &["usr/share/man/man1/first.1.gz"]);
+        share_no_file(&[first.clone(), second.clone()]).expect("folders are shared");
+        let refused = share_no_file(&[first, second, third]).expect_err("they share a file");
+        let refused = refused.to_string();
+        assert!(["first_1", "third_1", "man1/first.1.gz"].iter().all(|it| refused.contains(it)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Tries the packages: a bare Debian boots in a container, where they are installed, used, upgraded
-//! and purged by `xtask/deb/check.sh`. Then an image is built of them.
+//! Tries the packages: a bare Debian boots in namespaces of its own (`xtask/deb/boot.sh`), where
+//! they are installed, used, upgraded and purged by `xtask/deb/check.sh`. Then an image is built of
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ const UNIT: &str = "[Unit]\nAfter=basic.target\n[Service]\nType=simple\n\
     ExecStart=/bin/sh -c 'sh /trial/check.sh >/trial/result 2>&1; systemctl poweroff'\n";
 
 /// The packages are of the programs in this folder. Takes root, the network for the first time, and
-/// Debian's mmdebstrap, systemd-container and buildah.
+/// Debian's mmdebstrap and buildah.
 pub(crate) fn check(root: &Path, programs: &Path) -> Result<()> {
     let folder = root.join("target/deb");
     let bare = folder.join("bare");
@@ -38,25 +39,26 @@ pub(crate) fn check(root: &Path, programs: &Path) -> Result<()> {
     remove(&container)?;
     deb::printed(Command::new("cp").arg("-a").args([&bare, &container]))?;
     let version = deb::version(root)?;
-    for (name, version) in [("old", version.clone()), ("new", format!("{version}+next"))] {
-        deb::make(root, programs, &container.join("trial").join(name), &version)?;
+    let trial = container.join("trial");
+    fs::create_dir_all(trial.join("new"))?;
+    for package in deb::make(root, programs, &trial.join("old"), &version)? {
+        deb::pack_again(&package, &trial.join("new"), (&version, &format!("{version}+next")))?;
     }
-    fs::copy(root.join("xtask/deb/check.sh"), container.join("trial/check.sh"))?;
+    fs::copy(root.join("xtask/deb/check.sh"), trial.join("check.sh"))?;
     let units = container.join("etc/systemd/system");
     fs::create_dir_all(units.join("multi-user.target.wants"))?;
     fs::write(units.join("check.service"), UNIT)?;
     let wanted = units.join("multi-user.target.wants/check.service");
     std::os::unix::fs::symlink("../check.service", wanted)?;
-    let mut boot = Command::new("timeout");
-    boot.args([TIME_LIMIT, "systemd-nspawn", "--register=no", "--keep-unit", "-D"]);
-    // How the container ends says nothing: its script's last words do.
-    let booted = boot.arg(&container).args(["-b", "--console=pipe"]).output();
-    let booted = booted.context("cannot run systemd-nspawn")?;
-    let said = fs::read_to_string(container.join("trial/result")).with_context(|| {
+    let mut boot = Command::new("sh");
+    boot.arg(root.join("xtask/deb/boot.sh")).arg(&container).arg(TIME_LIMIT);
+    // How the boot ends says nothing: its script's last words do.
+    let booted = boot.output().context("cannot run sh")?;
+    let said = fs::read_to_string(trial.join("result")).with_context(|| {
         format!("the container did not boot: {}", String::from_utf8_lossy(&booted.stderr))
     })?;
     ensure!(said.trim_end().ends_with("finished"), "the packages do not work:\n{said}");
-    image_check::check(root, &container.join("trial/old"), &bare, &folder.join("image"))?;
+    image_check::check(root, &trial.join("old"), &bare, &folder.join("image"))?;
     remove(&container)
 }
 

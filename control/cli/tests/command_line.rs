@@ -220,6 +220,10 @@ fn each_program_has_its_manual_pages() {
         let page = std::fs::read_to_string(folder.path().join(page)).expect("a page");
         assert!(page.contains(word), "{page}");
     }
+    // Whose package holds it, together with that of this program, could not be installed.
+    let of_console = folder.path().join("memlane-console.1");
+    assert!(!of_console.exists(), "a page of a program that is not here");
+    assert!(folder.path().join("memlane-console-token-create.1").exists(), "one of its commands");
 }
 
 #[test]

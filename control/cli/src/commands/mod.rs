@@ -16,6 +16,7 @@ mod streams;
 mod tasks;
 mod terminal;
 
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -291,7 +292,8 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
 }
 
 /// A page for the program and one for each command, as `man memlane-volume-create` finds them. The
-/// servers write their own, where they lie beside this program.
+/// servers write their own, where they lie beside this program. A group of commands that is called
+/// as one of them, `console`, has none: the name is the server's, whose package holds that page.
 fn write_manual(folder: &Path) -> Result<Report, Failure> {
     let failed = |why: &str| {
         Failure::other(format!("cannot write manual pages to {}: {why}", folder.display()))
@@ -299,6 +301,14 @@ fn write_manual(folder: &Path) -> Result<Report, Failure> {
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
         .map_err(|error| failed(&error.to_string()))?;
+    for page in OTHER_PROGRAMS.map(|program| folder.join(format!("{program}.1"))) {
+        match std::fs::remove_file(&page) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed(&error.to_string()));
+            }
+            _ => {}
+        }
+    }
     for program in OTHER_PROGRAMS.map(beside).iter().filter(|program| program.exists()) {
         let output = process::Command::new(program).arg("--man").arg(folder).output();
         let output = output.map_err(|error| failed(&error.to_string()))?;
