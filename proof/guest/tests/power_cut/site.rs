@@ -113,6 +113,7 @@ impl<'guest> Site<'guest> {
         let shown = self.daemon.memlane(&format!("--json volume show {volume}"))?;
         let shown: api::Volume = serde_json::from_str(&shown)
             .with_context(|| format!("memlane volume show printed {shown}"))?;
-        shown.device.with_context(|| format!("{volume} is not attached"))
+        let log = || format!("{volume} is not attached:\n{}", self.daemon.log_end());
+        shown.device.with_context(log)
     }
 }
