@@ -4,7 +4,7 @@ use record_batch::{BatchHeader, Record, Records};
 
 use crate::error::LogError;
 use crate::partition::Partition;
-use crate::segment::{RECORDS_BYTES_MAX, Segment, Walk};
+use crate::segment::{NewestLeft, RECORDS_BYTES_MAX, Segment, Walk};
 
 /// The record that a search for a time found, and its batch. Times are Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Partition {
     }
 
     /// The time of the newest record; `None` where there is none. Where records of a segment were
-    /// deleted, that may have to read the rest of it.
+    /// deleted, the first call may have to read the rest of it.
     pub fn max_timestamp(&self) -> Result<Option<i64>, LogError> {
         let (segments, start_offset) = {
             let view = self.view();
@@ -74,21 +74,29 @@ impl Partition {
         Ok(Some(newest).filter(|it| *it != i64::MIN))
     }
 
-    /// The newest time of the records of a segment that were not deleted.
+    /// The newest time of the records of a segment that were not deleted. It is remembered: a later
+    /// call reads what was appended since.
     fn newest_of_rest(&self, segment: &Segment, start_offset: i64) -> Result<i64, LogError> {
         let _reading = segment.begin_reading();
+        let known = segment.newest_left(start_offset);
+        let mut unix_ms = known.map_or(i64::MIN, |it| it.unix_ms);
         let range = {
             let extent = segment.extent();
-            extent.index.position_of_offset(start_offset)..extent.position
+            let begin = known
+                .map_or_else(|| extent.index.position_of_offset(start_offset), |it| it.position);
+            begin..extent.position
         };
-        let mut newest = i64::MIN;
-        segment.walk(&*self.volume().device, range, &mut |batch, bytes| {
-            if batch.last_offset() >= start_offset {
-                newest = newest.max(newest_of(batch, bytes, start_offset));
-            }
-            Walk::On
-        })?;
-        Ok(newest)
+        let position = range.end;
+        if !range.is_empty() {
+            segment.walk(&*self.volume().device, range, &mut |batch, bytes| {
+                if batch.last_offset() >= start_offset {
+                    unix_ms = unix_ms.max(newest_of(batch, bytes, start_offset));
+                }
+                Walk::On
+            })?;
+            segment.note_newest_left(NewestLeft { start_offset, position, unix_ms });
+        }
+        Ok(unix_ms)
     }
 
     /// Bytes of batches between two offsets, at most: nothing is read for it.

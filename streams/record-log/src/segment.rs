@@ -47,6 +47,17 @@ pub(crate) struct Segment {
     /// Shared by those who read batches that an index showed them.
     reading: RwLock<()>,
     kept: Mutex<Kept>,
+    left: Mutex<Option<NewestLeft>>,
+}
+
+/// Newest time of what is left of a segment whose first records were deleted, as it was found last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewestLeft {
+    /// Of the first record that is left.
+    pub(crate) start_offset: i64,
+    /// So far the batches were looked at.
+    pub(crate) position: u64,
+    pub(crate) unix_ms: i64,
 }
 
 /// Parts of a segment on the volume beside its batches, and those of them that are no more.
@@ -98,8 +109,8 @@ impl Segment {
             aborted: Vec::new(),
             undated_unix_ms: i64::MIN,
         };
-        let (reading, kept) = Default::default();
-        Self { slot, header, extent: RwLock::new(extent), reading, kept }
+        let (reading, kept, left) = Default::default();
+        Self { slot, header, extent: RwLock::new(extent), reading, kept, left }
     }
 
     /// Held while batches are read from a position that the index says: as long, none that it says
@@ -110,6 +121,19 @@ impl Segment {
 
     pub(crate) fn extent(&self) -> RwLockReadGuard<'_, Extent> {
         self.extent.read().expect("nothing panics with an extent locked")
+    }
+
+    /// What was found last of the records from an offset on.
+    pub(crate) fn newest_left(&self, start_offset: i64) -> Option<NewestLeft> {
+        self.lock_left().filter(|it| it.start_offset == start_offset)
+    }
+
+    pub(crate) fn note_newest_left(&self, found: NewestLeft) {
+        *self.lock_left() = Some(found);
+    }
+
+    fn lock_left(&self) -> MutexGuard<'_, Option<NewestLeft>> {
+        self.left.lock().expect("nothing panics with it locked")
     }
 
     /// For the segment's writer alone.

@@ -331,6 +331,35 @@ fn the_newest_time_is_of_a_record_that_is_left() {
 }
 
 #[test]
+fn the_newest_time_of_a_segment_that_was_cut_is_read_once() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    let partition = topic.partition(0).expect("it is there");
+    let newest = || {
+        let before = disk.read_bytes();
+        let newest = partition.max_timestamp().expect("it reads");
+        (newest, disk.read_bytes() - before)
+    };
+    for time in [9, 3, 4] {
+        append(&partition, &mut batch(NO_PRODUCER, 5, time, b"it")).expect("there is room");
+    }
+    topic.flush().expect("it flushes");
+    partition.delete_before(5).expect("it deletes");
+    assert!(matches!(newest(), (Some(4), 1..)), "it is looked for");
+    assert_eq!(newest(), (Some(4), 0));
+    append(&partition, &mut batch(NO_PRODUCER, 5, 6, b"it")).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert!(matches!(newest(), (Some(6), 1..)), "what is new is looked at");
+    assert_eq!(newest(), (Some(6), 0));
+    partition.delete_before(16).expect("it deletes");
+    append(&partition, &mut batch(NO_PRODUCER, 5, 2, b"it")).expect("there is room");
+    topic.flush().expect("it flushes");
+    assert_eq!(newest().0, Some(6), "another start is another rest");
+    partition.delete_before(20).expect("it deletes");
+    assert_eq!(newest().0, Some(2));
+}
+
+#[test]
 fn bytes_between_offsets_are_told_without_a_look_at_them() {
     let disk = Disk::new();
     let (topic, _) = filled(&disk, 100);
