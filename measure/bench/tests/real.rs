@@ -1,11 +1,14 @@
 //! Targets as they are: set up, filled, measured for a moment and taken down, where this host can.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use bench::targets::fio::{Amount, Contents, FileEngine, Job, Pattern, Starts};
 use bench::targets::{Access, Kind, Layout, LazyTarget, Place, Spec, check_is_free, fill, measure};
+use rustix::fs::{Mode, OFlags};
 use system::Tool;
 
 const SIZE_BYTES: u64 = 64 << 20;
@@ -232,15 +235,45 @@ fn only_an_empty_device_that_was_named_is_destroyed() -> Result<()> {
     ensure!(opened.size_bytes() == SIZE_BYTES, "it has {} bytes", opened.size_bytes());
     drop(opened);
 
-    Tool::new("mkfs.ext4 -q").arg(&device.0).check()?;
-    let error = check_is_free(&device.0).err().context("it holds a file system")?;
-    ensure!(error.to_string().contains("ext4"), "{error:#}");
-    let refused = spec.open(&named).err().context("it was opened")?;
-    ensure!(format!("{refused:#}").contains("not free"), "{refused:#}");
+    let exclusively = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let used = rustix::fs::open(&device.0, exclusively, Mode::empty())?;
+    check_is_refused(&spec, &named, "alone")?;
+    drop(used);
+    let signatures: [Signature; 4] = [
+        ("dos", &[(446, &[0, 0, 2, 0, 0x83, 0, 9, 0, 8]), (510, &[0x55, 0xAA])]),
+        ("swap", &[(0x400, &[1, 0, 0, 0, 9]), (4086, b"SWAPSPACE2")]),
+        ("LVM2_member", &[(512, b"LABELONE\x01"), (536, b"LVM2 001")]),
+        ("crypto_LUKS", &[(0, b"LUKS\xBA\xBE\x00\x01")]),
+    ];
+    for (name, bytes) in signatures {
+        let written = File::options().write(true).open(&device.0)?;
+        bytes.iter().try_for_each(|(at, bytes)| written.write_all_at(bytes, *at))?;
+        check_is_refused(&spec, &named, name)?;
+        written.write_all_at(&[0; 8192], 0)?;
+    }
+    check_is_free(&device.0)?;
 
+    Tool::new("mkfs.ext4 -q").arg(&device.0).check()?;
+    check_is_refused(&spec, &named, "ext4")?;
     let mount_point = tempfile::tempdir()?;
     let mounted = system::Mounted::new(&device.0, mount_point.path(), "noatime")?;
     let error = check_is_free(&device.0).err().context("it is mounted")?;
     ensure!(error.to_string().contains("mounted on"), "{error:#}");
     mounted.unmount()
+}
+
+/// What `blkid` calls it, and its bytes, each with their place.
+type Signature = (&'static str, &'static [(u64, &'static [u8])]);
+
+/// A device that was named is refused, for this reason, and holds what it held.
+fn check_is_refused(spec: &Spec, place: &Place, reason: &str) -> Result<()> {
+    let device = place.destroy.as_deref().context("it was named")?;
+    let before = std::fs::read(device)?;
+    for refused in [check_is_free(device).err(), spec.open(place).err()] {
+        let refused = refused.with_context(|| format!("{reason} was not found"))?;
+        let said = format!("{refused:#}");
+        ensure!(said.contains("not free") && said.contains(reason), "{reason}: {said}");
+    }
+    ensure!(std::fs::read(device)? == before, "{reason}: the device was written");
+    Ok(())
 }
