@@ -3,6 +3,7 @@
 //! A change is on disk before it is answered. There is always an administrator who may log in, once
 //! there was one.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use state_file::StateFile;
 use utoipa::ToSchema;
 
+use crate::access::attempts::network_of;
 use crate::access::caller::Caller;
 use crate::access::password::PasswordHash;
 use crate::access::secret::Secret;
@@ -23,6 +25,9 @@ const USERS_MAX: usize = 1_000;
 
 /// Of one user: what one makes takes no room of others.
 const TOKENS_OF_USER_MAX: usize = 50;
+
+/// From where a user logged in last, networks that they are known by.
+const NETWORKS_OF_USER_MAX: usize = 16;
 
 const PROJECTS_MAX: usize = 1_000;
 const NAME_BYTES_MAX: usize = 64;
@@ -59,6 +64,9 @@ pub(crate) struct User {
     pub(crate) projects: Vec<String>,
     pub(crate) disabled: bool,
     pub(crate) password: PasswordHash,
+    /// From where they have logged in; the last one is the newest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    networks: Vec<IpAddr>,
 }
 
 /// A secret that a program shows in the place of its owner.
@@ -141,7 +149,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     file: Mutex<StateFile<State>>,
-    /// Whether a token was used since the file was written.
+    /// Whether a token was used, or a user came from elsewhere, since the file was written.
     is_used: AtomicBool,
 }
 
@@ -215,14 +223,35 @@ impl Accounts {
         Some(Caller { user: token.owner, token: Some(token.id), role, projects })
     }
 
-    /// Stores when tokens were used last, if one was since the last time. Waits for the disk.
+    /// Notes from where a user has logged in, for [`Accounts::keep`] to store. Returns whether that
+    /// is new.
+    pub(crate) fn note_login(&self, name: &str, address: IpAddr) -> bool {
+        let network = network_of(address);
+        let mut file = self.lock();
+        let mut state = file.state().clone();
+        let Some(user) = state.users.iter_mut().find(|it| it.name == name) else { return false };
+        if user.networks.last() == Some(&network) {
+            return false;
+        }
+        let is_new = !user.networks.contains(&network);
+        user.networks.retain(|it| *it != network);
+        let too_many = (user.networks.len() + 1).saturating_sub(NETWORKS_OF_USER_MAX);
+        user.networks.drain(..too_many);
+        user.networks.push(network);
+        file.replace(state);
+        self.is_used.store(true, Ordering::Relaxed);
+        is_new
+    }
+
+    /// Stores when tokens were used last, and from where users logged in, if there is something new
+    /// since the last time. Waits for the disk.
     pub(crate) fn keep(&self) {
         if !self.is_used.swap(false, Ordering::Relaxed) {
             return;
         }
         if let Err(error) = self.lock().store() {
             self.is_used.store(true, Ordering::Relaxed);
-            tracing::warn!(%error, "it is not stored when tokens were used last");
+            tracing::warn!(%error, "last uses of tokens and places of logins are not stored");
         }
     }
 
@@ -234,7 +263,7 @@ impl Accounts {
                 return Err(AccountError::Conflict("there is a user already".to_owned()));
             }
             let (role, projects) = (Role::Administrator, Vec::new());
-            state.users.push(User { name, role, projects, disabled: false, password });
+            state.users.push(User::of(NewUser { name, password, role, projects }));
             Ok(())
         })
     }
@@ -247,8 +276,7 @@ impl Accounts {
                 return Err(AccountError::Exists(format!("there is a user {:?}", new.name)));
             }
             check_room("users", state.users.len(), USERS_MAX)?;
-            let NewUser { name, password, role, projects } = new;
-            let user = User { name, role, projects, disabled: false, password };
+            let user = User::of(new);
             state.users.push(user.clone());
             state.users.sort_by(|one, other| one.name.cmp(&other.name));
             Ok(user)
@@ -417,6 +445,16 @@ impl Accounts {
 }
 
 impl User {
+    fn of(new: NewUser) -> Self {
+        let NewUser { name, password, role, projects } = new;
+        Self { name, role, projects, disabled: false, password, networks: Vec::new() }
+    }
+
+    /// Returns whether they have logged in from this network before.
+    pub(crate) fn is_known_at(&self, address: IpAddr) -> bool {
+        self.networks.contains(&network_of(address))
+    }
+
     /// View of it for administrators.
     pub(crate) fn shown(&self) -> Value {
         let Self { name, role, projects, disabled, .. } = self;

@@ -56,9 +56,6 @@ impl Failures {
 struct Remembered {
     names: HashMap<(String, IpAddr), Failures>,
     addresses: HashMap<IpAddr, Failures>,
-    /// Who has shown a password where; the last ones have the highest numbers.
-    succeeded: HashMap<(String, IpAddr), u64>,
-    success_count: u64,
 }
 
 /// The failures that are remembered, in memory alone.
@@ -91,23 +88,8 @@ impl Attempts {
     pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
         let address = network_of(address);
         let mut remembered = self.lock();
-        let key = (name.to_owned(), address);
-        remembered.names.remove(&key);
+        remembered.names.remove(&(name.to_owned(), address));
         give_back(&mut remembered.addresses, &address, 1);
-        remembered.success_count += 1;
-        let Remembered { succeeded, success_count, .. } = &mut *remembered;
-        if succeeded.len() >= REMEMBERED_MAX && !succeeded.contains_key(&key) {
-            let oldest = succeeded.iter().min_by_key(|(_, number)| **number);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                succeeded.remove(&oldest);
-            }
-        }
-        succeeded.insert(key, *success_count);
-    }
-
-    /// Returns whether the name has shown its password here before.
-    pub(crate) fn has_succeeded(&self, name: &str, address: IpAddr) -> bool {
-        self.lock().succeeded.contains_key(&(name.to_owned(), network_of(address)))
     }
 
     /// Takes back an attempt at which nobody looked.

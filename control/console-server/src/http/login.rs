@@ -102,11 +102,11 @@ pub(super) async fn log_in(
     let name = if is_name(&asked.name) { asked.name.as_str() } else { "" };
     begin_attempt(&console, name, peer)?;
     let user = console.accounts.user(name).filter(|it| !it.disabled);
-    let kept = user.map(|it| it.password);
-    let asker = match console.attempts.has_succeeded(name, peer.0) {
-        true => Asker::returning(name, peer.0),
-        false => Asker::at(peer.0),
+    let asker = match &user {
+        Some(user) if user.is_known_at(peer.0) => Asker::returning(name, peer.0),
+        _ => Asker::at(peer.0),
     };
+    let kept = user.map(|it| it.password);
     if !verify(&console, (name, peer), &asker, (asked.password, kept)).await? {
         let refusal = Refusal::new(Kind::Unauthorized, "the name or the password is wrong");
         let mut response = refusal.into_response();
@@ -206,6 +206,11 @@ fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal>
     let caller = console.accounts.caller_of_user(name).ok_or_else(nobody)?;
     let begun = console.sessions.begin(name, peer.0, unix_seconds());
     let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;
+    if console.accounts.note_login(name, peer.0) {
+        // Nobody waits for the disk: what is lost with it is a place in a line.
+        let accounts = Arc::clone(&console.accounts);
+        tokio::task::spawn_blocking(move || accounts.keep());
+    }
     let cookie = session_cookie(&secret);
     let body = Json(shown(&caller, &login));
     let mut response = ([(header::SET_COOKIE, cookie)], body).into_response();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use system::wait_for;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -151,12 +152,10 @@ async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &At
     }
 }
 
-#[test]
-fn who_logged_in_before_gets_in_while_passwords_are_guessed_from_many_networks() -> Result<()> {
-    let (site, _) = Site::with_administrator()?;
+/// Logs in while passwords are guessed until strangers are refused as busy, again and again.
+fn check_logins_besieged(site: &Site) -> Result<()> {
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
-    site.log_in("ann", PASSWORD)?;
-    let dialer = Arc::new(Dialer::of(&site)?);
+    let dialer = Arc::new(Dialer::of(site)?);
     let (is_over, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let runtime = runtime()?;
     for place in 0..GUESSERS {
@@ -175,6 +174,24 @@ fn who_logged_in_before_gets_in_while_passwords_are_guessed_from_many_networks()
     }
     is_over.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+#[test]
+fn who_logged_in_before_gets_in_while_passwords_are_guessed_from_many_networks() -> Result<()> {
+    let (site, _) = Site::with_administrator()?;
+    site.log_in("ann", PASSWORD)?;
+    check_logins_besieged(&site)
+}
+
+#[test]
+fn so_does_who_logged_in_before_the_console_was_started_again() -> Result<()> {
+    let (mut site, _) = Site::with_administrator()?;
+    let stored = site.state_dir().join("accounts.json");
+    let is_stored = || Ok(std::fs::read_to_string(&stored)?.contains("networks"));
+    wait_for("the place of the first login to be stored", crate::TIME_LIMIT, is_stored)?;
+    site.end_console(Signal::KILL)?;
+    site.start_console()?;
+    check_logins_besieged(&site)
 }
 
 #[test]

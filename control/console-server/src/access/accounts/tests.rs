@@ -46,6 +46,30 @@ fn new_token(role: Role, projects: &[&str]) -> NewToken {
 }
 
 #[test]
+fn the_networks_that_a_user_logged_in_from_last_are_known_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let accounts = Accounts::open(folder.path()).expect("nothing is there");
+    accounts.make_first("ann".to_owned(), hash()).expect("the first");
+    accounts.add_user(new_user("bob", Role::Viewer, &[])).expect("he is new");
+    let network = |number: u16| IpAddr::from([0x2001, 0xdb8, 1, number, 0, 0, 0, 1]);
+    let seen = accounts.user("ann").expect("she is there").shown();
+    for number in (0..).take(NETWORKS_OF_USER_MAX) {
+        assert!(accounts.note_login("ann", network(number)));
+        assert!(!accounts.note_login("ann", network(number)));
+    }
+    assert!(!accounts.note_login("ann", network(0)), "it is known, and the newest now");
+    assert!(accounts.note_login("ann", network(100)));
+    assert!(!accounts.note_login("eve", network(0)), "nobody");
+    accounts.keep();
+    let accounts = Accounts::open(folder.path()).expect("it was stored");
+    let (ann, bob) = (accounts.user("ann").expect("ann"), accounts.user("bob").expect("bob"));
+    assert!(ann.is_known_at(network(0)) && ann.is_known_at(network(100)));
+    assert!(!ann.is_known_at(network(1)), "the one that was used longest ago went");
+    assert!(!bob.is_known_at(network(0)));
+    assert_eq!(ann.shown(), seen, "a login changes nothing of what is administered");
+}
+
+#[test]
 fn the_last_administrator_stays() {
     let Fixture { accounts, .. } = &fixture();
     let disabled = UserPatch { disabled: Some(true), ..UserPatch::default() };
