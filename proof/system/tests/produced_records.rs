@@ -215,8 +215,8 @@ fn records_without_times_are_kept_for_as_long_as_the_topic_says() -> Result<()> 
 }
 
 #[test]
-fn a_batch_may_be_as_long_as_the_topic_or_the_broker_says_up_to_16_mib() -> Result<()> {
-    const MOST: usize = 16 << 20;
+fn a_batch_may_be_as_long_as_the_topic_or_the_broker_says_up_to_31_mib() -> Result<()> {
+    const MOST: usize = 31 << 20;
     let long = |bytes: usize| {
         let record = |length| NewRecord {
             key: Some("k".into()),

@@ -15,8 +15,11 @@ use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
 use crate::producers::{Aborted, Noted, Producers, TIME_UNKNOWN};
 use crate::records::{Checkpoint, SegmentHeader};
 
-/// The longest batch that is taken.
-pub const BATCH_BYTES_MAX: usize = 16 << 20;
+/// The longest batch that is taken: with the blocks at its ends one call of a device moves it.
+pub const BATCH_BYTES_MAX: usize = 31 << 20;
+
+/// The most that is read at a time, but for one batch that is longer.
+const READ_BYTES_MAX: usize = 16 << 20;
 
 /// The most that the records of one batch may take when they are decompressed.
 pub const RECORDS_BYTES_MAX: usize = 128 << 20;
@@ -95,7 +98,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// From an offset on; where it ends is known later.
     pub(crate) fn new(offset: i64, bytes_max: usize) -> Self {
-        let bytes_max = bytes_max.min(BATCH_BYTES_MAX);
+        let bytes_max = bytes_max.min(READ_BYTES_MAX);
         Self { offset, end_offset: 0, bytes_max, takes_longer: true }
     }
 }

@@ -8,8 +8,8 @@ use block_device::BlockDevice;
 use model::Random;
 use record_batch::{Marker, TransactionEnd, headers};
 use record_log::{
-    Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Retention, SEGMENT_BYTES_MAX, Topic,
-    TopicOptions,
+    BATCH_BYTES_MAX, Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Retention,
+    SEGMENT_BYTES_MAX, Topic, TopicOptions,
 };
 use support::{
     Disk, From, NO_PRODUCER, OPTIONS, PROPERTIES, append, batch, contents, new_topic, open,
@@ -550,10 +550,10 @@ fn a_batch_that_is_too_long_is_refused_and_a_long_one_is_read_whole() {
     let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
     let topic = Topic::create(device, &NewTopic { options, ..new_topic(1) }).expect("it is made");
     let partition = topic.partition(0).expect("it is there");
-    let error =
-        append(&partition, &mut batch(NO_PRODUCER, 1, 0, &vec![1; 16 << 20])).expect_err("long");
+    let mut too_long = batch(NO_PRODUCER, 1, 0, &vec![1; BATCH_BYTES_MAX]);
+    let error = append(&partition, &mut too_long).expect_err("long");
     assert_eq!(error.kind, LogErrorKind::TooLarge);
-    let mut long = batch(NO_PRODUCER, 1, 0, &vec![1; (16 << 20) - 100]);
+    let mut long = batch(NO_PRODUCER, 1, 0, &vec![1; BATCH_BYTES_MAX - 100]);
     append(&partition, &mut long).expect("there is room");
     topic.flush().expect("it flushes");
     assert_eq!(read_all(&partition, 0, &mut Random::new(8)), [long.clone()]);

@@ -48,7 +48,7 @@ const POSITIVE: Kind = Kind::Long(0, i64::MAX);
 const LIMIT: Kind = Kind::Long(-1, i64::MAX);
 
 /// The greatest batch that the log takes.
-const BATCH_BYTES_MAX: i64 = 16 << 20;
+const BATCH_BYTES_MAX: i64 = 31 << 20;
 
 pub(crate) const SETTINGS: &[Setting] = &[
     setting(
@@ -91,7 +91,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "max.message.bytes",
         "1048588",
         Kind::Long(0, BATCH_BYTES_MAX),
-        "the greatest batch of records, as it is sent; no more than 16 MiB",
+        "the greatest batch of records, as it is sent; no more than 31 MiB, which is what one \
+         write to the topic's volume takes",
     ),
     setting(
         "memlane.capacity",
