@@ -14,7 +14,11 @@ mount -t proc proc proc && mount --bind proc/sys proc/sys && mount -o remount,ro
 mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
 for folder in dev run tmp; do mount -t tmpfs tmpfs $folder; done
 mkdir dev/shm dev/pts && mount -t devpts devpts dev/pts
-for device in null zero full random urandom tty fuse; do touch dev/$device; mount --bind /dev/$device dev/$device; done
-ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd; ln -s null dev/console
+# Nodes of its own: systemd gives the console another owner and mode, and those of the host are for all.
+while read -r device numbers; do mknod -m 666 dev/$device c $numbers; done <<END
+$(stat -c '%n %Hr %Lr' /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/fuse | sed 's,/dev/,,')
+console 1 3
+END
+ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd
 pivot_root . mnt
 exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . sh -c 'umount -l /mnt && exec /lib/systemd/systemd'
