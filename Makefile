@@ -10,7 +10,7 @@ help:
 	@echo 'make test      everything: unit, property, loom, crash, clients, block device, kills; FILTER=name for some suites'
 	@echo 'make check     what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'
-	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts'
+	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients'
 	@echo 'make deb       Debian packages of all programs in target/deb'
 	@echo 'make fmt       format the code'
 

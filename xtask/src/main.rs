@@ -36,7 +36,7 @@ usage: cargo xtask TASK
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   stress FILTER   ten times the suites whose names contain FILTER, beside four busy processes
   bench           measure everything quickly and leave a report in target/bench
-  soak            the long runs: 10,000 kills, 20 power cuts
+  soak            the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients
   deb [--programs FOLDER]
                   Debian packages in target/deb, of release programs or of those in FOLDER
   deb-check FOLDER

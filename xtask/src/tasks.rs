@@ -77,7 +77,11 @@ const SHIPPED: &[&str] = &[
     "libmemlane",
     "guest",
     "system",
+    "kafka-clients",
 ];
+
+/// The program that runs the suites that clients of Kafka bring along.
+const KAFKA_SUITES: &str = "run-kafka-suites";
 
 /// The packages that become Debian's.
 const PACKAGED: &[&str] = &["daemon", "cli", "console-server", "machines", "broker", "preload"];
@@ -257,6 +261,8 @@ pub(crate) fn soak() -> Result<()> {
     let shipped = programs.first().context("no program was built")?.path.clone();
     let tried = deb_check(shipped.parent().context("a program lies in a folder")?);
     let mut outcome = counted(tried);
+    let kafka_suites = builds::path_of(&programs, KAFKA_SUITES)?;
+    outcome.add(counted(run_to_end(&mut Command::new(kafka_suites))));
     outcome.add(runner.run_all(&root, &suites)?);
     conclude(outcome)
 }

@@ -28,6 +28,34 @@ const HTTP_SOCKET: &str = "http.sock";
 
 const WITHOUT_LOGIN: &[&str] = &["--anonymous", "loopback"];
 
+/// Lines that allow what Apache Kafka does without any.
+const EVERYBODY: &str = r#"version = 1
+[[acl]]
+principal = "User:*"
+permission = "Allow"
+operation = "All"
+resource = "Topic"
+name = "*"
+[[acl]]
+principal = "User:*"
+permission = "Allow"
+operation = "All"
+resource = "Group"
+name = "*"
+[[acl]]
+principal = "User:*"
+permission = "Allow"
+operation = "All"
+resource = "TransactionalId"
+name = "*"
+[[acl]]
+principal = "User:*"
+permission = "Allow"
+operation = "All"
+resource = "Cluster"
+name = "kafka-cluster"
+"#;
+
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -152,13 +180,24 @@ impl Broker {
         if Self::is_reference() {
             start_reference(folder)
         } else {
-            start_product(folder, WITHOUT_LOGIN)
+            start_product(folder, POOL_SIZE, &[WITHOUT_LOGIN, PRODUCT_OPTIONS].concat())
         }
     }
 
     /// One of its own with these options of `memlane-broker`, which say whom it lets in.
     pub fn with_access(options: &[&str]) -> Result<Self> {
-        start_product(new_folder()?, options)
+        start_product(new_folder()?, POOL_SIZE, &[options, PRODUCT_OPTIONS].concat())
+    }
+
+    /// One of its own that lets everybody do everything until access lists say otherwise, with
+    /// these options beside.
+    pub(crate) fn of_everybody(pool_size: &str, options: &[&str]) -> Result<Self> {
+        let folder = new_folder()?;
+        let path = folder.path().join("access");
+        fs::write(&path, EVERYBODY).context("cannot write access lists")?;
+        let path = path.to_str().context("the path of the folder is no UTF-8")?.to_owned();
+        let access = [WITHOUT_LOGIN, &["--acl-file", &path], options].concat();
+        start_product(folder, pool_size, &access)
     }
 
     /// Starts `command`, which shall serve `address`, and waits until it does.
@@ -189,7 +228,7 @@ fn new_folder() -> Result<TempDir> {
     made.context("cannot make a folder for the broker")
 }
 
-fn start_product(folder: TempDir, access: &[&str]) -> Result<Broker> {
+fn start_product(folder: TempDir, pool_size: &str, options: &[&str]) -> Result<Broker> {
     let address = free_address()?;
     let program = product_path(PROGRAM);
     ensure!(program.exists(), "{} is not built", program.display());
@@ -197,10 +236,9 @@ fn start_product(folder: TempDir, access: &[&str]) -> Result<Broker> {
     let listen = address.to_string();
     let http_socket = folder.path().join(HTTP_SOCKET);
     let http_socket = http_socket.to_str().context("the path of the folder is no UTF-8")?;
-    let mut command = vec![program, "--embedded", POOL_SIZE, "--listen", &listen];
+    let mut command = vec![program, "--embedded", pool_size, "--listen", &listen];
     command.extend(["--http-socket", http_socket]);
-    command.extend(PRODUCT_OPTIONS);
-    command.extend(access);
+    command.extend(options);
     let command: Vec<_> = command.into_iter().map(str::to_owned).collect();
     Broker::kept(folder, &command, address)
 }

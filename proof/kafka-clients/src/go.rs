@@ -3,9 +3,11 @@
 //! Distributions have older ones. Those can fetch the right one, which is a module as any other,
 //! but not all of them know how to make it run.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use system::Tool;
@@ -14,6 +16,9 @@ use crate::fetched::{Recipe, SOURCES};
 
 const PROGRAM: &[&str] =
     &["go/go.mod", "go/go.sum", "go/main.go", "go/toolchain/go.mod", "go/toolchain/go.sum"];
+
+/// The compiler builds its own libraries first.
+const BUILD_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Folders of programs in a toolchain; modules hold files that nobody may execute.
 const FOLDERS_OF_PROGRAMS: &[&str] = &["bin", "pkg/tool/linux_amd64"];
@@ -36,15 +41,33 @@ impl GoClient {
     pub fn scenario(&self, name: &str) -> Tool {
         Tool::new("env").arg(&self.program).arg(name)
     }
+
+    /// The program of the tests that franz-go brings along.
+    pub(crate) fn suite() -> Result<PathBuf> {
+        let origin = "Go's module proxy";
+        let recipe = Recipe { sources: SOURCES, name: "go-suite", origin, made_of: PROGRAM };
+        let tests = ["test", "-c", "-trimpath", "-o", "client", "github.com/twmb/franz-go/pkg/kgo"];
+        Ok(recipe.folder(|folder| run_go(folder, &tests))?.join("client"))
+    }
 }
 
 fn build(folder: &Path) -> Result<()> {
+    run_go(folder, &["build", "-trimpath", "-o", "client"])
+}
+
+/// Runs Go's compiler in `go/`; a program after `-o` is made in the folder.
+fn run_go(folder: &Path, words: &[&str]) -> Result<()> {
     let sources = Path::new(SOURCES).join("go");
     let toolchain = toolchain(&sources.join("toolchain"), folder)?;
+    let program = folder.join("client");
+    let words = words.iter().map(|word| match *word {
+        "client" => program.as_os_str(),
+        word => OsStr::new(word),
+    });
     Tool::new("env")
         .arg(toolchain.join("bin/go"))
-        .args(["build", "-trimpath", "-o"])
-        .arg(folder.join("client"))
+        .args(words)
+        .time_limit(BUILD_TIME_LIMIT)
         .current_dir(&sources)
         .env("GOTOOLCHAIN", "local")
         .env("GOROOT", text_of(&toolchain)?)

@@ -12,6 +12,7 @@ mod fetched;
 mod go;
 mod java;
 mod python;
+mod suites;
 mod tool_box;
 
 pub use broker::{Broker, is_skipped};
@@ -19,4 +20,5 @@ pub use fetched::Recipe;
 pub use go::GoClient;
 pub use java::{JavaClient, jars};
 pub use python::{PythonClient, make_environment, modules_in};
+pub use suites::{Counts, SUITES, Suite};
 pub use tool_box::{Answer, ToolBox};
