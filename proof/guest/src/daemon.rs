@@ -41,11 +41,17 @@ impl<'guest> GuestDaemon<'guest> {
 
     /// Kills the daemon, and only the daemon: what it started goes on.
     pub fn kill(self) -> Result<()> {
+        self.kill_behind("true", COMMAND_TIME_MAX).map(drop)
+    }
+
+    /// The same, right behind a line of the guest's shell. Returns what that printed.
+    pub fn kill_behind(self, line: &str, time_max: Duration) -> Result<String> {
         let status = self.memlane("--json status | tr , '\\n' | grep '\"pid\"' | tr -dc 0-9")?;
-        self.guest.check(&format!("kill -KILL {}", status.trim()), COMMAND_TIME_MAX)?;
+        let printed =
+            self.guest.check(&format!("{line}; kill -KILL {}", status.trim()), time_max)?;
         let ended = self.process.wait(STOP_TIME_MAX)?.exit_code;
         anyhow::ensure!(ended == Some(-9), "the guest's daemon ended with {ended:?}");
-        Ok(())
+        Ok(printed)
     }
 
     /// Runs the command line, which must succeed, and returns what it printed.

@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use guest::{Guest, GuestDaemon, GuestProcess};
-use system::{Random, seed, wait_for};
+use system::{Random, seed};
 
-use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, completed, no_request_failed};
+use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed};
 
 const KILLS_DEFAULT: u64 = 20;
 
@@ -13,8 +13,11 @@ const KILLS_DEFAULT: u64 = 20;
 const KILLS_TOLD: u64 = 50;
 
 /// Requests between a daemon's start and its end: at least, and that many more at most.
-const REQUESTS_MIN: u64 = 50;
-const REQUESTS_MORE_MAX: u64 = 500;
+const REQUESTS_MIN: u64 = 20;
+const REQUESTS_MORE_MAX: u64 = 200;
+
+/// Requests that the kernel has handed out and got no answer to as the daemon is killed, at least.
+const IN_FLIGHT_MIN: u64 = 4;
 
 /// Writes and verifies for as long as it is left to.
 const LOAD: &str = "while ! [ -e /tmp/stop ]; do fio --name=k --direct=1 --ioengine=libaio \
@@ -38,19 +41,19 @@ fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
         load(&guest, &deep, "--iodepth=32 --numjobs=2 --offset_increment=8M")?,
         load(&guest, &flushed, "--iodepth=4 --fdatasync=16")?,
     ];
+    let mut in_flight = Vec::new();
     for kill in 0..kill_count {
-        let goal = completed(&guest, &deep)? + REQUESTS_MIN + random.below(REQUESTS_MORE_MAX);
-        wait_for("the load to go on", TIME_LIMIT, || {
-            check_loads(&mut loads)?;
-            Ok(completed(&guest, &deep)? >= goal)
-        })
-        .with_context(|| format!("after {kill} kills: {}", daemon.log_end()))?;
-        daemon.kill()?;
+        let busy = until_busy(&deep, REQUESTS_MIN + random.below(REQUESTS_MORE_MAX));
+        let killed = daemon.kill_behind(&busy, TIME_LIMIT);
+        check_loads(&mut loads)?;
+        let counted = killed.with_context(|| format!("after {kill} kills"))?;
+        in_flight.push(counted.trim().parse::<u64>()?);
         daemon = GuestDaemon::start(&guest, DAEMON_FLAGS)?;
         if (kill + 1).is_multiple_of(KILLS_TOLD) {
-            eprintln!("{} of {kill_count} kills, {goal} requests", kill + 1);
+            eprintln!("{} of {kill_count} kills", kill + 1);
         }
     }
+    eprintln!("measured: requests in flight as the daemon was killed: {in_flight:?}");
     guest.check("touch /tmp/stop", TIME_LIMIT)?;
     for load in loads {
         let ended = load.wait(TIME_LIMIT)?;
@@ -64,6 +67,18 @@ fn devices_live_through_kills_of_the_daemon_under_load() -> Result<()> {
     ensure!(!requests.contains("ERROR"), "the daemon complains: {requests}");
     daemon.stop()?;
     guest.power_off()
+}
+
+/// A line for the guest's shell that ends when the device has completed so many requests more, and
+/// has enough in flight. Prints how many these are.
+fn until_busy(device: &str, requests: u64) -> String {
+    let stat = format!("/sys/block/{}/stat", device.trim_start_matches("/dev/"));
+    format!(
+        "read -r reads _ _ _ writes _ <{stat}; goal=$((reads + writes + {requests})); \
+         while read -r reads _ _ _ writes _ _ _ in_flight _ <{stat}; \
+         [ $((reads + writes)) -lt $goal ] || [ $in_flight -lt {IN_FLIGHT_MIN} ]; \
+         do usleep 10000; done; echo $in_flight"
+    )
 }
 
 fn load(guest: &Guest, device: &str, flags: &str) -> Result<GuestProcess> {

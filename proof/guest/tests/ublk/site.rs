@@ -49,14 +49,3 @@ pub(crate) fn no_request_failed(guest: &Guest) -> Result<()> {
     ensure!(said.stdout.is_empty(), "the guest's kernel said: {}", said.stdout);
     Ok(())
 }
-
-/// Number of requests that a device has completed.
-pub(crate) fn completed(guest: &Guest, device: &str) -> Result<u64> {
-    let name = device.trim_start_matches("/dev/");
-    let stat = guest.check(&format!("cat /sys/block/{name}/stat"), TIME_LIMIT)?;
-    let numbers: Vec<u64> = stat.split_whitespace().flat_map(str::parse).collect();
-    match numbers[..] {
-        [reads, _, _, _, writes, ..] => Ok(reads + writes),
-        _ => anyhow::bail!("the statistics of {device} are {stat}"),
-    }
-}
