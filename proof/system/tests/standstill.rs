@@ -1,5 +1,5 @@
-//! A broker that stands still as a whole, as when its machine is paused: members of groups, which
-//! it could not hear, stay members.
+//! A broker that stands still as a whole, as when its machine is paused: members of groups and
+//! writers of transactions, which it could not hear, stay what they were.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,25 +8,33 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bytes::{Bytes, BytesMut};
+use kafka_client::{Client, NewTopic, Settings};
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::{self as of, ApiKey, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use rustix::process::Signal;
 use system::Broker;
+use tokio::runtime::Runtime;
 
-/// The shortest that the broker gives.
+/// The shortest that the broker gives; also what a transaction may take.
 const SESSION: Duration = Duration::from_secs(6);
 
-/// Of all requests here.
-const VERSION: i16 = 3;
+/// Versions whose answers have plain headers.
+fn version(key: ApiKey) -> i16 {
+    match key {
+        ApiKey::JoinGroup | ApiKey::SyncGroup | ApiKey::Heartbeat => 3,
+        _ => 1,
+    }
+}
 
 fn send(stream: &mut TcpStream, key: ApiKey, request: &RequestKind) -> Result<()> {
     let mut frame = BytesMut::new();
     of::RequestHeader::default()
         .with_request_api_key(key as i16)
-        .with_request_api_version(VERSION)
-        .encode(&mut frame, key.request_header_version(VERSION))?;
-    request.encode(&mut frame, VERSION)?;
+        .with_request_api_version(version(key))
+        .encode(&mut frame, key.request_header_version(version(key)))?;
+    request.encode(&mut frame, version(key))?;
     stream.write_all(&[&u32::try_from(frame.len())?.to_be_bytes()[..], &frame].concat())?;
     Ok(())
 }
@@ -37,7 +45,7 @@ fn receive(stream: &mut TcpStream, key: ApiKey) -> Result<ResponseKind> {
     let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
     stream.read_exact(&mut answer)?;
     // Behind the correlation id.
-    ResponseKind::decode(key, &mut Bytes::from(answer.split_off(4)), VERSION)
+    ResponseKind::decode(key, &mut Bytes::from(answer.split_off(4)), version(key))
 }
 
 fn group() -> of::GroupId {
@@ -82,5 +90,53 @@ fn members_of_a_broker_that_stands_still_for_longer_than_their_sessions_stay_mem
     ensure!(it.error_code == 0, "the heartbeat got the error {}", it.error_code);
     let said = broker.log();
     ensure!(said.contains("the broker stood still"), "{said}");
+    broker.stop()
+}
+
+#[test]
+fn a_transaction_goes_on_whose_broker_stands_still_for_longer_than_it_may_take() -> Result<()> {
+    let mut broker = Broker::start("--embedded 64M")?;
+    let client = Client::new(broker.address(), Settings::default());
+    let topic = NewTopic { name: "t".to_owned(), partitions: Some(1), configs: Vec::new() };
+    Runtime::new()?.block_on(client.create_topic(&topic))?;
+    let mut stream = broker.connect()?;
+    let id = of::TransactionalId(StrBytes::from_static_str("writer"));
+    let init = of::InitProducerIdRequest::default()
+        .with_transactional_id(Some(id.clone()))
+        .with_transaction_timeout_ms(i32::try_from(SESSION.as_millis())?);
+    send(&mut stream, ApiKey::InitProducerId, &init.into())?;
+    let answer = receive(&mut stream, ApiKey::InitProducerId)?;
+    let ResponseKind::InitProducerId(writer) = answer else { panic!("{answer:?}") };
+    let partition = AddPartitionsToTxnTopic::default()
+        .with_name(of::TopicName(StrBytes::from_static_str("t")))
+        .with_partitions(vec![0]);
+    let add = of::AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(id.clone())
+        .with_v3_and_below_producer_id(writer.producer_id)
+        .with_v3_and_below_producer_epoch(writer.producer_epoch)
+        .with_v3_and_below_topics(vec![partition]);
+    send(&mut stream, ApiKey::AddPartitionsToTxn, &add.into())?;
+    let answer = receive(&mut stream, ApiKey::AddPartitionsToTxn)?;
+    let ResponseKind::AddPartitionsToTxn(added) = answer else { panic!("{answer:?}") };
+    let code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code;
+    ensure!(code == 0, "the transaction did not begin: {code}");
+
+    broker.signal(Signal::STOP)?;
+    // That time passes is what this is about.
+    thread::sleep(SESSION + Duration::from_secs(1));
+    broker.signal(Signal::CONT)?;
+    let heartbeat = of::HeartbeatRequest::default().with_group_id(group());
+    // When this is answered, all that is due has been done.
+    send(&mut stream, ApiKey::Heartbeat, &heartbeat.into())?;
+    receive(&mut stream, ApiKey::Heartbeat)?;
+    let end = of::EndTxnRequest::default()
+        .with_transactional_id(id)
+        .with_producer_id(writer.producer_id)
+        .with_producer_epoch(writer.producer_epoch)
+        .with_committed(true);
+    send(&mut stream, ApiKey::EndTxn, &end.into())?;
+    let answer = receive(&mut stream, ApiKey::EndTxn)?;
+    let ResponseKind::EndTxn(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.error_code == 0, "the commit got the error {}", it.error_code);
     broker.stop()
 }
