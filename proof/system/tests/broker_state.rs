@@ -12,9 +12,14 @@ use kafka_client::{
 use record_batch::NewRecord;
 use system::{Broker, Daemon, DaemonOptions, wait_for};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const STATE: [&str; 2] = ["broker-state", "broker-definitions"];
+
+/// Groups that commit in a full pool, each to so many partitions.
+const GROUP_COUNT: i32 = 200;
+const PARTITION_COUNT: i32 = 16;
 
 /// Longer than a test: no transaction ends by itself.
 const TRANSACTION_TIME: Duration = Duration::from_secs(900);
@@ -187,6 +192,103 @@ fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
     runtime.block_on(log.set_durability("ram"))?;
     check_durability(&daemon, &["topic.orders"], "ram")?;
     check_durability(&daemon, &STATE, "journal")?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+/// Fills the pool by records of these lengths, each until there is no room, and says so.
+async fn fill(client: Arc<Client>, topic: &'static str, is_full: oneshot::Sender<()>) {
+    let mut is_full = Some(is_full);
+    let mut random = 5_u64;
+    let mut lengths = [900_000, 60_000, 4_000, 500].into_iter().peekable();
+    while let Some(length) = lengths.peek().copied() {
+        let mut value = vec![0_u8; length];
+        value.chunks_mut(8).for_each(|it| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
+            it.copy_from_slice(&(random >> 16).to_be_bytes()[..it.len()]);
+        });
+        let record = NewRecord { value: Some(value.into()), ..NewRecord::default() };
+        let sent = async {
+            let settings = ProducerSettings::default();
+            let mut producer = Producer::new(Arc::clone(&client), topic, settings).await?;
+            producer.send(vec![(0, vec![record])]).await
+        };
+        if sent.await.is_err() {
+            lengths.next_if(|length| *length > 500);
+            if lengths.peek() == Some(&500) {
+                // Whoever waits may have gone.
+                let _gone = is_full.take().map(|it| it.send(()));
+            }
+        }
+    }
+}
+
+/// What a group commits in a round.
+fn committed(topic: &str, round: i64) -> Vec<CommittedOffset> {
+    let offset = |partition| CommittedOffset { topic: topic.into(), partition, offset: round };
+    (0..PARTITION_COUNT).map(offset).collect()
+}
+
+/// Commits of many groups, several rounds of them: more than the memory that is taken ahead.
+async fn commit(client: &Client, topic: &str, rounds: i64) -> Result<()> {
+    for round in 0..rounds {
+        for group in 0..GROUP_COUNT {
+            let group = format!("group-{group}");
+            let done = client.set_group_offsets(&group, &committed(topic, round)).await;
+            done.with_context(|| format!("{group} in round {round}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn groups_commit_in_a_pool_that_a_producer_filled_and_retention_gives_room() -> Result<()> {
+    const ROUNDS: i64 = 20;
+    let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let log = Log::of(&broker, "orders");
+    let (is_full, full) = oneshot::channel();
+    // So long it tries again.
+    let request_time_max = Duration::from_millis(200);
+    let impatient = Settings { request_time_max, ..Settings::default() };
+    let impatient = Arc::new(Client::new(broker.address(), impatient));
+    runtime
+        .block_on(async {
+            let name = log.topic.to_owned();
+            let (partitions, configs) = (Some(PARTITION_COUNT), Vec::new());
+            log.client.create_topic(&NewTopic { name, partitions, configs }).await?;
+            let filling = tokio::spawn(fill(impatient, log.topic, is_full));
+            full.await?;
+            // Whoever fills the pool goes on: what is given back is gone.
+            let committed = commit(&log.client, log.topic, ROUNDS).await;
+            filling.abort();
+            committed
+        })
+        .with_context(|| broker.log())?;
+    ensure!(broker.ask("/readyz")?.starts_with("HTTP/1.1 200"), "{}", broker.ask("/readyz")?);
+    runtime.block_on(async {
+        let change = ConfigChange { name: "retention.ms".into(), value: Some("1000".into()) };
+        log.client.alter_topic_configs(log.topic, &[change]).await
+    })?;
+    let has_room = || {
+        let sent = runtime.block_on(async {
+            let settings = ProducerSettings::default();
+            let mut producer = Producer::new(Arc::clone(&log.client), log.topic, settings).await?;
+            let value = Some(vec![7; 900_000].into());
+            producer.send(vec![(0, vec![NewRecord { value, ..NewRecord::default() }])]).await
+        });
+        Ok(sent.is_ok())
+    };
+    wait_for("room that retention makes", TIME_LIMIT, has_room)?;
+    broker.stop()?;
+    broker.start_again()?;
+    for group in [0, GROUP_COUNT - 1] {
+        let client = Log::of(&broker, "orders").client;
+        let found = runtime.block_on(client.group_offsets(&format!("group-{group}")))?;
+        let expected = committed(log.topic, ROUNDS - 1);
+        ensure!(found == expected, "group {group} is at {found:?}");
+    }
     broker.stop()?;
     daemon.finish()
 }

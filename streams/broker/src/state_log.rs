@@ -14,7 +14,7 @@ use kafka_protocol::records::{
 use record_log::{Batch, LogError, NewTopic, Partition, SEGMENT_BYTES_MAX, Topic, TopicOptions};
 use tokio::sync::Notify;
 use uuid::Uuid;
-use volumes::Durability;
+use volumes::{Durability, Reduction};
 
 use crate::clock;
 use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
@@ -44,8 +44,18 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What is read at a time.
 const READ_BYTES: usize = 4 << 20;
 
-/// The log is written anew when it is longer than this and three times what it would be then.
-const REWRITTEN_BYTES_MIN: u64 = 16 << 20;
+/// The log is written anew when it is longer than this and twice what it would be then.
+const REWRITTEN_BYTES_MIN: u64 = 512 << 10;
+
+/// So much memory is taken before it is needed, twice, or three times what the log takes when it is
+/// written anew: it is longer than twice that before, by what comes at once.
+const RESERVED_BYTES_MIN: u64 = 1 << 20;
+
+/// Where less could be had, the log is written anew when it comes so close to the end of that.
+const RESERVED_BYTES_LEFT_MIN: u64 = 256 << 10;
+
+/// So much is appended before it is looked again whether all memory is there.
+const RESERVED_AFTER_BYTES: usize = 64 << 10;
 
 /// Is given a key and its value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> anyhow::Result<()> + 'a;
@@ -65,6 +75,10 @@ pub(crate) struct StateLog {
     waits_for_disk: bool,
     /// What the log took when it was last written anew; no length is long while it is.
     least_bytes: Arc<AtomicU64>,
+    /// Memory that is there before it is needed.
+    reserved_bytes: u64,
+    /// Appended since that was looked for.
+    appended_bytes: usize,
 }
 
 impl StateLog {
@@ -78,9 +92,12 @@ impl StateLog {
         let there = storage.volumes()?.into_iter().find(|it| it.name == volume);
         let kept = there.as_ref().map_or(class.durability, |it| it.class.durability);
         let waits_for_disk = kept.max(class.durability) == Durability::Journal;
+        // A page as it is that a volume has alone is overwritten also where there is no memory.
+        let class = VolumeClass { durability: kept.max(class.durability), ..class };
+        let class = VolumeClass { reduction: Reduction::None, ..class };
         let device = match there {
             Some(there) => {
-                if there.class.durability < class.durability {
+                if there.class != class {
                     storage.set_class(volume, class)?;
                 }
                 storage.open(volume)?
@@ -88,14 +105,17 @@ impl StateLog {
             None => storage.create(volume, class)?,
         };
         let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
-        let opened = Topic::open(Arc::clone(&device), options)
-            .with_context(|| format!("cannot open the log in volume {volume:?}"))?;
-        let topic = match opened {
+        let open = || {
+            Topic::open_reserved(Arc::clone(&device), options)
+                .with_context(|| format!("cannot open the log in volume {volume:?}"))
+        };
+        let topic = match open()? {
             Some(topic) => topic,
             None => {
                 let id = random_id();
                 let new = NewTopic { id, partition_count: 1, options, properties };
-                Topic::create(device, &new)?
+                drop(Topic::create(Arc::clone(&device), &new)?);
+                open()?.context("the log that was made is not there")?
             }
         };
         if topic.properties() != properties {
@@ -103,8 +123,18 @@ impl StateLog {
         }
         let (partition, topic) = (topic.partition(0)?, Arc::new(topic));
         let flusher = Arc::new(Flusher::new(Arc::clone(&topic)));
-        let least_bytes = Arc::default();
-        Ok(Self { topic, partition, flusher, waits_for_disk, least_bytes })
+        let (least_bytes, reserved_bytes, appended_bytes) = Default::default();
+        let mut log = Self {
+            topic,
+            partition,
+            flusher,
+            waits_for_disk,
+            least_bytes,
+            reserved_bytes,
+            appended_bytes,
+        };
+        log.reserve();
+        Ok(log)
     }
 
     /// Id of this log, and of no other.
@@ -151,10 +181,32 @@ impl StateLog {
             let mut batch = encode(&records[..count]);
             let (mut batch, rest) = Batch::split_first(&mut batch)?;
             assert!(rest.is_empty(), "all records are in one batch");
+            self.appended_bytes += batch.header().size_bytes;
             self.partition.append(&mut batch, clock::unix_ms())?;
             records = &records[count..];
         }
+        if self.appended_bytes >= RESERVED_AFTER_BYTES {
+            self.reserve();
+        }
         Ok(())
+    }
+
+    /// Takes memory for what comes, so that it finds room when others have filled the pool. Where
+    /// there is none now, what comes tries again.
+    fn reserve(&mut self) {
+        let state_bytes = match self.least_bytes.load(Ordering::Relaxed) {
+            // It is not known before the log is written anew.
+            0 => self.partition.size_bytes(),
+            // It is being written anew.
+            u64::MAX => return,
+            least_bytes => least_bytes,
+        };
+        self.appended_bytes = 0;
+        let reserved = self.partition.reserve(RESERVED_BYTES_MIN.max(3 * state_bytes));
+        self.reserved_bytes = reserved.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot take memory for the state of the broker");
+            0
+        });
     }
 
     /// Returns whether a flush waited for a disk when the log was opened.
@@ -187,7 +239,12 @@ impl StateLog {
     /// Returns whether most of the log says nothing any more.
     pub(crate) fn is_outdated(&self) -> bool {
         let least_bytes = self.least_bytes.load(Ordering::Relaxed);
-        self.partition.size_bytes() > REWRITTEN_BYTES_MIN.max(least_bytes.saturating_mul(3))
+        let size_bytes = self.partition.size_bytes();
+        let left_bytes = self.reserved_bytes.saturating_sub(size_bytes);
+        let is_short = self.reserved_bytes > 2 * RESERVED_BYTES_LEFT_MIN
+            && left_bytes < RESERVED_BYTES_LEFT_MIN
+            && size_bytes > least_bytes.saturating_add(least_bytes / 4);
+        is_short || size_bytes > REWRITTEN_BYTES_MIN.max(least_bytes.saturating_mul(2))
     }
 
     /// Writes the state anew, and forgets all before it. Should that end half-way, the old records
@@ -197,7 +254,9 @@ impl StateLog {
         self.topic.flush()?;
         self.partition.delete_before(begin)?;
         self.least_bytes.store(self.partition.size_bytes(), Ordering::Relaxed);
-        self.topic.flush()
+        self.topic.flush()?;
+        self.reserve();
+        Ok(())
     }
 
     /// Rewrites as [`StateLog::rewrite`] does, but what waits for a disk is done on a thread that

@@ -29,6 +29,7 @@ mod producers;
 mod properties;
 mod records;
 mod recovery;
+mod reserve;
 mod retention;
 mod searches;
 mod segment;

@@ -14,6 +14,7 @@ use crate::annex::Annex;
 use crate::batch::Batch;
 use crate::error::{LogError, LogErrorKind};
 use crate::holds::{CompactionHold, Holds};
+use crate::layout::BLOCK;
 use crate::producers::{Aborted, LastBatch, ProducerState};
 use crate::records::{self, PartitionRecord, Stale, TopicId};
 use crate::segment::{BATCH_BYTES_MAX, Segment, Wanted};
@@ -216,6 +217,17 @@ impl Partition {
             writer.producers.note_marker(batch.header());
         }
         Ok(Appended { base_offset: written?, was_there: false })
+    }
+
+    /// Has the segment that is appended to, and a spare one that follows it, find memory for so
+    /// many bytes of batches each, from now on. Returns for how many both of them do: fewer where
+    /// the pool is full, until the next call. For logs of one partition that were opened by
+    /// [`crate::Topic::open_reserved`].
+    pub fn reserve(&self, bytes: u64) -> Result<u64, LogError> {
+        let bytes = bytes.next_multiple_of(BLOCK);
+        self.volume.set_reserved(bytes);
+        let filled = self.reserve_active()?;
+        Ok(filled.min(self.volume.reserve_spare()?))
     }
 
     /// Has the next batch begin a new segment, so that retention may delete what is there.
@@ -477,6 +489,17 @@ impl Partition {
 
     pub(crate) fn lock_restructuring(&self) -> MutexGuard<'_, ()> {
         self.restructuring.lock().expect("nothing panics while segments are taken out")
+    }
+
+    /// Has the segment that is appended to hold as much memory as is reserved, as far as there is
+    /// some. Returns how much it holds.
+    fn reserve_active(&self) -> Result<u64, LogError> {
+        let mut writer = self.lock_writer();
+        match writer.make_room(&self.volume, 0) {
+            Ok(begun) => self.view_to_change().segments.extend(begun),
+            Err(error) => return error.ignore_no_space().map(|()| 0),
+        }
+        writer.reserve(&self.volume)
     }
 
     /// Part that the flush that begins now makes stable.

@@ -1,7 +1,8 @@
 //! The owner's bytes that belong to a topic, such as its name and configuration.
 //!
 //! There are two places for them. A change is written to the one that does not hold the newest, so
-//! that a crash in the middle of it leaves what was there before.
+//! that a crash in the middle of it leaves what was there before. Both hold something from the
+//! beginning: retention has to be set also in a full pool.
 
 use std::sync::{Mutex, RwLock};
 
@@ -14,6 +15,8 @@ use crate::slots;
 /// The most bytes that a topic keeps for its owner.
 pub const PROPERTIES_BYTES_MAX: usize = 64 << 10;
 
+const CHANGING: &str = "nothing panics while they are replaced";
+
 #[derive(Debug)]
 pub(crate) struct Properties {
     bytes: RwLock<Vec<u8>>,
@@ -25,9 +28,11 @@ impl Properties {
     /// Writes the first ones of a new topic; they are durable after the next flush.
     pub(crate) fn create(device: &dyn BlockDevice, bytes: &[u8]) -> Result<Self, LogError> {
         check_length(bytes)?;
-        let first = PropertiesRecord { sequence: 0, bytes: bytes.to_vec() };
-        first.save(device)?;
-        Ok(Self::new(first))
+        let mut record = PropertiesRecord { sequence: 0, bytes: bytes.to_vec() };
+        record.save(device)?;
+        record.sequence = 1;
+        record.save(device)?;
+        Ok(Self::new(record))
     }
 
     pub(crate) fn open(device: &dyn BlockDevice) -> Result<Self, LogError> {
@@ -41,6 +46,15 @@ impl Properties {
         Self { bytes: RwLock::new(record.bytes), sequence: Mutex::new(record.sequence) }
     }
 
+    /// Has both places hold something, if there is memory.
+    pub(crate) fn fill(&self, device: &dyn BlockDevice) -> Result<(), LogError> {
+        let is_in_one = *self.sequence.lock().expect(CHANGING) == 0;
+        match is_in_one {
+            true => self.set(device, &self.get()).or_else(LogError::ignore_no_space),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn get(&self) -> Vec<u8> {
         self.bytes.read().expect("nothing panics with the properties locked").clone()
     }
@@ -49,7 +63,7 @@ impl Properties {
     /// find the new ones.
     pub(crate) fn set(&self, device: &dyn BlockDevice, bytes: &[u8]) -> Result<(), LogError> {
         check_length(bytes)?;
-        let mut sequence = self.sequence.lock().expect("nothing panics while they are replaced");
+        let mut sequence = self.sequence.lock().expect(CHANGING);
         let record = PropertiesRecord { sequence: *sequence + 1, bytes: bytes.to_vec() };
         record.save(device)?;
         slots::flush(device)?;

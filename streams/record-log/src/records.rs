@@ -196,6 +196,15 @@ impl SegmentHeader {
         save(device, (FrameKind::Segment, slot.start()), &contents)
     }
 
+    /// Header of a slot that is free and has memory: of a partition that no topic has.
+    pub(crate) fn spare(topic: TopicId) -> Self {
+        Self { topic, partition: u32::MAX, base_offset: 0, epoch: 0, replacement: None }
+    }
+
+    pub(crate) fn is_spare(&self) -> bool {
+        self.partition == u32::MAX
+    }
+
     /// `None` where the slot is free.
     pub(crate) fn load(device: &dyn BlockDevice, slot: Slot) -> Result<Option<Self>, LogError> {
         load(device, (FrameKind::Segment, slot.start()), |fields| {

@@ -9,7 +9,6 @@ use crate::error::{LogError, LogErrorKind};
 use crate::partition::Partition;
 use crate::records::{Checkpoint, PartitionRecord};
 use crate::segment::{Segment, Until};
-use crate::slots;
 use crate::volume::TopicVolume;
 use crate::writer::Found;
 
@@ -102,9 +101,9 @@ fn drop_unflushed(volume: &TopicVolume, segment: &Segment, end: i64) -> Result<(
     give_back(volume, segment)
 }
 
-/// Discards a segment that is not part of the log.
+/// Gives a segment up that is not part of the log.
 pub(crate) fn give_back(volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
-    slots::discard(&*volume.device, segment.slot)?;
+    volume.give_up(segment.slot, 0, 0)?;
     volume.lock_slots().give_back(segment.slot);
     Ok(())
 }

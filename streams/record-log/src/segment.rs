@@ -6,14 +6,15 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use block_device::{BLOCK_BYTES, BlockDevice, ByteRange};
+use block_device::{BLOCK_BYTES, BlockDevice};
 use record_batch::{BatchHeader, HEADER_BYTES, Marker, has_valid_checksum};
 
 use crate::error::{LogError, LogErrorKind};
 use crate::index::Index;
-use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, SLOT_BYTES, Slot};
+use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, Slot};
 use crate::producers::{Aborted, Noted, Producers, TIME_UNKNOWN};
 use crate::records::{Checkpoint, SegmentHeader};
+use crate::reserve;
 
 /// The longest batch that is taken: with the blocks at its ends one call of a device moves it.
 pub const BATCH_BYTES_MAX: usize = 31 << 20;
@@ -72,6 +73,8 @@ pub(crate) struct Kept {
     pub(crate) position: u64,
     /// So many bytes of batches were given back.
     pub(crate) cut: u64,
+    /// Blocks of batches up to here hold something, those of batches that are to come included.
+    pub(crate) filled: u64,
 }
 
 /// Limit of a recovery.
@@ -147,7 +150,7 @@ impl Segment {
     /// Takes over a checkpoint of the whole segment.
     pub(crate) fn set_extent(&self, checkpoint: Checkpoint) {
         let (next_sequence, position) = (checkpoint.sequence + 1, checkpoint.position);
-        *self.lock_kept() = Kept { next_sequence, position, cut: 0 };
+        *self.lock_kept() = Kept { next_sequence, position, cut: 0, filled: 0 };
         let mut extent = self.extent_to_change();
         extent.position = checkpoint.position;
         extent.next_offset = checkpoint.next_offset;
@@ -417,8 +420,13 @@ impl Segment {
     }
 
     /// Forgets the bytes after the last batch, so that nothing of them is ever taken for one.
-    /// Returns the last batch's part of its block.
-    pub(crate) fn cut_tail(&self, device: &dyn BlockDevice) -> Result<Vec<u8>, LogError> {
+    /// Their memory is kept up to `reserved` bytes of batches. Returns the last batch's part of its
+    /// block.
+    pub(crate) fn cut_tail(
+        &self,
+        device: &dyn BlockDevice,
+        reserved: u64,
+    ) -> Result<Vec<u8>, LogError> {
         let failed =
             |error| LogError::device(format!("cannot cut the end of {}", self.place()), error);
         let position = self.extent().position;
@@ -430,9 +438,9 @@ impl Segment {
             block[kept..].fill(0);
             device.write(self.slot.batches(block_start), &block).map_err(failed)?;
         }
-        let after = self.slot.batches(position.next_multiple_of(BLOCK));
-        let end = self.slot.start() + SLOT_BYTES;
-        device.discard(ByteRange::new(after, end - after)).map_err(failed)?;
+        let after = position.next_multiple_of(BLOCK);
+        let filled = reserve::fill_or_give_back(device, self.slot, after..reserved)?;
+        self.lock_kept().filled = filled;
         Ok(block[..kept].to_vec())
     }
 

@@ -21,12 +21,25 @@ use crate::segment::Segment;
 /// Slots that are called used at once, so that the topic's record seldom changes.
 const SLOTS_AHEAD: u32 = 16;
 
+/// A slot that nothing is in, with memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare {
+    pub(crate) slot: Slot,
+    /// Blocks of batches up to here hold filler.
+    pub(crate) filled: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) record: TopicRecord,
     /// Slots that the volume has room for.
     count: u32,
     free: BTreeSet<Slot>,
+    /// True if memory of segments is kept for others.
+    pub(crate) keeps_memory: bool,
+    /// One with memory for the next segment; also among those that are free, or will be after the
+    /// next flush.
+    pub(crate) spare: Option<Spare>,
     /// Segments in whose place others are, which are not known to be durable.
     superseded: Vec<Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
@@ -42,14 +55,19 @@ impl Slots {
             record,
             count,
             free: BTreeSet::new(),
+            keeps_memory: false,
+            spare: None,
             superseded: Vec::new(),
             retired: Vec::new(),
             discarded: Vec::new(),
         }
     }
 
-    /// The lowest free slot.
-    pub(crate) fn take(&mut self, device: &dyn BlockDevice) -> Result<Slot, LogError> {
+    /// The spare slot, or the lowest of those that are free.
+    pub(crate) fn take(&mut self, device: &dyn BlockDevice) -> Result<Spare, LogError> {
+        if let Some(spare) = self.spare.take_if(|it| self.free.remove(&it.slot)) {
+            return Ok(spare);
+        }
         if self.free.is_empty() {
             let first = self.record.unused_from;
             let end = Slot(first.0.saturating_add(SLOTS_AHEAD).min(self.count));
@@ -69,7 +87,12 @@ impl Slots {
             self.record = record;
             self.free.extend((first.0..end.0).map(Slot));
         }
-        Ok(self.free.pop_first().expect("there is one"))
+        Ok(Spare { slot: self.free.pop_first().expect("there is one"), filled: 0 })
+    }
+
+    /// Returns whether memory of the next slot that is given up is to be kept.
+    pub(crate) fn wants_spare(&self) -> bool {
+        self.keeps_memory && self.spare.is_none()
     }
 
     /// A slot that was taken and not written to, or of which nothing but zeros is left.

@@ -12,7 +12,7 @@ use crate::properties::Properties;
 use crate::records::{PartitionRecord, SegmentHeader, TopicId, TopicRecord};
 use crate::recovery::{give_back, recover};
 use crate::segment::Segment;
-use crate::slots::{self, Slots};
+use crate::slots::{self, Slots, Spare};
 use crate::volume::{TopicOptions, TopicVolume};
 use crate::writer::Found;
 
@@ -78,15 +78,41 @@ impl Topic {
         options: TopicOptions,
     ) -> Result<Option<Self>, LogError> {
         let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
+        let slots = Slots::new(&*device, record);
+        Self::recover(device, options, slots).map(Some)
+    }
+
+    /// Opens as [`Topic::open`] does, a log that keeps the memory of what is deleted for what
+    /// comes. The owner says for how much, by [`Partition::reserve`], before it appends.
+    pub fn open_reserved(
+        device: Arc<dyn BlockDevice>,
+        options: TopicOptions,
+    ) -> Result<Option<Self>, LogError> {
+        let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
+        let mut slots = Slots::new(&*device, record);
+        slots.keeps_memory = true;
+        Self::recover(device, options, slots).map(Some)
+    }
+
+    fn recover(
+        device: Arc<dyn BlockDevice>,
+        options: TopicOptions,
+        mut slots: Slots,
+    ) -> Result<Self, LogError> {
+        let record = slots.record;
         // What the last process left is durable before anything is given back because of it.
         slots::flush(&*device)?;
         let properties = Properties::open(&*device)?;
-        let mut slots = Slots::new(&*device, record);
+        properties.fill(&*device)?;
         let mut by_partition: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
         for slot in (1..record.unused_from.0).map(Slot) {
             match SegmentHeader::load(&*device, slot)? {
                 None => {
                     slots::discard(&*device, slot)?;
+                    slots.give_back(slot);
+                }
+                Some(header) if header.is_spare() && slots.wants_spare() => {
+                    slots.spare = Some(Spare { slot, filled: 0 });
                     slots.give_back(slot);
                 }
                 Some(header) if header.topic == record.id => {
@@ -111,7 +137,7 @@ impl Topic {
         }
         volume.flush_device()?;
         let partitions = RwLock::new(partitions);
-        Ok(Some(Self { volume, properties, partitions, flushing: Mutex::default() }))
+        Ok(Self { volume, properties, partitions, flushing: Mutex::default() })
     }
 
     pub fn id(&self) -> TopicId {

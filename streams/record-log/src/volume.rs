@@ -1,15 +1,17 @@
 //! Volume that all partitions of a topic share: the volume, its slots, and which of them have
 //! something to flush.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use block_device::BlockDevice;
 
 use crate::error::LogError;
-use crate::layout::SEGMENT_BYTES_MAX;
-use crate::records::TopicId;
+use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, Slot};
+use crate::records::{SegmentHeader, TopicId};
+use crate::reserve;
 use crate::segment::Segment;
-use crate::slots::{self, Slots};
+use crate::slots::{self, Slots, Spare};
 
 /// Options of keeping a topic. May change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(crate) struct TopicVolume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) id: TopicId,
     options: RwLock<TopicOptions>,
+    /// Bytes of batches for which a slot has memory before it is needed.
+    reserved: AtomicU64,
     slots: Mutex<Slots>,
     /// Partitions with batches that were not flushed.
     dirty: Mutex<Vec<u32>>,
@@ -41,11 +45,21 @@ pub(crate) struct TopicVolume {
 impl TopicVolume {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, slots: Slots, options: TopicOptions) -> Self {
         let (id, options) = (slots.record.id, RwLock::new(options));
-        Self { device, id, options, slots: Mutex::new(slots), dirty: Mutex::default() }
+        let (reserved, dirty) = Default::default();
+        Self { device, id, options, reserved, slots: Mutex::new(slots), dirty }
     }
 
     pub(crate) fn set_options(&self, options: TopicOptions) {
         *self.options.write().expect(OPTIONS_LOCK) = options;
+    }
+
+    pub(crate) fn set_reserved(&self, bytes: u64) {
+        // Relaxed: who meets the old number leaves the rest to the next one.
+        self.reserved.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lock_slots(&self) -> MutexGuard<'_, Slots> {
@@ -87,6 +101,61 @@ impl TopicVolume {
         flushed
     }
 
+    /// Has the spare slot hold as much as it should, as far as there is memory; makes one where
+    /// there is none. Returns how much it holds.
+    pub(crate) fn reserve_spare(&self) -> Result<u64, LogError> {
+        let device = &*self.device;
+        if self.lock_slots().wants_spare() {
+            let slot = self.lock_slots().take(device)?.slot;
+            self.give_up(slot, 0, 0)?;
+            self.lock_slots().give_back(slot);
+        }
+        let (spare, reserved) = (self.lock_slots().spare, self.reserved());
+        let Some(mut spare) = spare else { return Ok(0) };
+        if spare.filled < reserved {
+            spare.filled = reserve::fill_or_give_back(device, spare.slot, spare.filled..reserved)?;
+            self.lock_slots().spare = Some(spare);
+        }
+        Ok(spare.filled)
+    }
+
+    /// Gives a slot up that no reader has any more: it becomes the spare one, or what it holds is
+    /// given back. `used` of its batches were written, and blocks up to `filled` hold something.
+    pub(crate) fn give_up(&self, slot: Slot, used: u64, filled: u64) -> Result<(), LogError> {
+        let device = &*self.device;
+        if !self.lock_slots().wants_spare() {
+            return slots::discard(device, slot);
+        }
+        if let Err(error) = self.make_spare(slot) {
+            error.ignore_no_space()?;
+            return slots::discard(device, slot);
+        }
+        let reserved = self.reserved();
+        let used = used.next_multiple_of(BLOCK).min(reserved);
+        let again = reserve::fill(device, slot, 0..used)?;
+        let filled = match again == used {
+            true => {
+                reserve::fill_or_give_back(device, slot, filled.clamp(used, reserved)..reserved)?
+            }
+            false => reserve::fill_or_give_back(device, slot, again..again)?,
+        };
+        {
+            let mut slots = self.lock_slots();
+            if slots.spare.is_none() {
+                slots.spare = Some(Spare { slot, filled });
+                return Ok(());
+            }
+        }
+        slots::discard(device, slot)
+    }
+
+    /// Has the slot say that it is nobody's. Its next life begins with a header and a checkpoint,
+    /// and goes without more of these where there is no memory.
+    fn make_spare(&self, slot: Slot) -> Result<(), LogError> {
+        SegmentHeader::spare(self.id).save(&*self.device, slot)?;
+        reserve::write(&*self.device, slot.checkpoint(0), BLOCK)
+    }
+
     /// Gives back the memory of segments that are no longer part of the log, as far as they have
     /// no reader.
     pub(crate) fn retire(&self, segments: Vec<Arc<Segment>>) {
@@ -109,7 +178,9 @@ impl TopicVolume {
         let mut result = Ok(());
         let unread = self.lock_slots().take_unread();
         for segment in unread {
-            let discarded = slots::discard(&*self.device, segment.slot);
+            let used = segment.extent().position;
+            let filled = segment.lock_kept().filled;
+            let discarded = self.give_up(segment.slot, used, filled);
             let mut slots = self.lock_slots();
             match discarded {
                 Ok(()) => slots.note_discarded(segment.slot),

@@ -9,8 +9,9 @@ use crate::error::LogError;
 use crate::layout::BLOCK;
 use crate::producers::{Noted, Producers};
 use crate::records::{Checkpoint, PartitionRecord, SegmentHeader};
+use crate::reserve;
 use crate::segment::Segment;
-use crate::slots;
+use crate::slots::Spare;
 use crate::volume::TopicVolume;
 
 /// So many bytes of batches come between two checkpoints for each byte of the next one, at least.
@@ -111,12 +112,17 @@ impl Writer {
         let active = match found.segments.last() {
             None => None,
             Some(segment) if segment.header.replacement.is_some() => None,
-            Some(segment) => Some(Active {
-                segment: Arc::clone(segment),
-                tail: segment.cut_tail(&*volume.device)?,
-                is_torn: false,
-                checkpoint_position: segment.extent().position,
-            }),
+            Some(segment) => {
+                // Memory that is kept waits for the owner to say how much.
+                let is_torn = volume.lock_slots().keeps_memory;
+                let tail = match is_torn {
+                    true => Vec::new(),
+                    false => segment.cut_tail(&*volume.device, 0)?,
+                };
+                let checkpoint_position = segment.extent().position;
+                let segment = Arc::clone(segment);
+                Some(Active { segment, tail, is_torn, checkpoint_position })
+            }
         };
         let next_offset =
             found.segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
@@ -166,7 +172,7 @@ impl Writer {
             return self.begin_segment(volume).map(Some);
         };
         if active.is_torn {
-            active.tail = active.segment.cut_tail(&*volume.device)?;
+            active.tail = active.segment.cut_tail(&*volume.device, volume.reserved())?;
             active.is_torn = false;
         }
         Ok(None)
@@ -174,7 +180,7 @@ impl Writer {
 
     fn begin_segment(&mut self, volume: &TopicVolume) -> Result<Arc<Segment>, LogError> {
         let device = &*volume.device;
-        let slot = volume.lock_slots().take(device)?;
+        let Spare { slot, filled } = volume.lock_slots().take(device)?;
         let header = SegmentHeader {
             topic: volume.id,
             partition: self.number,
@@ -183,13 +189,14 @@ impl Writer {
             replacement: None,
         };
         let segment = Arc::new(Segment::new(slot, header));
+        segment.lock_kept().filled = filled;
         // What is known of producers must not go with the segments before this one.
         let first = self.checkpoint(&segment);
         let made = header.save(device, slot);
         let made = made.and_then(|()| segment.save_checkpoint(device, first));
         if let Err(error) = made {
             // A header that is there would make an empty segment of it.
-            slots::discard(device, slot)?;
+            volume.give_up(slot, 0, filled)?;
             volume.lock_slots().give_back(slot);
             return Err(error);
         }
@@ -200,6 +207,21 @@ impl Writer {
         let active = Active { segment: Arc::clone(&segment), tail, is_torn, checkpoint_position };
         self.active = Some(active);
         Ok(segment)
+    }
+
+    /// Has the blocks behind the end hold something, as far as there is memory for what is
+    /// reserved. Returns how far they do.
+    pub(crate) fn reserve(&self, volume: &TopicVolume) -> Result<u64, LogError> {
+        let segment = &self.active.as_ref().expect("room was made").segment;
+        let begin = segment.extent().position.next_multiple_of(BLOCK);
+        let filled = segment.lock_kept().filled.max(begin);
+        let reserved = volume.reserved();
+        if filled >= reserved {
+            return Ok(filled);
+        }
+        let filled = reserve::fill_or_give_back(&*volume.device, segment.slot, filled..reserved)?;
+        segment.lock_kept().filled = filled;
+        Ok(filled)
     }
 
     /// Writes a batch to the place that was made for it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block_device::BlockDevice;
 use model::Random;
-use record_batch::{Marker, TransactionEnd, headers};
+use record_batch::{HEADER_BYTES, Marker, TransactionEnd, headers};
 use record_log::{
     BATCH_BYTES_MAX, Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Retention,
     SEGMENT_BYTES_MAX, Topic, TopicOptions,
@@ -230,6 +230,171 @@ fn deleted_records_of_the_last_segment_make_room_in_a_full_pool() {
         append(&partition, &mut batch(from, 1, 0, b"next")).expect("there is room");
         topic.flush().expect("it flushes");
         assert_eq!(read_all(&partition, start, &mut random).len(), left.len() + 1);
+    }
+}
+
+#[test]
+fn properties_are_replaced_in_a_full_pool() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    disk.set_full(true);
+    for properties in [b"one", b"two", b"six"] {
+        topic.set_properties(properties).expect("they overwrite older ones");
+        let opened = open(&disk.after_kill());
+        assert_eq!(opened.properties(), properties);
+    }
+}
+
+#[test]
+fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() {
+    const RESERVED: u64 = 256 << 10;
+    let mut random = Random::new(6);
+    let disk = Disk::new();
+    drop(topic(&disk, 1));
+    let open = |disk: &Arc<Disk>| {
+        let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+        let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+        let topic = Topic::open_reserved(device, options).expect("it opens").expect("it is there");
+        let partition = topic.partition(0).expect("it is there");
+        let held = partition.reserve(RESERVED).expect("it is there");
+        assert_eq!(held, RESERVED);
+        (topic, partition)
+    };
+    let (mut topic, mut partition) = open(&disk);
+    let mut disk = disk;
+    disk.set_full(true);
+    let mut batches: Vec<Vec<u8>> = Vec::new();
+    for round in 0..200 {
+        let mut bytes = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 5_000));
+        append(&partition, &mut bytes).expect("it was reserved");
+        batches.push(bytes);
+        if round % 3 == 0 {
+            topic.flush().expect("it flushes");
+        }
+        if batches.len() == 30 {
+            // As the state of a broker is: what counts is written anew, and the rest forgotten.
+            partition.roll();
+            let begin = partition.next_offset();
+            batches.drain(..25);
+            for bytes in &mut batches {
+                append(&partition, bytes).expect("it was reserved");
+            }
+            topic.flush().expect("it flushes");
+            partition.delete_before(begin).expect("it is stable");
+            topic.flush().expect("it flushes");
+            assert_eq!(partition.reserve(RESERVED).expect("it is there"), RESERVED);
+        }
+        if round % 7 == 0 {
+            topic.flush().expect("it flushes");
+            let after = match round % 2 {
+                0 => disk.after_kill(),
+                _ => disk.after_power_loss(&mut random),
+            };
+            after.set_full(true);
+            disk = after;
+            (topic, partition) = open(&disk);
+        }
+        if round % 5 == 0 {
+            topic.flush().expect("it flushes");
+            let start = partition.start_offset();
+            assert_eq!(read_all(&partition, start, &mut random), batches, "round {round}");
+        }
+    }
+    // A batch that is longer than what is left is refused, and leaves the reserve as it was.
+    let mut long = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 300_000));
+    let refused = append(&partition, &mut long).expect_err("there is no room");
+    assert_eq!(refused.kind, LogErrorKind::NoSpace);
+    let mut bytes = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 5_000));
+    append(&partition, &mut bytes).expect("it was reserved");
+    batches.push(bytes);
+    topic.flush().expect("it flushes");
+    assert_eq!(partition.reserve(RESERVED).expect("it is there"), RESERVED);
+    let (_topic, partition) = open(&disk.after_kill());
+    assert_eq!(read_all(&partition, partition.start_offset(), &mut random), batches);
+    // The memory is bounded: two slots.
+    let count = disk.block_count();
+    assert!(count < 2 * 256 / 4 + 20, "{count} blocks");
+}
+
+/// Writes as the broker writes its state, until the disk dies. Returns what counts and is stable.
+fn keep_state(disk: &Arc<Disk>, written: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut random = Random::new(7);
+    let mut stable: Vec<Vec<u8>> = Vec::new();
+    let mut next: Vec<Vec<u8>> = Vec::new();
+    let mut keep = || -> Result<(), record_log::LogError> {
+        let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+        let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+        let topic = Topic::open_reserved(device, options)?.expect("it is there");
+        let partition = topic.partition(0)?;
+        partition.reserve(64 << 10)?;
+        for round in 0..40 {
+            let contents = contents(&mut random, 3_000);
+            written.push(contents.clone());
+            append(&partition, &mut batch(NO_PRODUCER, 2, 0, &contents))?;
+            next.push(contents);
+            if round % 3 == 0 {
+                topic.flush()?;
+                stable.clone_from(&next);
+            }
+            if round % 10 == 9 {
+                partition.roll();
+                let begin = partition.next_offset();
+                next.drain(..next.len() - 3);
+                for contents in &next {
+                    append(&partition, &mut batch(NO_PRODUCER, 2, 0, contents))?;
+                }
+                topic.flush()?;
+                stable.clone_from(&next);
+                partition.delete_before(begin)?;
+                topic.flush()?;
+                partition.reserve(64 << 10)?;
+            }
+        }
+        Ok(())
+    };
+    // Its disk may have died.
+    keep().ok();
+    stable
+}
+
+#[test]
+fn a_log_with_a_reserve_that_is_cut_at_any_store_keeps_what_was_flushed() {
+    let made = Disk::new();
+    drop(topic(&made, 1));
+    let whole = made.after_kill();
+    keep_state(&whole, &mut Vec::new());
+    let stores = whole.stores();
+    assert!(stores > 150, "{stores} stores");
+    let mut random = Random::new(8);
+    for cut in 0..stores {
+        let disk = made.after_kill();
+        disk.die_after(cut);
+        let mut written = Vec::new();
+        let stable = keep_state(&disk, &mut written);
+        let after = match random.below(2) {
+            0 => disk.after_kill(),
+            _ => disk.after_power_loss(&mut random),
+        };
+        // Twice: what the first opening takes for the end has to be it.
+        for life in 0..2 {
+            let device: Arc<dyn BlockDevice> = Arc::clone(&after) as _;
+            let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+            let opened = Topic::open_reserved(device, options).expect("it opens");
+            let topic = opened.expect("it is there");
+            let partition = topic.partition(0).expect("it is there");
+            assert_eq!(partition.reserve(64 << 10).expect("there is room"), 64 << 10);
+            let found = read_all(&partition, partition.start_offset(), &mut random);
+            let found: Vec<&[u8]> = found.iter().map(|it| &it[HEADER_BYTES..]).collect();
+            for contents in &stable {
+                assert!(found.contains(&&contents[..]), "cut {cut}, life {life}: one is lost");
+            }
+            let is_known = |it: &&[u8]| written.iter().any(|known| known == it);
+            assert!(found.iter().all(is_known), "cut {cut}, life {life}: one that nobody wrote");
+            let one = contents(&mut random, 3_000);
+            written.push(one.clone());
+            append(&partition, &mut batch(NO_PRODUCER, 2, 0, &one)).expect("there is room");
+            topic.flush().expect("it flushes");
+        }
     }
 }
 

@@ -4,6 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use consumer_groups::{Sight, TopicShape, Viewer};
+use kafka_protocol::messages::{ProducerId, TopicName};
+use kafka_protocol::protocol::StrBytes;
+use transactions::{Known, Producer};
 use uuid::Uuid;
 
 use crate::gate::Gate;
@@ -38,4 +41,21 @@ impl consumer_groups::Topics for Assignable {
     fn each_name(&self, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) {
         self.topics.each_name(visit);
     }
+}
+
+/// All producers that partitions know.
+pub(super) fn producers(topics: &Topics) -> Vec<Known> {
+    let mut known = Vec::new();
+    for topic in topics.all() {
+        for (partition, it) in (0..).zip(topic.partitions().iter()) {
+            known.extend(it.log.producers().iter().map(|state| Known {
+                producer: Producer { id: ProducerId(state.producer_id), epoch: state.epoch },
+                open:
+                    state.transaction_offset.map(|_| {
+                        (TopicName(StrBytes::from_string(topic.name.to_string())), partition)
+                    }),
+            }));
+        }
+    }
+    known
 }

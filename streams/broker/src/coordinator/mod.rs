@@ -17,10 +17,10 @@ mod round;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use consumer_groups::GroupView;
@@ -101,8 +101,17 @@ fn send(queue: &mpsc::Sender<Queued>, command: Command) -> Option<()> {
 /// later than that ends the transaction.
 pub(crate) type Admission = Result<Vec<i64>, ResponseError>;
 
+/// Why the state cannot be stored, if it cannot.
+type Trouble = Arc<Mutex<Option<(Instant, String)>>>;
+
+/// For so long a write that failed is told of, unless another one succeeds.
+const TROUBLE_TIME: Duration = Duration::from_secs(10);
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
 /// The way to the coordinator's thread.
 pub(crate) struct Coordinator {
+    trouble: Trouble,
     queue: mpsc::Sender<Queued>,
     /// Id of the log of its state, which lasts as long as the cluster does.
     pub(crate) log_id: Uuid,
@@ -130,7 +139,7 @@ pub(crate) fn start(
     let known = Arc::clone(&topics.topics);
     let mut state = State::open(storage, class, topics, options)
         .context("cannot load the state of groups and transactions")?;
-    let log_id = state.log_id();
+    let (log_id, trouble) = (state.log_id(), Arc::clone(&state.trouble));
     let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
     forgetting::before_topics_are_made(&known, &queue);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -140,10 +149,17 @@ pub(crate) fn start(
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
-    Ok((Coordinator { queue, log_id }, CoordinatorThread(thread)))
+    Ok((Coordinator { trouble, queue, log_id }, CoordinatorThread(thread)))
 }
 
 impl Coordinator {
+    /// Why commits of offsets and transactions cannot be stored, if the last write failed.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().expect(NO_PANIC);
+        let (at, why) = trouble.as_ref()?;
+        (at.elapsed() < TROUBLE_TIME).then(|| why.clone())
+    }
+
     /// Has a request answered; `None` where the coordinator has too much to do, or has lost what
     /// the request was about.
     pub(crate) async fn ask(

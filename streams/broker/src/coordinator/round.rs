@@ -8,23 +8,22 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use consumer_groups::{Groups, TickTime};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::{ProducerId, RequestKind, ResponseKind, TopicName};
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::messages::{RequestKind, ResponseKind};
 use record_log::LogError;
 use tokio::sync::{Notify, mpsc, oneshot};
-use transactions::{Known, Outcome, Participants, Producer, Response, Transactions, Write};
+use transactions::{Outcome, Participants, Producer, Response, Transactions, Write};
 use uuid::Uuid;
 
-use super::assignable::Assignable;
+use super::assignable::{Assignable, producers};
 use super::deeds::{Deed, WaitsFor};
 use super::endings::Endings;
 use super::keys::{Owner, of_groups, of_transactions, owner_of};
 use super::refusals::refuse;
-use super::{Admission, Ask, Command, CoordinatorOptions, Queued};
+use super::{Admission, Ask, Command, CoordinatorOptions, NO_PANIC, Queued, Trouble};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{Found, OpenPartition, Topics, Turn};
+use crate::topics::{Found, OpenPartition, Turn};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -71,6 +70,8 @@ pub(super) struct State {
     /// Whether what is known is what the log says: not after a write that failed, until the log
     /// was read again. Nobody is answered meanwhile.
     is_current: bool,
+    /// Why the log cannot be written, if the last attempt failed.
+    pub(super) trouble: Trouble,
 }
 
 /// Effects that both state machines ask for in a round.
@@ -111,6 +112,7 @@ impl State {
             endings: Endings::default(),
             clock: SteadyClock::begin(STALL_TIME_MIN),
             is_current: true,
+            trouble: Trouble::default(),
         };
         state.load()?;
         Ok(state)
@@ -350,6 +352,7 @@ impl State {
         loop {
             if let Err(error) = self.persist(&effects) {
                 tracing::error!(%error, "cannot write the state of groups and transactions");
+                *self.trouble.lock().expect(NO_PANIC) = Some((Instant::now(), error.to_string()));
                 self.doubt();
                 return;
             }
@@ -395,7 +398,9 @@ impl State {
         if effects.transactions.iter().any(draws_ids) {
             self.ids_end_offset = self.log.ends().0;
         }
-        self.flush()
+        self.flush()?;
+        *self.trouble.lock().expect(NO_PANIC) = None;
+        Ok(())
     }
 
     /// Makes stable what was written: at once, or on another thread where that may wait for a disk.
@@ -570,23 +575,6 @@ impl State {
             tracing::warn!(%error, "cannot write the state of groups and transactions anew");
         }
     }
-}
-
-/// All producers that partitions know.
-fn producers(topics: &Topics) -> Vec<Known> {
-    let mut known = Vec::new();
-    for topic in topics.all() {
-        for (partition, it) in (0..).zip(topic.partitions().iter()) {
-            known.extend(it.log.producers().iter().map(|state| Known {
-                producer: Producer { id: ProducerId(state.producer_id), epoch: state.epoch },
-                open:
-                    state.transaction_offset.map(|_| {
-                        (TopicName(StrBytes::from_string(topic.name.to_string())), partition)
-                    }),
-            }));
-        }
-    }
-    known
 }
 
 /// Another one for each start.

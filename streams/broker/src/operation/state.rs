@@ -95,7 +95,10 @@ impl Operation {
         match self.stage() {
             "stopping" => Some("the broker is stopping".to_owned()),
             "starting" => Some("the broker is opening its topics".to_owned()),
-            _ => self.storage_failure(),
+            _ => self.storage_failure().or_else(|| {
+                let trouble = self.broker()?.coordinator.trouble()?;
+                Some(format!("groups and transactions cannot be stored: {trouble}"))
+            }),
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use kafka_protocol::error::ResponseError;
 use record_log::{Topic, TopicOptions};
 use uuid::Uuid;
-use volumes::Durability;
+use volumes::{Durability, Reduction};
 
 use crate::storage::{
     STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
@@ -126,7 +126,9 @@ impl Topics {
         defaults: BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
-        let changing = Mutex::new(settings.map_err(anyhow::Error::msg)?.class);
+        let class = settings.map_err(anyhow::Error::msg)?.class;
+        // The pages of the state are stored as they are.
+        let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
         let (unserved, table, version, forget, unsettled, state_waits) = Default::default();
         let mut topics = Self {
             storage,
