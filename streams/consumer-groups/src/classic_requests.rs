@@ -35,7 +35,11 @@ impl Groups {
         check_group_id(&request.group_id)?;
         let joining = self.check_joining(caller, request)?;
         let bytes: usize = joining.protocols.iter().map(|it| it.metadata.len()).sum();
-        self.check_bytes(self.owner_of(&request.group_id, caller), bytes)?;
+        let brought = self
+            .classic(&request.group_id)
+            .map_or(0, |group| group.metadata_bytes(&joining.member_id, joining.instance.as_ref()));
+        let more = bytes.saturating_sub(brought);
+        self.check_bytes(self.owner_of(&request.group_id, caller), more)?;
         let uuid = self.fresh_uuid();
         let fresh_id = StrBytes::from_string(format!("{}-{uuid}", joining.client_id));
         if !joining.member_id.is_empty() && !self.groups.contains_key(&*request.group_id) {
@@ -101,8 +105,10 @@ impl Groups {
         let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
         let waiting = Waiting { ticket: caller.ticket, api_version: caller.api_version };
         let assigned: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
+        let before = self.classic(&request.group_id).map_or(0, |group| group.assignment_bytes());
+        let more = assigned.saturating_sub(before);
         let result = self
-            .check_bytes(self.owner_of(&request.group_id, &caller), assigned)
+            .check_bytes(self.owner_of(&request.group_id, &caller), more)
             .and_then(|()| self.classic(&request.group_id))
             .and_then(|group| group.sync(request, waiting, &mut turn));
         if let Err(error) = result {

@@ -57,8 +57,13 @@ impl Groups {
         if beat.member_id.is_empty() {
             beat.member_id = StrBytes::from_string(self.fresh_uuid().to_string());
         }
-        let bytes = beat.names.iter().flatten().map(|it| it.len()).sum();
-        self.check_bytes(self.owner_of(&request.group_id, caller), bytes)?;
+        let bytes: usize = beat.names.iter().flatten().map(|it| it.len()).sum();
+        let read = match self.groups.get(&*request.group_id).map(|it| &it.kind) {
+            Some(Kind::Consumer(group)) => group.name_bytes(&beat.member_id),
+            _ => 0,
+        };
+        let more = bytes.saturating_sub(read);
+        self.check_bytes(self.owner_of(&request.group_id, caller), more)?;
         if beat.epoch != 0 && !self.groups.contains_key(&*request.group_id) {
             return Err(ResponseError::GroupIdNotFound);
         }

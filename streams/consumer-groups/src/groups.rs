@@ -203,9 +203,10 @@ impl Groups {
         self.groups.get(id).map_or(caller.owner, |group| group.owner)
     }
 
-    /// Returns whether groups of an owner have room for so many more bytes.
+    /// Returns whether groups of an owner have room for so many more bytes. For none there always
+    /// is: what an owner has stays its own when others have come.
     pub(crate) fn check_bytes(&self, owner: Owner, more: usize) -> Result<(), ResponseError> {
-        match self.bytes.has_room(owner, more, self.options.total_bytes_max) {
+        match more == 0 || self.bytes.has_room(owner, more, self.options.total_bytes_max) {
             true => Ok(()),
             false => Err(ResponseError::CoordinatorNotAvailable),
         }

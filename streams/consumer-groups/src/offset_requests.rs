@@ -310,11 +310,18 @@ impl Groups {
         }
         let place = Place { topic: own(given.topic), partition: given.partition };
         let group = self.groups.get(id).expect("made by the check of the commit");
-        let is_new = group.offsets.get(&place).is_none() || matches!(target, Target::Pending(_));
-        if is_new && group.offsets.count() >= self.options.group_offsets_max {
+        let producer_id = match &target {
+            Target::Committed { .. } => None,
+            Target::Pending(producer) => Some(producer.id),
+        };
+        // Whoever has a place keeps it, whatever others have taken meanwhile.
+        let replaced = group.offsets.replaced(&place, producer_id);
+        let replaced_bytes = replaced.map(|it| it.size(&place.topic));
+        if replaced.is_none() && group.offsets.count() >= self.options.group_offsets_max {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }
-        self.check_bytes(group.owner, ENTRY_BYTES + place.topic.len() + metadata.len())?;
+        let bytes = ENTRY_BYTES + place.topic.len() + metadata.len();
+        self.check_bytes(group.owner, bytes.saturating_sub(replaced_bytes.unwrap_or(0)))?;
         self.order += 1;
         let mut offset = Offset {
             offset: given.offset,

@@ -39,7 +39,7 @@ impl Offset {
         })
     }
 
-    fn size(&self, topic: &StrBytes) -> usize {
+    pub(crate) fn size(&self, topic: &StrBytes) -> usize {
         ENTRY_BYTES + topic.len() + self.metadata.len()
     }
 }
@@ -115,6 +115,15 @@ impl Offsets {
     pub(crate) fn has_topic(&self, topic: &StrBytes) -> bool {
         let mut all = self.pending.values().map(|it| &it.offsets).chain([&self.committed]);
         all.any(|offsets| places_of(offsets, topic).next().is_some())
+    }
+
+    /// Offset in whose place one comes: at once, or, where it is pending, at the end of the
+    /// producer's transaction. Only one that is pending is counted for it: others take more.
+    pub(crate) fn replaced(&self, place: &Place, producer_id: Option<i64>) -> Option<&Offset> {
+        let committed = self.committed.get(place);
+        let Some(producer_id) = producer_id else { return committed };
+        let own = self.pending.get(&producer_id).and_then(|it| it.offsets.get(place));
+        own.or_else(|| committed.filter(|_| !self.has_pending(place)))
     }
 
     /// A producer's pending offsets of one topic.

@@ -177,6 +177,42 @@ fn one_owner_leaves_groups_and_their_memory_to_others() {
 }
 
 #[test]
+fn a_group_goes_on_with_what_it_has_when_others_have_come() {
+    let mut owner = Owner::new(Options { total_bytes_max: 20_000, ..options() });
+    owner.owner = shares::Owner(1);
+    let ids = owner.stable_group(2);
+    let generation = owner.rebalance(&ids);
+    let by = |topic: &str, offset| {
+        commit_request(topic, offset)
+            .with_member_id(ids[0].clone())
+            .with_generation_id_or_member_epoch(generation)
+    };
+    assert_eq!(owner.commit(&by("news", 1)), 0);
+    let is_taken = |it: &i64| owner.commit(&by(&format!("news-{it}"), 1)) == 0;
+    assert!((0..1_000).take_while(is_taken).count() > 10);
+    owner.owner = shares::Owner(2);
+    let is_taken = |it: &i64| {
+        let group_id = kafka_protocol::messages::GroupId(text(&format!("group-{it}")));
+        owner.commit(&commit_request("news", 1).with_group_id(group_id)) == 0
+    };
+    assert!((0..1_000).take_while(is_taken).count() > 3);
+    owner.owner = shares::Owner(1);
+    let none = ResponseError::CoordinatorNotAvailable.code();
+    assert_eq!(owner.commit(&by("more", 1)), none, "it has more than is left");
+    assert_eq!(owner.commit(&by("news-0", 2)), 0);
+    let in_transaction = |producer_id| {
+        txn_request(producer_id, 0, 5).with_member_id(ids[0].clone()).with_generation_id(generation)
+    };
+    assert_eq!(commit_in_transaction(&mut owner, &in_transaction(7)), 0);
+    assert_eq!(commit_in_transaction(&mut owner, &in_transaction(7)), 0, "once more");
+    assert_eq!(commit_in_transaction(&mut owner, &in_transaction(8)), none, "a second one");
+    end(&mut owner, 7, 0, TransactionEnd::Commit);
+    assert_eq!(owner.fetch("news", 0, false), (5, 0));
+    let generation = owner.rebalance(&ids);
+    assert_eq!(owner.heartbeat(&ids[0], generation), 0);
+}
+
+#[test]
 fn offsets_of_an_empty_group_are_forgotten_in_time() {
     let mut owner = Owner::new(options());
     owner.commit(&commit_request("news", 1));

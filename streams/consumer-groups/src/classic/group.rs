@@ -162,6 +162,23 @@ impl ClassicGroup {
         members + invited
     }
 
+    /// Metadata that a member brought when it last joined.
+    pub(crate) fn metadata_bytes(
+        &self,
+        member_id: &StrBytes,
+        instance: Option<&StrBytes>,
+    ) -> usize {
+        let is_it = |member: &&Member| instance.is_some() && member.instance.as_ref() == instance;
+        let member = self.members.get(member_id).or_else(|| self.members.values().find(is_it));
+        let protocols = member.into_iter().flat_map(|it| &it.protocols);
+        protocols.map(|it| it.metadata.len()).sum()
+    }
+
+    /// Size of what is assigned to its members, as long as nothing else is.
+    pub(crate) fn assignment_bytes(&self) -> usize {
+        self.members.values().map(|it| it.assignment.len()).sum()
+    }
+
     /// Memory that it takes, about.
     pub(crate) fn footprint(&self) -> usize {
         let told: usize = self.told.iter().map(|(it, id)| ENTRY_BYTES + it.len() + id.len()).sum();

@@ -161,6 +161,12 @@ impl ConsumerGroup {
         self.members.iter().map(|(id, it)| id.len() + it.profile.bytes()).sum()
     }
 
+    /// Names of topics that a member said it reads.
+    pub(crate) fn name_bytes(&self, member_id: &StrBytes) -> usize {
+        let names = self.members.get(member_id).into_iter().flat_map(|it| &it.profile.names);
+        names.map(|it| it.len()).sum()
+    }
+
     /// Memory that it takes, about.
     pub(crate) fn footprint(&self) -> usize {
         let targets: usize = self.targets.values().map(BTreeSet::len).sum();
