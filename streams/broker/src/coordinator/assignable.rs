@@ -10,7 +10,7 @@ use transactions::{Known, Producer};
 use uuid::Uuid;
 
 use crate::gate::Gate;
-use crate::topics::Topics;
+use crate::topics::{OpenTopic, Topics};
 
 pub(crate) struct Assignable {
     pub(crate) topics: Arc<Topics>,
@@ -43,10 +43,10 @@ impl consumer_groups::Topics for Assignable {
     }
 }
 
-/// All producers that partitions know.
-pub(super) fn producers(topics: &Topics) -> Vec<Known> {
+/// All producers that the partitions of topics know.
+pub(super) fn producers(topics: Vec<Arc<OpenTopic>>) -> Vec<Known> {
     let mut known = Vec::new();
-    for topic in topics.all() {
+    for topic in topics {
         for (partition, it) in (0..).zip(topic.partitions().iter()) {
             known.extend(it.log.producers().iter().map(|state| Known {
                 producer: Producer { id: ProducerId(state.producer_id), epoch: state.epoch },

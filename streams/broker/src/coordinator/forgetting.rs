@@ -33,6 +33,23 @@ pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queue
     }));
 }
 
+/// Has what is known of transactions brought in line with a topic that could not be opened with the
+/// others.
+pub(super) fn when_topics_come_late(topics: &Topics, queue: &mpsc::Sender<Queued>) {
+    let queue = queue.downgrade();
+    topics.set_meet(Box::new(move |topic| {
+        let until = Instant::now() + FORGET_TIME_MAX;
+        // Where it reads its log again it meets all topics.
+        while let Some(queue) = queue.upgrade() {
+            let is_sent = send(&queue, Command::Meet(Arc::clone(topic))).is_some();
+            if is_sent || queue.is_closed() || until <= Instant::now() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }));
+}
+
 /// Returns whether that is durable: not where the coordinator takes too long. May wait.
 pub(super) fn forget(queue: &mpsc::Sender<Queued>, names: &[Arc<str>]) -> bool {
     let until = Instant::now() + FORGET_TIME_MAX;

@@ -32,7 +32,7 @@ use transactions::Write;
 use uuid::Uuid;
 
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::OpenPartition;
+use crate::topics::{OpenPartition, OpenTopic};
 use round::State;
 
 pub(crate) use assignable::Assignable;
@@ -82,6 +82,8 @@ enum Command {
         names: Vec<Arc<str>>,
         done: SyncSender<()>,
     },
+    /// Brings what is known of transactions in line with a topic that was not served before.
+    Meet(Arc<OpenTopic>),
     /// What groups there are, and what they committed.
     Groups(oneshot::Sender<Vec<GroupView>>),
 }
@@ -142,6 +144,7 @@ pub(crate) fn start(
     let (log_id, trouble) = (state.log_id(), Arc::clone(&state.trouble));
     let (queue, commands) = mpsc::channel(QUEUE_LENGTH);
     forgetting::before_topics_are_made(&known, &queue);
+    forgetting::when_topics_come_late(&known, &queue);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let work = move || {
         runtime.block_on(state.run(commands));

@@ -143,7 +143,7 @@ impl State {
         self.groups.start(now_ms);
         let mut effects = Effects::default();
         self.transactions.resume(now_ms, &mut effects.transactions);
-        self.transactions.meet(producers(&self.topics.topics), &mut effects.transactions);
+        self.transactions.meet(producers(self.topics.topics.all()), &mut effects.transactions);
         // Nothing but markers, which are written in the next round.
         self.reply(effects, &mut Effects::default());
         if !self.held.is_empty() {
@@ -250,6 +250,9 @@ impl State {
                 let ticket = transactions::Ticket(ticket);
                 let caller = transactions::Caller { ticket, api_version, owner, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
+            }
+            Command::Meet(topic) => {
+                self.transactions.meet(producers(vec![topic]), &mut effects.transactions);
             }
             Command::Groups(reply) => {
                 // The interface may have lost its patience.

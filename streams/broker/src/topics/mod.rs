@@ -7,11 +7,12 @@ mod settings;
 mod stability;
 mod taps;
 mod topic;
+mod unserved;
 mod unsettled;
 mod upkeep;
 mod watchers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -32,9 +33,11 @@ pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_s
 pub(crate) use stability::{Flusher, Turn};
 pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
+pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, retain};
 
 use errors::{of_log, of_storage};
+use unserved::not_served;
 use unsettled::Unsettled;
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -85,12 +88,15 @@ pub(crate) type Change<'a> = dyn Fn(&mut BTreeMap<String, String>) -> Result<(),
 /// Forgets what is remembered elsewhere of a topic of this name. May wait.
 pub(crate) type Forget = dyn Fn(&str) -> Result<(), Refusal> + Send + Sync;
 
+/// Is shown a topic that was not served before. May wait.
+pub(crate) type Meet = dyn Fn(&Arc<OpenTopic>) + Send + Sync;
+
 pub(crate) struct Topics {
     storage: Arc<dyn Storage>,
     /// Settings of topics that do not say.
     pub(crate) defaults: BTreeMap<String, String>,
-    /// Volumes of topics that could not be opened.
-    unserved: BTreeSet<String>,
+    /// Volumes of topics that could not be opened; the one first that is tried again next.
+    unserved: Mutex<VecDeque<String>>,
     table: RwLock<Table>,
     /// Grows whenever a topic comes, goes or gets partitions.
     version: AtomicU64,
@@ -99,17 +105,10 @@ pub(crate) struct Topics {
     changing: Mutex<VolumeClass>,
     /// Of the coordinator of groups, which begins after the topics.
     forget: OnceLock<Box<Forget>>,
+    meet: OnceLock<Box<Meet>>,
     unsettled: Mutex<Vec<Unsettled>>,
     /// Whether a flush of that state waits for a disk.
     state_waits: AtomicBool,
-}
-
-/// Result of looking a name up.
-pub(crate) enum Found {
-    Served(Arc<OpenTopic>),
-    /// There is one, which could not be opened when the broker started.
-    NotServed,
-    Gone,
 }
 
 #[derive(Default)]
@@ -129,7 +128,8 @@ impl Topics {
         let class = settings.map_err(anyhow::Error::msg)?.class;
         // The pages of the state are stored as they are.
         let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
-        let (unserved, table, version, forget, unsettled, state_waits) = Default::default();
+        let (unserved, table, version, forget, meet) = Default::default();
+        let (unsettled, state_waits) = Default::default();
         let mut topics = Self {
             storage,
             defaults,
@@ -138,6 +138,7 @@ impl Topics {
             version,
             changing,
             forget,
+            meet,
             unsettled,
             state_waits,
         };
@@ -152,10 +153,10 @@ impl Topics {
             } else if volume.starts_with(VOLUME_PREFIX) && !volume.contains('@') {
                 strongest = strongest.max(class.durability);
                 match topics.open_volume(&volume).and_then(|topic| topics.reconcile(topic, class)) {
-                    Ok(topic) => topics.insert(topic),
+                    Ok(topic) => drop(topics.insert(topic)),
                     Err(refusal) => {
                         tracing::error!(volume, error = refusal.message, "cannot serve the topic");
-                        topics.unserved.insert(volume);
+                        topics.unserved.get_mut().expect(NO_PANIC).push_back(volume);
                     }
                 }
             }
@@ -173,6 +174,11 @@ impl Topics {
         assert!(self.forget.set(forget).is_ok(), "one coordinator remembers topics");
     }
 
+    /// Shows `meet` each topic that is served later than others. Set once.
+    pub(crate) fn set_meet(&self, meet: Box<Meet>) {
+        assert!(self.meet.set(meet).is_ok(), "one coordinator knows of producers");
+    }
+
     /// Class of the volumes that keep the state of groups, transactions and definitions: as well as
     /// the topic that is kept best, since it speaks of the records of all.
     pub(crate) fn state_class(&self) -> VolumeClass {
@@ -183,19 +189,6 @@ impl Topics {
     pub(crate) fn state_waits_for_disk(&self) -> bool {
         // Relaxed: a flush that begins before the change is over meets the volume as it was.
         self.state_waits.load(Ordering::Relaxed)
-    }
-
-    /// Has a topic's volume kept at least as its settings say: they are older where the default
-    /// changed, or where the broker died while the topic was changed.
-    fn reconcile(&self, topic: OpenTopic, class: VolumeClass) -> Result<OpenTopic, Refusal> {
-        let wanted = topic.settings().class;
-        if class.durability < wanted.durability {
-            let volume = &topic.volume;
-            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the volume \
-                of a topic was kept worse than the topic's settings say");
-            self.storage.set_class(volume, wanted).map_err(of_storage)?;
-        }
-        Ok(topic)
     }
 
     /// Has the state of the broker kept as well as a topic of this class, before there is one.
@@ -237,24 +230,6 @@ impl Topics {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<OpenTopic>> {
         self.table.read().expect(NO_PANIC).by_name.get(name).map(Arc::clone)
-    }
-
-    /// Tells a topic that is not there from one that is not served.
-    pub(crate) fn find(&self, name: &str) -> Found {
-        match self.by_name(name) {
-            Some(topic) => Found::Served(topic),
-            None if self.unserved.iter().any(|volume| may_be_of(volume, name)) => Found::NotServed,
-            None => Found::Gone,
-        }
-    }
-
-    /// The topic, or why there is none.
-    pub(crate) fn demand(&self, name: &str) -> Result<Arc<OpenTopic>, Refusal> {
-        match self.find(name) {
-            Found::Served(topic) => Ok(topic),
-            Found::NotServed => Err(not_served(name)),
-            Found::Gone => Err(Refusal::no_topic(name)),
-        }
     }
 
     pub(crate) fn by_id(&self, id: Uuid) -> Option<Arc<OpenTopic>> {
@@ -309,8 +284,7 @@ impl Topics {
         let volume = &topic.volume;
         tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
         say_what_has_no_effect(&new.name, &topic.settings());
-        self.insert(topic);
-        Ok(self.by_name(&new.name))
+        Ok(Some(self.insert(topic)))
     }
 
     /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume
@@ -493,13 +467,14 @@ impl Topics {
         let _ended = table.by_name.keys().try_for_each(|name| visit(name));
     }
 
-    fn insert(&self, topic: OpenTopic) {
+    fn insert(&self, topic: OpenTopic) -> Arc<OpenTopic> {
         let topic = Arc::new(topic);
         let mut table = self.table.write().expect(NO_PANIC);
         table.by_id.insert(topic.id, Arc::clone(&topic));
-        table.by_name.insert(Arc::clone(&topic.name), topic);
+        table.by_name.insert(Arc::clone(&topic.name), Arc::clone(&topic));
         drop(table);
         self.version.fetch_add(1, Ordering::AcqRel);
+        topic
     }
 }
 
@@ -555,23 +530,6 @@ fn check_place(volume: &str, topic: &str, id: Uuid) -> Result<(), Refusal> {
          volume of that name is served as the topic"
     );
     Err(Refusal::new(ResponseError::KafkaStorageError, what))
-}
-
-/// Whether a volume may hold the topic of this name: of a long one it tells the beginning alone.
-fn may_be_of(volume: &str, topic: &str) -> bool {
-    let whole = volume_name(topic, Uuid::nil());
-    let Some(beginning) = whole.strip_suffix(&Uuid::nil().simple().to_string()) else {
-        return volume == whole;
-    };
-    volume.len() == whole.len() && volume.starts_with(beginning)
-}
-
-fn not_served(name: &str) -> Refusal {
-    let what = format!(
-        "the volume of topic {name:?} could not be opened when the broker started, whose log says \
-         why: mend or delete it, and start the broker again"
-    );
-    Refusal::new(ResponseError::KafkaStorageError, what)
 }
 
 /// Random, and of the form of a UUID of version 4.

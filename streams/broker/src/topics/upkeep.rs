@@ -50,7 +50,11 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
     let mut rounds = RETENTION;
     while is_time(&mut stop).await {
         let settling = Arc::clone(&topics);
-        rounds.run(OF_NONE, Waits::Perhaps, move || settling.settle_beside()).await;
+        let beside = move || {
+            settling.settle_beside();
+            settling.serve_beside();
+        };
+        rounds.run(OF_NONE, Waits::Perhaps, beside).await;
         let work = |topic: &OpenTopic| {
             if let Err(error) = retain_one(topic) {
                 tracing::warn!(topic = %topic.name, %error, "cannot delete old records");

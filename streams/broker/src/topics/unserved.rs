@@ -1,0 +1,168 @@
+//! Topics whose volumes could not be opened: they are tried again from time to time, and are served
+//! as soon as that can be.
+
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use uuid::Uuid;
+
+use super::{NO_PANIC, OpenTopic, Refusal, Topics, of_storage, volume_name};
+use crate::storage::VolumeClass;
+
+/// Result of looking a name up.
+pub(crate) enum Found {
+    Served(Arc<OpenTopic>),
+    /// There is one, which could not be opened yet.
+    NotServed,
+    Gone,
+}
+
+impl Topics {
+    /// Tells a topic that is not there from one that is not served.
+    pub(crate) fn find(&self, name: &str) -> Found {
+        match self.by_name(name) {
+            Some(topic) => Found::Served(topic),
+            None if self
+                .unserved
+                .lock()
+                .expect(NO_PANIC)
+                .iter()
+                .any(|volume| may_be_of(volume, name)) =>
+            {
+                Found::NotServed
+            }
+            None => Found::Gone,
+        }
+    }
+
+    /// The topic, or why there is none.
+    pub(crate) fn demand(&self, name: &str) -> Result<Arc<OpenTopic>, Refusal> {
+        match self.find(name) {
+            Found::Served(topic) => Ok(topic),
+            Found::NotServed => Err(not_served(name)),
+            Found::Gone => Err(Refusal::no_topic(name)),
+        }
+    }
+
+    /// Has a topic's volume kept at least as its settings say: they are older where the default
+    /// changed, or where the broker died while the topic was changed.
+    pub(super) fn reconcile(
+        &self,
+        topic: OpenTopic,
+        class: VolumeClass,
+    ) -> Result<OpenTopic, Refusal> {
+        let wanted = topic.settings().class;
+        if class.durability < wanted.durability {
+            let volume = &topic.volume;
+            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the volume \
+                of a topic was kept worse than the topic's settings say");
+            self.storage.set_class(volume, wanted).map_err(of_storage)?;
+        }
+        Ok(topic)
+    }
+
+    /// Tries one of the volumes again, the one that waits longest; one that is gone is forgotten.
+    pub(super) fn serve_beside(&self) {
+        let Some(volume) = self.unserved.lock().expect(NO_PANIC).front().cloned() else { return };
+        let mut state = self.changing.lock().expect(NO_PANIC);
+        let there = match self.storage.volumes() {
+            Ok(there) => there.into_iter().find(|it| it.name == volume),
+            Err(error) => {
+                tracing::debug!(volume, %error, "cannot look for the volume of a topic");
+                return;
+            }
+        };
+        let opened = there.map(|there| {
+            let topic = self.open_volume(&volume)?;
+            self.keep_state_as_well(&mut state, topic.settings().class)?;
+            self.reconcile(topic, there.class)
+        });
+        let mut unserved = self.unserved.lock().expect(NO_PANIC);
+        unserved.retain(|it| *it != volume);
+        match opened {
+            Some(Err(refusal)) => {
+                tracing::debug!(volume, error = refusal.message, "still cannot serve the topic");
+                unserved.push_back(volume);
+            }
+            None => tracing::info!(volume, "the volume of a topic that was not served is gone"),
+            Some(Ok(topic)) => {
+                drop(unserved);
+                let topic = self.insert(topic);
+                tracing::info!(volume, topic = %topic.name, "the topic is served now");
+                if let Some(meet) = self.meet.get() {
+                    meet(&topic);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a volume may hold the topic of this name: of a long one it tells the beginning alone.
+fn may_be_of(volume: &str, topic: &str) -> bool {
+    let whole = volume_name(topic, Uuid::nil());
+    let Some(beginning) = whole.strip_suffix(&Uuid::nil().simple().to_string()) else {
+        return volume == whole;
+    };
+    volume.len() == whole.len() && volume.starts_with(beginning)
+}
+
+pub(super) fn not_served(name: &str) -> Refusal {
+    let what = format!(
+        "the volume of topic {name:?} could not be opened, and the log of the broker says why: \
+         mend or delete it; it is tried again every few seconds"
+    );
+    Refusal::new(ResponseError::KafkaStorageError, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::storage::{Embedded, EmbeddedPool, Storage};
+    use crate::topics::NewTopic;
+
+    #[test]
+    fn a_topic_that_could_not_be_opened_is_served_as_soon_as_it_can_be() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file: Some(folder.path().join("pool")) };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        let open = || Topics::open(Arc::clone(&storage) as _, BTreeMap::new()).expect("it opens");
+        let create = |topics: &Topics, name: &str| {
+            let (name, settings) = (name.to_owned(), BTreeMap::new());
+            let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
+            topics.create(&new, false).map(|it| it.expect("it is made").volume.clone())
+        };
+        let volumes = {
+            let topics = open();
+            ["mended", "deleted"].map(|name| create(&topics, name).expect("there is room"))
+        };
+        let [mended, deleted] = volumes.each_ref().map(|it| storage.open(it).expect("it opens"));
+        let mut block = [0; 4096];
+        mended.read(0, &mut block).expect("memory");
+        for device in [&mended, &deleted] {
+            device.write(0, &[0xFF; 4096]).expect("memory");
+        }
+        let topics = open();
+        let met = Arc::<std::sync::Mutex<Vec<Arc<str>>>>::default();
+        let meeting = Arc::clone(&met);
+        let note = move |it: &Arc<OpenTopic>| {
+            meeting.lock().expect(NO_PANIC).push(Arc::clone(&it.name));
+        };
+        topics.set_meet(Box::new(note));
+        for _ in 0..3 {
+            topics.serve_beside();
+            assert!(matches!(topics.find("mended"), Found::NotServed));
+            assert!(matches!(topics.find("deleted"), Found::NotServed));
+        }
+        mended.write(0, &block).expect("memory");
+        storage.delete(&volumes[1]).expect("it is there");
+        (0..2).for_each(|_| topics.serve_beside());
+        assert!(matches!(topics.find("mended"), Found::Served(_)));
+        assert_eq!(*met.lock().expect(NO_PANIC), ["mended".into()]);
+        assert!(matches!(topics.find("deleted"), Found::Gone));
+        create(&topics, "deleted").expect("the earlier one is gone");
+        topics.serve_beside();
+        assert_eq!(met.lock().expect(NO_PANIC).len(), 1);
+    }
+}
