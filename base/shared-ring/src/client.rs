@@ -79,6 +79,11 @@ impl ClientLane {
         Self { ring, lane, next: 0, free: u64::MAX, positions: [0; SLOTS], is_announced: false }
     }
 
+    /// Entries that were submitted so far.
+    pub fn submitted(&self) -> u64 {
+        self.next
+    }
+
     /// A slot to put data in and to submit.
     #[inline]
     pub fn take_slot(&mut self) -> Option<Slot> {

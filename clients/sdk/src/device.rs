@@ -128,6 +128,14 @@ impl Device {
         self.perform(Request::flush(), &mut Buffers::Nothing)
     }
 
+    /// Gives the connection back if no request was made since the last call, so that the daemon has
+    /// a place for another one; the next request connects again. Returns whether there is none.
+    /// Never waits for the daemon. For programs that have more volumes open than the daemon has
+    /// places.
+    pub fn rest(&self) -> bool {
+        self.process().rest()
+    }
+
     /// A lane of its own for one thread that wants many requests in flight.
     pub fn lane(&self) -> Result<Lane, ClientError> {
         Lane::open(self.shared.origin.clone())

@@ -37,6 +37,8 @@ pub(crate) struct Process {
 struct Current {
     link: Option<Arc<Link>>,
     is_connecting: bool,
+    /// Its generation and the requests on its lanes, when it was last asked whether it rests.
+    looked_at: (u64, u64),
 }
 
 /// A lane while a thread uses it.
@@ -89,7 +91,7 @@ impl Process {
             generation: AtomicU64::new(u64::from(link.is_some())),
             lane_count: AtomicUsize::new(lane_count),
             lanes: std::array::from_fn(lane),
-            current: Mutex::new(Current { link, is_connecting: false }),
+            current: Mutex::new(Current { link, is_connecting: false, looked_at: (0, 0) }),
             changed: Condvar::new(),
         }
     }
@@ -122,6 +124,36 @@ impl Process {
     pub(crate) fn link(&self) -> Result<Arc<Link>, ClientError> {
         let (link, _) = self.connect(None)?;
         Ok(link)
+    }
+
+    /// Ends the connection if no request was made since the last call. Returns whether there is
+    /// none.
+    pub(crate) fn rest(&self) -> bool {
+        {
+            let current = self.current();
+            if current.link.is_none() {
+                return !current.is_connecting;
+            }
+        }
+        let mut lanes = Vec::with_capacity(LANES_MAX);
+        let mut made = 0;
+        for lane in &self.lanes {
+            let lane = match lane.try_lock() {
+                Ok(lane) => lane,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            };
+            made += lane.open.as_ref().map_or(0, |it| it.lane.submitted());
+            lanes.push(lane);
+        }
+        let mut current = self.current();
+        let seen = (self.generation.load(Ordering::Relaxed), made);
+        if current.is_connecting || std::mem::replace(&mut current.looked_at, seen) != seen {
+            return false;
+        }
+        lanes.iter_mut().for_each(|lane| lane.open = None);
+        current.link = None;
+        true
     }
 
     /// Opens the lane on the connection that there is.

@@ -292,3 +292,50 @@ fn groups_commit_in_a_pool_that_a_producer_filled_and_retention_gives_room() -> 
     broker.stop()?;
     daemon.finish()
 }
+
+/// As many as asked for by `MANY_TOPICS`, or more than twice the places that the daemon has for
+/// volumes of one user.
+fn many_topics() -> usize {
+    std::env::var("MANY_TOPICS").ok().and_then(|it| it.parse().ok()).unwrap_or(600)
+}
+
+#[test]
+fn a_broker_serves_more_topics_than_the_daemon_has_places_for() -> Result<()> {
+    let count = many_topics();
+    let daemon = Daemon::start(DaemonOptions { pool_size: "1GiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let names: Vec<String> = (0..count).map(|it| format!("topic-{it}")).collect();
+    let client = |broker: &Broker| Arc::new(Client::new(broker.address(), Settings::default()));
+    let produce = |client: Arc<Client>, name: String| async move {
+        let settings = ProducerSettings::default();
+        let mut producer = Producer::new(client, &name, settings).await?;
+        let value = Some(name.clone().into());
+        let record = NewRecord { value, ..NewRecord::default() };
+        let sent = producer.send(vec![(0, vec![record])]).await;
+        sent.with_context(|| format!("a record of {name}"))
+    };
+    let client_now = client(&broker);
+    runtime.block_on(async {
+        for name in &names {
+            let new = NewTopic { name: name.clone(), partitions: Some(1), configs: Vec::new() };
+            let made = client_now.create_topic(&new).await;
+            made.with_context(|| format!("making {name}"))?;
+            produce(Arc::clone(&client_now), name.clone()).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    broker.stop()?;
+    broker.start_again()?;
+    let client_now = client(&broker);
+    runtime.block_on(async {
+        let topics = client_now.cluster().await?.topics;
+        ensure!(topics.len() == count, "{} topics", topics.len());
+        for name in &names {
+            produce(Arc::clone(&client_now), name.clone()).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    broker.stop()?;
+    daemon.finish()
+}

@@ -120,6 +120,11 @@ impl Slots {
         self.superseded.extend_from_slice(segments);
     }
 
+    /// Returns whether slots wait for a flush, or for the last reader.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        !(self.retired.is_empty() && self.superseded.is_empty() && self.discarded.is_empty())
+    }
+
     /// Changes of a flush that begins now.
     pub(crate) fn begin_flush(&mut self) -> FlushedSlots {
         FlushedSlots {

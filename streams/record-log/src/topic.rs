@@ -198,6 +198,12 @@ impl Topic {
         Ok(())
     }
 
+    /// Returns whether something was appended or deleted that no flush has made stable yet.
+    pub fn has_to_flush(&self) -> bool {
+        let waits = |volume: &TopicVolume| volume.lock_slots().has_to_flush();
+        self.volume.is_dirty() || waits(&self.volume)
+    }
+
     /// Makes everything stable that was appended before, to any partition, and gives back the
     /// memory of what was deleted. Where the volume was flushed, all of it is stable, also if this
     /// returns an error of what follows: a checkpoint, or memory that cannot be given back yet.

@@ -74,6 +74,10 @@ impl TopicVolume {
         std::mem::take(&mut self.lock_dirty())
     }
 
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.lock_dirty().is_empty()
+    }
+
     fn lock_dirty(&self) -> MutexGuard<'_, Vec<u32>> {
         self.dirty.lock().expect("nothing panics with the list locked")
     }

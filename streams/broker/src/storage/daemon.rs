@@ -16,6 +16,7 @@ use sdk::{ClientOptions, Device, Target};
 use volumes::{Durability, Reduction};
 
 use super::in_use::VolumesInUse;
+use super::resting::Resting;
 use super::ring_volume::RingVolume;
 use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
 
@@ -48,6 +49,7 @@ pub(crate) struct Daemon {
     rest: Client,
     ring: PathBuf,
     in_use: VolumesInUse,
+    resting: Resting,
     /// How often the daemon was asked whether it serves.
     round: Mutex<u32>,
     /// Held: two brokers would write to the same topics.
@@ -69,7 +71,8 @@ impl Daemon {
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
         let (in_use, round) = Default::default();
-        Ok(Self { rest, ring: run_dir.join(RING_SOCKET), in_use, round, _lock: lock })
+        let resting = Resting::start().context("cannot start a thread")?;
+        Ok(Self { rest, ring: run_dir.join(RING_SOCKET), in_use, resting, round, _lock: lock })
     }
 
     fn connect(&self, name: &str) -> Result<(u64, Device), StorageError> {
@@ -141,7 +144,9 @@ impl Storage for Daemon {
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>, StorageError> {
         let (id, device) = self.connect(name)?;
         let hold = self.in_use.hold(id, name.to_owned());
-        Ok(Arc::new(RingVolume::new(device, hold)))
+        let volume = Arc::new(RingVolume::new(device, hold));
+        self.resting.add(&volume);
+        Ok(volume)
     }
 
     /// One that is not in use is not claimed.

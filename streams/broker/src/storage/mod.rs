@@ -3,6 +3,7 @@
 mod daemon;
 mod embedded;
 mod in_use;
+mod resting;
 mod ring_volume;
 #[cfg(test)]
 mod unreliable;

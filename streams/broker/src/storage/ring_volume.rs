@@ -26,6 +26,14 @@ impl RingVolume {
     }
 }
 
+impl RingVolume {
+    /// Gives the connection back if it was not used since the last call. Returns whether there is
+    /// none.
+    pub(super) fn rests(&self) -> bool {
+        self.device.rest()
+    }
+}
+
 impl BlockDevice for RingVolume {
     fn geometry(&self) -> Geometry {
         Geometry { size_bytes: self.size_bytes, sector: SectorSize::Bytes4096 }

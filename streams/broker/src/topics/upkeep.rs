@@ -170,8 +170,13 @@ fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
         partition.log.cut()?;
         partition.log.forget_idle_producers(now_ms, PRODUCER_LIFE_MS);
     }
-    // Slots of what was deleted are given back with the next flush.
-    topic.flush()
+    // Slots of what was deleted are given back with the next flush. Topics that nobody uses are
+    // left alone: each has to be connected to.
+    if topic.log.has_to_flush() {
+        return topic.flush();
+    }
+    topic.wake_all();
+    Ok(())
 }
 
 fn compact_one(topic: &OpenTopic, hash_secret: [u8; 16]) -> Result<(), LogError> {
