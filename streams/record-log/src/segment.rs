@@ -57,7 +57,7 @@ pub(crate) struct Segment {
 /// Newest time of what is left of a segment whose first records were deleted, as it was found last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewestLeft {
-    /// Of the first record that is left.
+    /// The first record that is left.
     pub(crate) start_offset: i64,
     /// So far the batches were looked at.
     pub(crate) position: u64,
@@ -129,7 +129,7 @@ impl Segment {
         self.extent.read().expect("nothing panics with an extent locked")
     }
 
-    /// What was found last of the records from an offset on.
+    /// The newest time that was found last of the records from an offset on.
     pub(crate) fn newest_left(&self, start_offset: i64) -> Option<NewestLeft> {
         self.lock_left().filter(|it| it.start_offset == start_offset)
     }
