@@ -108,7 +108,7 @@ impl Relations {
 
     /// One more query.
     pub fn query(&mut self) -> String {
-        match self.random.below(16) {
+        match self.random.below(18) {
             0..=3 => self.filtered(),
             4 => self.joined(),
             5 => self.joined_by_name(),
@@ -120,6 +120,8 @@ impl Relations {
             12 => self.windowed(),
             13 => self.aggregated(),
             14 => self.beside(),
+            15 => self.listed(),
+            16 => self.latest(),
             _ => self.sorted(),
         }
     }
@@ -480,6 +482,39 @@ impl Relations {
             "SELECT o.id, l.{column} FROM {table} o {join} \
              (SELECT {columns} FROM {other} i {filter}) l{on} ORDER BY 1, 2"
         )
+    }
+
+    /// With a condition on subqueries among its columns.
+    fn listed(&mut self) -> String {
+        let (table, condition, filter) =
+            (self.table(), self.condition("o", 1), self.plain_filter());
+        match self.random.below(4) {
+            0 => format!("SELECT count(*) FILTER (WHERE {condition}) FROM {table} o{filter}"),
+            1 => format!("SELECT id, CASE WHEN {condition} THEN 1 END FROM {table} o ORDER BY 1"),
+            _ => format!("SELECT id, {condition} FROM {table} o{filter} ORDER BY 1"),
+        }
+    }
+
+    /// The first rows of another table for each row.
+    fn latest(&mut self) -> String {
+        let (table, other, filter) = (self.table(), self.table(), self.inner_filter("o"));
+        let (sort, key) = (self.pick(SORTS), self.pick(&["i.a", "i.b", "i.a + o.a", "i.c"]));
+        let (count, skipped) = (self.random.below(4), self.pick(&["", "", " OFFSET 1"]));
+        let column = self.pick(&["i.id", "i.a", "i.b + o.b", "7"]);
+        let rows = format!(
+            "SELECT {column} AS v FROM {other} i {filter} ORDER BY {key}{sort}, i.id LIMIT"
+        );
+        match self.random.below(4) {
+            0 => format!("SELECT id, ({rows} 1) FROM {table} o ORDER BY 1"),
+            1 => format!("SELECT id FROM {table} o WHERE ({rows} 1) = o.a ORDER BY 1"),
+            2 => format!(
+                "SELECT o.id, l.v FROM {table} o LEFT JOIN LATERAL ({rows} {count}) l ON true \
+                 ORDER BY 1, 2"
+            ),
+            _ => format!(
+                "SELECT o.id, l.v FROM {table} o, LATERAL ({rows} {count}{skipped}) l ORDER BY 1, 2"
+            ),
+        }
     }
 
     fn sorted(&mut self) -> String {

@@ -143,6 +143,18 @@ fn of_plan(what: &str) -> SqlError {
     // Further lines are of what the engine knows by its own names.
     let what = what.lines().next().unwrap_or_default();
     let lower = what.to_ascii_lowercase();
+    let missing = lower.strip_prefix("invalid function '").and_then(|it| it.split('\'').next());
+    let missing_rows = || lower.strip_prefix("table function '")?.split('\'').next();
+    if let Some(name) = missing.or_else(missing_rows) {
+        return match FUNCTIONS.split_whitespace().any(|it| it == name) {
+            true => SqlError::unsupported(format!("function {name} is not supported"))
+                .with_hint("Ask a PostgreSQL that reads the topics through postgres_fdw."),
+            false => {
+                let what = format!("function {name} does not exist");
+                SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+            }
+        };
+    }
     let state = if lower.starts_with("table ") && lower.contains("not found") {
         SqlState::UNDEFINED_TABLE
     } else {
@@ -150,6 +162,9 @@ fn of_plan(what: &str) -> SqlError {
     };
     SqlError::new(state, what)
 }
+
+/// Names of PostgreSQL's functions.
+const FUNCTIONS: &str = include_str!("functions.txt");
 
 /// Of parts of messages, the first of which counts that is there.
 type States = &'static [(&'static str, SqlState)];

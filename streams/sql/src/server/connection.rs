@@ -17,6 +17,9 @@ use crate::wire::{Answers, Formats, Request, SYNC, TransactionState};
 /// A client that is told why its connection ends has so long to take that.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// Parameters of a login in small letters that are passed over where they cannot be so.
+const OF_ENVIRONMENT: &[&str] = &["client_encoding", "timezone"];
+
 /// Tells a client why its connection ends, as far as it takes in what is sent.
 async fn say_farewell<S: Stream>(io: &mut Io<S>, error: &SqlError) -> io::Result<()> {
     io.out.error(error, "FATAL");
@@ -46,8 +49,10 @@ impl Connection {
             let assignment = Assignment { name, value, scope: Scope::Session };
             match self.variables.set(&assignment) {
                 Ok(_) => {}
-                // A terminal's, which psql names by itself.
-                Err(error) if assignment.name == "client_encoding" => notices.push(error),
+                // Those of a terminal or a program, which clients name by themselves.
+                Err(error) if OF_ENVIRONMENT.contains(&assignment.name.as_str()) => {
+                    notices.push(error);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -247,8 +247,15 @@ impl Variables {
         let value = value.as_ref().or_else(|| self.first.set.get(name));
         match value {
             None => drop(self.now.set.remove(name)),
-            // Times are written in UTC whatever a client asks for, with the zone behind them.
-            Some(_) if name == "timezone" => {}
+            Some(value) if name == "timezone" => {
+                if !is_utc(value) {
+                    let what = format!("time zone {value:?} is not supported: sessions have UTC");
+                    return Err(SqlError::unsupported(what).with_hint(
+                        "Write times with their offset, as '2026-01-01 12:00+01', and have the \
+                         client show them in its zone.",
+                    ));
+                }
+            }
             Some(value) => {
                 let is_known = self.now.set.contains_key(name);
                 if !is_known && self.now.set.len() >= OTHER_COUNT_MAX {
@@ -295,6 +302,16 @@ impl Variables {
     }
 }
 
+/// Whether a zone is UTC by another name.
+fn is_utc(zone: &str) -> bool {
+    const NAMES: &[&str] = &["utc", "gmt", "uct", "zulu", "z", "universal", "greenwich", "local"];
+    let zone = zone.trim().to_ascii_lowercase();
+    let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
+    let offset = zone.strip_prefix("gmt").unwrap_or(zone).trim_start_matches(['+', '-']);
+    NAMES.contains(&zone)
+        || !offset.is_empty() && offset.len() <= 5 && offset.bytes().all(|it| b"0:".contains(&it))
+}
+
 /// Milliseconds, or with a unit; `Some(None)` is 0, no limit.
 fn read_time(text: &str) -> Option<Option<Duration>> {
     let text = text.trim();
@@ -331,7 +348,9 @@ mod tests {
             ("SET application_name = 'psql'", "application_name", "psql"),
             ("SET client_encoding TO 'utf-8'", "client_encoding", "UTF8"),
             ("SET NAMES 'UTF8'", "client_encoding", "UTF8"),
-            ("SET TIME ZONE 'Europe/Berlin'", "TimeZone", "UTC"),
+            ("SET TIME ZONE 'Etc/UTC'", "TimeZone", "UTC"),
+            ("SET TimeZone = '+00:00'", "TimeZone", "UTC"),
+            ("SET TIME ZONE LOCAL", "TimeZone", "UTC"),
             ("set my.own = 1", "my.own", "1"),
             ("SET search_path = a, public", "search_path", "a, public"),
             ("set statement_timeout = '2s'", "statement_timeout", "2000ms"),
@@ -389,6 +408,8 @@ mod tests {
             "set server_version = '9'",
             "set statement_timeout = 'soon'",
             "set x",
+            "set time zone 'Europe/Berlin'",
+            "set timezone = '+01'",
             "set role a",
             "set transaction_read_only = maybe",
             "set transaction read",

@@ -6,23 +6,31 @@ mod any;
 mod arithmetic;
 mod arrays;
 mod bounds;
+mod by_row;
 mod calls;
 mod casts;
 mod conversions;
+mod dependent;
 mod extract;
 mod floats;
 mod guards;
 mod inexact;
 mod intervals;
+mod json_functions;
+mod json_text;
 mod names;
+mod parts;
 mod patterns;
 mod quotients;
 mod regex;
 mod relations;
 mod rewrites;
 mod rows;
+mod series;
 mod set_operations;
 mod syntax;
+mod text_functions;
+mod time_functions;
 mod to_char;
 mod written;
 
@@ -54,5 +62,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(calls::functions());
     functions.push(any::function());
     functions.push(to_char::to_char());
+    functions.extend(json_functions::functions());
+    functions.extend(text_functions::functions());
+    functions.extend(time_functions::functions());
     functions
 }

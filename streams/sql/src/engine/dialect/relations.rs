@@ -12,36 +12,51 @@ use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType, Subquery,
 };
 
+use super::dependent::{Numbers, joined, lateral_of};
 use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
 use crate::error::{SqlError, SqlState};
 
 /// The plan with the same meaning, which is PostgreSQL's, or why there is none.
 pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
+    let numbers = Numbers::default();
     let exact = plan.transform_up_with_subqueries(|plan| {
+        let joined = joined(plan, &numbers)?;
+        let (plan, is_joined) = (joined.data, joined.transformed);
         let schema = merge_schema(&plan.inputs());
         check_types(&plan, &schema)?;
-        if let LogicalPlan::Subquery(lateral) = &plan {
+        if let LogicalPlan::Join(join) = &plan
+            && let Some((lateral, _)) = lateral_of(&join.right)
+        {
             follow(&lateral.subquery, Asked::Rows, Depth::Top)?;
         }
         for expr in plan.expressions() {
             check_expr(&expr, &schema, matches!(plan, LogicalPlan::Filter(_)))?;
         }
-        match plan {
+        let exact = match plan {
             LogicalPlan::Filter(mut filter) => {
                 let exact = with_nulls(filter.predicate, Place::Conjunct)?;
                 filter.predicate = exact.data;
-                Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed))
+                Transformed::new_transformed(LogicalPlan::Filter(filter), exact.transformed)
             }
             other => {
                 let names = NamePreserver::new(&other);
                 other.map_expressions(|expr| {
                     let name = names.save(&expr);
                     Ok(with_nulls(expr, Place::Value)?.update_data(|it| name.restore(it)))
-                })
+                })?
             }
-        }
+        };
+        Ok(Transformed { transformed: exact.transformed || is_joined, ..exact })
     });
-    Ok(exact?.data)
+    let exact = exact?.data;
+    // What a join may leave empty may be NULL in what stands above it.
+    match numbers.are_used() {
+        true => {
+            let again = |plan: LogicalPlan| plan.recompute_schema().map(Transformed::yes);
+            Ok(exact.transform_up_with_subqueries(again)?.data)
+        }
+        false => Ok(exact),
+    }
 }
 
 /// Where a condition stands.

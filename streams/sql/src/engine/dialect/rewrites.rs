@@ -14,6 +14,7 @@ use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::To;
 use super::regex::Use;
 use super::rows::{Quantifier, spelled_list};
+use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
 use crate::error::SqlError;
 use crate::wire::array_elements;
@@ -243,6 +244,7 @@ pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError
             let (left, right) = (nested(left.clone()), nested(right.clone()));
             return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
         }
+        ("age" | "to_timestamp" | "to_date", given) => return Ok(of_times(&name, given)),
         ("ceiling", [one]) => return Ok(Some(call("ceil", vec![one.clone()]))),
         ("concat", all) => {
             all.iter_mut()
@@ -277,6 +279,28 @@ pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError
         _ => {}
     }
     Ok(None)
+}
+
+/// Functions on times that the engine has not, or has with other patterns.
+fn of_times(name: &str, arguments: &[&mut Expr]) -> Option<Expr> {
+    let time = |it: &Expr| match text_of(it) {
+        Some(_) => call(To::Timestamptz.name(), vec![it.clone()]),
+        None => it.clone(),
+    };
+    match (name, arguments) {
+        ("age", [one]) => {
+            let today = call(To::Timestamp.name(), vec![call("current_date", Vec::new())]);
+            Some(call("age", vec![today, time(one)]))
+        }
+        ("age", [one, other]) => Some(call("age", vec![time(one), time(other)])),
+        ("to_timestamp", [text, pattern]) => {
+            Some(call(TIME_BY_PATTERN, vec![(*text).clone(), (*pattern).clone()]))
+        }
+        ("to_date", [text, pattern]) => {
+            Some(call(DATE_BY_PATTERN, vec![(*text).clone(), (*pattern).clone()]))
+        }
+        _ => None,
+    }
 }
 
 /// Flags but for `g` and `i` change what a pattern means.

@@ -16,6 +16,7 @@ use super::names::{name_apart, name_columns};
 use super::patterns::similar_to_regex;
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows};
+use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
 use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
 use crate::error::SqlError;
@@ -58,6 +59,7 @@ impl VisitorMut for Adapter {
             return ControlFlow::Break(error);
         }
         name_columns(select);
+        rows_of_tables(select);
         ControlFlow::Continue(())
     }
 
@@ -124,7 +126,13 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
         {
             Ok(Some(array_of(query.as_ref().clone())?))
         }
-        _ => rewrites::function(function),
+        _ => match json_of_rows(function)? {
+            Some(list) => Ok(Some(list)),
+            None => match rows_of_call(function)? {
+                Some(rows) => Ok(Some(rows)),
+                None => rewrites::function(function),
+            },
+        },
     }
 }
 

@@ -22,7 +22,7 @@ const SECOND_US: i64 = 1_000_000;
 /// Of 1970-01-01, counted as astronomers do.
 const JULIAN_DAY: i64 = 2_440_588;
 
-const MONTHS: [&str; 12] = [
+pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",

@@ -160,9 +160,6 @@ const OWN: &[(&str, DataType, Body)] = &[
     ("pg_table_is_visible", DataType::Boolean, table_is_visible),
     ("pg_terminate_backend", DataType::Boolean, |it| end(it, Ended::Connection)),
     ("pg_total_relation_size", DataType::Int64, table_size),
-    ("quote_ident", DataType::Utf8, |call| {
-        call.text(0).map_or(no_text(call), |it| text(quoted(it)))
-    }),
     ("regclass_oid", DataType::UInt32, |call| match call.values.first() {
         Some(value) if value.is_null() => oid(None),
         _ if call.oid(0).is_some() => oid(call.oid(0)),

@@ -1,0 +1,331 @@
+//! PostgreSQL's functions on JSON: what is in it, and JSON made of other values.
+//!
+//! A text that is no JSON is NULL to them, as it is to `->`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::ScalarUDF;
+
+use super::by_row::{
+    Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
+};
+use super::json_text::{canonical, elements, kind, members, quote, sorted_members, string, valid};
+use crate::error::{SqlError, SqlState};
+use crate::wire::{PgType, json_field};
+
+/// Functions that give as a list what statements ask for as rows.
+pub(super) const ELEMENTS: &str = "json_elements_of";
+pub(super) const JSONB_ELEMENTS: &str = "jsonb_elements_of";
+pub(super) const ELEMENT_TEXTS: &str = "json_element_texts_of";
+pub(super) const JSONB_ELEMENT_TEXTS: &str = "jsonb_element_texts_of";
+pub(super) const KEYS: &str = "json_keys_of";
+pub(super) const JSONB_KEYS: &str = "jsonb_keys_of";
+pub(super) const VALUES: &str = "json_values_of";
+pub(super) const JSONB_VALUES: &str = "jsonb_values_of";
+pub(super) const VALUE_TEXTS: &str = "json_value_texts_of";
+pub(super) const JSONB_VALUE_TEXTS: &str = "jsonb_value_texts_of";
+/// A value as JSON, also where it is NULL.
+pub(super) const JSON_OF: &str = "json_of";
+pub(super) const JSONB_OF: &str = "jsonb_of";
+/// A list of such.
+pub(super) const JSON_LIST: &str = "json_list";
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    const ALL: &[(&str, Returns, Body)] = &[
+        ("json_typeof", text_of_json, kind_of),
+        ("jsonb_typeof", text_of_json, kind_of),
+        ("json_array_length", count_of_json, length),
+        ("jsonb_array_length", count_of_json, length),
+        (ELEMENTS, list_of_texts, |row| element_list(row, plain)),
+        (JSONB_ELEMENTS, list_of_texts, |row| element_list(row, canonical_text)),
+        (ELEMENT_TEXTS, list_of_texts, |row| element_list(row, text)),
+        (JSONB_ELEMENT_TEXTS, list_of_texts, |row| element_list(row, canonical_inner)),
+        (KEYS, list_of_texts, |row| member_list(row, false, |name, _| Ok(Some(name)))),
+        (JSONB_KEYS, list_of_texts, |row| member_list(row, true, |name, _| Ok(Some(name)))),
+        (VALUES, list_of_texts, |row| member_list(row, false, |_, value| plain(value))),
+        (JSONB_VALUES, list_of_texts, |row| member_list(row, true, |_, it| canonical_text(it))),
+        (VALUE_TEXTS, list_of_texts, |row| member_list(row, false, |_, value| text(value))),
+        (JSONB_VALUE_TEXTS, list_of_texts, |row| {
+            member_list(row, true, |_, it| canonical_inner(it))
+        }),
+        (JSON_OF, json_of_any, |row| json_of(row, 0, Form::Json).map(text_value)),
+        (JSONB_OF, json_of_any, |row| json_of(row, 0, Form::Jsonb).map(text_value)),
+        ("to_json", json_of_any, |row| strict(row, Form::Json)),
+        ("to_jsonb", json_of_any, |row| strict(row, Form::Jsonb)),
+        (JSON_LIST, json_of_list, list),
+        ("json_build_array", json_of_all, |row| built_array(row, Form::Json)),
+        ("jsonb_build_array", json_of_all, |row| built_array(row, Form::Jsonb)),
+        ("json_build_object", json_of_all, |row| built_object(row, Form::Json)),
+        ("jsonb_build_object", json_of_all, |row| built_object(row, Form::Jsonb)),
+    ];
+    ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
+}
+
+fn one_json(fields: &[FieldRef]) -> Result<(), String> {
+    match fields {
+        [one] if is_text(one) => Ok(()),
+        _ => Err(String::new()),
+    }
+}
+
+fn text_of_json(fields: &[FieldRef]) -> Result<Field, String> {
+    one_json(fields).map(|()| text_field())
+}
+
+fn count_of_json(fields: &[FieldRef]) -> Result<Field, String> {
+    one_json(fields).map(|()| Field::new("", DataType::Int32, true))
+}
+
+fn list_of(element: Field) -> Field {
+    Field::new(
+        "",
+        DataType::List(Arc::new(element.with_name(Field::LIST_FIELD_DEFAULT_NAME))),
+        true,
+    )
+}
+
+fn list_of_texts(fields: &[FieldRef]) -> Result<Field, String> {
+    one_json(fields).map(|()| list_of(text_field()))
+}
+
+/// Of rows and lists of lists there is no JSON here.
+fn may_be_json(field: &FieldRef) -> Result<(), String> {
+    match field.data_type() {
+        DataType::Struct(_) | DataType::Map(..) => Err("JSON of a row is not supported".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn json_of_any(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [one] => may_be_json(one).map(|()| json_field("", DataType::Utf8)),
+        _ => Err(String::new()),
+    }
+}
+
+fn json_of_all(fields: &[FieldRef]) -> Result<Field, String> {
+    fields.iter().try_for_each(may_be_json)?;
+    Ok(json_field("", DataType::Utf8))
+}
+
+fn json_of_list(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [one] if matches!(one.data_type(), DataType::List(_) | DataType::Null) => {
+            Ok(json_field("", DataType::Utf8))
+        }
+        _ => Err(String::new()),
+    }
+}
+
+/// The JSON that a row's value is; `None` where that is NULL or no JSON.
+fn json<'a>(row: &'a Row<'_>) -> Option<&'a str> {
+    row.text(0).and_then(valid)
+}
+
+fn invalid(what: impl Into<String>) -> SqlError {
+    SqlError::new(SqlState::INVALID_PARAMETER, what)
+}
+
+fn kind_of(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    Ok(ScalarValue::Utf8(json(row).map(|it| kind(it).to_owned())))
+}
+
+fn length(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    match json(row).map(|it| (it, kind(it))) {
+        None => Ok(ScalarValue::Int32(None)),
+        Some((text, "array")) => Ok(ScalarValue::Int32(i32::try_from(elements(text).count()).ok())),
+        Some((_, "object")) => Err(invalid("cannot get array length of a non-array")),
+        Some(_) => Err(invalid("cannot get array length of a scalar")),
+    }
+}
+
+type Shown = Result<Option<String>, SqlError>;
+
+fn plain(value: &str) -> Shown {
+    Ok(Some(value.to_owned()))
+}
+
+fn canonical_text(value: &str) -> Shown {
+    let mut out = String::new();
+    canonical(value, &mut out)?;
+    Ok(Some(out))
+}
+
+fn text(value: &str) -> Shown {
+    match kind(value) {
+        "null" => Ok(None),
+        "string" => string(value).map(Some),
+        _ => plain(value),
+    }
+}
+
+fn canonical_inner(value: &str) -> Shown {
+    match kind(value) {
+        "null" | "string" => text(value),
+        _ => canonical_text(value),
+    }
+}
+
+fn list_value(texts: Vec<Option<String>>) -> ScalarValue {
+    let values: Vec<_> = texts.into_iter().map(ScalarValue::Utf8).collect();
+    ScalarValue::List(ScalarValue::new_list(&values, &DataType::Utf8, true))
+}
+
+fn no_list() -> ScalarValue {
+    ScalarValue::new_null_list(DataType::Utf8, true, 1)
+}
+
+fn element_list(row: &Row<'_>, shown: fn(&str) -> Shown) -> Result<ScalarValue, SqlError> {
+    match json(row).map(|it| (it, kind(it))) {
+        None => Ok(no_list()),
+        Some((list, "array")) => {
+            Ok(list_value(elements(list).map(shown).collect::<Result<_, _>>()?))
+        }
+        Some((_, "object")) => Err(invalid("cannot extract elements from an object")),
+        Some(_) => Err(invalid("cannot extract elements from a scalar")),
+    }
+}
+
+fn member_list(
+    row: &Row<'_>,
+    is_sorted: bool,
+    shown: fn(String, &str) -> Shown,
+) -> Result<ScalarValue, SqlError> {
+    let Some(object) = json(row) else { return Ok(no_list()) };
+    match kind(object) {
+        "object" => {
+            let all = match is_sorted {
+                true => sorted_members(object)?,
+                false => members(object)
+                    .map(|(name, value)| Ok((string(name)?, value)))
+                    .collect::<Result<_, SqlError>>()?,
+            };
+            let shown = all.into_iter().map(|(name, value)| shown(name, value));
+            Ok(list_value(shown.collect::<Result<_, _>>()?))
+        }
+        other => {
+            let what = if other == "array" { "an array" } else { "a scalar" };
+            Err(invalid(format!("cannot take the members of {what}: it is no object")))
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Jsonb,
+}
+
+/// A value as JSON.
+fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> {
+    let value = &row.values[index];
+    let mut out = String::new();
+    if value.is_null() {
+        out.push_str("null");
+        return Ok(out);
+    }
+    let field = &row.fields[index];
+    let is_json = PgType::of(field) == PgType::JSON;
+    if let ScalarValue::List(list) = value {
+        put_list(&list.value(0), form, &mut out)?;
+        return Ok(out);
+    }
+    let text = row.output(index)?.unwrap_or_default();
+    let is_number = text.bytes().all(|it| it.is_ascii_digit() || b"+-.eE".contains(&it));
+    match field.data_type() {
+        _ if is_json => match valid(&text) {
+            Some(json) => out.push_str(if form == Form::Json { &text } else { json }),
+            None => out.push_str("null"),
+        },
+        DataType::Boolean => out.push_str(if text == "t" { "true" } else { "false" }),
+        it if it.is_numeric() && is_number => out.push_str(&text),
+        DataType::Timestamp(_, zone) => {
+            // With the offset in full, which is sent as hours alone.
+            let zone = if zone.is_some() { ":00" } else { "" };
+            quote(&format!("{}{zone}", text.replacen(' ', "T", 1)), &mut out);
+        }
+        _ => quote(&text, &mut out),
+    }
+    match form {
+        Form::Json => Ok(out),
+        Form::Jsonb => {
+            let mut kept = String::new();
+            canonical(&out, &mut kept)?;
+            Ok(kept)
+        }
+    }
+}
+
+fn put_list(values: &dyn Array, form: Form, out: &mut String) -> Result<(), SqlError> {
+    let field: FieldRef = Arc::new(Field::new("", values.data_type().clone(), true));
+    let separator = if form == Form::Json { "," } else { ", " };
+    out.push('[');
+    for index in 0..values.len() {
+        out.push_str(if index > 0 { separator } else { "" });
+        let value = ScalarValue::try_from_array(values, index)?;
+        let row = Row { values: &[value], fields: std::slice::from_ref(&field) };
+        out.push_str(&json_of(&row, 0, form)?);
+    }
+    out.push(']');
+    Ok(())
+}
+
+fn strict(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
+    match row.values[0].is_null() {
+        true => Ok(ScalarValue::Utf8(None)),
+        false => json_of(row, 0, form).map(text_value),
+    }
+}
+
+fn list(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let ScalarValue::List(list) = &row.values[0] else { return Ok(ScalarValue::Utf8(None)) };
+    if list.is_null(0) {
+        return Ok(ScalarValue::Utf8(None));
+    }
+    let mut out = String::from("[");
+    let texts = datafusion::arrow::compute::cast(&list.value(0), &DataType::Utf8View)
+        .map_err(|error| SqlError::new(SqlState::INTERNAL, error.to_string()))?;
+    for (index, text) in texts.as_string_view().iter().enumerate() {
+        out.push_str(if index > 0 { ", " } else { "" });
+        out.push_str(text.unwrap_or("null"));
+        if out.len() > RESULT_BYTES_MAX {
+            return Err(too_much("json_agg"));
+        }
+    }
+    out.push(']');
+    Ok(text_value(out))
+}
+
+fn built_array(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
+    let all = (0..row.values.len()).map(|index| json_of(row, index, form));
+    Ok(text_value(format!("[{}]", all.collect::<Result<Vec<_>, _>>()?.join(", "))))
+}
+
+fn built_object(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
+    if !row.values.len().is_multiple_of(2) {
+        return Err(invalid("argument list must have even number of elements"));
+    }
+    let mut parts = Vec::new();
+    for index in (0..row.values.len()).step_by(2) {
+        let Some(name) = row.output(index)? else {
+            let what = match form {
+                Form::Json => format!("argument {} cannot be null", index + 1),
+                Form::Jsonb => format!("argument {}: key must not be null", index + 1),
+            };
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
+        };
+        let mut part = String::new();
+        quote(&name, &mut part);
+        part.push_str(" : ");
+        part.push_str(&json_of(row, index + 1, form)?);
+        parts.push(part);
+    }
+    let object = format!("{{{}}}", parts.join(", "));
+    match form {
+        Form::Json => Ok(text_value(object)),
+        Form::Jsonb => Ok(ScalarValue::Utf8(canonical_text(&object)?)),
+    }
+}

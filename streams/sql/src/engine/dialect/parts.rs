@@ -1,0 +1,427 @@
+//! A subquery taken apart: what does not depend on the rows around it, the conditions that join it
+//! to them, and what is computed of both.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{
+    Column, DFSchema, JoinType, Result, ScalarValue, TableReference, UnnestOptions,
+};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::expr::Sort;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::{
+    ColumnarValue, Distinct, Expr, ExprFunctionExt, FetchType, LogicalPlan, LogicalPlanBuilder,
+    Projection, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SkipType, Volatility, lit,
+    when,
+};
+
+use crate::error::{SqlError, SqlState};
+
+/// Question that a subquery answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Rows,
+    Value,
+    /// Neither the order of its rows nor how often they come matters.
+    Existence,
+}
+
+/// Join of a subquery's rows to those around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Inner,
+    /// Rows for which it has none stay.
+    Left,
+    /// The same; more than one row is an error.
+    Value,
+}
+
+/// A column of a subquery.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    pub(super) qualifier: Option<TableReference>,
+    pub(super) name: String,
+    pub(super) expr: Expr,
+}
+
+/// A subquery taken apart. Expressions name columns of the base, and outer ones.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) number: usize,
+    /// The part that depends on nothing.
+    pub(super) base: LogicalPlan,
+    pub(super) conditions: Vec<Expr>,
+    /// Lists of which each row is made as many as they have elements.
+    lists: Vec<Expr>,
+    pub(super) outputs: Vec<Output>,
+    order: Vec<Sort>,
+    skip: usize,
+    fetch: Option<usize>,
+}
+
+impl Parts {
+    /// `None` where there is no rule for it.
+    pub(super) fn of(plan: &LogicalPlan, asked: Asked, number: usize) -> Result<Option<Self>> {
+        if !depends(plan) {
+            return Ok(Some(Self::whole(plan, number)));
+        }
+        for expr in plan.expressions() {
+            if !matches!(plan, LogicalPlan::Filter(_)) && expr.exists(|it| Ok(is_subquery(it)))? {
+                return Ok(None);
+            }
+        }
+        let &[input] = plan.inputs().as_slice() else { return Ok(None) };
+        let Some(mut parts) = Self::of(input, asked, number)? else { return Ok(None) };
+        let is_cut = parts.fetch.is_some() || parts.skip > 0;
+        match plan {
+            LogicalPlan::Filter(it) if !is_cut => {
+                if !parts.filter(&it.predicate, input)? {
+                    return Ok(None);
+                }
+            }
+            LogicalPlan::Projection(it) => parts.project(it, input)?,
+            LogicalPlan::SubqueryAlias(it) => {
+                for (output, (qualifier, field)) in parts.outputs.iter_mut().zip(it.schema.iter()) {
+                    output.qualifier = qualifier.cloned();
+                    output.name.clone_from(field.name());
+                }
+            }
+            LogicalPlan::Sort(it) if !is_cut && it.fetch.is_none() => {
+                let sorted = it.expr.iter().map(|key| {
+                    let expr = parts.inside(&key.expr, input.schema())?;
+                    Ok(Sort { expr, ..key.clone() })
+                });
+                parts.order = sorted.collect::<Result<_>>()?;
+            }
+            LogicalPlan::Limit(it) if !is_cut => {
+                let (FetchType::Literal(fetch), SkipType::Literal(skip)) =
+                    (it.get_fetch_type()?, it.get_skip_type()?)
+                else {
+                    return Ok(None);
+                };
+                if asked == Asked::Existence {
+                    return Ok((skip == 0 && fetch != Some(0)).then_some(parts));
+                }
+                (parts.fetch, parts.skip) = (fetch, skip);
+            }
+            LogicalPlan::Distinct(Distinct::All(_)) if asked == Asked::Existence => {}
+            LogicalPlan::Unnest(it) => {
+                let is_plain = it.struct_type_columns.is_empty()
+                    && it.list_type_columns.iter().all(|(_, list)| list.depth == 1);
+                if !is_plain || !parts.is_one_row() || !parts.conditions.is_empty() || is_cut {
+                    return Ok(None);
+                }
+                parts.unnest(it)?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(parts))
+    }
+
+    /// What depends on nothing.
+    fn whole(plan: &LogicalPlan, number: usize) -> Self {
+        let columns = plan.schema().iter().map(|(qualifier, field)| Output {
+            qualifier: qualifier.cloned(),
+            name: field.name().clone(),
+            expr: Expr::Column(Column::new(qualifier.cloned(), field.name())),
+        });
+        Self {
+            number,
+            outputs: columns.collect(),
+            base: plan.clone(),
+            conditions: Vec::new(),
+            lists: Vec::new(),
+            order: Vec::new(),
+            skip: 0,
+            fetch: None,
+        }
+    }
+
+    /// Takes conditions in; false where there is no rule for them.
+    fn filter(&mut self, predicate: &Expr, input: &LogicalPlan) -> Result<bool> {
+        let all = split_conjunction(predicate).into_iter().cloned();
+        let (joining, own): (Vec<_>, Vec<_>) = all.partition(Expr::contains_outer);
+        // Its own conditions may have subqueries, which those on a join have not.
+        let is_plain = !depends(input) && !self.is_one_row();
+        if let (true, Some(own)) = (is_plain, conjunction(own.clone())) {
+            self.base = LogicalPlanBuilder::from(self.base.clone()).filter(own)?.build()?;
+        }
+        let joining = if is_plain { joining } else { [joining, own].concat() };
+        for condition in &joining {
+            if condition.exists(|it| Ok(is_subquery(it)))? {
+                return Ok(false);
+            }
+            let condition = self.inside(condition, input.schema())?;
+            self.conditions.push(condition);
+        }
+        Ok(true)
+    }
+
+    fn project(&mut self, it: &Projection, input: &LogicalPlan) -> Result<()> {
+        let outputs = it.expr.iter().zip(it.schema.iter()).map(|(expr, column)| {
+            let (qualifier, field) = (column.0.cloned(), column.1);
+            let expr = self.inside(expr, input.schema())?.unalias_nested().data;
+            Ok(Output { qualifier, name: field.name().clone(), expr })
+        });
+        self.outputs = outputs.collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn unnest(&mut self, unnest: &datafusion::logical_expr::Unnest) -> Result<()> {
+        let before = std::mem::take(&mut self.outputs);
+        for (column, from) in unnest.schema.iter().zip(&unnest.dependency_indices) {
+            let mut expr = before[*from].expr.clone();
+            if unnest.list_type_columns.iter().any(|(index, _)| index == from) {
+                self.lists.push(expr);
+                expr = Expr::Column(self.list(self.lists.len() - 1));
+            }
+            let (qualifier, name) = (column.0.cloned(), column.1.name().clone());
+            self.outputs.push(Output { qualifier, name, expr });
+        }
+        Ok(())
+    }
+
+    fn list(&self, index: usize) -> Column {
+        Column::new_unqualified(format!("__list{}_{index}", self.number))
+    }
+
+    /// Whether its base is the one row of what reads no table.
+    fn is_one_row(&self) -> bool {
+        matches!(&self.base, LogicalPlan::EmptyRelation(it) if it.produce_one_row)
+    }
+
+    /// An expression on columns of the subquery, as one on those of the base.
+    fn inside(&self, expr: &Expr, schema: &DFSchema) -> Result<Expr> {
+        let replaced = expr.clone().transform_up(|it| match it {
+            Expr::Column(column) => {
+                let index = schema.index_of_column(&column)?;
+                Ok(Transformed::yes(self.outputs[index].expr.clone()))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(replaced?.data)
+    }
+
+    /// The same, as one on columns of what the base is joined to.
+    pub(super) fn outside(&self, expr: Expr) -> Result<Expr> {
+        let replaced = expr.transform_up(|it| match it {
+            Expr::Column(column) => match self.base.schema().index_of_column(&column) {
+                Ok(index) => Ok(Transformed::yes(Expr::Column(self.renamed(index)))),
+                Err(_) => Ok(Transformed::no(Expr::Column(column))),
+            },
+            Expr::OuterReferenceColumn(_, column) => Ok(Transformed::yes(Expr::Column(column))),
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(replaced?.data)
+    }
+
+    fn renamed(&self, index: usize) -> Column {
+        Column::new_unqualified(format!("__inner{}_{index}", self.number))
+    }
+
+    /// The base with columns that no other table has, and such besides; `None` if it is one row.
+    pub(super) fn renamed_base(&self, besides: Vec<Expr>) -> Result<Option<LogicalPlan>> {
+        if self.is_one_row() {
+            return Ok(None);
+        }
+        let columns = self.base.schema().columns().into_iter().enumerate();
+        let columns = columns.map(|(index, it)| Expr::Column(it).alias(self.renamed(index).name));
+        let base = LogicalPlanBuilder::from(self.base.clone());
+        base.project(columns.chain(besides))?.build().map(Some)
+    }
+
+    /// Returns whether all outer columns are those of this schema.
+    pub(super) fn names_only(&self, schema: &DFSchema) -> bool {
+        let exprs = self.conditions.iter().chain(&self.lists);
+        let exprs = exprs.chain(self.outputs.iter().map(|it| &it.expr));
+        let mut exprs = exprs.chain(self.order.iter().map(|it| &it.expr));
+        exprs.all(|expr| {
+            let is_strange = expr.exists(|it| {
+                Ok(matches!(it, Expr::OuterReferenceColumn(_, column)
+                    if !schema.has_column(column)))
+            });
+            is_strange.is_ok_and(|it| !it)
+        })
+    }
+
+    /// Rows with the columns of the left side and others, and what gives the outputs of them.
+    pub(super) fn join(
+        self,
+        left: LogicalPlan,
+        kind: Kind,
+    ) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
+        let is_left = kind != Kind::Inner;
+        let is_cut = self.fetch.is_some() || self.skip > 0;
+        if is_left && (self.skip > 0 || self.fetch == Some(0) || !self.lists.is_empty()) {
+            return Ok(None);
+        }
+        let row = format!("__row{}", self.number);
+        let mut builder = LogicalPlanBuilder::from(left);
+        let is_ranked = is_cut || kind == Kind::Value;
+        if is_ranked {
+            builder = builder.window([row_number().alias(&row)])?;
+        }
+        let conditions = self.conditions.iter().map(|it| self.outside(it.clone()));
+        let conditions = conditions.collect::<Result<Vec<_>>>()?;
+        let (mut builder, is_there) = match self.is_one_row() {
+            true => {
+                let kept = builder.schema().columns().into_iter().map(Expr::Column);
+                let mut lists = Vec::new();
+                for (index, list) in self.lists.iter().enumerate() {
+                    lists.push(self.outside(list.clone())?.alias(self.list(index).name));
+                }
+                if !lists.is_empty() {
+                    let names = (0..lists.len()).map(|index| self.list(index)).collect();
+                    let options = UnnestOptions::new().with_preserve_nulls(false);
+                    builder = builder
+                        .project(kept.chain(lists))?
+                        .unnest_columns_with_options(names, options)?;
+                }
+                match (conjunction(conditions), is_left) {
+                    (Some(condition), false) => (builder.filter(condition)?, None),
+                    (condition, _) => (builder, condition),
+                }
+            }
+            false => {
+                let is_there = format!("__is_there{}", self.number);
+                let mut besides = vec![lit(true).alias(&is_there)];
+                besides.extend(self.computed());
+                let base = self.renamed_base(besides)?.expect("it is no single row");
+                let join_type = if is_left { JoinType::Left } else { JoinType::Inner };
+                let is_there = Expr::Column(Column::new_unqualified(is_there));
+                let builder = match conditions.is_empty() && !is_left {
+                    true => builder.cross_join(base)?,
+                    false => {
+                        let always = conditions.is_empty().then(|| lit(true));
+                        builder.join_on(base, join_type, conditions.into_iter().chain(always))?
+                    }
+                };
+                (builder, is_left.then_some(is_there))
+            }
+        };
+        if is_ranked {
+            builder = self.ranked(builder, &row, kind)?;
+        }
+        let outputs = self.shown(is_there.as_ref())?;
+        Ok(Some((builder.build()?, outputs)))
+    }
+
+    /// The outputs of what was joined; NULL where it is said not to be there.
+    fn shown(&self, is_there: Option<&Expr>) -> Result<Vec<Expr>> {
+        let outputs = self.outputs.iter().enumerate().map(|(index, output)| {
+            let expr = match self.is_computed(output) {
+                true => Expr::Column(self.computed_column(index)),
+                false => {
+                    let expr = self.outside(output.expr.clone())?;
+                    match is_there {
+                        Some(is_there) => when(is_there.clone().is_true(), expr).end()?,
+                        None => expr,
+                    }
+                }
+            };
+            Ok(expr.alias_qualified(output.qualifier.clone(), &output.name))
+        });
+        outputs.collect()
+    }
+
+    /// Whether an output is computed before the base is joined, so that it is NULL where the base
+    /// has no row.
+    fn is_computed(&self, output: &Output) -> bool {
+        !self.is_one_row() && !output.expr.contains_outer()
+    }
+
+    fn computed_column(&self, index: usize) -> Column {
+        Column::new_unqualified(format!("__output{}_{index}", self.number))
+    }
+
+    fn computed(&self) -> impl Iterator<Item = Expr> {
+        let outputs = self.outputs.iter().enumerate().filter(|(_, it)| self.is_computed(it));
+        outputs.map(|(index, it)| it.expr.clone().alias(self.computed_column(index).name))
+    }
+
+    /// Of the rows that a row is joined with, such as are asked for.
+    fn ranked(
+        &self,
+        builder: LogicalPlanBuilder,
+        row: &str,
+        kind: Kind,
+    ) -> Result<LogicalPlanBuilder> {
+        let place = format!("__place{}", self.number);
+        let of_row = vec![Expr::Column(Column::new_unqualified(row))];
+        let order = self
+            .order
+            .iter()
+            .map(|key| Ok(Sort { expr: self.outside(key.expr.clone())?, ..key.clone() }));
+        let order = order.collect::<Result<Vec<_>>>()?;
+        let number = row_number().partition_by(of_row);
+        let number = if order.is_empty() { number } else { number.order_by(order) }.build()?;
+        let builder = builder.window([number.alias(&place)])?;
+        let place = Expr::Column(Column::new_unqualified(place));
+        let skip = u64::try_from(self.skip).unwrap_or(u64::MAX);
+        let fetch = self.fetch.map(|it| u64::try_from(it).unwrap_or(u64::MAX));
+        let mut kept = lit(true);
+        if self.skip > 0 {
+            kept = place.clone().gt(lit(skip));
+        }
+        if let Some(fetch) = fetch {
+            kept = kept.and(place.clone().lt_eq(lit(skip.saturating_add(fetch))));
+        }
+        if kind == Kind::Value && fetch != Some(1) {
+            let is_only = ScalarUDF::new_from_impl(OnlyRow::default()).call(vec![place]);
+            kept = kept.and(is_only);
+        }
+        builder.filter(kept)
+    }
+}
+
+/// Whether a plan names columns of a query around it.
+fn depends(plan: &LogicalPlan) -> bool {
+    plan.expressions().iter().any(Expr::contains_outer) || plan.inputs().into_iter().any(depends)
+}
+
+/// Fails for every row of a subquery for one value but its first.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OnlyRow {
+    signature: Signature,
+}
+
+impl Default for OnlyRow {
+    fn default() -> Self {
+        Self { signature: Signature::any(1, Volatility::Volatile) }
+    }
+}
+
+impl ScalarUDFImpl for OnlyRow {
+    fn name(&self) -> &'static str {
+        "is_only_row"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let places = args.args[0].cast_to(&DataType::Int64, None)?.to_array(args.number_rows)?;
+        let is_more = (0..places.len()).any(|row| {
+            let place = ScalarValue::try_from_array(&places, row);
+            place.is_ok_and(|it| it > ScalarValue::Int64(Some(1)))
+        });
+        if is_more {
+            let what = "more than one row returned by a subquery used as an expression";
+            return Err(SqlError::new(SqlState("21000"), what).into_engine());
+        }
+        Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))))
+    }
+}
+
+/// Returns whether an expression is one on a query.
+pub(super) fn is_subquery(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
+    )
+}
