@@ -26,6 +26,9 @@ use crate::topics::{NewTopic, OpenTopic, check_name};
 /// Partitions in one answer, if the client has no limit of its own.
 const PARTITIONS_SHOWN_MAX: usize = 2_000;
 
+/// Partitions in one answer to Metadata, which has no pages: about 40 MB.
+const METADATA_PARTITIONS_MAX: usize = 200_000;
+
 pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> MetadataResponse {
     let broker = &context.broker;
     // The first version has no way to ask for none.
@@ -33,15 +36,24 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
         context.asked.version == 0 && request.topics.as_ref().is_some_and(Vec::is_empty);
     let shows_operations = request.include_topic_authorized_operations;
     let shows_own_operations = request.include_cluster_authorized_operations;
-    let mut topics = match request.topics {
-        None => all_topics(context),
-        Some(_) if asks_for_all => all_topics(context),
+    let mut left = METADATA_PARTITIONS_MAX;
+    let mut topics = match request.topics.filter(|_| !asks_for_all) {
+        None => {
+            let all = visible_topics(context);
+            all.iter().map(|topic| describe_topic(topic, &mut left)).collect()
+        }
         Some(asked) => {
             let mut topics = Vec::new();
             for topic in asked {
                 let creates = request.allow_auto_topic_creation || context.asked.version < 4;
-                let name = topic.name.unwrap_or_default();
-                topics.push(metadata_of(context, &name, topic.topic_id, creates).await);
+                let (name, id) = (topic.name.unwrap_or_default(), topic.topic_id);
+                topics.push(match find_by_either(context, &name, id, creates).await {
+                    Ok(topic) => describe_topic(&topic, &mut left),
+                    Err(error) => MetadataResponseTopic::default()
+                        .with_error_code(error.code())
+                        .with_name(Some(name))
+                        .with_topic_id(id),
+                });
             }
             topics
         }
@@ -63,10 +75,6 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
         .with_topics(topics)
 }
 
-fn all_topics(context: &Context) -> Vec<MetadataResponseTopic> {
-    visible_topics(context).iter().map(|topic| describe_topic(topic)).collect()
-}
-
 /// All topics that the client may describe.
 fn visible_topics(context: &Context) -> Vec<Arc<OpenTopic>> {
     let mut topics = context.broker.topics.all();
@@ -74,29 +82,18 @@ fn visible_topics(context: &Context) -> Vec<Arc<OpenTopic>> {
     topics
 }
 
-async fn metadata_of(
+async fn find_by_either(
     context: &Context,
     name: &TopicName,
     id: Uuid,
     creates: bool,
-) -> MetadataResponseTopic {
-    let found = match id.is_nil() {
-        true => find_or_create(context, name, creates).await,
-        false => {
-            let found = context.broker.topics.by_id(id).ok_or(ResponseError::UnknownTopicId);
-            found.and_then(|topic| {
-                context.check_topic(Operation::Describe, &topic.name)?;
-                Ok(topic)
-            })
-        }
-    };
-    match found {
-        Ok(topic) => describe_topic(&topic),
-        Err(error) => MetadataResponseTopic::default()
-            .with_error_code(error.code())
-            .with_name(Some(name.clone()))
-            .with_topic_id(id),
+) -> Result<Arc<OpenTopic>, ResponseError> {
+    if id.is_nil() {
+        return find_or_create(context, name, creates).await;
     }
+    let topic = context.broker.topics.by_id(id).ok_or(ResponseError::UnknownTopicId)?;
+    context.check_topic(Operation::Describe, &topic.name)?;
+    Ok(topic)
 }
 
 async fn find_or_create(
@@ -137,8 +134,17 @@ async fn find_or_create(
     }
 }
 
-fn describe_topic(topic: &OpenTopic) -> MetadataResponseTopic {
+/// Shows a topic with all its partitions, or, where so many are not left to be shown, with an
+/// error: the client gets it where it asks for fewer.
+fn describe_topic(topic: &OpenTopic, left: &mut usize) -> MetadataResponseTopic {
+    let described = MetadataResponseTopic::default()
+        .with_name(Some(TopicName(text(&*topic.name))))
+        .with_topic_id(topic.id);
     let partitions = topic.partitions();
+    let Some(less) = left.checked_sub(partitions.len()) else {
+        return described.with_error_code(ResponseError::PolicyViolation.code());
+    };
+    *left = less;
     let partitions = partitions.iter().map(|partition| {
         MetadataResponsePartition::default()
             .with_partition_index(index(partition.log.number()))
@@ -147,10 +153,7 @@ fn describe_topic(topic: &OpenTopic) -> MetadataResponseTopic {
             .with_replica_nodes(vec![BrokerId(NODE_ID)])
             .with_isr_nodes(vec![BrokerId(NODE_ID)])
     });
-    MetadataResponseTopic::default()
-        .with_name(Some(TopicName(text(&*topic.name))))
-        .with_topic_id(topic.id)
-        .with_partitions(partitions.collect())
+    described.with_partitions(partitions.collect())
 }
 
 pub(super) fn index(number: u32) -> i32 {
@@ -285,4 +288,33 @@ fn describe_partition(
         .with_isr_nodes(vec![BrokerId(NODE_ID)])
         .with_eligible_leader_replicas(Some(Vec::new()))
         .with_last_known_elr(Some(Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::storage::{Embedded, EmbeddedPool};
+    use crate::topics::Topics;
+
+    #[test]
+    fn an_answer_shows_no_more_partitions_than_it_has_room_for() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it is there");
+        let pool = EmbeddedPool { size_bytes: 64 << 20, file: Some(folder.path().join("pool")) };
+        let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
+        for (name, partition_count) in [("a", 10), ("b", 30), ("c", 11), ("d", 4)] {
+            let (name, settings) = (name.to_owned(), BTreeMap::new());
+            let new = NewTopic { name, partition_count, settings, is_derived: false };
+            topics.create(&new, false).expect("there is room");
+        }
+        let mut left = 25;
+        let all = topics.all();
+        let described = all.iter().map(|topic| describe_topic(topic, &mut left));
+        let shown = described.map(|it| (it.error_code, it.partitions.len()));
+        let too_many = (ResponseError::PolicyViolation.code(), 0);
+        assert_eq!(shown.collect::<Vec<_>>(), [(0, 10), too_many, (0, 11), (0, 4)]);
+        assert_eq!(left, 0);
+    }
 }
