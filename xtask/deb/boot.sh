@@ -13,12 +13,8 @@ mount --bind "$1" "$1" && cd "$1"
 mount -t proc proc proc && mount --bind proc/sys proc/sys && mount -o remount,ro,bind proc/sys
 mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cgroup2 sys/fs/cgroup
 for folder in dev run tmp; do mount -t tmpfs tmpfs $folder; done
-mkdir dev/shm dev/pts && mount -t devpts devpts dev/pts
-# Nodes of its own: systemd gives the console another owner and mode, and those of the host are for all.
-while read -r device numbers; do mknod -m 666 dev/$device c $numbers; done <<END
-$(stat -c '%n %Hr %Lr' /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/fuse | sed 's,/dev/,,')
-console 1 3
-END
-ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd
+mkdir dev/shm dev/pts && mount -t devpts devpts dev/pts && ln -s pts/ptmx dev/ptmx && ln -s /proc/self/fd dev/fd
+# Nodes of its own: systemd gives the console another owner and mode, and the host's are for all.
+stat -c 'mknod -m 666 .%n c %Hr %Lr' /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/fuse | sh -e && mknod dev/console c 1 3
 pivot_root . mnt
 exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . sh -c 'umount -l /mnt && exec /lib/systemd/systemd'
