@@ -6,19 +6,21 @@
 //! ```
 //!
 //! A slot is used again only after its discard is as durable as the volume makes it: nothing of its
-//! last life comes back after a loss of power.
+//! last life comes back after a loss of power. Each flush makes slots ready that are used next, so
+//! that a segment begins without waiting for one.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange};
 
-use crate::error::{LogError, LogErrorKind};
+use crate::error::LogError;
 use crate::layout::{BLOCK, SLOT_BYTES, Slot, log_bytes};
-use crate::records::TopicRecord;
+use crate::records::{TopicId, TopicRecord};
 use crate::segment::Segment;
 
-/// Slots that are called used at once, so that the topic's record seldom changes.
+/// Slots that each flush leaves free, beside those for partitions without a segment.
 const SLOTS_AHEAD: u32 = 16;
 
 /// A slot that nothing is in, with memory.
@@ -29,10 +31,13 @@ pub(crate) struct Spare {
     pub(crate) filled: u64,
 }
 
+/// Of the slots for such partitions: an opening looks at all that were ever ready.
+const FIRST_SLOTS_MAX: u32 = 256;
+
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) record: TopicRecord,
-    /// Slots that the volume has room for.
+    /// Slots that the volume has room for, that of the records included.
     count: u32,
     free: BTreeSet<Slot>,
     /// True if memory of segments is kept for others.
@@ -44,50 +49,69 @@ pub(crate) struct Slots {
     superseded: Vec<Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
     discarded: Vec<Slot>,
+    /// Partitions without a segment.
+    unbegun_count: u32,
+    /// Flushes that go on.
+    flush_count: u32,
 }
 
 impl Slots {
     /// All slots that were ever used are in use, until [`Slots::give_back`] says otherwise.
     pub(crate) fn new(device: &dyn BlockDevice, record: TopicRecord) -> Self {
-        let count =
-            u32::try_from(log_bytes(device.geometry().size_bytes) / SLOT_BYTES).unwrap_or(u32::MAX);
+        let (superseded, retired, discarded) = Default::default();
         Self {
             record,
-            count,
+            count: count_of(device),
             free: BTreeSet::new(),
             keeps_memory: false,
             spare: None,
-            superseded: Vec::new(),
-            retired: Vec::new(),
-            discarded: Vec::new(),
+            superseded,
+            retired,
+            discarded,
+            unbegun_count: 0,
+            flush_count: 0,
         }
     }
 
-    /// The spare slot, or the lowest of those that are free.
-    pub(crate) fn take(&mut self, device: &dyn BlockDevice) -> Result<Spare, LogError> {
+    /// Those of a volume that was never written to, whose record says that the first ones are
+    /// ready.
+    pub(crate) fn of_new_topic(
+        device: &dyn BlockDevice,
+        id: TopicId,
+        partition_count: u32,
+    ) -> Self {
+        let ready_count = SLOTS_AHEAD + partition_count.min(FIRST_SLOTS_MAX);
+        let unused_from = Slot((1 + ready_count).min(count_of(device)));
+        let record = TopicRecord { id, partition_count, unused_from };
+        let free = (1..unused_from.0).map(Slot).collect();
+        Self { free, ..Self::new(device, record) }
+    }
+
+    /// The spare slot, or the lowest of those that are free, or why there is none.
+    pub(crate) fn take(&mut self) -> Result<Spare, NoSlot> {
         if let Some(spare) = self.spare.take_if(|it| self.free.remove(&it.slot)) {
             return Ok(spare);
         }
-        if self.free.is_empty() {
-            let first = self.record.unused_from;
-            let end = Slot(first.0.saturating_add(SLOTS_AHEAD).min(self.count));
-            if first >= end {
-                let what = format!("all {} segments of the volume are in use", self.count - 1);
-                return Err(LogError::new(LogErrorKind::NoSpace, what));
+        let lowest = self.free.pop_first().map(|slot| Spare { slot, filled: 0 });
+        lowest.ok_or({
+            if self.record.unused_from.0 >= self.count {
+                NoSlot::AllInUse(self.count.saturating_sub(1))
+            } else if self.flush_count > 0 {
+                NoSlot::BeforeFlushEnds
+            } else {
+                NoSlot::BeforeFlush
             }
-            // A loss of power may have left segments here and not the record that told of them. The
-            // new record is durable with the first batch in one of these slots, and they are empty
-            // before.
-            for slot in (first.0..end.0).map(Slot) {
-                discard(device, slot)?;
-            }
-            flush(device)?;
-            let record = TopicRecord { unused_from: end, ..self.record };
-            record.save(device)?;
-            self.record = record;
-            self.free.extend((first.0..end.0).map(Slot));
-        }
-        Ok(Spare { slot: self.free.pop_first().expect("there is one"), filled: 0 })
+        })
+    }
+
+    /// A partition that has no segment yet: its first one is to begin without waiting.
+    pub(crate) fn note_unbegun(&mut self) {
+        self.unbegun_count += 1;
+    }
+
+    /// Such a partition has one now.
+    pub(crate) fn note_begun(&mut self) {
+        self.unbegun_count = self.unbegun_count.saturating_sub(1);
     }
 
     /// Returns whether memory of the next slot that is given up is to be kept.
@@ -125,24 +149,59 @@ impl Slots {
         !(self.retired.is_empty() && self.superseded.is_empty() && self.discarded.is_empty())
     }
 
-    /// Changes of a flush that begins now.
-    pub(crate) fn begin_flush(&mut self) -> FlushedSlots {
+    /// Changes of a flush that begins now. A loss of power may have left segments where none were
+    /// ever used, and not the record that told of them: those that are to be ready are emptied.
+    pub(crate) fn begin_flush(&mut self, device: &dyn BlockDevice) -> FlushedSlots {
+        self.flush_count += 1;
+        let wanted = SLOTS_AHEAD + self.unbegun_count.min(FIRST_SLOTS_MAX);
+        let lacking = wanted.saturating_sub(u32::try_from(self.free.len()).unwrap_or(u32::MAX));
+        let first = self.record.unused_from.0;
+        let ready = first..first.saturating_add(lacking).min(self.count).max(first);
+        let emptied = ready.clone().try_for_each(|slot| discard(device, Slot(slot)));
         FlushedSlots {
             superseded: std::mem::take(&mut self.superseded),
             discarded: std::mem::take(&mut self.discarded),
+            ready: emptied.map(|()| ready),
         }
     }
 
-    /// The flush is over; where it failed they wait for the next one.
-    pub(crate) fn end_flush(&mut self, slots: FlushedSlots, is_durable: bool) {
-        if is_durable {
-            self.retired.extend(slots.superseded);
-            self.free.extend(slots.discarded);
-        } else {
+    /// The flush is over; where it failed they wait for the next one. Returns why no slots are
+    /// ready that were to be. The record that tells of them is durable with the first batch in one.
+    pub(crate) fn end_flush(
+        &mut self,
+        device: &dyn BlockDevice,
+        slots: FlushedSlots,
+        is_durable: bool,
+    ) -> Result<(), LogError> {
+        self.flush_count -= 1;
+        if !is_durable {
             self.superseded.extend(slots.superseded);
             self.discarded.extend(slots.discarded);
+            return Ok(());
         }
+        self.retired.extend(slots.superseded);
+        self.free.extend(slots.discarded);
+        let ready = slots.ready?;
+        // Another flush beside this one may have been first.
+        if !ready.is_empty() && ready.start == self.record.unused_from.0 {
+            let record = TopicRecord { unused_from: Slot(ready.end), ..self.record };
+            record.save(device)?;
+            self.record = record;
+            self.free.extend(ready.map(Slot));
+        }
+        Ok(())
     }
+}
+
+/// Reason why no slot is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSlot {
+    /// The volume has no more than so many.
+    AllInUse(u32),
+    /// A flush makes some ready.
+    BeforeFlush,
+    /// One that goes on does.
+    BeforeFlushEnds,
 }
 
 /// Slots that wait for a flush that has begun.
@@ -150,6 +209,12 @@ impl Slots {
 pub(crate) struct FlushedSlots {
     superseded: Vec<Arc<Segment>>,
     discarded: Vec<Slot>,
+    /// Numbers of those that were never used, and are empty.
+    ready: Result<Range<u32>, LogError>,
+}
+
+fn count_of(device: &dyn BlockDevice) -> u32 {
+    u32::try_from(log_bytes(device.geometry().size_bytes) / SLOT_BYTES).unwrap_or(u32::MAX)
 }
 
 /// Gives a slot's memory back. The header goes last: until then the segment is there, empty, and is

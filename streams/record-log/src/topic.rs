@@ -36,6 +36,8 @@ pub struct Topic {
     partitions: RwLock<Vec<Arc<Partition>>>,
     /// One flush at a time.
     flushing: Mutex<()>,
+    /// One thread at a time adds partitions.
+    widening: Mutex<()>,
 }
 
 impl Topic {
@@ -48,8 +50,8 @@ impl Topic {
             return Err(LogError::new(LogErrorKind::NotALog, what));
         }
         let properties = Properties::create(&*device, properties)?;
-        let record = TopicRecord { id, partition_count, unused_from: Slot(1) };
-        let slots = Slots::new(&*device, record);
+        let slots = Slots::of_new_topic(&*device, id, partition_count);
+        let record = slots.record;
         let volume = Arc::new(TopicVolume::new(device, slots, options));
         let mut partitions = Vec::new();
         for number in 0..partition_count {
@@ -61,7 +63,8 @@ impl Topic {
         record.save(&*volume.device)?;
         volume.flush_device()?;
         let partitions = RwLock::new(partitions);
-        Ok(Self { volume, properties, partitions, flushing: Mutex::default() })
+        let (flushing, widening) = Default::default();
+        Ok(Self { volume, properties, partitions, flushing, widening })
     }
 
     /// The id and the properties of the topic that the volume holds, which is left as it is; `None`
@@ -135,9 +138,10 @@ impl Topic {
         for segment in by_partition.into_values().flatten() {
             give_back(&volume, &segment)?;
         }
-        volume.flush_device()?;
+        volume.flush_slots()?;
         let partitions = RwLock::new(partitions);
-        Ok(Self { volume, properties, partitions, flushing: Mutex::default() })
+        let (flushing, widening) = Default::default();
+        Ok(Self { volume, properties, partitions, flushing, widening })
     }
 
     pub fn id(&self) -> TopicId {
@@ -176,8 +180,8 @@ impl Topic {
     /// Makes more partitions. They are durable when this returns.
     pub fn add_partitions(&self, partition_count: u32) -> Result<(), LogError> {
         check_count(partition_count)?;
-        let mut partitions = self.partitions.write().expect("nothing panics with the list locked");
-        let before = u32::try_from(partitions.len()).expect("partitions have a limit");
+        let _one = self.widening.lock().expect("nothing panics while partitions are added");
+        let before = self.partition_count();
         if partition_count < before {
             let what = format!("cannot take partitions away: the topic has {before}");
             return Err(LogError::new(LogErrorKind::NoSuchPartition, what));
@@ -193,8 +197,9 @@ impl Topic {
             record.save(&*self.volume.device)?;
             slots.record = record;
         }
-        self.volume.flush_device()?;
-        partitions.extend(added);
+        // Nobody waits meanwhile who asks for the list.
+        self.volume.flush_slots()?;
+        self.partitions.write().expect("nothing panics with the list locked").extend(added);
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use block_device::BlockDevice;
 
-use crate::error::LogError;
+use crate::error::{LogError, LogErrorKind};
 use crate::layout::{BLOCK, SEGMENT_BYTES_MAX, Slot};
 use crate::records::{SegmentHeader, TopicId};
 use crate::reserve;
 use crate::segment::Segment;
-use crate::slots::{self, Slots, Spare};
+use crate::slots::{self, NoSlot, Slots, Spare};
 
 /// Options of keeping a topic. May change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +97,46 @@ impl TopicVolume {
         slots::flush(&*self.device)
     }
 
-    /// Flushes, and has slots be used again whose discard that made durable.
+    /// Flushes, and has slots be used again whose discard that made durable, and more of them where
+    /// few are left. Where there are no more, that is told when one is needed.
     pub(crate) fn flush_slots(&self) -> Result<(), LogError> {
-        let waiting = self.lock_slots().begin_flush();
+        self.flush_for_slots().0
+    }
+
+    /// The same, and why no slots are ready that were to be.
+    fn flush_for_slots(&self) -> (Result<(), LogError>, Result<(), LogError>) {
+        let waiting = self.lock_slots().begin_flush(&*self.device);
         let flushed = self.flush_device();
-        self.lock_slots().end_flush(waiting, flushed.is_ok());
-        flushed
+        let ready = self.lock_slots().end_flush(&*self.device, waiting, flushed.is_ok());
+        (flushed, ready)
+    }
+
+    /// A slot for a new segment. `None` where none is ready before the flush has ended that goes
+    /// on, which may wait for a disk: where all flush in time, that does not happen.
+    pub(crate) fn take_slot(&self) -> Result<Option<Spare>, LogError> {
+        let taken = self.lock_slots().take();
+        match taken {
+            Ok(slot) => return Ok(Some(slot)),
+            Err(NoSlot::AllInUse(count)) => {
+                let what = format!("all {count} segments of the volume are in use");
+                return Err(LogError::new(LogErrorKind::NoSpace, what));
+            }
+            Err(NoSlot::BeforeFlushEnds) => return Ok(None),
+            Err(NoSlot::BeforeFlush) => {}
+        }
+        let (flushed, ready) = self.flush_for_slots();
+        flushed?;
+        ready?;
+        Ok(self.lock_slots().take().ok())
+    }
+
+    /// The same on a thread that may wait.
+    pub(crate) fn await_slot(&self) -> Result<Spare, LogError> {
+        if let Some(slot) = self.take_slot()? {
+            return Ok(slot);
+        }
+        self.flush_slots()?;
+        self.take_slot()?.ok_or_else(no_slot_ready)
     }
 
     /// Has the spare slot hold as much as it should, as far as there is memory; makes one where
@@ -110,7 +144,7 @@ impl TopicVolume {
     pub(crate) fn reserve_spare(&self) -> Result<u64, LogError> {
         let device = &*self.device;
         if self.lock_slots().wants_spare() {
-            let slot = self.lock_slots().take(device)?.slot;
+            let slot = self.await_slot()?.slot;
             self.give_up(slot, 0, 0)?;
             self.lock_slots().give_back(slot);
         }
@@ -196,6 +230,12 @@ impl TopicVolume {
         }
         result
     }
+}
+
+/// A flush goes on that is to make some ready.
+pub(crate) fn no_slot_ready() -> LogError {
+    let what = "no segment can begin before the flush of the volume has ended that goes on";
+    LogError::new(LogErrorKind::NotDurable, what)
 }
 
 impl std::fmt::Debug for TopicVolume {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::LogError;
-use crate::layout::BLOCK;
+use crate::layout::{BLOCK, SEGMENT_BYTES_MAX};
 use crate::producers::{Noted, Producers};
 use crate::records::{Checkpoint, PartitionRecord, SegmentHeader};
 use crate::reserve;
 use crate::segment::Segment;
 use crate::slots::Spare;
-use crate::volume::TopicVolume;
+use crate::volume::{TopicVolume, no_slot_ready};
 
 /// So many bytes of batches come between two checkpoints for each byte of the next one, at least.
 const BATCHES_A_CHECKPOINT: u64 = 8;
@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     pub(crate) producers: Producers,
     pub(crate) next_offset: i64,
     active: Option<Active>,
+    /// Whether there was never a segment.
+    is_unbegun: bool,
     /// Whether the next batch begins a new segment.
     is_rolling: bool,
     /// Checkpoints of segments that were filled since the last flush.
@@ -134,6 +136,7 @@ impl Writer {
             producers: std::mem::take(&mut found.producers),
             next_offset,
             active: None,
+            is_unbegun: found.segments.is_empty(),
             is_rolling: false,
             sealed: Vec::new(),
             is_dirty: false,
@@ -142,6 +145,9 @@ impl Writer {
             writer.ensure_checkpoint(volume, &active.segment)?;
         }
         writer.active = active;
+        if writer.is_unbegun {
+            volume.lock_slots().note_unbegun();
+        }
         Ok(writer)
     }
 
@@ -156,7 +162,8 @@ impl Writer {
     }
 
     /// Makes sure of a segment that has room for so many bytes, and of nothing past its end.
-    /// Returns the segment if it is new.
+    /// Returns the segment if it is new. Where none can begin before a flush has ended, the one
+    /// that is there grows beyond its size rather than that anybody waits.
     pub(crate) fn make_room(
         &mut self,
         volume: &TopicVolume,
@@ -168,19 +175,28 @@ impl Writer {
             let is_too_long = extent.position + size_bytes > segment_bytes;
             extent.position > 0 && is_too_long || extent.aborted.len() >= ABORTED_COUNT_MAX
         });
-        let Some(active) = self.active.as_mut().filter(|_| !is_full && !self.is_rolling) else {
-            return self.begin_segment(volume).map(Some);
-        };
-        if active.is_torn {
+        if self.active.is_none() || is_full || self.is_rolling {
+            if let Some(spare) = volume.take_slot()? {
+                return self.begin_segment(volume, spare).map(Some);
+            }
+            let position = self.active.as_ref().map(|it| it.segment.extent().position);
+            if position.is_none_or(|it| it + size_bytes > SEGMENT_BYTES_MAX) {
+                return Err(no_slot_ready());
+            }
+        }
+        if let Some(active) = self.active.as_mut().filter(|it| it.is_torn) {
             active.tail = active.segment.cut_tail(&*volume.device, volume.reserved())?;
             active.is_torn = false;
         }
         Ok(None)
     }
 
-    fn begin_segment(&mut self, volume: &TopicVolume) -> Result<Arc<Segment>, LogError> {
+    fn begin_segment(
+        &mut self,
+        volume: &TopicVolume,
+        Spare { slot, filled }: Spare,
+    ) -> Result<Arc<Segment>, LogError> {
         let device = &*volume.device;
-        let Spare { slot, filled } = volume.lock_slots().take(device)?;
         let header = SegmentHeader {
             topic: volume.id,
             partition: self.number,
@@ -199,6 +215,9 @@ impl Writer {
             volume.give_up(slot, 0, filled)?;
             volume.lock_slots().give_back(slot);
             return Err(error);
+        }
+        if std::mem::take(&mut self.is_unbegun) {
+            volume.lock_slots().note_begun();
         }
         // Where there is no room for it, the one before goes on.
         self.seal();

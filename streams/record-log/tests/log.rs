@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use block_device::BlockDevice;
 use model::Random;
@@ -522,6 +524,79 @@ fn the_newest_time_of_a_segment_that_was_cut_is_read_once() {
     assert_eq!(newest().0, Some(6), "another start is another rest");
     partition.delete_before(20).expect("it deletes");
     assert_eq!(newest().0, Some(2));
+}
+
+/// Time that appends beside a flush may take before they are said to wait for it.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn an_append_waits_for_no_flush_that_goes_on() {
+    const PARTITIONS: u32 = 100;
+    const BATCHES: i64 = 200;
+    let disk = Disk::new();
+    let topic = topic(&disk, PARTITIONS);
+    let append_all = || {
+        let mut random = Random::new(7);
+        for number in (0..PARTITIONS).rev() {
+            let partition = topic.partition(number).expect("it is there");
+            // Of half a segment each.
+            let count = if number == 0 { BATCHES } else { 1 };
+            for time in 0..count {
+                let mut bytes = batch(NO_PRODUCER, 1, time, &contents(&mut random, 4_000));
+                append(&partition, &mut bytes).expect("there is room");
+            }
+        }
+    };
+    disk.set_hung(true);
+    thread::scope(|scope| {
+        let flush = scope.spawn(|| topic.flush());
+        disk.await_waiting();
+        let (done, is_done) = mpsc::channel();
+        scope.spawn(move || {
+            append_all();
+            // The test may have lost its patience.
+            done.send(()).ok();
+        });
+        let appended = is_done.recv_timeout(TIME_LIMIT);
+        disk.set_hung(false);
+        appended.expect("nothing waits for the flush");
+        flush.join().expect("it does not panic").expect("it flushes");
+    });
+    assert_eq!(topic.partition(0).expect("it is there").next_offset(), BATCHES);
+    topic.flush().expect("it flushes");
+    let disk = disk.after_power_loss(&mut Random::new(8));
+    let topic = open(&disk);
+    for number in 0..PARTITIONS {
+        let partition = topic.partition(number).expect("it is there");
+        let found = read_all(&partition, 0, &mut Random::new(9)).len();
+        assert_eq!(found, if number == 0 { 200 } else { 1 }, "partition {number}");
+    }
+    // Segments are of their size again.
+    let (partition, segments) = (topic.partition(0).expect("it is there"), disk.segment_count());
+    for time in 0..100 {
+        let mut bytes = batch(NO_PRODUCER, 1, time, &[1; 4_000]);
+        append(&partition, &mut bytes).expect("there is room");
+    }
+    assert_eq!(disk.segment_count() - segments, 50);
+}
+
+#[test]
+fn partitions_are_counted_while_more_of_them_wait_for_a_disk() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 2);
+    disk.set_hung(true);
+    thread::scope(|scope| {
+        let adding = scope.spawn(|| topic.add_partitions(4));
+        disk.await_waiting();
+        let (done, is_done) = mpsc::channel();
+        let counted = &topic;
+        scope.spawn(move || done.send(counted.partition_count()).ok());
+        let count = is_done.recv_timeout(TIME_LIMIT);
+        disk.set_hung(false);
+        assert_eq!(count, Ok(2));
+        adding.join().expect("it does not panic").expect("they are added");
+    });
+    assert_eq!(topic.partition_count(), 4);
 }
 
 #[test]

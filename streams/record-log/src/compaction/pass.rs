@@ -334,7 +334,7 @@ impl Compaction {
     /// or whose times count from a horizon, may take more room than before.
     fn new_segment(&self, first: &Segment) -> Result<NewSegment, LogError> {
         let volume = self.partition.volume();
-        let slot = volume.lock_slots().take(&*volume.device)?.slot;
+        let slot = volume.await_slot()?.slot;
         let should_bytes = volume.segment_bytes().max(first.extent().position);
         Ok(NewSegment::new(slot, first.header, should_bytes + should_bytes / 2))
     }

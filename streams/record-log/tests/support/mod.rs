@@ -6,7 +6,7 @@ pub(crate) mod records;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use block_device::{
     Action, BLOCK_BYTES, BlockDevice, ByteRange, DeviceError, DeviceErrorKind, Extent, Geometry,
@@ -34,6 +34,7 @@ type Block = Box<[u8; BLOCK_BYTES]>;
 #[derive(Default)]
 pub(crate) struct Disk {
     state: Mutex<State>,
+    stirred: Condvar,
 }
 
 #[derive(Default)]
@@ -54,6 +55,10 @@ struct State {
     is_full: bool,
     /// Writes that begin here fail.
     broken: Option<Range<u64>>,
+    /// Flushes wait.
+    is_hung: bool,
+    /// So many do.
+    waiting: usize,
 }
 
 impl Disk {
@@ -89,6 +94,18 @@ impl Disk {
     /// Writes that begin in this range of bytes fail; `None` has them succeed again.
     pub(crate) fn set_broken(&self, bytes: Option<Range<u64>>) {
         self.lock().broken = bytes;
+    }
+
+    /// Has flushes wait until this is said again with `false`.
+    pub(crate) fn set_hung(&self, is_hung: bool) {
+        self.lock().is_hung = is_hung;
+        self.stirred.notify_all();
+    }
+
+    /// Waits for a flush that waits.
+    pub(crate) fn await_waiting(&self) {
+        let state = self.stirred.wait_while(self.lock(), |state| state.waiting == 0);
+        drop(state.expect("no test panics with it locked"));
     }
 
     /// Slots of 2 GiB with something at their start.
@@ -132,7 +149,7 @@ impl Disk {
         let state = self.lock();
         let (now, stable) = (state.now.clone(), state.stable.clone());
         let pending = state.pending.clone();
-        Arc::new(Self { state: Mutex::new(State { now, stable, pending, ..State::default() }) })
+        Self::with(State { now, stable, pending, ..State::default() })
     }
 
     /// The disk after a loss of power: of each block's stores since the last flush, any first part.
@@ -153,7 +170,7 @@ impl Disk {
             }
         }
         let (now, stable) = (left.clone(), left);
-        Arc::new(Self { state: Mutex::new(State { now, stable, ..State::default() }) })
+        Self::with(State { now, stable, ..State::default() })
     }
 
     /// Flips one bit of a stored block.
@@ -161,6 +178,10 @@ impl Disk {
         let mut state = self.lock();
         let bytes = state.now.get_mut(&(at / BLOCK_BYTES as u64)).expect("a stored block");
         bytes[usize::try_from(at % BLOCK_BYTES as u64).expect("small")] ^= 1;
+    }
+
+    fn with(state: State) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), stirred: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -261,6 +282,10 @@ impl BlockDevice for Disk {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let mut state = self.lock();
+        state.waiting += 1;
+        self.stirred.notify_all();
+        state = self.stirred.wait_while(state, |it| it.is_hung).expect("nothing panics with it");
+        state.waiting -= 1;
         if state.dies_after.is_some_and(|limit| state.stores >= limit) {
             let range = ByteRange::new(0, 0);
             return Err(DeviceError::new(DeviceErrorKind::Gone, Action::Flush, range));
