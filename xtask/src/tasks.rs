@@ -61,6 +61,10 @@ const SOAK_SUITES: &[&str] = &[
     "preload/programs",
 ];
 
+/// Those that compare with PostgreSQL, of which each seed draws more than a thousand queries.
+const DRAWN_SUITES: &[&str] = &["sql-clients/differential", "sql-clients/relations"];
+const DRAWN_SEED_COUNT: (&str, &str) = ("MEMLANE_SEED_COUNT", "70");
+
 /// The suites that kill and break programs as they ship in every run of all tests.
 const ATTACKS: &[&str] =
     &["kafka-clients/hostile_bytes", "system/disk_kills", "system/kill_storm", "system/ring_storm"];
@@ -248,9 +252,13 @@ pub(crate) fn soak() -> Result<()> {
     page()?;
     let programs = builds::shipped(&root, SHIPPED, Features::Default)?;
     let Built { suites, .. } = builds::everything(&root, builds::plain)?;
-    let mut suites = suites;
-    suites.retain(|suite| SOAK_SUITES.contains(&suite.name.as_str()));
-    ensure!(suites.len() == SOAK_SUITES.len(), "only {} suites are there", suites.len());
+    let named = |names: &[&str]| -> Result<Vec<_>> {
+        let found = suites.iter().filter(|it| names.contains(&it.name.as_str()));
+        let found: Vec<_> = found.cloned().collect();
+        ensure!(found.len() == names.len(), "only {} of {names:?} are there", found.len());
+        Ok(found)
+    };
+    let (long, drawn) = (named(SOAK_SUITES)?, named(DRAWN_SUITES)?);
     let mut runner = with_programs(runner(&root), &programs)?;
     runner.time_limit = SOAK_TIME_LIMIT;
     for (name, count) in COUNTS_IN_SOAK {
@@ -263,7 +271,11 @@ pub(crate) fn soak() -> Result<()> {
     let mut outcome = counted(tried);
     let kafka_suites = builds::path_of(&programs, KAFKA_SUITES)?;
     outcome.add(counted(run_to_end(&mut Command::new(kafka_suites))));
-    outcome.add(runner.run_all(&root, &suites)?);
+    outcome.add(runner.run_all(&root, &long)?);
+    let (name, count) = DRAWN_SEED_COUNT;
+    runner.variables.retain(|(variable, _)| variable != name);
+    runner.variables.push((name.into(), std::env::var_os(name).unwrap_or_else(|| count.into())));
+    outcome.add(runner.run_all(&root, &drawn)?);
     conclude(outcome)
 }
 

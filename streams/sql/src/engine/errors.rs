@@ -51,8 +51,114 @@ impl From<ParserError> for SqlError {
 
 impl From<DataFusionError> for SqlError {
     fn from(error: DataFusionError) -> Self {
-        of_engine(&error)
+        let found = of_engine(&error);
+        match is_own(&error) {
+            true => found,
+            false => Self { message: plain(&found.message), ..found },
+        }
     }
+}
+
+/// Whether an error is one of ours that the engine carries.
+fn is_own(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::External(inner) => inner.downcast_ref::<SqlError>().is_some(),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => is_own(inner),
+        DataFusionError::Shared(shared) => is_own(shared),
+        DataFusionError::Collection(errors) => errors.first().is_some_and(is_own),
+        _ => false,
+    }
+}
+
+/// Beginnings of the engine's messages that tell of itself.
+const KINDS: &[&str] = &[
+    "Arrow error: ",
+    "Cast error: ",
+    "Compute error: ",
+    "Error during planning: ",
+    "Execution error: ",
+    "External error: ",
+    "Internal error: ",
+    "Invalid argument error: ",
+    "Parser error: ",
+    "Schema error: ",
+];
+
+/// Types as the engine calls them, and as PostgreSQL does; longer names before those in them.
+const TYPES: &[(&str, &str)] = &[
+    ("Interval(MonthDayNano)", "interval"),
+    ("LargeUtf8", "text"),
+    ("Utf8View", "text"),
+    ("Utf8", "text"),
+    ("BinaryView", "bytea"),
+    ("Binary", "bytea"),
+    ("Boolean", "boolean"),
+    ("UInt64", "numeric"),
+    ("UInt32", "oid"),
+    ("Int64", "bigint"),
+    ("Int32", "integer"),
+    ("Int16", "smallint"),
+    ("Int8", "smallint"),
+    ("Float64", "double precision"),
+    ("Float32", "real"),
+    ("Date32", "date"),
+    ("Decimal128", "numeric"),
+    ("Decimal256", "numeric"),
+    ("Time64(ns)", "time"),
+    ("Time64", "time"),
+    ("Timestamp(ns, \"UTC\")", "timestamp with time zone"),
+    ("Timestamp(µs, \"UTC\")", "timestamp with time zone"),
+    ("Timestamp(ns)", "timestamp"),
+    ("Timestamp(µs)", "timestamp"),
+    ("List(", "array("),
+    ("Struct(", "row("),
+];
+
+/// What the engine says of calls, beside the names of all that it has.
+const OF_CALLS: &[&str] = &[
+    "match any signature",
+    "coerce arguments",
+    "coercion failed",
+    "but received",
+    "No function matches",
+    "does not support",
+    "expects ",
+];
+
+/// A message of the engine in the words of who asked.
+fn plain(message: &str) -> String {
+    let mut text = message.lines().next().unwrap_or_default();
+    while let Some(rest) = KINDS.iter().find_map(|kind| text.strip_prefix(kind)) {
+        text = rest;
+    }
+    let quoted = |text: &str| {
+        let name = text.split('\'').nth(1)?;
+        let is_name = name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        (is_name && !name.is_empty()).then(|| name.to_ascii_lowercase())
+    };
+    if OF_CALLS.iter().any(|it| text.contains(it))
+        && let Some(name) = quoted(text)
+    {
+        return format!("function {name} does not exist for arguments of these types");
+    }
+    if ["Some(", "physical expr", "LogicalPlan"].iter().any(|it| text.contains(it)) {
+        return "an expression of this form is not supported".to_owned();
+    }
+    let mut plain = text.replace("Binary operator", "binary operator");
+    for (engine, name) in TYPES {
+        plain = plain.replace(engine, name);
+    }
+    plain = plain.replace("memlane.public.", "");
+    let words = plain.split_inclusive(|it: char| !(it.is_alphanumeric() || it == '_'));
+    let is_internal = |word: &str| word.starts_with("__");
+    words.fold(String::new(), |mut text, word| {
+        let end = word.trim_start_matches(|it: char| it.is_alphanumeric() || it == '_');
+        match is_internal(word) {
+            true => text = text + "(an expression)" + end,
+            false => text.push_str(word),
+        }
+        text
+    })
 }
 
 /// The same for several readers of one failure.

@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use live_queries::{InvalidEscape, JsonStep, find_json, scalar_text};
 use record_batch::Headers;
 
+use super::dialect::{To, conversion_call};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{array_elements, json_field};
 
@@ -307,14 +308,33 @@ impl ExprPlanner for Operators {
             BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => path_of(&expr.right)?,
             _ => vec![expr.right],
         };
+        // What is under way is written as jsonb at the end.
+        let (left, is_jsonb) = match expr.left {
+            Expr::ScalarFunction(mut call) if call.func.name() == To::Jsonb.name() => {
+                match call.args.pop() {
+                    Some(inner) => (inner, true),
+                    None => return plan_err!("jsonb takes one argument"),
+                }
+            }
+            other => (other, false),
+        };
         // One function goes the whole way.
-        let mut arguments = match expr.left {
+        let mut arguments = match left {
             Expr::ScalarFunction(inner) if is_json_get(&inner) => inner.args,
             other => vec![other],
         };
         arguments.extend(steps);
-        let call = ScalarFunction::new_udf(JsonGet::udf(wanted), arguments);
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+        let get = |wanted, arguments| {
+            Expr::ScalarFunction(ScalarFunction::new_udf(JsonGet::udf(wanted), arguments))
+        };
+        Ok(PlannerResult::Planned(match (wanted, is_jsonb) {
+            (Wanted::Json, true) => conversion_call(To::Jsonb, get(wanted, arguments)),
+            (Wanted::Text, true) => {
+                let found = conversion_call(To::Jsonb, get(Wanted::Json, arguments));
+                get(wanted, vec![found])
+            }
+            _ => get(wanted, arguments),
+        }))
     }
 }
 
@@ -361,6 +381,9 @@ fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBi
     let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
         return Ok(PlannerResult::Original(expr));
     };
+    if let Some(planned) = of_bytes(&expr, (&left, &right), operator) {
+        return Ok(PlannerResult::Planned(planned));
+    }
     let (left_is_text, right_is_text) = (left.is_string(), right.is_string());
     if left_is_text == right_is_text || !(is_apart(&left) || is_apart(&right)) {
         return Ok(PlannerResult::Original(expr));
@@ -382,6 +405,25 @@ fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBi
         }
     };
     Ok(PlannerResult::Planned(binary_expr(left_expr, operator, right_expr)))
+}
+
+/// A quoted literal that is compared with bytes is some.
+fn of_bytes(
+    expr: &RawBinaryExpr,
+    (left, right): (&DataType, &DataType),
+    operator: Operator,
+) -> Option<Expr> {
+    let is_quoted = |it: &Expr, of: &DataType| of.is_string() && matches!(it, Expr::Literal(..));
+    let bytes = |it: &Expr| conversion_call(To::Bytea, it.clone());
+    match (left, right) {
+        (DataType::Binary, of) if is_quoted(&expr.right, of) => {
+            Some(binary_expr(expr.left.clone(), operator, bytes(&expr.right)))
+        }
+        (of, DataType::Binary) if is_quoted(&expr.left, of) => {
+            Some(binary_expr(bytes(&expr.left), operator, expr.right.clone()))
+        }
+        _ => None,
+    }
 }
 
 /// Types of which no text is one without a cast.

@@ -47,6 +47,7 @@ pub(crate) struct Engine {
     memory: Arc<MemoryTotal>,
     query_bytes_max: usize,
     planners: Arc<Planners>,
+    unknown: dialect::Unknown,
 }
 
 impl Engine {
@@ -69,6 +70,7 @@ impl Engine {
             .with_optimizer_rules(optimizer_rules())
             .with_physical_optimizer_rules(physical_rules())
             .build();
+        let unknown = dialect::Unknown::of(&base);
         growing::bound(&mut base)?;
         dialect::check(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
@@ -79,7 +81,10 @@ impl Engine {
         planners.insert(3, Arc::new(dialect::NameCasts));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
-        base.deregister_udf(dialect::REPLACED)?;
+        // Under their other names those of the engine would come back.
+        for function in dialect::functions() {
+            base.deregister_udf(function.name())?;
+        }
         let sign = base.udf("signum")?.as_ref().clone().with_aliases(["sign"]);
         let functions = json::functions().into_iter().chain(dialect::functions());
         for function in functions.chain([Arc::new(sign)]) {
@@ -88,7 +93,7 @@ impl Engine {
         base.register_udaf(Arc::new(sums::sum()))?;
         let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
         let planners = Arc::new(Planners::new(limits.query_threads));
-        Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners })
+        Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners, unknown })
     }
 
     /// Bytes that all running queries have taken.
@@ -214,13 +219,18 @@ impl Session {
         &self,
         mut query: Statement,
     ) -> Result<(LogicalPlan, Option<PointRead>), SqlError> {
-        let state = Arc::clone(&self.state);
+        let (state, engine) = (Arc::clone(&self.state), Arc::clone(&self.engine));
         let work = async move || {
             dialect::check_bounds(&query)?;
+            let columns = engine.unknown.check(&query)?;
             pg_catalog::rewrite(&mut query);
             dialect::adapt(&mut query)?;
             let statement = EngineStatement::Statement(Box::new(query));
             let plan = state.statement_to_plan(statement).await?;
+            if columns == dialect::Columns::Ordered {
+                dialect::check_wild_joins(&plan)?;
+            }
+            dialect::check_operands(&plan)?;
             let plan = dialect::with_exact_relations(dialect::with_array_parameters(plan)?)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))

@@ -60,17 +60,17 @@ impl Connection {
             return Ok(());
         };
         self.check_transaction(command)?;
-        if portal.rows.is_none() && !portal.has_ended {
-            portal.prepared = self.renewed(&prepared).await?;
-        }
         let (server, entry) = (Arc::clone(&self.server), Arc::clone(&self.entry));
-        let running = entry.begin(&portal.prepared.text);
-        let is_live = self.is_live(&portal.prepared);
+        let running = entry.begin(&prepared.text);
+        let is_live = self.is_live(&prepared);
         let time_max = match is_live {
             true => self.variables.live_time(),
             false => self.variables.statement_time(),
         };
         let interrupt = self.interrupt(&running, time_max, begun);
+        if portal.rows.is_none() && !portal.has_ended {
+            portal.prepared = interrupt.unless(io, self.renewed(&prepared)).await?;
+        }
         // Live queries end when their clients want, and have a limit of their own.
         let _turn = match is_live {
             true => None,
@@ -286,6 +286,8 @@ impl Connection {
                 let rows = self.open(source, prepared, parameters).await?;
                 Ok(Outcome::Copy(rows, *format))
             }
+            Command::CopyIn => Err(SqlError::unsupported("COPY … FROM is not supported")
+                .with_hint("INSERT several rows at a time, or publish them as a topic's records.")),
             Command::Extension(extension) => self.extension(extension, prepared, &parameters).await,
             Command::Insert(_) => {
                 let insert = prepared.insert.as_ref().expect(PLANNED);

@@ -33,6 +33,8 @@ pub(crate) enum Command {
         source: CursorSource,
         format: CopyFormat,
     },
+    /// `COPY … FROM …`, which there is none of.
+    CopyIn,
     Set(Assignment),
     Show(String),
     Reset(String),
@@ -80,6 +82,7 @@ impl Command {
     pub(crate) fn change(&self) -> Option<&'static str> {
         match self {
             Self::Insert(_) => Some("INSERT"),
+            Self::CopyIn => Some("COPY FROM"),
             Self::CreateTable { .. }
             | Self::Extension(Extension::CreateTopic(_) | Extension::CreateView(_)) => {
                 Some("CREATE")
@@ -318,6 +321,10 @@ fn copy(words: &Words) -> Result<Command, SqlError> {
         let what = "COPY is supported as COPY (query) TO STDOUT [WITH (FORMAT text|csv|binary)]";
         SqlError::unsupported(what)
     };
+    let is_table = words.iter().nth(1) != Some(&Token::LParen);
+    if is_table && (2..words.iter().count()).any(|index| words.keyword(index) == "FROM") {
+        return Ok(Command::CopyIn);
+    }
     let (mut depth, mut close) = (0_usize, None);
     for (index, token) in words.0.iter().enumerate() {
         match token.token {
@@ -422,6 +429,8 @@ mod tests {
         assert_eq!(words.to_string(), "SUBSCRIBE TO (SELECT 1)");
         let declared = read("DECLARE c CURSOR FOR SUBSCRIBE TO t").expect("good");
         assert!(matches!(declared, Command::Declare { source: CursorSource::Extension(_), .. }));
+        let copied = read("copy t (a, b) from stdin").expect("good");
+        assert_eq!(copied.change(), Some("COPY FROM"));
     }
 
     #[test]
@@ -429,7 +438,6 @@ mod tests {
         for (text, state) in [
             ("selec 1", SqlState::SYNTAX),
             ("select 1 1 1", SqlState::SYNTAX),
-            ("copy t from stdin", SqlState::NOT_SUPPORTED),
             ("update t set a = 1", SqlState::NOT_SUPPORTED),
             ("drop index t", SqlState::NOT_SUPPORTED),
             ("fetch", SqlState::SYNTAX),

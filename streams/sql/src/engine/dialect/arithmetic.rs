@@ -8,6 +8,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, TimeUnit};
 use datafusion::arrow::error::ArrowError;
+use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
@@ -23,9 +24,12 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use super::calls::{self, Call};
 use super::conversions::{self, To};
 use super::extract::extract;
+use super::inexact::refused;
 use super::quotients::{quotient_type, quotients};
 use super::regex::Use;
+use super::shifts::{Towards, shifted};
 use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
 
 /// Turns operators on integers and floats into calls of functions that look for such errors.
 #[derive(Debug)]
@@ -52,8 +56,14 @@ impl ExprPlanner for Operators {
                     Expr::ScalarFunction(ScalarFunction::new_udf(pattern, vec![expr.right]));
                 return Ok(PlannerResult::Original(RawBinaryExpr { right, ..expr }));
             }
-            BinaryOperator::StringConcat => {
-                return Ok(PlannerResult::Original(texts(expr, schema)));
+            BinaryOperator::StringConcat => return joined(expr, schema),
+            BinaryOperator::PGBitwiseShiftLeft => {
+                let shifted = shifted(expr.left, expr.right, Towards::Left);
+                return Ok(PlannerResult::Planned(shifted));
+            }
+            BinaryOperator::PGBitwiseShiftRight => {
+                let shifted = shifted(expr.left, expr.right, Towards::Right);
+                return Ok(PlannerResult::Planned(shifted));
             }
             _ => return Ok(PlannerResult::Original(expr)),
         };
@@ -71,12 +81,15 @@ impl ExprPlanner for Operators {
         let is_number = |it: &DataType| is_counted(it) || it.is_decimal();
         let both = is_number(&left) && is_number(&right);
         if both && (left.is_floating() || right.is_floating()) {
-            let float = |it: Expr, of: &DataType| match of.is_decimal() {
-                true => conversions::call(To::Float8, it),
-                false => it,
+            // Floats of 32 bits are that among themselves alone.
+            let is_mixed = left != right;
+            let float = |it: Expr, of: &DataType| match of {
+                of if of.is_decimal() => Ok(conversions::call(To::Float8, it)),
+                DataType::Float32 if is_mixed => it.cast_to(&DataType::Float64, schema),
+                _ => Ok(it),
             };
-            expr.left = float(expr.left, &left);
-            expr.right = float(expr.right, &right);
+            expr.left = float(expr.left, &left)?;
+            expr.right = float(expr.right, &right)?;
         } else if !(both
             && (operator == Operator::Divide || is_counted(&left) && is_counted(&right)))
         {
@@ -89,7 +102,7 @@ impl ExprPlanner for Operators {
     }
 
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(extract(arguments))
+        extract(arguments)
     }
 }
 
@@ -238,6 +251,43 @@ fn multiply(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError>
         }
     }
     Ok(found)
+}
+
+/// `||`: NULL adds nothing to an array, and JSON is no text.
+fn joined(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    let is_json =
+        |it: &Expr| it.to_field(schema).is_ok_and(|(_, field)| PgType::of(&field) == PgType::JSON);
+    if is_json(&expr.left) || is_json(&expr.right) {
+        return Err(refused("|| of JSON").into_engine());
+    }
+    let bytes = |it: &Expr| conversions::call(To::Bytea, it.clone());
+    let type_of = |it: &Expr| it.get_type(schema).unwrap_or(DataType::Null);
+    let is_quoted = |it: &Expr| type_of(it).is_string() && matches!(it, Expr::Literal(..));
+    let mut expr = expr;
+    if type_of(&expr.left) == DataType::Binary && is_quoted(&expr.right) {
+        expr.right = bytes(&expr.right);
+    } else if type_of(&expr.right) == DataType::Binary && is_quoted(&expr.left) {
+        expr.left = bytes(&expr.left);
+    }
+    let is_list = |it: &Expr| it.get_type(schema).is_ok_and(|it| list_ndims(&it) > 0);
+    let (left_is_list, right_is_list) = (is_list(&expr.left), is_list(&expr.right));
+    if left_is_list != right_is_list {
+        let (list, other) = match left_is_list {
+            true => (&expr.left, &expr.right),
+            false => (&expr.right, &expr.left),
+        };
+        match other {
+            Expr::Literal(value, _) if value.is_null() => {
+                return Ok(PlannerResult::Planned(list.clone()));
+            }
+            Expr::Literal(ScalarValue::Utf8(_), _) => {
+                let error = refused("|| of an array and a quoted literal");
+                return Err(error.with_hint("Write ::text behind it.").into_engine());
+            }
+            _ => {}
+        }
+    }
+    Ok(PlannerResult::Original(texts(expr, schema)))
 }
 
 /// What is joined to a text is written as a text.

@@ -38,7 +38,7 @@ pub(super) fn array_of(mut query: Query) -> Result<Expr, SqlError> {
     };
     let text = format!(
         "coalesce((SELECT array_agg({ELEMENT}{order}) FROM (SELECT 1) AS elements({})), \
-         make_array())",
+         ARRAY[])",
         columns.join(", ")
     );
     let mut array = parsed(&text)?;
@@ -84,7 +84,7 @@ fn aggregate_of(query: &Query, keys: &[OrderByExpr]) -> Result<Option<Expr>, Sql
     });
     let mut places = HashSet::new();
     let sorted: Vec<_> = sorted.filter(|it| places.insert(it.expr.clone())).collect();
-    let mut array = parsed("coalesce((SELECT array_agg(1)), make_array())")?;
+    let mut array = parsed("coalesce((SELECT array_agg(1)), ARRAY[])")?;
     let (mut query, element) = (query.clone(), element.clone());
     query.order_by = None;
     replace(&mut array, |outer| {

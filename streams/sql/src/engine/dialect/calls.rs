@@ -186,8 +186,10 @@ fn east_us(zone: &str) -> Result<i64, SqlError> {
 }
 
 /// Functions on floats that PostgreSQL has errors of, where the engine gives no number.
-const CHECKED: &[&str] =
-    &["acos", "acosh", "asin", "exp", "ln", "log", "log10", "log2", "power", "round"];
+const CHECKED: &[&str] = &[
+    "acos", "acosh", "asin", "atanh", "cos", "cot", "exp", "ln", "log", "log10", "log2", "power",
+    "round", "sin", "tan",
+];
 
 /// Has such functions of a session fail as PostgreSQL's do.
 pub(in crate::engine) fn check(state: &mut SessionState) -> Result<()> {
@@ -297,6 +299,7 @@ impl Checked {
                 Err(SqlError::new(SqlState::POWER, what))
             }
             (_, it) if it.is_nan() => range("input is out of range"),
+            ("atanh", _) => Ok(()),
             (_, it) if it.is_infinite() => range("value out of range: overflow"),
             (_, 0.0) if may_vanish => range("value out of range: underflow"),
             _ => Ok(()),

@@ -20,9 +20,10 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::jsonb::canonical;
 use super::written::add_seconds;
 use crate::error::{SqlError, SqlState};
-use crate::wire::output_texts;
+use crate::wire::{json_field, output_texts};
 
 /// Target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,10 +36,12 @@ pub(in crate::engine) enum To {
     Timestamp,
     Timestamptz,
     Bytea,
+    /// JSON, where a text is some; else NULL.
+    Jsonb,
 }
 
 impl To {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Text,
         Self::Output,
         Self::Float8,
@@ -46,9 +49,10 @@ impl To {
         Self::Timestamp,
         Self::Timestamptz,
         Self::Bytea,
+        Self::Jsonb,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::engine) const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Output => "textout",
@@ -57,12 +61,13 @@ impl To {
             Self::Timestamp => "timestamp",
             Self::Timestamptz => "timestamptz",
             Self::Bytea => "bytea",
+            Self::Jsonb => "jsonb",
         }
     }
 
     fn arrow_type(self) -> DataType {
         match self {
-            Self::Text | Self::Output => DataType::Utf8View,
+            Self::Text | Self::Output | Self::Jsonb => DataType::Utf8View,
             Self::Float8 => DataType::Float64,
             Self::Float4 => DataType::Float32,
             Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -79,6 +84,7 @@ impl To {
             Self::Timestamp => "timestamp",
             Self::Timestamptz => "timestamp with time zone",
             Self::Bytea => "bytea",
+            Self::Jsonb => "jsonb",
         }
     }
 }
@@ -124,7 +130,10 @@ impl ScalarUDFImpl for Conversion {
 
     /// What was known of the argument, such as that it is JSON, does not hold any more.
     fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(self.name(), self.to.arrow_type(), true)))
+        Ok(Arc::new(match self.to {
+            To::Jsonb => json_field(self.name(), self.to.arrow_type()),
+            _ => Field::new(self.name(), self.to.arrow_type(), true),
+        }))
     }
 
     /// The engine's default is of no type, which nothing can be computed with.
@@ -136,7 +145,9 @@ impl ScalarUDFImpl for Conversion {
     fn simplify(&self, mut args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         let field = args[0].to_field(info.schema());
         let is_it = field.is_ok_and(|(_, field)| {
-            *field.data_type() == self.to.arrow_type() && field.metadata().is_empty()
+            *field.data_type() == self.to.arrow_type()
+                && field.metadata().is_empty()
+                && self.to != To::Jsonb
         });
         Ok(match is_it {
             true => ExprSimplifyResult::Simplified(args.swap_remove(0)),
@@ -186,6 +197,13 @@ impl Conversion {
                 Ok(Arc::new(floats.collect::<Result<Float32Array>>()?))
             }
             To::Timestamp | To::Timestamptz if is_text(from) => self.times(array),
+            To::Jsonb => super::own::changed(array, |text| match canonical(text) {
+                Ok(text) => Ok(Some(text)),
+                // One record that is no JSON shall not fail a query of all.
+                Err(error) if error.state == SqlState::NOT_SUPPORTED => Err(error),
+                Err(_) => Ok(None),
+            })
+            .map_err(SqlError::into_engine),
             To::Bytea if is_text(from) => {
                 let texts = cast(array, &DataType::Utf8View)?;
                 let bytes = texts.as_string_view().iter().map(|it| it.map(bytea).transpose());

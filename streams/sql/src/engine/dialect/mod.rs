@@ -18,7 +18,13 @@ mod inexact;
 mod intervals;
 mod json_functions;
 mod json_text;
+mod jsonb;
+mod known;
+mod letters;
+mod lists;
 mod names;
+mod operands;
+mod own;
 mod parts;
 mod patterns;
 mod quotients;
@@ -28,32 +34,34 @@ mod rewrites;
 mod rows;
 mod series;
 mod set_operations;
+mod shifts;
 mod syntax;
 mod text_functions;
 mod time_functions;
 mod to_char;
+mod truncated;
+mod units;
 mod written;
 
 pub(super) use any::with_array_parameters;
 pub(super) use arithmetic::Operators;
 pub(super) use bounds::check as check_bounds;
-pub(super) use calls::check;
 pub(super) use casts::{cast_target, udf as number_cast};
-pub(super) use conversions::{To, lenient, udf as conversion};
+pub(super) use conversions::{To, call as conversion_call, lenient, udf as conversion};
 pub(super) use floats::KeepFloats;
 pub(super) use guards::{Guards, guarded};
 pub(super) use intervals::Intervals;
+pub(super) use known::{Columns, Unknown};
 pub(super) use names::{NameCasts, shown};
+pub(super) use operands::{check_operands, check_wild_joins};
 pub(super) use relations::with_exact_relations;
 pub(super) use syntax::adapt;
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
+use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::ScalarUDF;
-
-/// A function of the engine whose name one of these takes; under its other names it would take that
-/// back.
-pub(super) const REPLACED: &str = "to_char";
 
 /// Functions that PostgreSQL has, or that statements are changed to.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -65,5 +73,14 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(json_functions::functions());
     functions.extend(text_functions::functions());
     functions.extend(time_functions::functions());
+    functions.push(extract::date_part());
+    functions.extend(letters::functions());
+    functions.extend(truncated::functions());
     functions
+}
+
+/// Has functions of the engine give what PostgreSQL's do.
+pub(super) fn check(state: &mut SessionState) -> Result<()> {
+    lists::count(state)?;
+    calls::check(state)
 }

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 /// Between a name and what keeps it apart from others.
-const APART: char = '\0';
+pub(super) const APART: char = '\0';
 
 /// An expression that gives no name.
 const NO_NAME: &str = "?column?";

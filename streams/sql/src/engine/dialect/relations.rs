@@ -2,6 +2,9 @@
 //! as the engine gets them right, and such as it gets wrong are refused by name; so are operands
 //! that have no type in common.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, JoinType, Result};
@@ -9,12 +12,18 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuant
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, Operator, SkipType, Subquery,
+    BinaryExpr, Distinct, Expr, ExprSchemable, FetchType, LogicalPlan, LogicalPlanBuilder,
+    Operator, SkipType, Subquery,
 };
 
 use super::dependent::{Numbers, joined, lateral_of};
 use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
+use super::names::APART;
+use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
+
+/// Subqueries that were given names: each has its own.
+static NAMED: AtomicU64 = AtomicU64::new(0);
 
 /// The plan with the same meaning, which is PostgreSQL's, or why there is none.
 pub(in crate::engine) fn with_exact_relations(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
@@ -83,17 +92,29 @@ fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
             let whole = Expr::BinaryExpr(BinaryExpr { left, op, right });
             Ok(Transformed::new_transformed(whole, is_changed))
         }
-        Expr::InSubquery(inner) => Ok(member(inner, place)),
+        Expr::InSubquery(inner) => member(inner, place),
+        Expr::SetComparison(mut inner) => {
+            inner.subquery = with_own_name(inner.subquery)?;
+            Ok(Transformed::yes(Expr::SetComparison(inner)))
+        }
         Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => {
             let Expr::InSubquery(mut inner) = *inner else { unreachable!("it was looked at") };
             inner.negated = !inner.negated;
-            Ok(member(inner, place))
+            member(inner, place)
         }
         other => other.map_children(|it| with_nulls(it, Place::Value)),
     }
 }
 
-fn member(inner: InSubquery, place: Place) -> Transformed<Expr> {
+/// What the engine compares by the names of columns does not meet the same names around it.
+fn with_own_name(subquery: Subquery) -> Result<Subquery> {
+    let plan = Arc::unwrap_or_clone(subquery.subquery);
+    let name = format!("members{APART}{}", NAMED.fetch_add(1, Ordering::Relaxed));
+    let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
+    Ok(Subquery { subquery: Arc::new(plan), ..subquery })
+}
+
+fn member(inner: InSubquery, place: Place) -> Result<Transformed<Expr>> {
     // The engine's joins get these right: NULL is as good as false, or is looked for.
     let is_exact = match (inner.negated, place) {
         (_, Place::Value) => false,
@@ -106,14 +127,15 @@ fn member(inner: InSubquery, place: Place) -> Transformed<Expr> {
         }
     };
     if is_exact {
-        return Transformed::no(Expr::InSubquery(inner));
+        return Ok(Transformed::no(Expr::InSubquery(inner)));
     }
     let (op, quantifier) = match inner.negated {
         true => (Operator::NotEq, SetQuantifier::All),
         false => (Operator::Eq, SetQuantifier::Any),
     };
-    let (expr, subquery) = (inner.expr, inner.subquery);
-    Transformed::yes(Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }))
+    let (expr, subquery) = (inner.expr, with_own_name(inner.subquery)?);
+    let comparison = SetComparison { expr, subquery, op, quantifier };
+    Ok(Transformed::yes(Expr::SetComparison(comparison)))
 }
 
 /// What a subquery is asked for.
@@ -353,7 +375,10 @@ fn check_conditions<'a>(
     for condition in conditions {
         let found = condition.get_type(schema).unwrap_or(DataType::Null);
         if !matches!(found, DataType::Boolean | DataType::Null) {
-            let what = format!("argument of CASE/WHEN must be type boolean, not type {found}");
+            let what = format!(
+                "argument of CASE/WHEN must be type boolean, not type {}",
+                sql_name(&found)
+            );
             return Err(SqlError::new(SqlState::DATATYPE, what).into_engine());
         }
     }

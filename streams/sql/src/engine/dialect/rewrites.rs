@@ -1,21 +1,21 @@
 //! Expressions that are written as calls of functions of PostgreSQL's meaning: casts, lists,
 //! averages, patterns.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo,
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, TimezoneInfo, UnaryOperator,
-    Value, ValueWithSpan, visit_expressions,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, TimezoneInfo,
+    UnaryOperator, Value, ValueWithSpan,
 };
 
 use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::To;
+use super::inexact::refused;
+use super::jsonb;
 use super::regex::Use;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
-use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
+use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
 use crate::error::SqlError;
 use crate::wire::array_elements;
 
@@ -30,6 +30,9 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
     // Its type is known by the cast alone.
     if matches!(inner, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
         return Ok(None);
+    }
+    if matches!(data_type, DataType::JSON | DataType::JSONB) {
+        return json(inner, data_type);
     }
     if is_timestamp(data_type) {
         let has_zone = match data_type {
@@ -93,6 +96,29 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
     Ok(Some(call(name, vec![inner.clone()])))
 }
 
+/// Literals are looked at before they are used.
+fn json(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
+    let is_binary = *data_type == DataType::JSONB;
+    let Some(text) = text_of(inner) else {
+        return Ok(is_binary.then(|| call(To::Jsonb.name(), vec![inner.clone()])));
+    };
+    if !is_binary {
+        return jsonb::check(text).map(|()| None);
+    }
+    let literal = Expr::Value(Value::SingleQuotedString(jsonb::canonical(text)?).into());
+    Ok(Some(cast_to(literal, DataType::JSON)))
+}
+
+fn cast_to(inner: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(inner),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
 /// A number as it is written, which a float is read from: the engine would read it as another.
 fn as_text(inner: &Expr) -> Expr {
     match written(inner) {
@@ -115,6 +141,22 @@ fn written(expr: &Expr) -> Option<String> {
         Expr::Nested(inner) => written(inner),
         _ => None,
     }
+}
+
+/// A number whose exponent moves its point behind its last digit, with all of its digits: the
+/// engine would count in units of ten and more.
+pub(super) fn with_exponent(digits: &str) -> Option<Expr> {
+    let (mantissa, exponent) = digits.split_once(['e', 'E'])?;
+    let exponent: usize = exponent.trim_start_matches('+').parse().ok()?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let zeros = exponent.checked_sub(fraction.len())?;
+    if whole.len() + exponent > LITERAL_DIGITS_MAX {
+        return None;
+    }
+    let digits = format!("{whole}{fraction}{}", "0".repeat(zeros));
+    let digits = digits.trim_start_matches('0');
+    let digits = if digits.is_empty() { "0" } else { digits };
+    Some(call(NUMERIC, vec![number(digits)]))
 }
 
 /// A literal numeric with the digits that it is written with.
@@ -141,7 +183,7 @@ fn literal_number(inner: &Expr) -> Option<Expr> {
 
 /// A literal array with its elements as expressions.
 fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
-    let Some(text) = text_of(inner) else { return Ok(None) };
+    let Some(text) = text_of(inner) else { return array_of(inner, element) };
     let elements = array_elements(text)?;
     if elements.is_empty() {
         return Ok(None);
@@ -149,6 +191,34 @@ fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
     let elements = elements.into_iter().map(|text| element_of(text, element));
     let elem = elements.collect::<Result<_, _>>()?;
     Ok(Some(Expr::Array(Array { elem, named: true })))
+}
+
+/// The engine cuts off what PostgreSQL rounds.
+fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
+    const OF_TEXTS: &[&str] = &["string_to_array", "regexp_match"];
+    match inner {
+        Expr::Array(array) if !array.elem.is_empty() => {
+            let is_list = |it: &Expr| matches!(it, Expr::Array(_));
+            if array.elem.iter().any(is_list) {
+                return Err(refused("casting an array of arrays"));
+            }
+            let elem = array.elem.iter().map(|it| {
+                let mut it = it.clone();
+                let changed = cast(&mut it, element)?;
+                Ok(changed.unwrap_or_else(|| cast_to(it, element.clone())))
+            });
+            let elem = elem.collect::<Result<_, SqlError>>()?;
+            Ok(Some(Expr::Array(Array { elem, named: true })))
+        }
+        Expr::Nested(inner) => array_of(inner, element),
+        Expr::Function(call)
+            if !OF_TEXTS.contains(&call.name.to_string().to_lowercase().as_str())
+                && !matches!(element, DataType::Text | DataType::Varchar(None)) =>
+        {
+            Err(refused("casting an array that a function gives"))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError> {
@@ -166,13 +236,7 @@ fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError
     }
     Ok(match cast(&mut literal, element)? {
         Some(changed) => changed,
-        None => Expr::Cast {
-            kind: CastKind::Cast,
-            expr: Box::new(literal),
-            data_type: element.clone(),
-            array: false,
-            format: None,
-        },
+        None => cast_to(literal, element.clone()),
     })
 }
 
@@ -221,14 +285,25 @@ pub(super) fn quantified(
     Ok(Some(changed.unwrap_or_else(plain)))
 }
 
+/// Functions that PostgreSQL has under several names, and the engine under one.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("every", "bool_and"),
+    ("variance", "var_samp"),
+    ("transaction_timestamp", "now"),
+    ("statement_timestamp", "now"),
+];
+
 /// Functions that PostgreSQL has under these names, or means in another way.
 pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     let [part] = function.name.0.as_slice() else { return Ok(None) };
     let Some(name) = part.as_ident().map(|it| it.value.to_ascii_lowercase()) else {
         return Ok(None);
     };
+    if let Some((_, own)) = SYNONYMS.iter().find(|(synonym, _)| *synonym == name) {
+        function.name = vec![Ident::new(*own)].into();
+    }
     if name == "avg" {
-        return Ok(average(function));
+        return average(function).map(Some);
     }
     let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
     let mut arguments: Vec<&mut Expr> = Vec::new();
@@ -245,6 +320,7 @@ pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError
             return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
         }
         ("age" | "to_timestamp" | "to_date", given) => return Ok(of_times(&name, given)),
+        ("encode", [bytes, _]) if text_of(bytes).is_some() => change(bytes, To::Bytea.name()),
         ("ceiling", [one]) => return Ok(Some(call("ceil", vec![one.clone()]))),
         ("concat", all) => {
             all.iter_mut()
@@ -314,29 +390,18 @@ fn check_flags(flags: &[&mut Expr]) -> Result<(), SqlError> {
     }
 }
 
-/// Whether an argument can be written twice: of columns, operators and casts alone.
-fn is_simple(arguments: &FunctionArguments) -> bool {
-    const CASTS: &[&str] = &[INT2, INT4, INT8, NUMERIC, "float8", "float4", "text"];
-    let found = visit_expressions(arguments, |expr| {
-        let is_simple = match expr {
-            Expr::Function(call) => CASTS.contains(&call.name.to_string().as_str()),
-            Expr::Case { .. } | Expr::Subquery(_) => false,
-            _ => true,
-        };
-        if is_simple { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    found.is_continue()
-}
+/// What an average is of is written twice: averages in averages would multiply.
+const AVERAGED_SIZE_MAX: usize = 500;
 
 /// The sum by the count: the engine's average of numerics has few digits.
-fn average(function: &Function) -> Option<Expr> {
-    if function.over.is_some() || !is_simple(&function.args) {
-        return None;
+fn average(function: &Function) -> Result<Expr, SqlError> {
+    if size_of(&Expr::Function(function.clone())) > AVERAGED_SIZE_MAX {
+        return Err(refused("avg of an expression as long as this"));
     }
     let renamed = |name: &str| {
         let mut function = function.clone();
-        function.name = vec![datafusion::sql::sqlparser::ast::Ident::new(name)].into();
+        function.name = vec![Ident::new(name)].into();
         Expr::Function(function)
     };
-    Some(call(Call::Average.name(), vec![renamed("sum"), renamed("count")]))
+    Ok(call(Call::Average.name(), vec![renamed("sum"), renamed("count")]))
 }

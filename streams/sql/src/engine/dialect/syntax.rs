@@ -4,21 +4,21 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, OrderByKind, Query,
-    Select, SelectItem, SetExpr, Statement, TableFactor, TypedString, UnaryOperator, Value,
-    ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, OrderByKind,
+    Query, Select, SelectItem, SetExpr, Statement, Subscript, TableFactor, TypedString,
+    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::arrays::array_of;
 use super::calls::Call;
-use super::inexact::{check_call, check_query, check_select, sort_values};
+use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::names::{name_apart, name_columns};
 use super::patterns::similar_to_regex;
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
-use super::written::{binary, call, in_list, is_timestamp, nested, number, text_of};
+use super::written::{binary, call, in_list, nested, number, text_of};
 use crate::error::SqlError;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
@@ -81,6 +81,9 @@ impl VisitorMut for Adapter {
 /// The expression as the engine understands it right, if that is another one.
 fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
     Ok(match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+            rewrites::with_exponent(digits)
+        }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
             Some(binary(number("-1"), BinaryOperator::Minus, nested(inner.as_ref().clone())))
@@ -98,6 +101,10 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         }
         Expr::AllOp { left, compare_op, right } => {
             rewrites::quantified(left, compare_op, right, Quantifier::All)?
+        }
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            access_chain.iter_mut().try_for_each(subscript)?;
+            None
         }
         Expr::AtTimeZone { timestamp, time_zone } => {
             let arguments = vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()];
@@ -136,13 +143,35 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     }
 }
 
-/// A literal that is a time.
+/// Elements are counted from 1, and there is none before that; the engine counts from the end.
+fn subscript(access: &mut AccessExpr) -> Result<(), SqlError> {
+    let is_count = |it: &Expr| {
+        matches!(it, Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. })
+            if digits.bytes().any(|it| it != b'0'))
+    };
+    match access {
+        AccessExpr::Subscript(Subscript::Index { index }) if !is_count(index) => {
+            let counted = call("greatest", vec![index.clone(), number("0")]);
+            *index = call("nullif", vec![counted, number("0")]);
+            Ok(())
+        }
+        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride }) => {
+            let mut bounds = lower_bound.iter().chain(&*upper_bound);
+            match stride.is_none() && bounds.all(is_count) {
+                true => Ok(()),
+                false => Err(refused("a slice of an array whose ends are not numbers from 1 on")),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A literal with its type before it.
 fn time(typed: &TypedString) -> Result<Option<Expr>, SqlError> {
     let mut literal = Expr::Value(typed.value.clone());
-    let is_time = is_timestamp(&typed.data_type) || matches!(typed.data_type, DataType::Time(..));
-    match (is_time, text_of(&literal).is_some()) {
-        (true, true) => rewrites::cast(&mut literal, &typed.data_type),
-        _ => Ok(None),
+    match (&typed.data_type, text_of(&literal).is_some()) {
+        (DataType::Date, _) | (_, false) => Ok(None),
+        (data_type, true) => rewrites::cast(&mut literal, data_type),
     }
 }
 
@@ -241,7 +270,7 @@ mod tests {
             ("timestamp '2026-01-01 12:00'", "timestamp('2026-01-01 12:00')"),
             ("a::timestamptz", "timestamptz(a)"),
             ("'1.10'::numeric", "1.10"),
-            ("1e15::float8", "float8('1e15')"),
+            ("1e15::float8", "float8(numeric(1000000000000000))"),
             ("a = ANY('{x,\"y z\"}')", "a IN ('x', 'y z')"),
             ("a = ANY($1)", "equals_any(a, $1)"),
             ("a <> ALL('{1,NULL}')", "(NOT (a = NULL OR a IN ('1')))"),

@@ -11,6 +11,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::extract::first_day;
 use crate::error::SqlError;
 use crate::wire::{DAY_US, civil};
 
@@ -38,6 +39,17 @@ pub(super) const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// Signs of PostgreSQL that are none here.
+const NO_SIGNS: [&str; 14] = [
+    "IDDD", "IY", "I,", "RM", "FF", "TZH", "TZM", "OF", "SSSSS", "Y,YYY", "BC", "AD", "B.C", "A.D",
+];
+
+/// A pattern in capitals, without what stands there in quotes and names of whole words.
+fn signs_of(pattern: &str) -> String {
+    let bare = pattern.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    bare.to_uppercase().replace("IYYY", " ")
+}
 
 pub(super) fn to_char() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
@@ -84,12 +96,17 @@ impl ScalarUDFImpl for ToChar {
         let patterns = cast(&args.args[1].to_array(rows)?, &DataType::Utf8View)?;
         let mut texts = StringViewBuilder::with_capacity(rows);
         for (time_us, pattern) in times.iter().zip(patterns.as_string_view()) {
+            let pattern = pattern.filter(|it| !it.is_empty());
             let (Some(time_us), Some(pattern)) = (time_us, pattern) else {
                 texts.append_null();
                 continue;
             };
             if pattern.len() > PATTERN_BYTES_MAX {
                 let what = format!("a pattern of to_char has {PATTERN_BYTES_MAX} bytes at most");
+                return Err(SqlError::unsupported(what).into_engine());
+            }
+            if let Some(sign) = NO_SIGNS.iter().find(|it| signs_of(pattern).contains(*it)) {
+                let what = format!("to_char with {sign} is not supported");
                 return Err(SqlError::unsupported(what).into_engine());
             }
             let zone = if is_zoned { "UTC" } else { "" };
@@ -250,13 +267,6 @@ impl Moment {
         let (year, ..) = civil(thursday);
         (year, (thursday - first_day(year)) / 7 + 1)
     }
-}
-
-/// The first day of a year, counted from 1970-01-01.
-fn first_day(year: i64) -> i64 {
-    let before = year - 1;
-    365 * (year - 1970) + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400)
-        - 477
 }
 
 /// As the first two letters are written.

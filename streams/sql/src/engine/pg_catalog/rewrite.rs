@@ -390,8 +390,14 @@ fn array_literal(text: &str, inner: &DataType) -> Option<Expr> {
     if inside.contains(['{', '"', '\\']) {
         return None;
     }
-    let elements = inside.split(',').map(str::trim).filter(|it| !it.is_empty());
-    let elements = elements.map(|element| {
+    let elements: Vec<_> = match inside.trim() {
+        "" => Vec::new(),
+        some => some.split(',').map(str::trim).collect(),
+    };
+    if elements.contains(&"") {
+        return None;
+    }
+    let elements = elements.into_iter().map(|element| {
         let value = match element.eq_ignore_ascii_case("null") {
             true => Value::Null,
             false => Value::SingleQuotedString(element.to_owned()),

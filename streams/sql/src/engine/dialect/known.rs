@@ -1,0 +1,300 @@
+//! Names, types, literals and operators of statements that the engine takes though PostgreSQL has
+//! none of them, or has them with another meaning: refused before anything is written anew.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::execution::context::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Join, JoinConstraint, JoinOperator, Select, SelectItem, Statement, Value,
+    Visit, Visitor,
+};
+
+use super::inexact::refused;
+use super::names::folded;
+use super::written::text_of;
+use crate::error::{SqlError, SqlState};
+
+/// Functions of PostgreSQL whose answers are its own here too, one a line.
+const EXACT: &str = include_str!("functions.txt");
+
+/// Functions that PostgreSQL has and the engine answers in another way.
+const INEXACT: &[&str] = &[
+    "array_dims",
+    "array_remove",
+    "array_replace",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxy",
+];
+
+/// Functions that statements are changed to, and that none may name.
+const INTERNAL: &[&str] = &[
+    "average",
+    "equals_any",
+    "json_exists",
+    "json_get",
+    "json_get_text",
+    "pattern",
+    "pattern_found",
+    "pattern_replacement",
+    "textout",
+];
+
+/// Types that are in no PostgreSQL without extensions.
+const NO_TYPES: &[&str] = &[
+    "BLOB",
+    "BYTES",
+    "DATETIME",
+    "DOUBLE",
+    "FIXEDSTRING",
+    "HUGEINT",
+    "LONGTEXT",
+    "MEDIUMINT",
+    "MEDIUMTEXT",
+    "NVARCHAR",
+    "STRING",
+    "TINYINT",
+    "TINYTEXT",
+    "UBIGINT",
+    "UHUGEINT",
+    "UNSIGNED",
+    "USMALLINT",
+    "UTINYINT",
+];
+
+/// Returns whether a query gives all columns of a join whose columns are told by their names alone.
+fn is_wild(select: &Select) -> bool {
+    let is_named = |it: &Join| match &it.join_operator {
+        JoinOperator::Join(it)
+        | JoinOperator::Inner(it)
+        | JoinOperator::Left(it)
+        | JoinOperator::LeftOuter(it)
+        | JoinOperator::Right(it)
+        | JoinOperator::RightOuter(it)
+        | JoinOperator::FullOuter(it) => {
+            matches!(it, JoinConstraint::Using(_) | JoinConstraint::Natural)
+        }
+        _ => false,
+    };
+    select.projection.iter().any(|it| matches!(it, SelectItem::Wildcard(_)))
+        && select.from.iter().flat_map(|it| &it.joins).any(is_named)
+}
+
+/// Names that the engine knows beyond these.
+#[derive(Debug)]
+pub(in crate::engine) struct Unknown {
+    functions: HashSet<String>,
+}
+
+impl Unknown {
+    /// Names that statements may not use, of a state that has all functions of the engine.
+    pub(in crate::engine) fn of(state: &SessionState) -> Self {
+        let exact: HashSet<&str> = EXACT.split_whitespace().collect();
+        let scalars = state.scalar_functions().keys();
+        let others = state.aggregate_functions().keys().chain(state.window_functions().keys());
+        let all = scalars.chain(others).map(|it| it.to_lowercase());
+        let inexact = all.filter(|it| !exact.contains(it.as_str()));
+        let internal = INTERNAL.iter().map(|it| (*it).to_owned());
+        Self { functions: inexact.chain(internal).collect() }
+    }
+
+    /// Refuses a statement that names some of it; how it names columns.
+    pub(in crate::engine) fn check(&self, statement: &Statement) -> Result<Columns, SqlError> {
+        let mut check = Check { unknown: self, array_depth: 0, columns: Columns::Named };
+        match statement.visit(&mut check) {
+            ControlFlow::Continue(()) => Ok(check.columns),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+}
+
+/// Use of the order of a join's columns by a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Columns {
+    Named,
+    /// `SELECT *` of a join with USING.
+    Ordered,
+}
+
+struct Check<'a> {
+    unknown: &'a Unknown,
+    /// Arrays around what is looked at.
+    array_depth: usize,
+    columns: Columns,
+}
+
+impl Visitor for Check<'_> {
+    type Break = SqlError;
+
+    /// `a ISNULL` is read as a name for the column.
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
+        if is_wild(select) {
+            self.columns = Columns::Ordered;
+        }
+        let is_test = |it: &SelectItem| match it {
+            SelectItem::ExprWithAlias { alias, .. } => {
+                alias.quote_style == Some('\'')
+                    || alias.quote_style.is_none()
+                        && ["isnull", "notnull"]
+                            .iter()
+                            .any(|it| alias.value.eq_ignore_ascii_case(it))
+            }
+            _ => false,
+        };
+        match select.projection.iter().any(is_test) {
+            true => {
+                let error = refused("ISNULL, or a column's name in single quotes,");
+                ControlFlow::Break(error.with_hint("Write IS NULL, or AS \"name\"."))
+            }
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        let checked = match expr {
+            Expr::Function(call) => {
+                let name = call.name.0.last().and_then(|it| it.as_ident()).map(folded);
+                let name = name.unwrap_or_default();
+                self.function(&name).and_then(|()| arguments(&name, &call.args))
+            }
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
+                data_type_of(data_type)
+            }
+            Expr::Cast { .. } => Err(syntax("TRY_CAST")),
+            Expr::TypedString(typed) => data_type_of(&typed.data_type),
+            Expr::BinaryOp {
+                op:
+                    op @ (BinaryOperator::Spaceship
+                    | BinaryOperator::Xor
+                    | BinaryOperator::DuckIntegerDivide
+                    | BinaryOperator::MyIntegerDivide),
+                ..
+            } => {
+                let what = format!("operator does not exist: {op}");
+                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
+            }
+            // Inside of ARRAY[[…]] lists have no word before them.
+            Expr::Array(array) => {
+                self.array_depth += 1;
+                match array.named || self.array_depth > 1 {
+                    true => Ok(()),
+                    false => Err(syntax("[")),
+                }
+            }
+            Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } | Expr::Lambda(_) => {
+                Err(syntax("{"))
+            }
+            Expr::Value(value) => match &value.value {
+                Value::HexStringLiteral(_) => Err(refused("a literal of bits")),
+                _ => Ok(()),
+            },
+            Expr::Like { pattern, escape_char: None, .. }
+            | Expr::ILike { pattern, escape_char: None, .. } => like(pattern),
+            _ => Ok(()),
+        };
+        match checked {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        if matches!(expr, Expr::Array(_)) {
+            self.array_depth -= 1;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Check<'_> {
+    fn function(&self, name: &str) -> Result<(), SqlError> {
+        if INEXACT.contains(&name) {
+            return Err(refused(&format!("function {name}")));
+        }
+        match self.unknown.functions.contains(name) {
+            true => {
+                let what = format!("function {name} does not exist");
+                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Of functions that the engine has with more forms, those that PostgreSQL has too.
+fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> {
+    let FunctionArguments::List(list) = arguments else { return Ok(()) };
+    let text = |index: usize| match list.args.get(index) {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))) => text_of(expr),
+        _ => None,
+    };
+    let none = |what: &str| Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what));
+    match (name, list.args.len()) {
+        ("encode" | "decode", 2) if text(1).is_none_or(|it| !is_encoding(it)) => {
+            Err(refused("encode and decode of other formats than 'hex' and 'base64'"))
+        }
+        ("decode", 2) if text(1).is_some_and(|it| it.eq_ignore_ascii_case("base64")) => {
+            match text(0).is_some_and(|it| it.len() % 4 == 0) {
+                true => Ok(()),
+                false => Err(refused("decode of base64 that is not written out in fours")),
+            }
+        }
+        ("regexp_match", 2..) if text(1).is_none_or(has_optional_group) => {
+            Err(refused("regexp_match with a group that need not match"))
+        }
+        ("date_trunc", 2) if text(1).is_some() => {
+            none("date_trunc takes a time: write timestamp '…' for a text")
+        }
+        ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
+        ("to_timestamp", 1) if text(0).is_some() => {
+            none("to_timestamp takes a number of seconds: write timestamptz '…' for a text")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_encoding(name: &str) -> bool {
+    ["hex", "base64"].iter().any(|it| name.eq_ignore_ascii_case(it))
+}
+
+/// Whether a group of a pattern may match nothing at all.
+fn has_optional_group(pattern: &str) -> bool {
+    [")?", ")*", "){0", "){,"].iter().any(|it| pattern.contains(it))
+}
+
+fn syntax(near: &str) -> SqlError {
+    SqlError::new(SqlState::SYNTAX, format!("syntax error at or near {near:?}"))
+}
+
+fn data_type_of(data_type: &DataType) -> Result<(), SqlError> {
+    match data_type {
+        DataType::Char(_) | DataType::Character(_) => {
+            Err(refused("character, which fills texts up with blanks,"))
+        }
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => data_type_of(element),
+        DataType::DoublePrecision => Ok(()),
+        other => {
+            let name = other.to_string().to_uppercase();
+            let word = name.split(['(', ' ']).next().unwrap_or_default();
+            if NO_TYPES.contains(&word) || name.contains(" UNSIGNED") {
+                let what = format!("type {:?} does not exist", word.to_lowercase());
+                return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, what));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A pattern that ends with the sign that takes the next one as it is.
+fn like(pattern: &Expr) -> Result<(), SqlError> {
+    let Some(text) = text_of(pattern) else { return Ok(()) };
+    let count = text.bytes().rev().take_while(|it| *it == b'\\').count();
+    if count % 2 == 0 {
+        return Ok(());
+    }
+    let what = "LIKE pattern must not end with escape character";
+    Err(SqlError::new(SqlState::INVALID_ESCAPE, what))
+}

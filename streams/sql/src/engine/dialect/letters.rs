@@ -1,0 +1,147 @@
+//! Letters and characters: cases as PostgreSQL changes them, one character into one, and their
+//! numbers; bytes as letters.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, StringViewArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::logical_expr::ScalarUDF;
+
+use super::own::{Own, changed, numbers, of_arrow, texts};
+use crate::error::{SqlError, SqlState};
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        Own::udf("upper", 1, text, |it| changed(&it[0], |it| Ok(Some(mapped(it, upper))))),
+        Own::udf("lower", 1, text, |it| changed(&it[0], |it| Ok(Some(mapped(it, lower))))),
+        Own::udf("initcap", 1, text, |it| changed(&it[0], |it| Ok(Some(initcap(it))))),
+        Own::udf("chr", 1, number, |it| chr(&it[0])),
+        Own::udf("to_hex", 1, number, to_hex),
+        Own::udf("encode", 2, encoded, encode),
+    ]
+}
+
+fn text(types: &[DataType]) -> Option<DataType> {
+    (types[0].is_string() || types[0].is_null()).then_some(DataType::Utf8View)
+}
+
+fn number(types: &[DataType]) -> Option<DataType> {
+    (types[0].is_integer() || types[0].is_null()).then_some(DataType::Utf8View)
+}
+
+fn mapped(text: &str, map: impl Fn(char) -> char) -> String {
+    text.chars().map(map).collect()
+}
+
+/// What has no capital of one character stays, but for letters with a small iota beneath.
+fn upper(letter: char) -> char {
+    let mut capitals = letter.to_uppercase();
+    match (capitals.next(), capitals.next()) {
+        (Some(capital), None) => capital,
+        _ => {
+            let beside = match letter {
+                '\u{1f80}'..='\u{1faf}' => 8,
+                '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => 9,
+                _ => 0,
+            };
+            let is_small = beside == 9 || u32::from(letter) & 8 == 0;
+            let capital = u32::from(letter) + if is_small { beside } else { 0 };
+            char::from_u32(capital).unwrap_or(letter)
+        }
+    }
+}
+
+fn lower(letter: char) -> char {
+    // A dotted capital I alone has a small letter of two characters.
+    letter.to_lowercase().next().unwrap_or(letter)
+}
+
+fn initcap(text: &str) -> String {
+    let mut is_inside = false;
+    mapped_with(text, |letter| {
+        let cased = if is_inside { lower(letter) } else { upper(letter) };
+        is_inside = letter.is_alphanumeric();
+        cased
+    })
+}
+
+fn mapped_with(text: &str, map: impl FnMut(char) -> char) -> String {
+    text.chars().map(map).collect()
+}
+
+fn chr(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
+    let refused = |what: String| SqlError::new(SqlState::TOO_LARGE, what);
+    let letter = |code: i64| match (code, u32::try_from(code).ok().and_then(char::from_u32)) {
+        (0, _) => Err(refused("null character not permitted".to_owned())),
+        (_, Some(letter)) => Ok(letter.to_string()),
+        _ => Err(refused(format!("requested character {code} is none"))),
+    };
+    let found = numbers(array)?.into_iter().map(|it| it.map(letter).transpose());
+    Ok(Arc::new(found.collect::<Result<StringViewArray, SqlError>>()?))
+}
+
+fn to_hex(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let is_bigint = *arrays[0].data_type() == DataType::Int64;
+    let digits = |number: i64| match (number, i32::try_from(number)) {
+        (0.., _) => Ok(format!("{number:x}")),
+        // PostgreSQL's literals are integers.
+        (_, Ok(number)) if !is_bigint => Ok(format!("{number:x}")),
+        _ => Err(SqlError::unsupported("to_hex of a bigint below zero is not supported")
+            .with_hint("Cast it to integer.")),
+    };
+    let found = numbers(&arrays[0])?.into_iter().map(|it| it.map(digits).transpose());
+    Ok(Arc::new(found.collect::<Result<StringViewArray, SqlError>>()?))
+}
+
+fn encoded(types: &[DataType]) -> Option<DataType> {
+    let is_bytes = matches!(types[0], DataType::Binary | DataType::Null);
+    (is_bytes && types[1].is_string()).then_some(DataType::Utf8View)
+}
+
+/// Bytes as text, of which base64 has lines.
+fn encode(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    const LINE_BYTES: usize = 57;
+    let bytes = cast(&arrays[0], &DataType::Binary).map_err(of_arrow)?;
+    let names = texts(&arrays[1])?;
+    let found = bytes.as_binary::<i32>().iter().zip(&names).map(|(bytes, name)| {
+        let (bytes, name) = (bytes?, name?);
+        Some(match name.eq_ignore_ascii_case("hex") {
+            true => bytes.iter().map(|it| format!("{it:02x}")).collect::<String>(),
+            false => bytes.chunks(LINE_BYTES).map(base64).collect::<Vec<_>>().join("\n"),
+        })
+    });
+    Ok(Arc::new(found.collect::<StringViewArray>()))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let at = |index: usize| usize::from(three.get(index).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            match place <= three.len() {
+                true => text.push(char::from(SIGNS[bits >> (18 - 6 * place) & 63])),
+                false => text.push('='),
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_character_becomes_one() {
+        assert_eq!(mapped("straße ŉ ﬁ ǆ ᾳ ᾀ éÀ", upper), "STRAßE ŉ ﬁ Ǆ ᾼ ᾈ ÉÀ");
+        assert_eq!(mapped("ΑΣ İ ÀÉ", lower), "ασ i àé");
+        assert_eq!(
+            ["", "a", "ab", "abc"].map(|it| base64(it.as_bytes())),
+            ["", "YQ==", "YWI=", "YWJj"]
+        );
+        assert_eq!(initcap("hI THOMAS o'neil 2nd"), "Hi Thomas O'Neil 2nd");
+    }
+}

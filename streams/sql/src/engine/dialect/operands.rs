@@ -1,0 +1,318 @@
+//! Checks of what functions and operators are used on, once types are known: the engine makes
+//! texts of what PostgreSQL has no such function for, and takes JSON for a text.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError, JoinConstraint, Result, ScalarValue};
+use datafusion::logical_expr::expr::{AggregateFunction, InList, ScalarFunction};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, Operator,
+};
+
+use super::inexact::refused;
+use super::intervals::is_comparison;
+use super::own::does_not_exist;
+use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
+
+/// Functions whose first argument is a text.
+const OF_TEXT: &[&str] = &[
+    "ascii",
+    "bit_length",
+    "btrim",
+    "character_length",
+    "initcap",
+    "left",
+    "lower",
+    "lpad",
+    "ltrim",
+    "octet_length",
+    "overlay",
+    "regexp_count",
+    "regexp_instr",
+    "regexp_like",
+    "regexp_match",
+    "regexp_replace",
+    "repeat",
+    "replace",
+    "reverse",
+    "right",
+    "rpad",
+    "rtrim",
+    "split_part",
+    "starts_with",
+    "string_to_array",
+    "strpos",
+    "substr",
+    "translate",
+    "upper",
+];
+
+/// Functions that look for the elements of one array in another.
+const OF_ELEMENTS: &[&str] = &["array_has_all", "array_has_any"];
+
+/// Refuses a plan in which something is used on what it is not for.
+pub(in crate::engine) fn check_operands(plan: &LogicalPlan) -> Result<(), SqlError> {
+    plan.apply_with_subqueries(|plan| {
+        let schema = merge_schema(&plan.inputs());
+        check_sorted(plan, &schema)?;
+        check_numbers(plan, &schema)?;
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                check(expr, &schema)?;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// Refuses joins with USING whose columns do not stand first on their left side: `*` begins with
+/// them.
+pub(in crate::engine) fn check_wild_joins(plan: &LogicalPlan) -> Result<(), SqlError> {
+    plan.apply_with_subqueries(|plan| {
+        let LogicalPlan::Join(Join { left, on, join_constraint: JoinConstraint::Using, .. }) = plan
+        else {
+            return Ok(TreeNodeRecursion::Continue);
+        };
+        let keys = on.iter().enumerate();
+        let is_first = keys.into_iter().all(|(index, (key, _))| match key {
+            Expr::Column(column) => {
+                left.schema().fields().get(index).is_some_and(|it| *it.name() == column.name)
+            }
+            _ => false,
+        });
+        match is_first {
+            true => Ok(TreeNodeRecursion::Continue),
+            false => Err(refused("SELECT * of a join with USING or NATURAL")
+                .with_hint("Name the columns.")
+                .into_engine()),
+        }
+    })?;
+    Ok(())
+}
+
+/// JSON has no order here, and is the same as other JSON by its text alone.
+fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    let is_json_column =
+        |it: &DFSchema| it.fields().iter().any(|it| PgType::of(it) == PgType::JSON);
+    let is_sorted = match plan {
+        LogicalPlan::Distinct(Distinct::All(input)) => is_json_column(input.schema()),
+        LogicalPlan::Distinct(Distinct::On(on)) => on.on_expr.iter().any(|it| is_json(it, schema)),
+        LogicalPlan::Aggregate(it) => it.group_expr.iter().any(|it| is_json(it, schema)),
+        LogicalPlan::Sort(sort) => sort.expr.iter().any(|it| is_json(&it.expr, schema)),
+        _ => false,
+    };
+    match is_sorted {
+        true => Err(json_is_not_compared()),
+        false => Ok(()),
+    }
+}
+
+/// A column of floats and numerics is one of floats there, and one of numerics here.
+fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    let is_cast = |it: &Expr| match it {
+        Expr::Cast(cast) => {
+            cast.field.data_type().is_decimal()
+                && cast.expr.get_type(schema).is_ok_and(|it| it.is_floating())
+        }
+        _ => false,
+    };
+    let is_mixed = match plan {
+        LogicalPlan::Values(values) => values.values.iter().flatten().any(is_cast),
+        LogicalPlan::Union(union) => (0..union.schema.fields().len()).any(|index| {
+            let types = union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
+            let types: Vec<_> = types.map(|it| it.data_type()).collect();
+            types.iter().any(|it| it.is_floating()) && types.iter().any(|it| it.is_decimal())
+        }),
+        _ => false,
+    };
+    match is_mixed {
+        true => Err(refused("a column of double precision and numeric")
+            .with_hint("Write ::float8 behind the numerics.")
+            .into_engine()),
+        false => Ok(()),
+    }
+}
+
+fn json_is_not_compared() -> DataFusionError {
+    refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
+}
+
+fn does_not_exist_of(operator: Operator) -> DataFusionError {
+    let what = format!("operator does not exist: {operator} of values of these types");
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+        .with_hint("Cast what it is used on.")
+        .into_engine()
+}
+
+fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    match expr {
+        Expr::ScalarFunction(call) => check_call(call, schema),
+        Expr::AggregateFunction(call) => check_aggregate(call, schema),
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ Operator::Plus, right }) => {
+            let is_time =
+                |it: &Expr| it.get_type(schema).is_ok_and(|it| matches!(it, DataType::Time64(_)));
+            match is_time(left) && is_time(right) {
+                true => Err(does_not_exist_of(*op)),
+                false => Ok(()),
+            }
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+            let types = [left.get_type(schema), right.get_type(schema)];
+            if let [Ok(one), Ok(other)] = &types
+                && (one.is_temporal() && other.is_numeric()
+                    || one.is_numeric() && other.is_temporal())
+            {
+                return Err(does_not_exist_of(*op));
+            }
+            check_comparison(&[left, right], schema)
+        }
+        Expr::InList(InList { expr, list, .. }) => {
+            let is_bytes = expr.get_type(schema).is_ok_and(|it| is_binary(&it));
+            if is_bytes && list.iter().any(|it| it.get_type(schema).is_ok_and(|it| it.is_string()))
+            {
+                let error = refused("IN of bytea and quoted literals");
+                return Err(error.with_hint("Write ::bytea behind them.").into_engine());
+            }
+            check_comparison(&[expr], schema)
+        }
+        Expr::WindowFunction(call) => check_default(call.fun.name(), &call.params.args, schema),
+        Expr::Between(between) => check_comparison(&[&between.expr], schema),
+        _ => Ok(()),
+    }
+}
+
+fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    let name = call.func.name();
+    if OF_ELEMENTS.contains(&name) {
+        return match call.args.iter().all(has_no_null) {
+            true => Ok(()),
+            false => Err(refused("@>, <@ or && of arrays that may hold NULL").into_engine()),
+        };
+    }
+    if name == "array_element" {
+        let element = call.args.first().and_then(|it| element_of(it, schema));
+        return match element {
+            Some(DataType::List(_)) => {
+                Err(refused("a subscript of an array of arrays").into_engine())
+            }
+            _ => Ok(()),
+        };
+    }
+    if name == "array_to_string" {
+        return check_written(call, schema);
+    }
+    if name == "array_concat" {
+        return check_joined(call, schema);
+    }
+    let Some(first) = call.args.first().filter(|_| OF_TEXT.contains(&name)) else {
+        return Ok(());
+    };
+    let Ok(data_type) = first.get_type(schema) else { return Ok(()) };
+    if is_json(first, schema) {
+        let what = format!("function {name}(json) does not exist");
+        let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
+        return Err(error.with_hint("Write ->> or ::text.").into_engine());
+    }
+    match data_type.is_string()
+        || data_type.is_null()
+        || is_binary(&data_type) && name == "character_length"
+    {
+        true => Ok(()),
+        false => Err(does_not_exist(name, &[data_type]).into_engine()),
+    }
+}
+
+fn is_binary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::BinaryView | DataType::LargeBinary)
+}
+
+fn element_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    match expr.get_type(schema).ok()? {
+        DataType::List(element) => Some(element.data_type().clone()),
+        _ => None,
+    }
+}
+
+/// The engine writes other types in its own way.
+fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    let element = call.args.first().and_then(|it| element_of(it, schema));
+    match element {
+        Some(it) if !(it.is_string() || it.is_integer() || it.is_null()) => {
+            Err(refused("array_to_string of other than texts and integers").into_engine())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Numerics would be filled up with zeros.
+fn check_joined(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    let elements: Vec<_> = call.args.iter().filter_map(|it| element_of(it, schema)).collect();
+    let is_mixed = elements.windows(2).any(|it| it[0] != it[1] && !it[0].is_null());
+    match is_mixed && elements.iter().any(DataType::is_decimal) {
+        true => Err(refused("joining arrays of different numerics").into_engine()),
+        false => Ok(()),
+    }
+}
+
+fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
+    let name = call.func.name();
+    let params = &call.params;
+    if let Some(filter) = &params.filter
+        && filter.get_type(schema).is_ok_and(|it| it != DataType::Boolean && !it.is_null())
+    {
+        let what = "argument of FILTER must be type boolean";
+        return Err(SqlError::new(SqlState::DATATYPE, what).into_engine());
+    }
+    let Some(first) = params.args.first() else { return Ok(()) };
+    let compares = params.distinct || matches!(name, "min" | "max");
+    if compares && is_json(first, schema) {
+        return Err(json_is_not_compared());
+    }
+    let is_text = |it: &DataType| it.is_string() || it.is_null();
+    match first.get_type(schema) {
+        Ok(it) if name == "string_agg" && !is_text(&it) => {
+            Err(does_not_exist(name, &[it]).into_engine())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The engine casts what stands for a row that is not there.
+fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let ("lag" | "lead", [value, _, default]) = (name, arguments) else { return Ok(()) };
+    let (value, kind) = (value.get_type(schema)?, default.get_type(schema)?);
+    let is_one = value == kind
+        || kind.is_null()
+        || value.is_integer() && kind.is_integer()
+        || matches!(default, Expr::Literal(ScalarValue::Utf8(_), _));
+    match is_one {
+        true => Ok(()),
+        false => Err(refused(&format!("{name} with a default of another type")).into_engine()),
+    }
+}
+
+/// Whether the elements of an array are written out, and none is NULL.
+fn has_no_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
+            call.args.iter().all(has_no_null)
+        }
+        Expr::Literal(value, _) => !value.is_null(),
+        Expr::Cast(cast) => has_no_null(&cast.expr),
+        _ => false,
+    }
+}
+
+fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.to_field(schema).is_ok_and(|(_, field)| PgType::of(&field) == PgType::JSON)
+}
+
+fn check_comparison(operands: &[&Expr], schema: &DFSchema) -> Result<()> {
+    match operands.iter().any(|it| is_json(it, schema)) {
+        true => Err(json_is_not_compared()),
+        false => Ok(()),
+    }
+}

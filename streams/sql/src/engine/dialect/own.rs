@@ -1,0 +1,144 @@
+//! Functions of PostgreSQL that are computed here, each a plain function over columns.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::error::{SqlError, SqlState};
+
+/// Such a function: told apart by its name.
+#[derive(Debug)]
+pub(super) struct Own {
+    name: &'static str,
+    signature: Signature,
+    /// The result's type, or that there is no such function of these types.
+    type_of: fn(&[DataType]) -> Option<DataType>,
+    compute: fn(&[ArrayRef]) -> Result<ArrayRef, SqlError>,
+}
+
+impl Own {
+    pub(super) fn udf(
+        name: &'static str,
+        argument_count: usize,
+        type_of: fn(&[DataType]) -> Option<DataType>,
+        compute: fn(&[ArrayRef]) -> Result<ArrayRef, SqlError>,
+    ) -> Arc<ScalarUDF> {
+        let signature = Signature::any(argument_count, Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Self { name, signature, type_of, compute }))
+    }
+}
+
+impl PartialEq for Own {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Own {}
+
+impl Hash for Own {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Own {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        (self.type_of)(types).ok_or_else(|| does_not_exist(self.name, types).into_engine())
+    }
+
+    /// The engine's default is of no type, which nothing can be computed with.
+    fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
+        let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types)?)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let arrays = args.args.iter().map(|it| it.to_array(rows));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let found = (self.compute)(&arrays).map_err(SqlError::into_engine)?;
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
+            false => ColumnarValue::Array(found),
+        })
+    }
+}
+
+/// Says that a function has no form for types.
+pub(super) fn does_not_exist(name: &str, types: &[DataType]) -> SqlError {
+    let types: Vec<_> = types.iter().map(sql_name).collect();
+    let what = format!("function {name}({}) does not exist", types.join(", "));
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is called with.")
+}
+
+pub(super) fn sql_name(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Boolean => "boolean",
+        DataType::Int16 => "smallint",
+        DataType::Int32 => "integer",
+        DataType::Int64 => "bigint",
+        DataType::Float32 => "real",
+        DataType::Float64 => "double precision",
+        DataType::Date32 => "date",
+        DataType::Time64(_) => "time",
+        DataType::Timestamp(_, None) => "timestamp",
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
+        DataType::Interval(_) | DataType::Duration(_) => "interval",
+        DataType::Binary | DataType::BinaryView | DataType::LargeBinary => "bytea",
+        DataType::List(_) | DataType::LargeList(_) => "array",
+        it if it.is_string() => "text",
+        it if it.is_decimal() => "numeric",
+        _ => "unknown",
+    }
+}
+
+/// A column of texts.
+pub(super) fn texts(array: &ArrayRef) -> Result<StringViewArray, SqlError> {
+    let array = cast(array, &DataType::Utf8View).map_err(of_arrow)?;
+    Ok(array.as_string_view().clone())
+}
+
+/// A column of whole numbers.
+pub(super) fn numbers(array: &ArrayRef) -> Result<Vec<Option<i64>>, SqlError> {
+    let array = cast(array, &DataType::Int64).map_err(of_arrow)?;
+    Ok(array.as_primitive::<Int64Type>().iter().collect())
+}
+
+/// An error of the library of columns.
+pub(super) fn of_arrow(error: datafusion::arrow::error::ArrowError) -> SqlError {
+    SqlError::from(datafusion::common::DataFusionError::from(error))
+}
+
+/// Each text changed.
+pub(super) fn changed(
+    array: &ArrayRef,
+    change: impl Fn(&str) -> Result<Option<String>, SqlError>,
+) -> Result<ArrayRef, SqlError> {
+    let texts = texts(array)?;
+    let mut found = datafusion::arrow::array::StringViewBuilder::with_capacity(texts.len());
+    for text in &texts {
+        match text {
+            None => found.append_null(),
+            Some(text) => found.append_option(change(text)?),
+        }
+    }
+    Ok(Arc::new(found.finish()))
+}

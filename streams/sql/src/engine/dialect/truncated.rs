@@ -1,0 +1,172 @@
+//! `date_trunc` and `date_bin` for the types and units that PostgreSQL has them of.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Date32Array, TimestampMicrosecondArray};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{
+    DataType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
+};
+use datafusion::logical_expr::ScalarUDF;
+
+use super::extract::first_day;
+use super::own::{Own, numbers, of_arrow, texts};
+use super::units::Unit;
+use crate::error::{SqlError, SqlState};
+use crate::wire::{DAY_US, civil};
+
+const SECOND_US: i64 = 1_000_000;
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        Own::udf("date_trunc", 2, |types| moment(&types[1]), date_trunc),
+        Own::udf("date_bin", 3, bin_type, date_bin),
+        Own::udf("make_date", 3, date_type, make_date),
+    ]
+}
+
+/// The type of a time that is cut off: a date becomes one of a zone.
+fn moment(data_type: &DataType) -> Option<DataType> {
+    let zone = match data_type {
+        DataType::Timestamp(_, zone) => zone.clone(),
+        DataType::Date32 | DataType::Date64 | DataType::Null => Some("UTC".into()),
+        // A literal, or a parameter that no type is told of.
+        it if it.is_string() => Some("UTC".into()),
+        _ => return None,
+    };
+    Some(DataType::Timestamp(TimeUnit::Microsecond, zone))
+}
+
+fn moments(array: &ArrayRef, to: &DataType) -> Result<TimestampMicrosecondArray, SqlError> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let array = cast_with_options(array, to, &options).map_err(of_arrow)?;
+    Ok(array.as_primitive::<TimestampMicrosecondType>().clone())
+}
+
+fn date_trunc(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let to = moment(arrays[1].data_type()).unwrap_or(DataType::Null);
+    let times = moments(&arrays[1], &to)?;
+    let names = texts(&arrays[0])?;
+    let mut last = (String::new(), Unit::Day);
+    let mut found = Vec::with_capacity(times.len());
+    for (name, time) in names.iter().zip(&times) {
+        let (Some(name), Some(time)) = (name, time) else {
+            found.push(None);
+            continue;
+        };
+        if last.0 != name {
+            last = (name.to_owned(), Unit::of(name)?);
+        }
+        found.push(Some(truncated(last.1, time)?));
+    }
+    let found = TimestampMicrosecondArray::from(found);
+    Ok(Arc::new(found.with_data_type(to)))
+}
+
+fn truncated(unit: Unit, us: i64) -> Result<i64, SqlError> {
+    let step = |length: i64| Ok(us - us.rem_euclid(length));
+    let days = us.div_euclid(DAY_US);
+    let (year, month, day) = civil(days);
+    let of_year = |year: i64| Ok(first_day(year) * DAY_US);
+    // The years of a century begin with 1.
+    let of_years = |count: i64| of_year((year - 1).div_euclid(count) * count + 1);
+    match unit {
+        Unit::Microsecond => Ok(us),
+        Unit::Millisecond => step(1_000),
+        Unit::Second => step(SECOND_US),
+        Unit::Minute => step(60 * SECOND_US),
+        Unit::Hour => step(3_600 * SECOND_US),
+        Unit::Day => step(DAY_US),
+        Unit::Week => Ok((days - (days + 3).rem_euclid(7)) * DAY_US),
+        Unit::Month => Ok((days - day + 1) * DAY_US),
+        Unit::Quarter => {
+            let mut first = days - day + 1;
+            for _ in 0..(month - 1) % 3 {
+                first -= civil(first - 1).2;
+            }
+            Ok(first * DAY_US)
+        }
+        Unit::Year => of_year(year),
+        Unit::Decade => of_year(year.div_euclid(10) * 10),
+        Unit::Century => of_years(100),
+        Unit::Millennium => of_years(1_000),
+        _ => {
+            let what = format!("unit {:?} not supported for type timestamp", unit.name());
+            Err(SqlError::new(SqlState::NOT_SUPPORTED, what))
+        }
+    }
+}
+
+fn bin_type(types: &[DataType]) -> Option<DataType> {
+    let is_stride =
+        matches!(types[0], DataType::Interval(_) | DataType::Null) || types[0].is_string();
+    let is_moment = |it: &DataType| matches!(it, DataType::Timestamp(..) | DataType::Null);
+    (is_stride && is_moment(&types[1]) && is_moment(&types[2])).then(|| moment(&types[1]))?
+}
+
+fn date_bin(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let to = moment(arrays[1].data_type()).unwrap_or(DataType::Null);
+    let (times, origins) = (moments(&arrays[1], &to)?, moments(&arrays[2], &to)?);
+    let strides = cast(&arrays[0], &DataType::Interval(IntervalUnit::MonthDayNano));
+    let strides = strides.map_err(of_arrow)?;
+    let strides = strides.as_primitive::<IntervalMonthDayNanoType>();
+    let mut found = Vec::with_capacity(times.len());
+    for (row, (time, origin)) in times.iter().zip(&origins).enumerate() {
+        let (Some(time), Some(origin), false) = (time, origin, strides.is_null(row)) else {
+            found.push(None);
+            continue;
+        };
+        let stride = strides.value(row);
+        if stride.months != 0 {
+            let what = "timestamps cannot be binned into intervals containing months or years";
+            return Err(SqlError::unsupported(what));
+        }
+        let step = i64::from(stride.days) * DAY_US + stride.nanoseconds / 1_000;
+        if step <= 0 {
+            let what = "stride must be greater than zero";
+            return Err(SqlError::new(SqlState::DATETIME_OVERFLOW, what));
+        }
+        let range = || SqlError::new(SqlState::OUT_OF_RANGE, "timestamp out of range");
+        let apart = time.checked_sub(origin).ok_or_else(range)?;
+        found.push(Some(origin + apart.div_euclid(step) * step));
+    }
+    let found = TimestampMicrosecondArray::from(found);
+    Ok(Arc::new(found.with_data_type(to)))
+}
+
+fn date_type(types: &[DataType]) -> Option<DataType> {
+    types.iter().all(|it| it.is_integer() || it.is_null()).then_some(DataType::Date32)
+}
+
+fn make_date(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let columns = arrays.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
+    let dates =
+        (0..arrays[0].len()).map(|row| match (columns[0][row], columns[1][row], columns[2][row]) {
+            (Some(year), Some(month), Some(day)) => date_of(year, month, day).map(Some),
+            _ => Ok(None),
+        });
+    Ok(Arc::new(dates.collect::<Result<Date32Array, SqlError>>()?))
+}
+
+/// The day of a date, counted from 1970-01-01. Years before the first are below zero.
+fn date_of(year: i64, month: i64, day: i64) -> Result<i32, SqlError> {
+    let none = || {
+        let what = format!("date field value out of range: {year}-{month:02}-{day:02}");
+        SqlError::new(SqlState::DATETIME_OVERFLOW, what)
+    };
+    let is_near = year != 0 && year.unsigned_abs() < 1_000_000 && (1..=12).contains(&month);
+    if !is_near || !(1..=31).contains(&day) {
+        return Err(none());
+    }
+    let counted = if year < 0 { year + 1 } else { year };
+    let mut days = first_day(counted);
+    for _ in 1..month {
+        days += 31;
+        days -= civil(days).2 - 1;
+    }
+    days += day - 1;
+    match civil(days) == (counted, month, day) {
+        true => i32::try_from(days).map_err(|_| none()),
+        false => Err(none()),
+    }
+}
