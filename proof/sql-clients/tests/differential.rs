@@ -280,7 +280,6 @@ const WRONG: &[&str] = &[
     "SELECT key FROM {t} WHERE (SELECT key, value FROM {t}) = 'a'",
     "SELECT key FROM {t} WHERE key = (SELECT key FROM {t})",
     "SELECT key FROM {t} WHERE key IN (SELECT key, value FROM {t})",
-    "SELECT (SELECT a.value || b.value FROM {t} b LIMIT 1) FROM {t} a",
     "SELECT * FROM {t} JOIN {t} USING (key)",
     "SELECT * FROM {t} a JOIN {t} b USING (nothing)",
     "SELECT * FROM {t} a JOIN {t} b ON a.key = b.partition",

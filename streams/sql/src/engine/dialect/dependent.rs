@@ -201,7 +201,7 @@ impl Values<'_> {
         if sought.exists(|it| Ok(is_subquery(it)))? || sought.contains_outer() {
             return Ok(None);
         }
-        let Some(parts) = self.parts(subquery, Asked::Existence)? else { return Ok(None) };
+        let Some(parts) = self.parts(subquery, Asked::Members)? else { return Ok(None) };
         let Some(value) = parts.outputs.first().map(|it| it.expr.clone()) else { return Ok(None) };
         // Columns of the query around it, as it would name them itself.
         let schema = Arc::clone(self.input.schema());

@@ -249,6 +249,7 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
             none("date_trunc takes a time: write timestamp '…' for a text")
         }
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
+        ("to_date", 0 | 1 | 3..) => none("function to_date of other than two texts does not exist"),
         ("to_timestamp", 1) if text(0).is_some() => {
             none("to_timestamp takes a number of seconds: write timestamptz '…' for a text")
         }

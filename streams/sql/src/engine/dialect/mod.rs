@@ -23,6 +23,7 @@ mod known;
 mod letters;
 mod lists;
 mod names;
+mod nullable;
 mod operands;
 mod own;
 mod parts;

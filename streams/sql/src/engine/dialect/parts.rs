@@ -22,8 +22,10 @@ use crate::error::{SqlError, SqlState};
 pub(super) enum Asked {
     Rows,
     Value,
-    /// Neither the order of its rows nor how often they come matters.
+    /// Neither the order of its rows nor how often they come matters, nor which of them.
     Existence,
+    /// Neither the order of its rows nor how often they come matters.
+    Members,
 }
 
 /// Join of a subquery's rows to those around it.
@@ -99,12 +101,17 @@ impl Parts {
                 else {
                     return Ok(None);
                 };
-                if asked == Asked::Existence {
-                    return Ok((skip == 0 && fetch != Some(0)).then_some(parts));
+                match asked {
+                    Asked::Existence => {
+                        return Ok((skip == 0 && fetch != Some(0)).then_some(parts));
+                    }
+                    Asked::Members => return Ok(None),
+                    Asked::Rows | Asked::Value => {}
                 }
                 (parts.fetch, parts.skip) = (fetch, skip);
             }
-            LogicalPlan::Distinct(Distinct::All(_)) if asked == Asked::Existence => {}
+            LogicalPlan::Distinct(Distinct::All(_))
+                if matches!(asked, Asked::Existence | Asked::Members) => {}
             LogicalPlan::Unnest(it) => {
                 let is_plain = it.struct_type_columns.is_empty()
                     && it.list_type_columns.iter().all(|(_, list)| list.depth == 1);

@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 use super::dependent::{Numbers, joined, lateral_of};
 use super::inexact::{is_aggregate as is_aggregate_of_postgresql, refused};
 use super::names::APART;
+use super::nullable::with_null;
 use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
 
@@ -97,6 +98,9 @@ fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
             inner.subquery = with_own_name(inner.subquery)?;
             Ok(Transformed::yes(Expr::SetComparison(inner)))
         }
+        Expr::ScalarSubquery(subquery) => {
+            Ok(Transformed::yes(Expr::ScalarSubquery(with_null(subquery)?)))
+        }
         Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => {
             let Expr::InSubquery(mut inner) = *inner else { unreachable!("it was looked at") };
             inner.negated = !inner.negated;
@@ -106,11 +110,15 @@ fn with_nulls(expr: Expr, place: Place) -> Result<Transformed<Expr>> {
     }
 }
 
-/// What the engine compares by the names of columns does not meet the same names around it.
+/// The subquery with a name of its own for its column: the engine compares by names, which may be
+/// the same around it.
 fn with_own_name(subquery: Subquery) -> Result<Subquery> {
     let plan = Arc::unwrap_or_clone(subquery.subquery);
     let name = format!("members{APART}{}", NAMED.fetch_add(1, Ordering::Relaxed));
-    let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
+    let columns: Vec<_> = plan.schema().columns();
+    let named = columns.into_iter().map(|column| Expr::Column(column).alias(&name));
+    // A name for the relation would hide columns that it is correlated by.
+    let plan = LogicalPlanBuilder::from(plan).project(named.collect::<Vec<_>>())?.build()?;
     Ok(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
