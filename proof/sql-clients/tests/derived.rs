@@ -20,6 +20,9 @@ use random::Random;
 use system::{Broker, Tool, free_address, wait_for};
 
 const PARTITIONS: i32 = 3;
+/// Each of the two publishers writes prices to a half of these: a transaction of the other one that
+/// is open would keep from readers what it has committed behind it.
+const PRICE_PARTITIONS: i32 = 2 * PARTITIONS;
 const PUBLISHERS: u64 = 2;
 const KILLS: usize = 15;
 const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(120);
@@ -289,7 +292,7 @@ impl Ledger {
         for (order, row) in self.orders.iter().zip(rows.lines()) {
             let (_, price) = row.rsplit_once('|').context("a row has columns")?;
             // What each partition may have had: None is no value.
-            let states = (0..PARTITIONS).map(|partition| {
+            let states = (0..PRICE_PARTITIONS).map(|partition| {
                 let of_key = prices.get(&(&order.key, partition)).map_or(&[][..], Vec::as_slice);
                 let before = of_key.iter().rposition(|it| it.transaction < order.transaction);
                 let none = before.is_none().then_some(None);
@@ -426,7 +429,10 @@ impl Publisher {
         producer: &mut TransactionalProducer,
         topic: &'static str,
     ) -> Result<Vec<Taken>> {
-        let partition = i32::try_from(self.random.below(3))?.min(PARTITIONS - 1);
+        let mut partition = i32::try_from(self.random.below(3))?.min(PARTITIONS - 1);
+        if topic == "prices" {
+            partition += PARTITIONS * i32::try_from(self.seed)?;
+        }
         let count = 1 + self.random.below(20);
         let mut records: Vec<_> = (0..count).map(|_| self.record(topic, partition)).collect();
         let sent = records.iter().map(|it| NewRecord {
@@ -473,11 +479,13 @@ fn derived_topics_and_views_are_what_their_queries_say_however_often_the_broker_
     let flags = format!("--embedded 512M --pool-file {} --sql {sql}", pool.display());
     let mut site = Site { broker: Broker::start(&flags)?, sql_port: sql.port() };
     let latest = "memlane.values=latest";
-    for (topic, setting) in
-        [("orders", "memlane.values=none"), ("prices", latest), ("names", latest)]
-    {
+    for (topic, count, setting) in [
+        ("orders", PARTITIONS, "memlane.values=none"),
+        ("prices", PRICE_PARTITIONS, latest),
+        ("names", PARTITIONS, latest),
+    ] {
         let create = system::product("memlane").args(["topic", "create", topic]);
-        let create = create.args(["--partitions", &PARTITIONS.to_string(), "--config", setting]);
+        let create = create.args(["--partitions", &count.to_string(), "--config", setting]);
         create.env("MEMLANE_BROKER", &site.broker.address()).check()?;
     }
     for statement in [NAMES].iter().chain(MADE) {
