@@ -117,6 +117,9 @@ struct Instance {
     asked_ms: i64,
     /// When it asked for what it was last told is done.
     heard_ms: i64,
+    /// When the end of its transaction was asked for first: an answer to a repetition changes
+    /// nothing, and the id expires as if it had not come.
+    end_asked_ms: Option<i64>,
     /// A later instance was acknowledged.
     is_fenced: bool,
     /// That was so when it asked.
@@ -497,6 +500,7 @@ impl World {
     fn end(&mut self, index: usize, producer: Producer, outcome: Outcome) {
         let instance = &mut self.instances[index];
         instance.asked = Some(Asked::End(outcome));
+        instance.end_asked_ms.get_or_insert(self.now_ms);
         let request = end_request(&transactional_id(instance.of), producer, outcome);
         let version = if instance.protocol == Protocol::Old { 4 } else { 5 };
         self.call(Some(index), version, |it, caller, out| it.end(caller, &request, out));
@@ -532,7 +536,11 @@ impl World {
     }
 
     fn succeed(&mut self, index: usize, asked: Asked, producer: Option<Producer>) {
-        self.instances[index].heard_ms = self.instances[index].asked_ms;
+        let instance = &mut self.instances[index];
+        instance.heard_ms = match asked {
+            Asked::End(_) => instance.end_asked_ms.take().unwrap_or(instance.asked_ms),
+            _ => instance.asked_ms,
+        };
         match asked {
             Asked::Init => {
                 let producer = producer.expect("it says so");
@@ -599,8 +607,9 @@ impl World {
                     && instance.ending == Some(Outcome::Abort)
                     && !instance.has_written =>
             {
-                self.instances[index].ending = None;
-                self.instances[index].transaction = None;
+                let instance = &mut self.instances[index];
+                (instance.ending, instance.end_asked_ms) = (None, None);
+                instance.transaction = None;
             }
             other => panic!("{instance:?} was refused: {other}"),
         }
@@ -684,6 +693,7 @@ impl Instance {
             asked: None,
             asked_ms: 0,
             heard_ms: 0,
+            end_asked_ms: None,
             is_fenced: false,
             asked_when_fenced: false,
             is_dead: false,
