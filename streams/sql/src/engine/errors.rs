@@ -13,6 +13,13 @@ impl SqlError {
         Self::new(SqlState::NOT_SUPPORTED, what)
     }
 
+    /// Says that a string of JSON holds what no text can.
+    pub(crate) fn untranslatable() -> Self {
+        let what =
+            "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
+        Self::new(SqlState::UNTRANSLATABLE, what)
+    }
+
     pub(crate) fn protocol(what: impl Into<String>) -> Self {
         Self::new(SqlState::PROTOCOL, what)
     }

@@ -152,7 +152,7 @@ impl JsonGet {
                 (Some(value), _) => match scalar_text(value) {
                     Ok(text) => builder.append_option(text),
                     Err(InvalidEscape) if is_scalar => {
-                        return Err(untranslatable().into_engine());
+                        return Err(SqlError::untranslatable().into_engine());
                     }
                     // One record shall not fail a query of all.
                     Err(InvalidEscape) => builder.append_null(),
@@ -161,12 +161,6 @@ impl JsonGet {
         }
         Ok(Arc::new(builder.finish()))
     }
-}
-
-/// A string of JSON that no text can be.
-fn untranslatable() -> SqlError {
-    let what = "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a pair";
-    SqlError::new(SqlState::UNTRANSLATABLE, what)
 }
 
 /// A step on the way to a value.

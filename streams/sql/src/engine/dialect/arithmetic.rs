@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, TimeUnit}
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -186,13 +187,8 @@ impl ScalarUDFImpl for Arithmetic {
             unreachable!("an operator has two operands");
         };
         if *args.return_type() == quotient_type() {
-            let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
-            let rows = if is_scalar { 1 } else { args.number_rows };
-            let found = quotients(&left.to_array(rows)?, &right.to_array(rows)?)?;
-            return Ok(match is_scalar {
-                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
-                false => ColumnarValue::Array(found),
-            });
+            let compute = |arrays: &[ArrayRef]| quotients(&arrays[0], &arrays[1]);
+            return make_scalar_function(compute, Vec::new())(&args.args);
         }
         let is_float = args.return_type().is_floating();
         let found = match self.operator {

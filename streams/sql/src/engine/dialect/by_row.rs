@@ -100,7 +100,7 @@ impl ScalarUDFImpl for ByRow {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let mut made = 0_usize;
         let returns = args.return_type().clone();
-        let mut call = |values: &[ScalarValue]| {
+        let call = |values: &[ScalarValue]| {
             let row = Row { values, fields: &args.arg_fields };
             let value = (self.body)(&row).map_err(SqlError::into_engine)?.cast_to(&returns)?;
             made = made.saturating_add(value.size());
@@ -109,28 +109,37 @@ impl ScalarUDFImpl for ByRow {
                 false => Ok(value),
             }
         };
-        let scalars: Option<Vec<_>> = args
-            .args
-            .iter()
-            .map(|it| match it {
-                ColumnarValue::Scalar(value) => Some(value.clone()),
-                ColumnarValue::Array(_) => None,
-            })
-            .collect();
-        if let Some(values) = scalars {
-            return Ok(ColumnarValue::Scalar(call(&values)?));
-        }
-        let columns = ColumnarValue::values_to_arrays(&args.args)?;
-        let mut rows = Vec::with_capacity(args.number_rows);
-        for row in 0..args.number_rows {
-            let values = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
-            rows.push(call(&values.collect::<Result<Vec<_>>>()?)?);
-        }
-        Ok(ColumnarValue::Array(match rows.is_empty() {
-            true => new_empty_array(&returns),
-            false => ScalarValue::iter_to_array(rows)?,
-        }))
+        each_row(&args, &returns, call)
     }
+}
+
+/// The values that `call` gives of each row's: of this type, and one alone where all are scalars.
+pub(in crate::engine) fn each_row(
+    args: &ScalarFunctionArgs,
+    returns: &DataType,
+    mut call: impl FnMut(&[ScalarValue]) -> Result<ScalarValue>,
+) -> Result<ColumnarValue> {
+    let scalars: Option<Vec<_>> = args
+        .args
+        .iter()
+        .map(|it| match it {
+            ColumnarValue::Scalar(value) => Some(value.clone()),
+            ColumnarValue::Array(_) => None,
+        })
+        .collect();
+    if let Some(values) = scalars {
+        return Ok(ColumnarValue::Scalar(call(&values)?));
+    }
+    let columns = ColumnarValue::values_to_arrays(&args.args)?;
+    let rows = (0..args.number_rows).map(|row| {
+        let values = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
+        call(&values.collect::<Result<Vec<_>>>()?)
+    });
+    let rows: Vec<_> = rows.collect::<Result<_>>()?;
+    Ok(ColumnarValue::Array(match rows.is_empty() {
+        true => new_empty_array(returns),
+        false => ScalarValue::iter_to_array(rows)?,
+    }))
 }
 
 impl ByRow {

@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::execution::context::SessionState;
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -111,19 +112,13 @@ impl ScalarUDFImpl for Function {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
-        let rows = if is_scalar { 1 } else { args.number_rows };
-        let arrays: Vec<_> = args.args.iter().map(|it| it.to_array(rows)).collect::<Result<_>>()?;
-        let found = match self.call {
-            Call::Pattern(used) => texts(&arrays[0], &|text| regex_of(text, used))?,
-            Call::Replacement => texts(&arrays[0], &replacement_of)?,
-            Call::TimeZone => shifted(&arrays[0], &arrays[1])?,
-            Call::Average => averages(&arrays[0], &arrays[1])?,
+        let compute = |arrays: &[ArrayRef]| match self.call {
+            Call::Pattern(used) => texts(&arrays[0], &|text| regex_of(text, used)),
+            Call::Replacement => texts(&arrays[0], &replacement_of),
+            Call::TimeZone => shifted(&arrays[0], &arrays[1]),
+            Call::Average => averages(&arrays[0], &arrays[1]),
         };
-        Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?),
-            false => ColumnarValue::Array(found),
-        })
+        make_scalar_function(compute, Vec::new())(&args.args)
     }
 }
 

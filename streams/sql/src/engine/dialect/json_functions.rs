@@ -12,7 +12,8 @@ use datafusion::logical_expr::ScalarUDF;
 use super::by_row::{
     Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
 };
-use super::json_text::{canonical, elements, kind, members, quote, sorted_members, string, valid};
+use super::json_text::{elements, kind, members, sorted_members, valid};
+use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, json_field};
 
@@ -149,15 +150,13 @@ fn plain(value: &str) -> Shown {
 }
 
 fn canonical_text(value: &str) -> Shown {
-    let mut out = String::new();
-    canonical(value, &mut out)?;
-    Ok(Some(out))
+    written(value).map(Some)
 }
 
 fn text(value: &str) -> Shown {
     match kind(value) {
         "null" => Ok(None),
-        "string" => string(value).map(Some),
+        "string" => unescaped(value).map(Some),
         _ => plain(value),
     }
 }
@@ -200,7 +199,7 @@ fn member_list(
             let all = match is_sorted {
                 true => sorted_members(object)?,
                 false => members(object)
-                    .map(|(name, value)| Ok((string(name)?, value)))
+                    .map(|(name, value)| Ok((unescaped(name)?, value)))
                     .collect::<Result<_, SqlError>>()?,
             };
             let shown = all.into_iter().map(|(name, value)| shown(name, value));
@@ -245,17 +244,13 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
         DataType::Timestamp(_, zone) => {
             // With the offset in full, which is sent as hours alone.
             let zone = if zone.is_some() { ":00" } else { "" };
-            quote(&format!("{}{zone}", text.replacen(' ', "T", 1)), &mut out);
+            put_string(&format!("{}{zone}", text.replacen(' ', "T", 1)), &mut out);
         }
-        _ => quote(&text, &mut out),
+        _ => put_string(&text, &mut out),
     }
     match form {
         Form::Json => Ok(out),
-        Form::Jsonb => {
-            let mut kept = String::new();
-            canonical(&out, &mut kept)?;
-            Ok(kept)
-        }
+        Form::Jsonb => written(&out),
     }
 }
 
@@ -318,7 +313,7 @@ fn built_object(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
         };
         let mut part = String::new();
-        quote(&name, &mut part);
+        put_string(&name, &mut part);
         part.push_str(" : ");
         part.push_str(&json_of(row, index + 1, form)?);
         parts.push(part);

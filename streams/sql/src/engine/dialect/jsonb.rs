@@ -26,6 +26,11 @@ pub(super) fn check(text: &str) -> Result<(), SqlError> {
 /// JSON as `jsonb` writes it.
 pub(super) fn canonical(text: &str) -> Result<String, SqlError> {
     check(text)?;
+    written(text)
+}
+
+/// The same of a text that is JSON.
+pub(super) fn written(text: &str) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len());
     let rest = value(text, &mut out)?;
     debug_assert!(rest.trim().is_empty(), "JSON is one value");
@@ -107,16 +112,17 @@ fn string(text: &str) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |it| it + 2))
 }
 
-fn unescaped(raw: &str) -> Result<String, SqlError> {
-    let text = scalar_text(raw).map_err(|_| {
-        let what = "unsupported Unicode escape sequence: a text holds neither \\u0000 nor half a \
-                    pair";
-        SqlError::new(SqlState::UNTRANSLATABLE, what)
-    })?;
+/// The text of a string of JSON, with its quotes.
+///
+/// # Errors
+/// It has what no text holds.
+pub(super) fn unescaped(raw: &str) -> Result<String, SqlError> {
+    let text = scalar_text(raw).map_err(|_| SqlError::untranslatable())?;
     Ok(text.unwrap_or_default().into_owned())
 }
 
-fn put_string(text: &str, out: &mut String) {
+/// Appends a text as a string of JSON, as PostgreSQL writes it.
+pub(super) fn put_string(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
         match letter {
@@ -190,6 +196,22 @@ mod tests {
                 "[100, 1.50, 0, 0.0, 0.0015, 1.2, 12.5, 1]",
             ),
             ("[true,false , null]", "[true, false, null]"),
+            (
+                r#"{"b":1,"aa":2, "a":{"x" : [1,2 , "y,]"]},"b":3}"#,
+                r#"{"a": {"x": [1, 2, "y,]"]}, "b": 3, "aa": 2}"#,
+            ),
+            ("[]", "[]"),
+            ("{ }", "{}"),
+            (r#""\u00e9\u0041\/\n\u0001""#, "\"éA/\\n\\u0001\""),
+            ("1e2", "100"),
+            ("1.50e1", "15.0"),
+            ("1.5E-3", "0.0015"),
+            ("-0", "0"),
+            ("-0.0", "0.0"),
+            ("-12.5e0", "-12.5"),
+            ("0e5", "0"),
+            ("12e-2", "0.12"),
+            ("true", "true"),
         ] {
             assert_eq!(canonical(text).expect(text), expected);
             assert_eq!(canonical(expected).expect(text), expected);
@@ -199,5 +221,6 @@ mod tests {
         }
         assert_eq!(canonical("\"\\u0000\"").expect_err("NUL").state, SqlState::UNTRANSLATABLE);
         assert!(canonical("1e999999999999").is_err());
+        assert!(canonical("1e999999").is_err());
     }
 }

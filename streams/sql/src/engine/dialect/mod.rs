@@ -47,6 +47,7 @@ mod written;
 pub(super) use any::with_array_parameters;
 pub(super) use arithmetic::Operators;
 pub(super) use bounds::check as check_bounds;
+pub(super) use by_row::each_row;
 pub(super) use casts::{cast_target, udf as number_cast};
 pub(super) use conversions::{To, call as conversion_call, lenient, udf as conversion};
 pub(super) use floats::KeepFloats;

@@ -5,7 +5,6 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use access::Operation;
-use datafusion::arrow::array::new_empty_array;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -13,6 +12,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::super::dialect::each_row;
 use super::super::names::SCHEMA;
 use super::privileges;
 use super::relations::{NAMESPACES, Relation, find, quoted, relations};
@@ -257,27 +257,7 @@ impl ScalarUDFImpl for CatalogFunction {
             let call = Call { viewer: &self.viewer, relations: &relations, values };
             (self.body)(&call)?.cast_to(&self.returns)
         };
-        let scalars: Option<Vec<_>> = args
-            .args
-            .iter()
-            .map(|it| match it {
-                ColumnarValue::Scalar(value) => Some(value.clone()),
-                ColumnarValue::Array(_) => None,
-            })
-            .collect();
-        if let Some(values) = scalars {
-            return Ok(ColumnarValue::Scalar(call(&values)?));
-        }
-        let columns = ColumnarValue::values_to_arrays(&args.args)?;
-        let rows = (0..args.number_rows).map(|row| {
-            let values = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
-            call(&values.collect::<Result<Vec<_>>>()?)
-        });
-        let rows: Vec<_> = rows.collect::<Result<_>>()?;
-        Ok(ColumnarValue::Array(match rows.is_empty() {
-            true => new_empty_array(&self.returns),
-            false => ScalarValue::iter_to_array(rows)?,
-        }))
+        each_row(&args, &self.returns, call)
     }
 }
 
