@@ -14,6 +14,10 @@ pub struct ClientOptions {
     /// Time for which opening a volume is tried again when the daemon has no place for another
     /// client, before it fails with `EUSERS`.
     pub room_patience: Duration,
+    /// Called around what may take longer than some 20 ms: an answer that is late, a daemon that is
+    /// away, a lane that other threads hold meanwhile. For programs whose threads serve others too.
+    /// It calls what it is given, once.
+    pub around_waits: fn(&mut dyn FnMut()),
     /// Called with each socket of the client before it is used: for programs with an opinion on
     /// which numbers their descriptors have. Returns the socket to use.
     pub place_socket: fn(OwnedFd) -> OwnedFd,
@@ -24,6 +28,7 @@ impl Default for ClientOptions {
         Self {
             patience: Duration::from_secs(60),
             room_patience: Duration::from_secs(5),
+            around_waits: |wait| wait(),
             place_socket: |socket| socket,
         }
     }

@@ -53,6 +53,15 @@ pub(crate) struct LaneState {
 pub(crate) struct OpenLane {
     pub(crate) link: Arc<Link>,
     pub(crate) lane: ClientLane,
+    /// The one of the client's options.
+    pub(crate) around_waits: fn(&mut dyn FnMut()),
+}
+
+/// Runs what may wait long as the program wants it.
+pub(crate) fn run_around<T>(around: fn(&mut dyn FnMut()), mut wait: impl FnMut() -> T) -> T {
+    let mut result = None;
+    around(&mut || result = Some(wait()));
+    result.expect("the program calls it, as the option says")
 }
 
 /// The machine, on which a client does not move its threads about: they are the program's.
@@ -117,7 +126,9 @@ impl Process {
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        self.lanes[hint % lane_count].lock().unwrap_or_else(PoisonError::into_inner)
+        self.wait_around(|| {
+            self.lanes[hint % lane_count].lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
     /// The connection that there is, or a new one. Waits for the daemon.
@@ -179,7 +190,7 @@ impl Process {
     #[cold]
     fn reopen(&self, state: &mut LaneState, lost: Option<u64>) -> Result<(), ClientError> {
         state.open = None;
-        let (link, generation) = self.connect(lost)?;
+        let (link, generation) = self.wait_around(|| self.connect(lost))?;
         // A daemon of another making may have fewer lanes than this thread thought.
         if state.index >= link.ring.lane_count() {
             let message = "the daemon has come back with fewer lanes; open the volume again";
@@ -187,8 +198,14 @@ impl Process {
         }
         let lane = ClientLane::new(Arc::clone(&link.ring), state.index);
         state.generation = generation;
-        state.open = Some(OpenLane { link, lane });
+        let around_waits = self.origin.options.around_waits;
+        state.open = Some(OpenLane { link, lane, around_waits });
         Ok(())
+    }
+
+    #[cold]
+    fn wait_around<T>(&self, wait: impl FnMut() -> T) -> T {
+        run_around(self.origin.options.around_waits, wait)
     }
 
     /// A connection that is not the `lost` one, and its generation. One thread connects, the others

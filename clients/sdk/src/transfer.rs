@@ -13,7 +13,7 @@ use shared_ring::Slot;
 use crate::buffers::Buffers;
 use crate::error::ClientError;
 use crate::pieces;
-use crate::process::{ClientMachine, LaneState, OpenLane, Process};
+use crate::process::{ClientMachine, LaneState, OpenLane, Process, run_around};
 use crate::request::Request;
 
 /// Pieces of a request that are under way at once.
@@ -169,7 +169,7 @@ fn wait(
     waiter: &mut Waiter<ClientMachine>,
     slot: Slot,
 ) -> Result<u32, Interruption> {
-    let OpenLane { lane, link } = &*open;
+    let OpenLane { lane, link, around_waits } = &*open;
     let poll = || {
         for _ in 0..LOOKS_PER_POLL {
             if let Some(status) = lane.status(slot) {
@@ -179,17 +179,25 @@ fn wait(
         }
         Poll::Pending
     };
-    let sleep = || {
-        loop {
-            lane.sleep(PULSE, |lane| lane.status(slot).is_some());
-            if let Some(status) = lane.status(slot) {
-                return Ok(status);
-            }
-            if !link.is_alive() {
-                // It may have answered before it went.
-                return lane.status(slot).ok_or(Interruption::Lost);
-            }
+    let look = || {
+        lane.sleep(PULSE, |lane| lane.status(slot).is_some());
+        match lane.status(slot) {
+            Some(status) => Some(Ok(status)),
+            // It may have answered before it went.
+            None if !link.is_alive() => Some(lane.status(slot).ok_or(Interruption::Lost)),
+            None => None,
         }
+    };
+    let sleep = || {
+        look().unwrap_or_else(|| {
+            run_around(*around_waits, || {
+                loop {
+                    if let Some(found) = look() {
+                        return found;
+                    }
+                }
+            })
+        })
     };
     waiter.wait(poll, sleep)
 }

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -72,6 +74,72 @@ fn a_broker_whose_daemon_is_away_answers_and_is_not_ready() -> Result<()> {
     daemon.start_again()?;
     wait_for("the broker to be ready", TIME_LIMIT, || {
         Ok(broker.ask("/readyz")?.starts_with("HTTP/1.1 200"))
+    })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+/// Less than requests wait for a daemon that is away.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Writes until it is told to stop.
+async fn write_on(client: Arc<Client>, topic: String, stops: Arc<AtomicBool>) -> Result<()> {
+    let settings = kafka_client::ProducerSettings::default();
+    let mut producer = kafka_client::Producer::new(client, &topic, settings).await?;
+    while !stops.load(Ordering::Acquire) {
+        let record = record_batch::NewRecord { value: Some("value".into()), ..Default::default() };
+        producer.send(vec![(0, vec![record])]).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_needs_no_volume_is_answered_while_many_requests_wait_for_the_daemon() -> Result<()> {
+    const WRITERS: usize = 40;
+    const TOPICS: usize = 8;
+    let mut daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let new_client = || Arc::new(Client::new(broker.address(), Settings::default()));
+    let client = new_client();
+    let name = |number: usize| format!("orders-{number}");
+    for number in 0..TOPICS {
+        let (name, configs) = (name(number), Vec::new());
+        let topic = kafka_client::NewTopic { name, partitions: Some(1), configs };
+        runtime.block_on(client.create_topic(&topic))?;
+    }
+    let stops = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let stops = Arc::clone(&stops);
+            runtime.spawn(write_on(new_client(), name(number % TOPICS), stops))
+        })
+        .collect();
+    wait_for("all topics to be written to", TIME_LIMIT, || {
+        let metrics = broker.ask("/metrics")?;
+        Ok((0..TOPICS).all(|number| {
+            let counter =
+                format!("memlane_broker_topic_records_in_total{{topic={:?}}} ", name(number));
+            let count = metrics.lines().find_map(|line| line.strip_prefix(&*counter));
+            count.and_then(|it| it.parse::<u64>().ok()).is_some_and(|it| it > 10)
+        }))
+    })?;
+    daemon.kill()?;
+    runtime.block_on(async {
+        for round in 0..20 {
+            let client = new_client();
+            let found = tokio::time::timeout(PATIENCE, client.topic("orders-0")).await;
+            found.with_context(|| format!("metadata waits for the daemon in round {round}"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    daemon.start_again()?;
+    stops.store(true, Ordering::Release);
+    runtime.block_on(async {
+        for writer in writers {
+            writer.await??;
+        }
+        anyhow::Ok(())
     })?;
     broker.stop()?;
     daemon.finish()

@@ -33,6 +33,7 @@ mod sql_server;
 mod state_log;
 mod storage;
 mod topics;
+mod waiting;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         }
         None => Arc::new(Daemon::open(&options.daemon)?),
     };
+    record_log::set_around_waits(waiting::for_a_lock);
     let operation = Arc::new(Operation::new());
     let interface = Interface::start(&options.http_places(), &operation, Arc::clone(&storage))?;
     let defaults = options.topic_default.iter().cloned().collect();
@@ -115,6 +117,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("serve")
+        .max_blocking_threads(waiting::THREAD_COUNT_MAX)
         .build()
         .context("cannot start threads")?;
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));

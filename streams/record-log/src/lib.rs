@@ -37,6 +37,7 @@ mod slots;
 mod topic;
 mod view;
 mod volume;
+mod waits;
 mod writer;
 
 pub use annex::Annex;
@@ -56,3 +57,4 @@ pub use segment::{BATCH_BYTES_MAX, RECORDS_BYTES_MAX};
 pub use topic::{NewTopic, Topic};
 pub use view::PinnedLog;
 pub use volume::TopicOptions;
+pub use waits::set_around_waits;

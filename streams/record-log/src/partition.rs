@@ -20,6 +20,7 @@ use crate::records::{self, PartitionRecord, Stale, TopicId};
 use crate::segment::{BATCH_BYTES_MAX, Segment, Wanted};
 use crate::view::{PinnedLog, View, read};
 use crate::volume::TopicVolume;
+use crate::waits::lock;
 use crate::writer::{FlushedPart, Found, Writer};
 
 /// Where a batch came to lie.
@@ -548,7 +549,7 @@ impl Partition {
     }
 
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().expect("nothing panics with the writer locked")
+        lock(&self.writer).expect("nothing panics with the writer locked")
     }
 
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {

@@ -14,6 +14,7 @@ use crate::recovery::{give_back, recover};
 use crate::segment::Segment;
 use crate::slots::{self, Slots, Spare};
 use crate::volume::{TopicOptions, TopicVolume};
+use crate::waits::lock;
 use crate::writer::Found;
 
 /// Settings with which a topic is made.
@@ -213,7 +214,7 @@ impl Topic {
     /// memory of what was deleted. Where the volume was flushed, all of it is stable, also if this
     /// returns an error of what follows: a checkpoint, or memory that cannot be given back yet.
     pub fn flush(&self) -> Result<(), LogError> {
-        let _one = self.flushing.lock().expect("nothing panics in a flush");
+        let _one = lock(&self.flushing).expect("nothing panics in a flush");
         let reclaimed = self.volume.reclaim();
         let parts: Vec<_> = {
             let partitions = self.list();

@@ -12,6 +12,7 @@ use crate::records::{SegmentHeader, TopicId};
 use crate::reserve;
 use crate::segment::Segment;
 use crate::slots::{self, NoSlot, Slots, Spare};
+use crate::waits::lock;
 
 /// Options of keeping a topic. May change while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl TopicVolume {
     }
 
     pub(crate) fn lock_slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().expect("nothing panics with the slots locked")
+        lock(&self.slots).expect("nothing panics with the slots locked")
     }
 
     pub(crate) fn note_dirty(&self, partition: u32) {

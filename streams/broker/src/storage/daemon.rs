@@ -19,6 +19,7 @@ use super::in_use::VolumesInUse;
 use super::resting::Resting;
 use super::ring_volume::RingVolume;
 use super::{Storage, StorageError, StorageErrorKind, StoredVolume, VOLUME_BYTES, VolumeClass};
+use crate::waiting;
 
 /// The daemon's sockets, in its run directory.
 const API_SOCKET: &str = "api.sock";
@@ -78,7 +79,9 @@ impl Daemon {
     fn connect(&self, name: &str) -> Result<(u64, Device), StorageError> {
         let path = api::path_of(api::VOLUME_PATH, name);
         let Volume { id, .. } = self.rest.get(&path).map_err(refused)?;
-        let options = ClientOptions { patience: PATIENCE, ..ClientOptions::default() };
+        let around_waits = waiting::for_a_volume;
+        let options =
+            ClientOptions { patience: PATIENCE, around_waits, ..ClientOptions::default() };
         let opened = sdk::Client::connect_with(&self.ring, options)
             .and_then(|client| client.open(&Target::VolumeId(id)));
         let device = opened.map_err(|error| {

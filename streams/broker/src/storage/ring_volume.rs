@@ -10,6 +10,8 @@ use block_device::{
 use rustix::io::Errno;
 use sdk::{ClientError, Device};
 
+use crate::waiting;
+
 /// A client that reconnects when the daemon comes back, and repeats what was not answered.
 #[derive(Debug)]
 pub(super) struct RingVolume {
@@ -73,7 +75,8 @@ impl BlockDevice for RingVolume {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let range = ByteRange::new(0, self.size_bytes);
-        self.device.flush().map_err(|error| failed(Action::Flush, range, error))
+        let flushed = waiting::while_flushing(|| self.device.flush());
+        flushed.map_err(|error| failed(Action::Flush, range, error))
     }
 
     fn is_read_only(&self) -> bool {
