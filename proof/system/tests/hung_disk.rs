@@ -1,31 +1,46 @@
 //! A journal's disk that takes nothing: what is kept in memory alone does not wait for it, and a
 //! broker beside it stops in time.
+//!
+//! The topics on that disk are such that each batch begins a segment, and one of them has settings
+//! that say nothing of the journal that its volume has.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Client, CommittedOffset, FetchLimits, Fetcher, Isolation, NewTopic, OffsetAt, Position,
-    Producer, ProducerSettings, Settings,
+    Client, CommittedOffset, Compression, ConfigChange, FetchLimits, Fetcher, Isolation, NewTopic,
+    OffsetAt, Position, Producer, ProducerSettings, Settings, TransactionSettings,
+    TransactionalProducer,
 };
 use record_batch::NewRecord;
 use rustix::process::Signal;
 use system::{Ability, Broker, Daemon, Mounted, Tool, missing, wait_for};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Clients that write to the topic whose disk hangs.
-const WRITER_COUNT: usize = 6;
+/// Clients that write to each topic whose disk hangs: more than segments are ready before a flush.
+const WRITER_COUNT: usize = 40;
+
+/// What each of them sends: more than a segment holds.
+const BATCH_BYTES: usize = 20_000;
 
 /// Commits one after the other beside one that waits.
 const ROUND_COUNT: usize = 20;
 
+/// Requests of each kind of which the slowest are compared, and how often at most.
+const SAMPLE_COUNT: usize = 200;
+const COMPARISON_COUNT_MAX: usize = 20;
+
 const FAST: &str = "fast";
 const HUNG: &str = "hung";
+
+/// Its volume was given the journal beside its settings.
+const KEPT: &str = "kept";
 
 /// A file system in a file, which can be told to take nothing.
 struct Disk {
@@ -90,12 +105,11 @@ fn committed(topic: &str) -> CommittedOffset {
     CommittedOffset { topic: topic.to_owned(), partition: 0, offset: 1 }
 }
 
-/// Writes without an end.
-async fn write_on(client: Arc<Client>, topic: &'static str) -> Result<()> {
+/// Sends one long record.
+async fn write(client: Arc<Client>, topic: &'static str) -> Result<()> {
     let mut producer = Producer::new(client, topic, ProducerSettings::default()).await?;
-    loop {
-        send(&mut producer).await?;
-    }
+    let record = NewRecord { value: Some(vec![7; BATCH_BYTES].into()), ..NewRecord::default() };
+    Ok(producer.send(vec![(0, vec![record])]).await.map(drop)?)
 }
 
 async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -109,6 +123,10 @@ struct World {
     broker: Broker,
     daemon: Daemon,
     runtime: Runtime,
+    /// Those that wait for the disk.
+    writers: Vec<JoinHandle<Result<()>>>,
+    /// Records in each topic on the disk.
+    appended: usize,
     _place: TempDir,
 }
 
@@ -118,13 +136,21 @@ impl World {
         let disk = Disk::new(place.path())?;
         let flags = format!("--no-fuse --journal-dir {}", disk.folder.join("journal").display());
         let daemon = Daemon::start_flagged("256MiB".to_owned(), flags)?;
-        let broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+        let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
         let runtime = Runtime::new()?;
         runtime.block_on(async {
             let client = client(&broker);
             create(&client, FAST, &[("retention.ms", "1"), ("segment.ms", "1")]).await?;
-            create(&client, HUNG, &[("memlane.durability", "journal")]).await?;
-            for topic in [FAST, HUNG] {
+            let segment = ("segment.bytes", "16384");
+            create(&client, HUNG, &[("memlane.durability", "journal"), segment]).await?;
+            create(&client, KEPT, &[segment]).await
+        })?;
+        daemon.memlane(&format!("volume set topic.{KEPT} durability=journal"))?;
+        broker.stop()?;
+        broker.start_again()?;
+        runtime.block_on(async {
+            let client = client(&broker);
+            for topic in [FAST, HUNG, KEPT] {
                 send(&mut producer(&broker, topic).await?).await?;
             }
             // The log of the state has begun, and ids are reserved.
@@ -133,20 +159,42 @@ impl World {
             Producer::new(Arc::clone(&client), FAST, settings).await?;
             anyhow::Ok(())
         })?;
-        Ok(Self { daemon, broker, disk, runtime, _place: place })
+        let (writers, appended) = (Vec::new(), 0);
+        Ok(Self { disk, broker, daemon, runtime, writers, appended, _place: place })
     }
 
     /// Has many wait for the disk from now on.
     fn hang(&mut self) -> Result<()> {
         self.disk.hang()?;
-        for _ in 0..WRITER_COUNT {
-            self.runtime.spawn(write_on(client(&self.broker), HUNG));
+        for topic in [HUNG, KEPT] {
+            for _ in 0..WRITER_COUNT {
+                let writer = write(client(&self.broker), topic);
+                self.writers.push(self.runtime.spawn(writer));
+            }
         }
-        // They are in the log, and not acknowledged.
-        let appended = 1 + WRITER_COUNT;
-        let wanted = format!("memlane_broker_topic_records_in_total{{topic={HUNG:?}}} {appended}");
-        let is_there = || Ok(self.broker.ask("/metrics")?.contains(&wanted));
-        wait_for("records that wait for the disk", TIME_LIMIT, is_there)
+        self.appended += WRITER_COUNT;
+        for topic in [HUNG, KEPT] {
+            // They are in the log, and not acknowledged.
+            let counter = format!("memlane_broker_topic_records_in_total{{topic={topic:?}}}");
+            let wanted = format!("{counter} {}", 1 + self.appended);
+            let is_there = || Ok(self.broker.ask("/metrics")?.contains(&wanted));
+            wait_for("records that wait for the disk", TIME_LIMIT, is_there)?;
+        }
+        Ok(())
+    }
+
+    /// The disk takes all that waits.
+    fn recover(&mut self) -> Result<()> {
+        ensure!(!self.writers.iter().any(JoinHandle::is_finished), "a writer did not wait");
+        self.disk.recover()?;
+        let writers = std::mem::take(&mut self.writers);
+        let all = async {
+            for writer in writers {
+                writer.await??;
+            }
+            Ok(())
+        };
+        self.runtime.block_on(in_time("a writer", all))
     }
 
     fn finish(self) -> Result<()> {
@@ -198,7 +246,182 @@ fn a_disk_that_hangs_holds_up_no_topic_that_is_in_memory_alone() -> Result<()> {
         })
         .await
     })?;
-    world.disk.recover()?;
+    world.recover()?;
+    world.broker.stop()?;
+    world.finish()
+}
+
+/// How long requests of each kind take, that of the slowest in a hundred.
+struct Slowest {
+    produce: Duration,
+    fetch: Duration,
+    commit: Duration,
+}
+
+impl Slowest {
+    /// Of requests that do not speak of a topic on the disk.
+    async fn measure(broker: &Broker) -> Result<Self> {
+        let mut times = [const { Vec::new() }; 3];
+        let client = client(broker);
+        let mut producer = producer(broker, FAST).await?;
+        let isolation = Isolation::ReadCommitted;
+        let limits = FetchLimits::default();
+        let mut fetcher = Fetcher::new(Arc::clone(&client), limits, isolation);
+        let offsets = [committed(FAST)];
+        for _ in 0..SAMPLE_COUNT {
+            let start = Instant::now();
+            let sent = async { Ok(producer.send(vec![(0, vec![record()])]).await?) };
+            let sent = in_time("producing", sent).await?;
+            let (produced, offset) = (Instant::now(), sent[0].1);
+            let position = Position { topic: FAST.into(), partition: 0, offset };
+            in_time("fetching", async { Ok(fetcher.fetch(&[position]).await?) }).await?;
+            let fetched = Instant::now();
+            let commit = async { Ok(client.set_group_offsets("group", &offsets).await?) };
+            in_time("a commit", commit).await?;
+            times[0].push(produced - start);
+            times[1].push(fetched - produced);
+            times[2].push(fetched.elapsed());
+        }
+        let [produce, fetch, commit] = times.map(|mut of_kind: Vec<Duration>| {
+            of_kind.sort_unstable();
+            of_kind[SAMPLE_COUNT - 1 - SAMPLE_COUNT / 100]
+        });
+        Ok(Self { produce, fetch, commit })
+    }
+
+    /// The shorter ones: other things that the host does make requests longer and never shorter.
+    fn best(self, other: &Self) -> Self {
+        Self {
+            produce: self.produce.min(other.produce),
+            fetch: self.fetch.min(other.fetch),
+            commit: self.commit.min(other.commit),
+        }
+    }
+
+    fn is_within(&self, factor: u32, quiet: &Self) -> bool {
+        self.produce <= quiet.produce * factor
+            && self.fetch <= quiet.fetch * factor
+            && self.commit <= quiet.commit * factor
+    }
+}
+
+#[test]
+fn requests_of_other_topics_take_at_most_twice_as_long_while_a_disk_hangs() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    let mut best: Option<(Slowest, Slowest)> = None;
+    let mut is_good = false;
+    for _ in 0..COMPARISON_COUNT_MAX {
+        let mut quiet = world.runtime.block_on(Slowest::measure(&world.broker))?;
+        world.hang()?;
+        let mut hung = world.runtime.block_on(Slowest::measure(&world.broker))?;
+        world.recover()?;
+        if let Some((before_quiet, before_hung)) = &best {
+            (quiet, hung) = (quiet.best(before_quiet), hung.best(before_hung));
+        }
+        is_good = hung.is_within(2, &quiet);
+        for (state, it) in [("quiet", &quiet), ("while a disk hangs", &hung)] {
+            let Slowest { produce, fetch, commit } = it;
+            eprintln!("{state}: produce {produce:?}, fetch {fetch:?}, commit {commit:?}");
+        }
+        best = Some((quiet, hung));
+        if is_good {
+            break;
+        }
+    }
+    ensure!(is_good, "requests that need no disk take longer while one hangs");
+    world.broker.stop()?;
+    world.finish()
+}
+
+async fn transact(client: &Arc<Client>, id: &str, topics: &[&str]) -> Result<()> {
+    let settings = TransactionSettings { compression: Compression::None, time_max: TIME_LIMIT };
+    let mut producer = TransactionalProducer::new(Arc::clone(client), id, settings).await?;
+    for topic in topics {
+        producer.send(topic, vec![(0, vec![record()])]).await?;
+    }
+    Ok(producer.commit().await?)
+}
+
+#[test]
+fn a_transaction_waits_for_the_disks_of_its_own_topics_alone() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    world.hang()?;
+    let end_of = async |client: &Client, isolation| {
+        let ends = client.topic_offsets(FAST, OffsetAt::Latest, isolation).await?;
+        ends.first().and_then(|it| it.offset).context("a partition without an end")
+    };
+    let slow = self::client(&world.broker);
+    let waiting = Arc::clone(&slow);
+    let slow = world.runtime.spawn(async move { transact(&waiting, "slow", &[FAST, HUNG]).await });
+    let client = client(&world.broker);
+    world.runtime.block_on(async {
+        for round in 0..ROUND_COUNT {
+            in_time("a transaction", transact(&client, &format!("id-{round}"), &[FAST])).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(!slow.is_finished(), "a transaction was committed that is on no disk");
+    world.recover()?;
+    let World { broker, runtime, .. } = &mut world;
+    runtime.block_on(in_time("the transaction", async { slow.await? }))?;
+    // What was acknowledged early is in the log as well.
+    broker.kill()?;
+    broker.start_again()?;
+    let client = self::client(broker);
+    runtime.block_on(in_time("all to be decided", async {
+        // A record before, one of each transaction, and its marker, which may come again.
+        let wanted = 1 + 2 * (1 + i64::try_from(ROUND_COUNT)?);
+        loop {
+            let decided = end_of(&client, Isolation::ReadCommitted).await?;
+            if decided >= wanted && decided == end_of(&client, Isolation::ReadUncommitted).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }))?;
+    broker.stop()?;
+    world.finish()
+}
+
+#[test]
+fn a_topic_is_changed_beside_changes_of_others_that_wait_for_a_disk() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    world.hang()?;
+    let change = |value: &str| {
+        [ConfigChange { name: "retention.ms".to_owned(), value: Some(value.to_owned()) }]
+    };
+    let (first, second) = (client(&world.broker), client(&world.broker));
+    let setting = change("1000000");
+    let slow = [
+        world.runtime.spawn(async move { first.alter_topic_configs(HUNG, &setting).await }),
+        world.runtime.spawn(async move { second.enlarge_topic(KEPT, 2).await }),
+    ];
+    let client = client(&world.broker);
+    world.runtime.block_on(async {
+        for round in 0..ROUND_COUNT {
+            let change = change(&round.to_string());
+            let changed = async { Ok(client.alter_topic_configs(FAST, &change).await?) };
+            in_time("a setting", changed).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(!slow.iter().any(JoinHandle::is_finished), "a change was made that is on no disk");
+    world.recover()?;
+    for changed in slow {
+        world.runtime.block_on(in_time("a change", async { Ok(changed.await??) }))?;
+    }
     world.broker.stop()?;
     world.finish()
 }
@@ -227,7 +450,7 @@ fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()>
         anyhow::Ok(())
     })?;
     ensure!(!commit.is_finished(), "a commit was acknowledged that is on no disk");
-    world.disk.recover()?;
+    world.recover()?;
     let World { broker, runtime, .. } = &mut world;
     runtime.block_on(in_time("the commit", async { Ok(commit.await??) }))?;
     // What was acknowledged early is in the log as well.

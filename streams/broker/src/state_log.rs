@@ -122,7 +122,7 @@ impl StateLog {
             bail!("volume {volume:?} holds no state of a broker, or that of a later version");
         }
         let (partition, topic) = (topic.partition(0)?, Arc::new(topic));
-        let flusher = Arc::new(Flusher::new(Arc::clone(&topic)));
+        let flusher = Arc::new(Flusher::of_state(Arc::clone(&topic)));
         let (least_bytes, reserved_bytes, appended_bytes) = Default::default();
         let mut log = Self {
             topic,

@@ -181,6 +181,13 @@ impl Groups {
         }
     }
 
+    /// The topics of the offsets that a producer's transaction is to commit, perhaps repeatedly.
+    pub fn pending_topics(&self, producer_id: i64) -> impl Iterator<Item = &StrBytes> {
+        let ids = self.transactions.get(&producer_id).into_iter().flatten();
+        let groups = ids.filter_map(|id| self.groups.get(id));
+        groups.flat_map(move |group| group.offsets.pending_topics(producer_id))
+    }
+
     /// OffsetDelete, version 0: only of topics that no member subscribes to.
     pub fn offset_delete(
         &mut self,

@@ -132,6 +132,12 @@ impl Offsets {
         pending.flat_map(|it| places_of(&it.offsets, topic)).cloned().collect()
     }
 
+    /// The topics of a producer's pending offsets, each as often as it has partitions there.
+    pub(crate) fn pending_topics(&self, producer_id: i64) -> impl Iterator<Item = &StrBytes> {
+        let pending = self.pending.get(&producer_id).into_iter();
+        pending.flat_map(|it| it.offsets.keys().map(|place| &place.topic))
+    }
+
     pub(crate) fn commit(&mut self, place: Place, offset: Offset) {
         self.added(&place, &offset);
         if let Some(before) = self.committed.insert(place.clone(), offset) {

@@ -18,7 +18,8 @@
 //! **The rule of effects.** They are carried out in the order in which they came. A reply is sent,
 //! and markers are begun, only when every record before them is durable in the state log. Where a
 //! record cannot be made durable, nothing after it is carried out: the owner tries it again, or
-//! drops the state and loads the log anew. So no client learns what a crash can take back.
+//! drops the state and loads the log anew. So no client learns what a crash can take back. An
+//! owner may know better: what speaks of nothing but what the same crash takes too need not wait.
 //!
 //! **After a crash** the owner loads the state log and calls [`Transactions::resume`], which has
 //! the markers of every transaction written that was about to end. Some may be there already:

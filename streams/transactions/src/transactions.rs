@@ -258,6 +258,11 @@ impl Transactions {
         self.add(Adding::new(Api::OffsetCommit, caller, write), caller.now_ms, out);
     }
 
+    /// The participants of the transaction that is open, or that ends; `None` where none is.
+    pub fn participants(&self, id: &TransactionalId) -> Option<&Participants> {
+        self.table.get(id)?.participants()
+    }
+
     /// EndTxn 0 to 5. It is answered when the outcome is durable, before the markers are written.
     pub fn end(&mut self, caller: Caller, request: &EndTxnRequest, out: &mut Vec<Effect>) {
         let mut markers = Vec::new();

@@ -3,14 +3,19 @@
 //! The state is kept as well as the best topic. What speaks of topics that are kept in memory alone
 //! is worth no more than these, and is done as soon as its records are in the log: so it waits for
 //! no disk. All else is done when the flush behind it has ended.
+//!
+//! So with transactions. One becomes part of a topic on a disk only when all before is stable, its
+//! producer's epoch too; one that has no such topic, and commits no offsets of one, is lost with
+//! all that it wrote.
 
 use std::sync::mpsc::SyncSender;
 
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::{RequestKind, ResponseKind, TopicName};
-use transactions::Markers;
+use kafka_protocol::messages::{RequestKind, ResponseKind};
+use kafka_protocol::protocol::StrBytes;
+use transactions::{Markers, Participants, Write};
 
-use crate::topics::Topics;
+use crate::topics::{Found, Topics};
 
 /// Act for one request or transaction.
 pub(super) enum Deed {
@@ -40,6 +45,14 @@ impl WaitsFor {
             }
             // What the answer shows says that.
             RequestKind::OffsetFetch(_) => false,
+            RequestKind::TxnOffsetCommit(it) => {
+                it.topics.iter().any(|it| is_on_disk(topics, &it.name))
+            }
+            RequestKind::AddPartitionsToTxn(it) => {
+                it.v3_and_below_topics.iter().any(|it| is_on_disk(topics, &it.name))
+            }
+            // The offsets that come for it say that.
+            RequestKind::AddOffsetsToTxn(_) => false,
             // Members whose group is not known any more join again.
             RequestKind::JoinGroup(_)
             | RequestKind::SyncGroup(_)
@@ -51,12 +64,30 @@ impl WaitsFor {
             | RequestKind::ConsumerGroupDescribe(_)
             | RequestKind::ListTransactions(_)
             | RequestKind::DescribeTransactions(_) => false,
-            RequestKind::InitProducerId(it) if it.transactional_id.is_none() => {
-                return Self::ProducerIds;
-            }
+            RequestKind::InitProducerId(_) => return Self::ProducerIds,
             _ => true,
         };
         if is_of_disks { Self::Everything } else { Self::Nothing }
+    }
+
+    /// The same of the admission of records.
+    pub(super) fn of_write(write: &Write, topics: &Topics) -> Self {
+        let is_of_disks = write.participants.topics.keys().any(|it| is_on_disk(topics, it));
+        if is_of_disks { Self::Everything } else { Self::Nothing }
+    }
+
+    /// The same of a transaction's end, after which its producer may have another id.
+    pub(super) fn of_end<'a>(
+        participants: Option<&'a Participants>,
+        offsets: impl Iterator<Item = &'a StrBytes>,
+        topics: &Topics,
+    ) -> Self {
+        let written = participants.into_iter().flat_map(|it| it.topics.keys().map(|it| &it.0));
+        let mut names = written.chain(offsets);
+        match names.any(|name| is_on_disk(topics, name)) {
+            true => Self::Everything,
+            false => Self::ProducerIds,
+        }
     }
 }
 
@@ -70,6 +101,11 @@ impl Deed {
     }
 }
 
-fn is_on_disk(topics: &Topics, name: &TopicName) -> bool {
-    topics.by_name(name).is_some_and(|topic| topic.waits_for_disk())
+/// One that is not served now may be.
+fn is_on_disk(topics: &Topics, name: &str) -> bool {
+    match topics.find(name) {
+        Found::Served(topic) => topic.waits_for_disk(),
+        Found::NotServed => true,
+        Found::Gone => false,
+    }
 }

@@ -9,6 +9,7 @@ mod assignable;
 #[cfg(test)]
 mod away_tests;
 mod deeds;
+mod effects;
 mod endings;
 mod forgetting;
 mod keys;

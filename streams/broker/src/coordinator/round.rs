@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,6 +15,7 @@ use uuid::Uuid;
 
 use super::assignable::{Assignable, producers};
 use super::deeds::{Deed, WaitsFor};
+use super::effects::Effects;
 use super::endings::Endings;
 use super::keys::{Owner, of_groups, of_transactions, owner_of};
 use super::refusals::refuse;
@@ -72,21 +72,6 @@ pub(super) struct State {
     is_current: bool,
     /// Why the log cannot be written, if the last attempt failed.
     pub(super) trouble: Trouble,
-}
-
-/// Effects that both state machines ask for in a round.
-#[derive(Default)]
-pub(super) struct Effects {
-    groups: Vec<consumer_groups::Effect>,
-    transactions: Vec<transactions::Effect>,
-    /// Who waits until that is durable.
-    forgotten: Vec<SyncSender<()>>,
-}
-
-impl Effects {
-    fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.transactions.is_empty()
-    }
 }
 
 impl State {
@@ -246,8 +231,8 @@ impl State {
             Command::Ask(ask) => self.answer(*ask, now_ms, effects),
             Command::Admit { write, partitions, api_version, owner, reply } => {
                 let reply = Reply::Admission(reply, partitions);
-                let ticket = self.ticket(WaitsFor::Everything, reply);
-                let ticket = transactions::Ticket(ticket);
+                let waits_for = WaitsFor::of_write(&write, &self.topics.topics);
+                let ticket = transactions::Ticket(self.ticket(waits_for, reply));
                 let caller = transactions::Caller { ticket, api_version, owner, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
             }
@@ -275,6 +260,17 @@ impl State {
         }
     }
 
+    fn waits_for(&self, request: &RequestKind) -> WaitsFor {
+        match request {
+            RequestKind::EndTxn(it) => {
+                let participants = self.transactions.participants(&it.transactional_id);
+                let offsets = self.groups.pending_topics(it.producer_id.0);
+                WaitsFor::of_end(participants, offsets, &self.topics.topics)
+            }
+            request => WaitsFor::of(request, &self.topics.topics),
+        }
+    }
+
     fn ticket(&mut self, waits_for: WaitsFor, reply: Reply) -> u64 {
         self.last_ticket += 1;
         self.replies.insert(self.last_ticket, (waits_for, reply));
@@ -298,7 +294,7 @@ impl State {
             return;
         }
         let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
-        let ticket = self.ticket(WaitsFor::of(&request, &self.topics.topics), Reply::Client(reply));
+        let ticket = self.ticket(self.waits_for(&request), Reply::Client(reply));
         let own = transactions::Ticket(ticket);
         let of_transactions = transactions::Caller { ticket: own, api_version, owner, now_ms };
         let caller = consumer_groups::Caller {
@@ -379,26 +375,12 @@ impl State {
     }
 
     pub(super) fn persist(&mut self, effects: &Effects) -> Result<(), LogError> {
-        let mut records = Vec::new();
-        for effect in &effects.groups {
-            if let consumer_groups::Effect::Persist(record) = effect {
-                records.push(of_groups(record));
-            }
-        }
-        for effect in &effects.transactions {
-            if let transactions::Effect::Persist(record) = effect {
-                records.push(of_transactions(record));
-            }
-        }
+        let records = effects.records();
         if records.is_empty() {
             return Ok(());
         }
         self.log.write(&records)?;
-        let draws_ids = |effect: &transactions::Effect| match effect {
-            transactions::Effect::Persist(record) => record.is_of_producer_ids(),
-            _ => false,
-        };
-        if effects.transactions.iter().any(draws_ids) {
+        if effects.draw_ids() {
             self.ids_end_offset = self.log.ends().0;
         }
         self.flush()?;
@@ -438,7 +420,13 @@ impl State {
                         None => false,
                     }
                 }
-                Deed::WriteMarkers(_) | Deed::Forgotten(_) => true,
+                Deed::WriteMarkers(markers) => {
+                    let offsets = self.groups.pending_topics(markers.producer.id.0);
+                    let participants = Some(&markers.participants);
+                    WaitsFor::of_end(participants, offsets, &self.topics.topics)
+                        == WaitsFor::Everything
+                }
+                Deed::Forgotten(_) => true,
             };
             match waits {
                 true => self.held.push_back((end_offset, deed)),
@@ -529,8 +517,8 @@ impl State {
             let _gone = reply.send(refuse(&request, error));
             return;
         }
+        let ticket = self.ticket(self.waits_for(&request), Reply::Client(reply));
         let RequestKind::TxnOffsetCommit(request) = &request else { return };
-        let ticket = self.ticket(WaitsFor::Everything, Reply::Client(reply));
         let ticket = consumer_groups::Ticket(ticket);
         let caller = consumer_groups::Caller {
             ticket,

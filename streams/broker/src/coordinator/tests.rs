@@ -19,7 +19,8 @@ use shares::Owner;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use super::round::{Effects, State};
+use super::effects::Effects;
+use super::round::State;
 use super::{Ask, Assignable, Command, CoordinatorOptions, send};
 use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool, Storage};

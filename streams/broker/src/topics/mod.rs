@@ -15,7 +15,7 @@ mod watchers;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use kafka_protocol::error::ResponseError;
 use record_log::{Topic, TopicOptions};
@@ -101,7 +101,7 @@ pub(crate) struct Topics {
     /// Grows whenever a topic comes, goes or gets partitions.
     version: AtomicU64,
     /// How the state of groups, transactions and definitions is kept. Held by the one thread that
-    /// changes what topics there are.
+    /// changes what topics there are, after the lock of the topic that it changes.
     changing: Mutex<VolumeClass>,
     /// Of the coordinator of groups, which begins after the topics.
     forget: OnceLock<Box<Forget>>,
@@ -356,21 +356,37 @@ impl Topics {
 
     /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.
     pub(crate) fn delete(&self, name: &str) -> Result<(), Refusal> {
+        let topic = self.demand(name)?;
+        let _own = self.lock_to_change(&topic)?;
         let _one = self.changing.lock().expect(NO_PANIC);
         self.settle()?;
-        let topic = self.demand(name)?;
+        self.check_served(&topic)?;
         match self.storage.delete(&topic.volume) {
             Ok(()) => self.remove(&topic),
             // Somebody else did it.
             Err(error) if error.kind == StorageErrorKind::Missing => self.remove(&topic),
             Err(error) => {
-                self.unsettle(Unsettled::Deleted(topic));
+                self.unsettle(Unsettled::Deleted(Arc::clone(&topic)));
                 if self.by_name(name).is_some() {
                     return Err(of_storage(error));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The lock of whoever changes a topic, which is still there: its name, and that of its volume,
+    /// are no other topic's while it is held. May wait for the topic's disk.
+    fn lock_to_change<'a>(&self, topic: &'a OpenTopic) -> Result<MutexGuard<'a, ()>, Refusal> {
+        let own = topic.changing.lock().expect(NO_PANIC);
+        self.check_served(topic).map(|()| own)
+    }
+
+    fn check_served(&self, topic: &OpenTopic) -> Result<(), Refusal> {
+        match self.by_id(topic.id) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::no_topic(&topic.name)),
+        }
     }
 
     /// Its volume is gone.
@@ -392,8 +408,8 @@ impl Topics {
         partition_count: i32,
         validate_only: bool,
     ) -> Result<(), Refusal> {
-        let _one = self.changing.lock().expect(NO_PANIC);
         let topic = self.demand(name)?;
+        let _own = self.lock_to_change(&topic)?;
         let before = topic.log.partition_count();
         let most = record_log::PARTITION_COUNT_MAX;
         let wanted = u32::try_from(partition_count).unwrap_or(0);
@@ -420,8 +436,8 @@ impl Topics {
         validate_only: bool,
         change: &Change<'_>,
     ) -> Result<(), Refusal> {
-        let mut state = self.changing.lock().expect(NO_PANIC);
         let topic = self.demand(name)?;
+        let _own = self.lock_to_change(&topic)?;
         let before = topic.settings();
         let mut own = before.own.clone();
         change(&mut own)?;
@@ -430,15 +446,28 @@ impl Topics {
         if validate_only {
             return Ok(());
         }
-        let set_class =
-            || self.storage.set_class(&topic.volume, settings.class).map_err(of_storage);
+        let class = settings.class;
+        let set_class = || {
+            if class.durability == Durability::Journal {
+                topic.note_kept(Durability::Journal);
+            }
+            // Where it is kept so already, nothing waits for a disk.
+            let volumes = self.storage.volumes().map_err(of_storage)?;
+            let is_kept = volumes.iter().any(|it| it.name == topic.volume && it.class == class);
+            if is_kept {
+                Ok(())
+            } else {
+                self.storage.set_class(&topic.volume, class).map_err(of_storage)
+            }
+        };
         // Also where the settings said so already: the volume may have been changed beside them.
         let is_weaker = settings.class.durability < before.class.durability;
         if !is_weaker {
-            self.keep_state_as_well(&mut state, settings.class)?;
+            self.keep_state_as_well(&mut self.changing.lock().expect(NO_PANIC), settings.class)?;
             set_class()?;
         }
         if settings == *before {
+            topic.note_kept(Durability::Ram);
             return Ok(());
         }
         say_what_has_no_effect(name, &settings);
@@ -452,6 +481,8 @@ impl Topics {
         }
         topic.log.set_options(options(&settings));
         topic.set_settings(settings);
+        // The volume as well as they say, and no better.
+        topic.note_kept(Durability::Ram);
         Ok(())
     }
 

@@ -3,7 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use record_log::{LogError, LogErrorKind, Topic};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+
+/// Topics that are flushed at a time on threads that may wait; each takes one, of the 512 that all
+/// share who may wait. Beyond it, each waits for another to end.
+const FLUSH_COUNT_MAX: usize = 128;
+
+static FLUSHES: Semaphore = Semaphore::const_new(FLUSH_COUNT_MAX);
+
+/// The same of logs of state.
+static STATE_FLUSHES: Semaphore = Semaphore::const_new(FLUSH_COUNT_MAX);
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -11,6 +20,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 #[derive(Debug)]
 pub(crate) struct Flusher {
     topic: Arc<Topic>,
+    /// Where it takes one to wait on.
+    threads: &'static Semaphore,
     turns: Mutex<Turns>,
     /// How many turns have ended, and what the last one came to.
     ended: watch::Sender<Ended>,
@@ -36,7 +47,13 @@ pub(crate) struct Turn(u64);
 
 impl Flusher {
     pub(crate) fn new(topic: Arc<Topic>) -> Self {
-        Self { topic, turns: Mutex::default(), ended: watch::Sender::default() }
+        let (turns, ended) = Default::default();
+        Self { topic, threads: &FLUSHES, turns, ended }
+    }
+
+    /// One that no topic holds up: of a log of the broker's own state, of which there are few.
+    pub(crate) fn of_state(topic: Arc<Topic>) -> Self {
+        Self { threads: &STATE_FLUSHES, ..Self::new(topic) }
     }
 
     /// Flushes on this thread. For topics whose flush waits for no disk.
@@ -56,7 +73,13 @@ impl Flusher {
         }
         drop(turns);
         let this = Arc::clone(self);
-        tokio::task::spawn_blocking(move || this.run(&then));
+        match self.threads.try_acquire() {
+            Ok(permit) => drop(tokio::task::spawn_blocking(move || this.run(&then, permit))),
+            Err(_) => drop(tokio::spawn(async move {
+                let permit = this.threads.acquire().await.expect("nobody closes it");
+                tokio::task::spawn_blocking(move || this.run(&then, permit));
+            })),
+        }
         turn
     }
 
@@ -74,7 +97,7 @@ impl Flusher {
         ended.turn >= turn.0 && ended.failed.is_some()
     }
 
-    fn run(&self, then: &(dyn Fn() + Send + Sync)) {
+    fn run(&self, then: &(dyn Fn() + Send + Sync), _permit: SemaphorePermit<'static>) {
         loop {
             let turn = {
                 let mut turns = self.turns.lock().expect(NO_PANIC);

@@ -1,8 +1,8 @@
 //! A topic that is open, and its partitions.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use record_log::{LogError, LogErrorKind, Partition, Topic};
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,12 @@ pub(crate) struct OpenTopic {
     pub(crate) log: Arc<Topic>,
     /// The broker fills it from another topic, and clients write nothing to it.
     pub(crate) is_derived: bool,
+    /// Whether the settings say so, or the volume is kept better than they say.
+    waits_for_disk: AtomicBool,
     flusher: Arc<Flusher>,
     settings: RwLock<Arc<TopicSettings>>,
+    /// Held by the one thread that changes the topic, which may wait for its disk.
+    pub(super) changing: Mutex<()>,
     partitions: RwLock<Arc<[Arc<OpenPartition>]>>,
 }
 
@@ -147,9 +151,11 @@ impl OpenTopic {
             id: Uuid::from_bytes(log.id()),
             volume,
             is_derived: properties.is_derived,
+            waits_for_disk: AtomicBool::new(settings.class.durability == Durability::Journal),
             flusher: Arc::new(Flusher::new(Arc::clone(&log))),
             log,
             settings: RwLock::new(Arc::new(settings)),
+            changing: Mutex::default(),
             partitions: RwLock::new(Arc::new([])),
         };
         topic.find_partitions()?;
@@ -187,7 +193,15 @@ impl OpenTopic {
 
     /// Returns whether a flush waits for a disk.
     pub(crate) fn waits_for_disk(&self) -> bool {
-        self.settings().class.durability == Durability::Journal
+        // Relaxed: a flush that begins before the change is over meets the volume as it was.
+        self.waits_for_disk.load(Ordering::Relaxed)
+    }
+
+    /// Notes how the volume is kept, before that is made better and after it was made worse.
+    pub(crate) fn note_kept(&self, durability: Durability) {
+        let settings = self.settings().class.durability;
+        let waits = durability.max(settings) == Durability::Journal;
+        self.waits_for_disk.store(waits, Ordering::Relaxed);
     }
 
     /// Makes stable what was appended so far: at once where that waits for no disk, else when the

@@ -58,6 +58,7 @@ impl Topics {
                 of a topic was kept worse than the topic's settings say");
             self.storage.set_class(volume, wanted).map_err(of_storage)?;
         }
+        topic.note_kept(class.durability);
         Ok(topic)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A topic whose disk takes nothing holds up no other one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,9 +14,13 @@ use uuid::Uuid;
 
 use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
+use crate::storage::StorageError;
 
 /// How often topics are looked at.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The volumes are looked at in each of so many rounds: their list is long.
+const LOOK_ROUNDS: u32 = 6;
 
 /// Producers without a transaction that wrote nothing for so long are forgotten (Kafka's
 /// `producer.id.expiration.ms`).
@@ -48,9 +53,15 @@ const COMPACTION: Rounds = Rounds::new(Duration::from_secs(60), 4);
 /// Deletes what topics are not to keep, until `stop` says so.
 pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>) {
     let mut rounds = RETENTION;
+    let mut round = 0_u32;
     while is_time(&mut stop).await {
         let settling = Arc::clone(&topics);
+        let looks = round.is_multiple_of(LOOK_ROUNDS);
+        round = round.wrapping_add(1);
         let beside = move || {
+            if looks && let Err(error) = look_at_classes(&settling) {
+                tracing::debug!(%error, "cannot look how volumes are kept");
+            }
             settling.settle_beside();
             settling.serve_beside();
         };
@@ -139,6 +150,18 @@ impl Rounds {
             Err(_) => self.left.push((of, worked)),
         }
     }
+}
+
+/// Looks how volumes are kept, which their owners may change beside the broker.
+fn look_at_classes(topics: &Topics) -> Result<(), StorageError> {
+    let volumes = topics.storage.volumes()?;
+    let kept: HashMap<_, _> = volumes.into_iter().map(|it| (it.name, it.class)).collect();
+    for topic in topics.all() {
+        // The owner of the topic may be changing it, and knows what comes of that.
+        let Ok(_one) = topic.changing.try_lock() else { continue };
+        kept.get(&topic.volume).iter().for_each(|class| topic.note_kept(class.durability));
+    }
+    Ok(())
 }
 
 fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
