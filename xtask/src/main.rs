@@ -14,6 +14,7 @@ mod image_check;
 mod page;
 mod plan;
 mod progress;
+mod site;
 mod stress;
 mod stuck;
 mod suites;
@@ -33,6 +34,7 @@ usage: cargo xtask TASK
   unsafe-report   rewrite docs/unsafe.md, the table of unsafe code
   check           format, lints, tidy, unit tests
   page            build the console's page, for a console that is built afterwards
+  docs            the site of docs/ by mdBook in target/docs/book
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   stress FILTER   ten times the suites whose names contain FILTER, beside four busy processes
   bench           measure everything quickly and leave a report in target/bench
@@ -67,6 +69,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["unsafe-report"] => tasks::write_unsafe_report(),
         ["check"] => tasks::check(),
         ["page"] => tasks::page(),
+        ["docs"] => tasks::docs(),
         ["test"] => tasks::test(""),
         ["test", filter] => tasks::test(filter),
         ["stress", filter] => tasks::stress(filter),

@@ -15,7 +15,7 @@ use crate::house::{self, House};
 use crate::page::{self, Page};
 use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
-use crate::{deb, deb_check, failures, stress, tidy};
+use crate::{deb, deb_check, failures, site, stress, tidy};
 
 /// A suite that takes longer hangs.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -145,6 +145,14 @@ pub(crate) fn page() -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Builds the site. Links were checked by `tidy`, which runs first.
+pub(crate) fn docs() -> Result<()> {
+    tidy()?;
+    let page = site::build(&house::root())?;
+    eprintln!("docs: open {}", page.display());
+    Ok(())
 }
 
 pub(crate) fn check() -> Result<()> {

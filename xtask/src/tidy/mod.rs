@@ -6,6 +6,7 @@
 mod architecture;
 mod circles;
 mod layers;
+mod links;
 mod pairs;
 mod paths;
 mod promises;
@@ -22,6 +23,7 @@ use std::fmt;
 use crate::house::House;
 
 pub(crate) use circles::circles;
+pub(crate) use links::{DECISIONS, SUMMARY, resolved};
 pub(crate) use unsafety::{REPORT_PATH, report};
 
 /// One broken rule at one place.
@@ -72,6 +74,8 @@ const RULES: &[Rule] = &[
     unsafety::safety_comments_name_obligations,
     pairs::orderings_name_their_partners,
     paths::documents_name_what_is_there,
+    links::links_lead_somewhere,
+    links::the_site_has_every_page,
     promises::promises_have_their_tests,
     supply::packages_come_from_the_registry,
     supply::no_package_is_there_twice,

@@ -1,6 +1,6 @@
-//! The commands of the guides and of the README, run as they stand, each page with a daemon of its
-//! own in the places that the pages name: below a `/run`, `/etc`, `/var` and `/usr/local` that are
-//! this test's alone.
+//! The commands of the guides, the tutorials and the README, run as they stand, each page with a
+//! daemon of its own in the places that the pages name: below a `/run`, `/etc`, `/var` and
+//! `/usr/local` that are this test's alone, with a loopback device that is too.
 
 mod page;
 
@@ -16,14 +16,15 @@ use system::{Ability, Tool, check_for_panics, missing, product_path};
 
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// The pages that start the daemon themselves.
-const SELF_STARTING: &[&str] = &["README.md"];
+/// How the names of the pages begin that start the daemon themselves.
+const SELF_STARTING: &[&str] = &["README.md", "docs/tutorials/"];
 
 /// What the commands find, and what is put in order when they are over. Nothing here outlives the
 /// namespace but devices, which are detached.
 const AROUND: &str = r#"
 set -eu
 here=$1
+ip link set lo up
 mkdir -p "$here/layers" "$here/state"
 mount -t tmpfs layers "$here/layers"
 for place in /etc /usr/local /var; do
@@ -65,8 +66,8 @@ const START: &str = "memlaned --pool-size 1GiB >\"$here/memlaned.log\" 2>&1 &\nu
 
 #[test]
 fn the_commands_of_every_page_work() -> Result<()> {
-    let needed =
-        [Ability::BlockDevices, Ability::Program("unshare"), Ability::Program("mkfs.ext4")];
+    let programs = ["unshare", "ip", "mkfs.ext4"].map(Ability::Program);
+    let needed = [&[Ability::BlockDevices], &programs[..]].concat();
     if let Some(reason) = missing(&needed) {
         eprintln!("skipped: {reason}");
         return Ok(());
@@ -86,11 +87,16 @@ fn the_commands_of_every_page_work() -> Result<()> {
     Ok(())
 }
 
-/// The README and all guides.
+/// The README, all guides and all tutorials.
 fn pages() -> Result<Vec<PathBuf>> {
-    let guides = fs::read_dir(root().join("docs/guides")).context("cannot list the guides")?;
-    let guides = guides.map(|entry| entry.map(|it| it.path()));
-    let mut pages: Vec<PathBuf> = guides.collect::<Result<_, _>>()?;
+    let mut pages = Vec::new();
+    for folder in ["docs/guides", "docs/tutorials"] {
+        let entries =
+            fs::read_dir(root().join(folder)).with_context(|| format!("cannot list {folder}"))?;
+        for entry in entries {
+            pages.push(entry?.path());
+        }
+    }
     pages.retain(|page| page.extension().is_some_and(|it| it == "md"));
     pages.sort();
     pages.push(root().join("README.md"));
@@ -108,7 +114,7 @@ fn check(page: &Path, name: &str) -> Result<()> {
     let checkout = folder.path().join("checkout");
     make_checkout(&checkout)?;
     let mut script = AROUND.to_owned();
-    if !SELF_STARTING.contains(&name) {
+    if !SELF_STARTING.iter().any(|start| name.starts_with(start)) {
         script += START;
     }
     script += "set -x\n";
@@ -133,7 +139,7 @@ fn check(page: &Path, name: &str) -> Result<()> {
     let programs = product_path("memlaned").parent().map(Path::to_owned).unwrap_or_default();
     let search = std::env::var("PATH").unwrap_or_default();
     let search = format!("{}:{search}:/usr/local/sbin:/usr/sbin:/sbin", programs.display());
-    Tool::new("unshare --mount --pid --fork --kill-child --mount-proc sh")
+    Tool::new("unshare --mount --net --pid --fork --kill-child --mount-proc sh")
         .arg(&path)
         .arg(folder.path())
         .env("PATH", &search)

@@ -1,0 +1,130 @@
+//! The site: the documents of the repository as mdBook shows them, with its search.
+//!
+//! Documents link to each other by their places in the repository. The book is therefore made of a
+//! copy of all of them at the same places, below `target`, and of a table of contents at its root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::house::House;
+use crate::tidy::{DECISIONS, SUMMARY, resolved};
+
+/// Raised together with what `docs/book.toml` says.
+const MDBOOK_VERSION: &str = "0.5.4";
+
+/// Below the root: the copy, the site and mdBook.
+const FOLDER: &str = "target/docs";
+const TOOLS: &str = "target/docs/tools";
+
+const SETTINGS: &str = "docs/book.toml";
+
+/// Builds the site and returns its first page.
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
+    let house = House::read(root)?;
+    let folder = root.join(FOLDER);
+    let source = folder.join("src");
+    if source.exists() {
+        fs::remove_dir_all(&source).context("cannot remove the copy of an earlier site")?;
+    }
+    let is_shown = |path: &str| path.ends_with(".md") || path.starts_with("docs/");
+    for file in house.files.iter().filter(|file| is_shown(&file.path)) {
+        let copy = source.join(&file.path);
+        let parent = copy.parent().unwrap_or(&source);
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
+        fs::copy(root.join(&file.path), &copy)
+            .with_context(|| format!("cannot copy {} into the site", file.path))?;
+    }
+    let contents = house.file(SUMMARY).with_context(|| format!("there is no {SUMMARY}"))?;
+    let contents = contents_at_root(&contents.text, &decisions(&house));
+    fs::write(source.join("SUMMARY.md"), contents).context("cannot write the contents")?;
+    fs::copy(root.join(SETTINGS), folder.join("book.toml"))
+        .with_context(|| format!("cannot copy {SETTINGS}"))?;
+    run(Command::new(mdbook(root)?).arg("build").arg(&folder))?;
+    Ok(folder.join("book/index.html"))
+}
+
+/// The program: the one on the path if it is of this version, or else one that cargo installs.
+fn mdbook(root: &Path) -> Result<PathBuf> {
+    let is_right = |program: &Path| {
+        let output = Command::new(program).arg("--version").output();
+        output.is_ok_and(|it| {
+            String::from_utf8_lossy(&it.stdout).trim() == format!("mdbook v{MDBOOK_VERSION}")
+        })
+    };
+    let installed = root.join(TOOLS).join("bin/mdbook");
+    for program in [PathBuf::from("mdbook"), installed.clone()] {
+        if is_right(&program) {
+            return Ok(program);
+        }
+    }
+    eprintln!("docs: installing mdBook {MDBOOK_VERSION} into {TOOLS} (some minutes, once)");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["install", "mdbook", "--locked", "--no-default-features", "--features", "search"]);
+    cargo.args(["--version", MDBOOK_VERSION, "--root"]).arg(root.join(TOOLS));
+    run(cargo.env_remove("RUSTC_WORKSPACE_WRAPPER"))?;
+    Ok(installed)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot run {name}"))?;
+    ensure!(status.success(), "{name} failed: {status}");
+    Ok(())
+}
+
+/// Paths and titles of all decisions, by their number.
+fn decisions(house: &House) -> Vec<(&str, &str)> {
+    let is_decision = |path: &str| {
+        path.starts_with(DECISIONS) && path.ends_with(".md") && !path.ends_with("README.md")
+    };
+    let decisions = house.files.iter().filter(|file| is_decision(&file.path));
+    decisions.map(|file| (file.path.as_str(), title(&file.text))).collect()
+}
+
+fn title(document: &str) -> &str {
+    document.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or("untitled")
+}
+
+/// The table of contents with paths from the root, and the decisions below theirs.
+fn contents_at_root(contents: &str, decisions: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for line in contents.lines() {
+        let link = line.split_once("](").filter(|(_, target)| *target != ")");
+        match link {
+            Some((words, target)) => {
+                let path = resolved(SUMMARY, target.trim_end_matches(')'));
+                text += &format!("{words}]({path})\n");
+                if path.starts_with(DECISIONS) {
+                    let lines = decisions.iter().map(|(path, title)| {
+                        let indent = " ".repeat(words.len() - words.trim_start().len() + 2);
+                        format!("{indent}- [{title}]({path})\n")
+                    });
+                    text.extend(lines);
+                }
+            }
+            None => text = text + line + "\n",
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_name_pages_from_the_root_and_list_the_decisions() {
+        let contents = "# Book\n\n[Read](../README.md)\n- [Part]()\n  - [One](guides/one.md)\n\
+                        - [Decisions](decisions/README.md)\n";
+        let decisions = [("docs/decisions/0001-a.md", "A"), ("docs/decisions/0002-b.md", "B")];
+        let expected = "# Book\n\n[Read](README.md)\n- [Part]()\n  - [One](docs/guides/one.md)\n\
+                        - [Decisions](docs/decisions/README.md)\n\
+                        \x20 - [A](docs/decisions/0001-a.md)\n\
+                        \x20 - [B](docs/decisions/0002-b.md)\n";
+        assert_eq!(contents_at_root(contents, &decisions), expected);
+    }
+}
