@@ -8,7 +8,7 @@ import { expect, test } from 'vitest';
 type Colour = readonly [red: number, green: number, blue: number];
 type Matrix = readonly [Colour, Colour, Colour];
 
-const STYLE = readFileSync(new URL('./style.css', import.meta.url), 'utf8');
+const STYLE = readFileSync(new URL('./styles/colours.css', import.meta.url), 'utf8');
 
 /** Colours that are used side by side as lines or parts. The last one is that of free memory. */
 const CHART_COLOURS = 7;

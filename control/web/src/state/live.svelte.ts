@@ -17,17 +17,27 @@ class Live {
   daemon = $state<DaemonState>('up');
   pool = $state.raw<Pool | null>(null);
   volumes = $state.raw<Volume[] | null>(null);
-  tasks = $state.raw<Task[]>([]);
+  /** null: not told yet. */
+  tasks = $state.raw<Task[] | null>(null);
+  /** When the daemon told of itself last; null: never. */
+  toldAt = $state<number | null>(null);
   /** Counts how often the daemon came back, so that what was read before can be read again. */
   returns = $state(0);
+
+  /** Whether what is shown is what holds now. */
+  get isFresh(): boolean {
+    return this.isConnected && this.daemon === 'up';
+  }
 
   private source: EventSource | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private watchdog: ReturnType<typeof setTimeout> | undefined;
   private retryMs = RETRY_MS_MIN;
 
+  /** For who is logged in now: what others were told is forgotten. */
   begin(): void {
     this.end();
+    Object.assign(this, { pool: null, volumes: null, tasks: null, toldAt: null });
     this.connect();
   }
 
@@ -55,7 +65,10 @@ class Live {
       this.daemon = state;
     });
     listen<Pool>('pool', (pool) => (this.pool = pool));
-    listen<Volume[]>('volumes', (volumes) => (this.volumes = volumes));
+    listen<Volume[]>('volumes', (volumes) => {
+      this.volumes = volumes;
+      this.toldAt = Date.now();
+    });
     listen<Task[]>('tasks', (tasks) => (this.tasks = tasks));
     source.onerror = () => this.reconnect();
   }

@@ -6,6 +6,10 @@ export class Polled<T> {
   failure = $state<string | null>(null);
   /** The kind of problem that the failure is; empty where it is none of an answer's. */
   kind = $state('');
+  /** The status of the answer that failed; 0: none came. */
+  status = $state(0);
+  /** When `value` was told; null: never. */
+  toldAt = $state<number | null>(null);
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isWanted = false;
   private generation = 0;
@@ -30,6 +34,11 @@ export class Polled<T> {
     });
   }
 
+  /** Whether `value` is what was told at the last time of asking. */
+  get isFresh(): boolean {
+    return this.failure === null;
+  }
+
   refresh(): void {
     clearTimeout(this.timer);
     this.generation += 1;
@@ -43,14 +52,17 @@ export class Polled<T> {
       const value = await get<T>(path);
       if (generation !== this.generation) return;
       this.value = value;
+      this.toldAt = Date.now();
       this.failure = null;
       this.kind = '';
+      this.status = 0;
     } catch (error) {
       if (generation !== this.generation) return;
       // What was known last is shown on while nobody answers.
       const isAnswer = error instanceof Refusal && error.status >= 400 && error.status < 500;
       if (isAnswer) this.value = null;
       this.kind = error instanceof Refusal ? error.kind : '';
+      this.status = error instanceof Refusal ? error.status : 0;
       this.failure = error instanceof Error ? error.message : String(error);
     }
     if (this.isWanted) this.schedule();

@@ -23,7 +23,7 @@ export const PAGES: [path: string, heading: RegExp][] = [
   ['machines', /Virtual machines/],
   ['images', /Images/],
   ['tasks', /Tasks/],
-  ['log', /Log/],
+  ['log', /Topics/],
   ['administration/users', /Users/],
   ['administration/projects', /Projects/],
   ['administration/tokens', /Tokens/],
@@ -83,8 +83,9 @@ export async function axe(site: Site): Promise<void> {
   await unfurnish();
 }
 
-async function settled(page: Page): Promise<void> {
-  await page.getByText('Loading…').waitFor({ state: 'detached' });
+/** Waits until all parts of a page have come. */
+export async function settled(page: Page): Promise<void> {
+  await until('all has come', async () => (await page.getByText('Loading…').count()) === 0);
 }
 
 /** Fails on what axe finds, and where a page is wider than the window. */

@@ -3,7 +3,7 @@ import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
-import { checkView } from './everybody.ts';
+import { checkView, settled } from './everybody.ts';
 
 const PASSWORD = 'a long password of vera';
 const NARROW = { width: 360, height: 740 };
@@ -46,17 +46,20 @@ export async function log(site: Site): Promise<void> {
     const dialog = await own.begin('Add a user');
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
     await dialog.confirm();
-    await own.visit('log', 'Log');
+    await own.visit('log', 'Topics');
     await ask('kill-broker');
-    await page.getByRole('alert').filter({ hasText: 'The broker does not answer' }).waitFor();
+    const away = page.getByRole('alert').filter({ hasText: 'The broker does not answer' });
+    await away.waitFor();
+    check(await own.row('audit.log').first().isVisible(), 'what was told last is still shown');
     await ask('start-broker');
+    await away.waitFor({ state: 'detached' });
     await own.row('audit.log').first().waitFor();
     await own.logOut();
   });
   await withBrowser(site.origin, async ({ page }) => {
     const own = new Console(page, site);
     await own.logIn('vera', PASSWORD);
-    await own.visit('log', 'Log');
+    await own.visit('log', 'Topics');
     await own.row('audit.log').first().waitFor();
     await page.getByText('they take the role operator').waitFor();
     check((await own.button('Run').count()) === 0, 'who looks has no button for queries');
@@ -65,8 +68,9 @@ export async function log(site: Site): Promise<void> {
 
 async function seesTopics(own: Console): Promise<void> {
   const { page } = own;
-  await page.getByRole('link', { name: 'Log', exact: true }).click();
-  await page.getByRole('heading', { level: 1, name: 'Log' }).waitFor();
+  const menu = page.getByRole('navigation', { name: 'Pages' });
+  await menu.getByRole('link', { name: 'Topics' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Topics' }).waitFor();
   const topics = page.getByRole('group', { name: 'Topics' });
   const orders = topics.getByRole('row').filter({ hasText: 'orders' });
   await orders.waitFor();
@@ -147,8 +151,8 @@ async function looksWell(own: Console): Promise<void> {
     for (const size of [WIDE, NARROW]) {
       await page.setViewportSize(size);
       for (const path of ['log', 'log/orders']) {
-        await own.visit(path, /Log|orders/);
-        await page.getByText('Loading…').waitFor({ state: 'detached' });
+        await own.visit(path, /Topics|orders/);
+        await settled(page);
         await page.getByLabel('SELECT or SUBSCRIBE').fill('SELECT * FROM orders');
         await page.locator('summary').click();
         await own.button('Run').click();

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
-import { furnish, unfurnish } from './everybody.ts';
+import { furnish, settled, unfurnish } from './everybody.ts';
 import { EXAMPLE, furnishTopics } from './log.ts';
 import { furnishMachines, unfurnishMachines } from './machines.ts';
 
@@ -60,13 +60,13 @@ export async function pictures(site: Site): Promise<void> {
       ['administration', 'administration/users', /Users/],
     ] as const) {
       await own.visit(path, heading);
-      await page.getByText('Loading…').waitFor({ state: 'detached' });
+      await settled(page);
       if (name === 'volume') await own.row('before').waitFor();
       await take(name);
     }
     await unfurnishMachines();
     await furnishTopics();
-    await own.visit('log', 'Log');
+    await own.visit('log', 'Topics');
     await own.row('billing').waitFor();
     await page.getByLabel('SELECT or SUBSCRIBE').fill(EXAMPLE);
     await page.getByLabel('Follow changes').check();

@@ -2,6 +2,7 @@
 import { check, withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
+import { settled } from './everybody.ts';
 
 export async function recovery(site: Site): Promise<void> {
   await withBrowser(site.origin, async ({ page }) => {
@@ -27,6 +28,7 @@ export async function recovery(site: Site): Promise<void> {
     await dialog.confirm();
     await own.row('too-early').waitFor();
 
+    await isTrueWhileTheDaemonIsAway(own);
     await ask('kill-console');
     await page.getByText('The console does not answer.').waitFor();
     await ask('start-console');
@@ -38,4 +40,31 @@ export async function recovery(site: Site): Promise<void> {
     await ask('memlane', 'volume', 'delete', 'too-early');
     await own.row('too-early').waitFor({ state: 'detached' });
   });
+}
+
+/** Also for who opens a page meanwhile: nothing is said that nobody knows, and nothing hangs. */
+async function isTrueWhileTheDaemonIsAway(own: Console): Promise<void> {
+  const { page } = own;
+  await own.visit('overview', 'Overview');
+  const risk = page.getByRole('region', { name: 'If power failed now' });
+  await risk.locator('.figure').waitFor();
+  await ask('kill-daemon');
+  await risk.getByText(/^as of /).waitFor();
+  check(await risk.locator('.stale .figure').isVisible(), 'what was told last is grey');
+  await page.reload();
+  for (const [path, heading, claim] of [
+    ['overview', 'Overview', 'all is well'],
+    ['tasks', 'Tasks', 'No task runs'],
+    ['volumes', 'Volumes', 'There is no volume'],
+    ['volumes/survivor', 'survivor', 'There is no volume'],
+    ['images', 'Images', 'There is no image'],
+  ] as const) {
+    await own.visit(path, heading);
+    await page.getByText(/asked again by itself/).waitFor();
+    await settled(page);
+    check((await page.getByText(claim).count()) === 0, `${path} does not say: ${claim}`);
+  }
+  await own.visit('volumes', 'Volumes');
+  await ask('start-daemon');
+  await own.row('survivor').waitFor();
 }

@@ -13,11 +13,11 @@ const WATCHERS = Number(process.env['MEMLANE_WATCHERS'] ?? 50);
 const WATCHERS_OF_USER = 25;
 const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 3) * 1_000;
 
-/** As `Activity.svelte` and `Overview.svelte` ask, where the last five minutes are shown. */
+/** As `Overview.svelte` asks, where the last five minutes are shown. */
 const POLLED: [path: string, intervalMs: number][] = [
   ['/console/v1/charts?seconds=300', 2_000],
   ['/v1/status', 3_000],
-  ['/v1/pool', 3_000],
+  ['/console/v1/topics', 5_000],
 ];
 
 const VOLUMES = Array.from({ length: 20 }, (_, index) => `watched-${index}`);
