@@ -144,12 +144,56 @@ impl ClientLane {
         self.ring.memory.completion(self.lane, slot.0).status_of(self.positions[slot.0])
     }
 
+    /// A look at the entries of these slots (a bit for each), for a thread that does not keep the
+    /// lane from others while it waits.
+    pub fn watch(&self, slots: u64) -> LaneWatch {
+        let (ring, lane) = (Arc::clone(&self.ring), self.lane);
+        LaneWatch { ring, lane, slots, positions: self.positions }
+    }
+
     /// Sleeps until the server has answered something on this lane, for `time_max` at most, unless
     /// `is_done` says that there is an answer now. May return early.
     pub fn sleep(&self, time_max: Duration, is_done: impl FnOnce(&Self) -> bool) {
         let line = self.ring.memory.lane_sleep(self.lane);
         line.announce();
         if !is_done(self) {
+            sys::sleep_on(line.word(), time_max);
+        }
+        line.awake();
+    }
+}
+
+/// Some entries of a lane that were under way at one moment, to be waited for.
+#[derive(Clone, Debug)]
+pub struct LaneWatch {
+    ring: Arc<ClientRing>,
+    lane: usize,
+    /// A bit for each slot that is looked at.
+    slots: u64,
+    positions: [u64; SLOTS],
+}
+
+impl LaneWatch {
+    /// Returns whether one of the entries has ended, and nothing else has been put in its slot.
+    pub fn has_answer(&self) -> bool {
+        let mut left = self.slots;
+        while left != 0 {
+            let slot = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let line = self.ring.memory.completion(self.lane, slot);
+            if line.status_of(self.positions[slot]).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sleeps as [`ClientLane::sleep`] does. Of several threads that sleep at once on one lane some
+    /// may sleep for all of `time_max`.
+    pub fn sleep(&self, time_max: Duration) {
+        let line = self.ring.memory.lane_sleep(self.lane);
+        line.announce();
+        if !self.has_answer() {
             sys::sleep_on(line.word(), time_max);
         }
         line.awake();

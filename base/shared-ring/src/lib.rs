@@ -32,7 +32,7 @@ mod server;
 mod sys;
 
 #[cfg(not(loom))]
-pub use client::{ClientLane, ClientRing, Slot};
+pub use client::{ClientLane, ClientRing, LaneWatch, Slot};
 #[cfg(not(loom))]
 pub use handshake::{
     Access, Answer, HandshakeError, MESSAGE_BYTES_MAX, Opened, Target, VERSION, receive_answer,

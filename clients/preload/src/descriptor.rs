@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;
 
+use crate::aio;
 use crate::classify;
 use crate::devices;
 use crate::inside::Inside;
@@ -26,6 +27,7 @@ pub(crate) fn will_be_closed(fd: RawFd) -> bool {
     match table::get(fd) {
         Entry::Unknown | Entry::Foreign => {}
         Entry::Bypassed(bypass) => {
+            aio::settle_all();
             if let Some(device) = devices::find(bypass.device)
                 && let Some(_inside) = Inside::enter()
             {
@@ -93,6 +95,7 @@ pub(crate) fn will_be_mapped(fd: RawFd) {
     };
     let Some(target) = target else { return };
     will_be_closed(fd);
+    aio::settle_all();
     let Some(_inside) = Inside::enter() else { return };
     if !devices::leave(target, fd) {
         return;

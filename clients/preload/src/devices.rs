@@ -9,6 +9,8 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use sdk::RawKind;
+
 use crate::link::{self, Disk, Refusal, Target};
 use crate::lock::TryLock;
 use crate::notice::{self, Reason};
@@ -201,6 +203,13 @@ impl Device {
 
     pub(crate) fn target(&self) -> Target {
         self.target
+    }
+
+    /// Called before a request of this kind.
+    pub(crate) fn will_be_written_by(&self, kind: RawKind) {
+        if kind == RawKind::Write {
+            self.will_be_written();
+        }
     }
 
     /// Called before each write.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sdk::{Client, ClientError, ClientOptions, Device};
+use sdk::{Client, ClientError, ClientOptions, Device, Lane};
 
 use crate::settings::Settings;
 use crate::sys;
@@ -155,5 +155,10 @@ impl Disk {
 
     pub(crate) fn flush(&self) -> Result<(), ClientError> {
         self.device.flush()
+    }
+
+    /// A lane for many requests in flight.
+    pub(crate) fn lane(&self) -> Result<Lane, ClientError> {
+        self.device.lane()
     }
 }

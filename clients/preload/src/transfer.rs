@@ -13,6 +13,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
 use libc::{iovec, ssize_t};
+use sdk::RawKind;
 
 use crate::classify;
 use crate::devices::{self, Device};
@@ -125,6 +126,26 @@ pub(crate) fn write_at(fd: RawFd, memory: Memory<'_>, offset: i64, wish: Wish) -
     call.write(u64::try_from(offset).ok()?)
 }
 
+/// A read or write of one part that the ring does without more ado, for a lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) device: &'static Device,
+    pub(crate) kind: RawKind,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+}
+
+/// Plans what [`read_at`] would do.
+pub(crate) fn plan_read(fd: RawFd, part: &iovec, offset: i64) -> Option<Plan> {
+    Call::to_read(bypassed(fd)?, Memory::of(part))?.plan(RawKind::Read, offset)
+}
+
+/// Plans what [`write_at`] would do, if it is not to be flushed.
+pub(crate) fn plan_write(fd: RawFd, part: &iovec, offset: i64) -> Option<Plan> {
+    let call = Call::to_write(bypassed(fd)?, Memory::of(part), Wish::Ordinary)?;
+    call.plan(RawKind::Write, offset).filter(|_| !call.is_durable)
+}
+
 /// Reads as `read` does, of several parts.
 pub(crate) fn read(fd: RawFd, memory: Memory<'_>) -> Option<ssize_t> {
     let call = Call::to_read(bypassed(fd)?, memory)?;
@@ -179,6 +200,13 @@ impl<'parts> Call<'parts> {
     /// `offset`, if it is one of the device's. Whether it is inside the volume the ring knows.
     fn sound(&self, offset: u64) -> Option<u64> {
         (offset & self.device.length_mask == 0).then_some(offset)
+    }
+
+    fn plan(&self, kind: RawKind, offset: i64) -> Option<Plan> {
+        let offset = self.sound(u64::try_from(offset).ok()?)?;
+        let device = self.device;
+        let plan = Plan { device, kind, offset, length: usize::try_from(self.length).ok()? };
+        device.disk.holds(offset, self.length).then_some(plan)
     }
 
     fn read(&self, offset: u64) -> Option<ssize_t> {

@@ -70,13 +70,24 @@ fn several_processes_and_threads_verify_what_they_wrote() -> Result<()> {
 
 #[test]
 fn fio_verifies_what_it_wrote_while_the_daemon_was_killed() -> Result<()> {
+    check_kills("--ioengine=psync")
+}
+
+#[test]
+fn fio_with_requests_under_way_verifies_what_it_wrote_while_the_daemon_was_killed() -> Result<()> {
+    check_kills("--ioengine=libaio --iodepth=32 --direct=1")
+}
+
+fn check_kills(engine: &str) -> Result<()> {
     let Some(mut site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
     let kill_count = match std::env::var("MEMLANE_KILLS") {
         Ok(text) => text.parse().context("MEMLANE_KILLS is a number")?,
         Err(_) => KILLS,
     };
-    let start =
-        |site: &Site| Background::start(site.run().args(fio(&site.file, SIZE_MIB - 4)).own_group());
+    let start = |site: &Site| {
+        let tool = site.run().args(fio(&site.file, SIZE_MIB - 4)).args(engine.split_whitespace());
+        Background::start(tool.own_group())
+    };
     let mut fio = start(&site)?;
     for _ in 0..kill_count {
         wait_for("fio to use the ring", TIME_LIMIT, || {

@@ -11,6 +11,7 @@ use std::hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adaptive_polling::SpinPermits;
 use shared_ring::{ClientLane, SLOTS, Slot, operation};
 
 use block_device::{ByteRange, Zeroes};
@@ -20,19 +21,15 @@ use crate::fork;
 use crate::link::{Link, LinkError};
 use crate::origin::Origin;
 use crate::pieces;
+use crate::process;
 use crate::request::Request;
+use crate::watch::{ATTEMPT_INTERVAL, PULSE, SharedWaiter, Watch};
 
 /// Requests of one lane that are not answered yet, at most.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// Between two attempts to reach a daemon that has gone.
-const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
-
 /// Looks for answers before a wait sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 2000;
-
-/// One sleep; then it is looked whether the daemon is still there.
-const PULSE: Duration = Duration::from_millis(20);
 
 /// Kind and data of one request. Its memory comes back with the completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +92,7 @@ pub struct Lane {
     under_way: [Option<Piece>; SLOTS],
     ended: VecDeque<Completion>,
     next_token: u64,
+    waiter: SharedWaiter,
 }
 
 // SAFETY:
@@ -142,6 +140,7 @@ impl Lane {
             under_way: [None; SLOTS],
             ended: VecDeque::new(),
             next_token: 0,
+            waiter: SharedWaiter::new(process::waiter(&Arc::new(SpinPermits::for_this_machine()))),
         })
     }
 
@@ -222,6 +221,18 @@ impl Lane {
         }
     }
 
+    /// Requests that are under way now, to be waited for by a thread that does not hold the lane
+    /// meanwhile. `None` when nothing is pending.
+    pub fn watch(&self) -> Option<Watch> {
+        if self.pending() == 0 {
+            return None;
+        }
+        let used = self.under_way.iter().enumerate().filter(|(_, piece)| piece.is_some());
+        let slots = used.fold(0, |slots, (index, _)| slots | 1 << index);
+        let lane = self.connection.as_ref().map(|(_, lane)| lane.watch(slots));
+        Some(Watch::new(lane, !self.ended.is_empty(), self.waiter.clone()))
+    }
+
     fn begin(&mut self, request: Request, memory: Memory, token: u64) -> Result<(), ClientError> {
         self.belong_to_this_process();
         if self.pending() >= REQUESTS_MAX {
@@ -232,12 +243,10 @@ impl Lane {
             self.requests.push(None);
             self.requests.len() - 1
         });
-        let pieces = match request.is_data() {
-            true => data_pieces(place, request),
-            false => vec![Piece { request: place, start: 0, length: request.length }],
-        };
-        let crosses_end = pieces.len() > 1 && !self.fits(request);
-        let pending = Pending { request, memory, token, pieces_left: pieces.len(), errno: 0 };
+        let pieces = Pieces { place, request, start: 0, is_over: false };
+        let count = pieces.clone().count();
+        let crosses_end = count > 1 && !self.fits(request);
+        let pending = Pending { request, memory, token, pieces_left: count, errno: 0 };
         self.requests[place] = Some(pending);
         if crosses_end {
             self.refuse(place);
@@ -272,7 +281,7 @@ impl Lane {
 
     fn reap(&mut self) {
         let Some((_, lane)) = &mut self.connection else { return };
-        let mut ended = Vec::new();
+        let (mut ended, mut count) = ([0; SLOTS], 0);
         for (index, place) in self.under_way.iter_mut().enumerate() {
             let Some(piece) = *place else { continue };
             let slot = Slot::at(index);
@@ -287,10 +296,11 @@ impl Lane {
             lane.free_slot(slot);
             pending.pieces_left -= 1;
             if pending.pieces_left == 0 {
-                ended.push(piece.request);
+                ended[count] = piece.request;
+                count += 1;
             }
         }
-        ended.into_iter().for_each(|place| self.end(place));
+        ended[..count].iter().for_each(|&place| self.end(place));
     }
 
     fn push_out(&mut self) {
@@ -444,18 +454,31 @@ impl Piece {
     }
 }
 
-/// Cut where blocks end, as long as a slot's buffer at most.
-fn data_pieces(place: usize, request: Request) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    loop {
-        let offset = request.offset.wrapping_add(start);
-        let length = pieces::longest_at(offset).min(request.length - start);
-        pieces.push(Piece { request: place, start, length });
-        start += length;
-        if start >= request.length {
-            return pieces;
+/// The pieces of a request: data are cut where blocks end, as long as a slot's buffer at most.
+#[derive(Clone)]
+struct Pieces {
+    place: usize,
+    request: Request,
+    start: u64,
+    is_over: bool,
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        if self.is_over {
+            return None;
         }
+        let start = self.start;
+        let left = self.request.length - start;
+        let length = match self.request.is_data() {
+            true => pieces::longest_at(self.request.offset.wrapping_add(start)).min(left),
+            false => left,
+        };
+        self.start += length;
+        self.is_over = self.start >= self.request.length;
+        Some(Piece { request: self.place, start, length })
     }
 }
 

@@ -28,6 +28,7 @@ mod pieces;
 mod process;
 mod request;
 mod transfer;
+mod watch;
 
 mod device;
 
@@ -36,5 +37,7 @@ pub use device::{Client, Device};
 pub use error::ClientError;
 pub use fork::{is_guest, is_untold_child, tell_children_apart};
 pub use lane::{Completion, Lane, REQUESTS_MAX, RawKind, RawRequest, Submission, Token};
+
 pub use origin::ClientOptions;
 pub use shared_ring::Target;
+pub use watch::Watch;

@@ -36,14 +36,21 @@ pub(crate) unsafe fn collect(handle: usize, wait: Wait, events: *mut Event) -> c
         Patience::Until(deadline) => Some(deadline),
     };
     loop {
+        state.land();
         room.take(&mut state);
-        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if room.taken >= least || is_over {
+        if room.taken >= least || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return room.result();
         }
-        let ended = match Waiter::register(state, handle) {
-            Ok(waiter) => sleep(&waiter, deadline, wait.mask),
-            Err(error) => error,
+        let ended = match state.watch() {
+            Some(watch) => {
+                drop(state);
+                context::wait_for(&watch, left_of(deadline));
+                0
+            }
+            None => match Waiter::register(state, handle) {
+                Ok(waiter) => sleep(&waiter, deadline, wait.mask),
+                Err(error) => error,
+            },
         };
         let Some(found) = context::find(handle) else {
             return room.rest_by_kernel(handle, wait, deadline);
@@ -89,7 +96,7 @@ unsafe fn patience_of(timeout: *const timespec) -> Option<Patience> {
 
 /// Sleeps until something is new, the time has come, or a signal has. Returns zero or an error.
 fn sleep(waiter: &Waiter, deadline: Option<Instant>, mask: *const sigset_t) -> c_int {
-    let left = deadline.map(|it| timespec_of(it.saturating_duration_since(Instant::now())));
+    let left = deadline.map(|deadline| timespec_of(left_of(Some(deadline))));
     calls::sleep(waiter.signal, left, mask).min(0)
 }
 
@@ -114,7 +121,7 @@ impl Room {
 
     fn take(&mut self, state: &mut State) {
         while self.taken < self.most
-            && let Some(event) = state.ring().take()
+            && let Some(event) = state.take()
         {
             // SAFETY:
             // - alive, in bounds: it is one of the program's places, as the program vouches.
@@ -125,7 +132,7 @@ impl Room {
 
     /// The context has been given back, or is there no more.
     fn rest_by_kernel(&self, handle: usize, wait: Wait, deadline: Option<Instant>) -> c_int {
-        let left = deadline.map(|it| timespec_of(it.saturating_duration_since(Instant::now())));
+        let left = deadline.map(|deadline| timespec_of(left_of(Some(deadline))));
         let taken = self.taken.cast_signed();
         let rest = Wait {
             least: wait.least - taken,
@@ -139,6 +146,11 @@ impl Room {
             _ => self.result(),
         }
     }
+}
+
+fn left_of(deadline: Option<Instant>) -> Duration {
+    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    deadline.map_or(Duration::MAX, left)
 }
 
 fn timespec_of(duration: Duration) -> timespec {

@@ -8,10 +8,14 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use sdk::Watch;
+
 use super::calls;
+use super::flight::{Flight, Flights, Habit};
 use super::form::Event;
 use super::ring::Ring;
 use crate::fork;
@@ -27,6 +31,9 @@ static HANDLES: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CO
 
 static CONTEXTS: [Context; CONTEXTS_MAX] = [const { Context::new() }; CONTEXTS_MAX];
 
+/// Requests of all contexts that are under way.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
 /// One more than the highest place that was ever used.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -40,6 +47,8 @@ struct Context {
 /// A context for as long as its lock is held.
 pub(super) struct State {
     ring: Option<Ring>,
+    habit: Habit,
+    flights: Option<Box<Flights>>,
     /// Threads that wait for events, or for the context's end.
     waiting: usize,
     signal: Option<Signal>,
@@ -50,7 +59,8 @@ struct Signal(OwnedFd);
 
 impl Context {
     const fn new() -> Self {
-        let state = State { ring: None, waiting: 0, signal: None };
+        let state =
+            State { ring: None, habit: Habit::new(), flights: None, waiting: 0, signal: None };
         Self { generation: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
@@ -68,7 +78,7 @@ pub(super) fn adopt(kernel: usize) -> usize {
     let Some((index, mut state)) = (0..CONTEXTS_MAX).find_map(room) else { return kernel };
     let Some(ring) = Ring::in_front_of(kernel) else { return kernel };
     let handle = ring.handle();
-    state.ring = Some(ring);
+    (state.ring, state.habit) = (Some(ring), Habit::new());
     CONTEXTS[index].generation.store(fork::generation(), Ordering::Relaxed);
     COUNT.fetch_max(index + 1, Ordering::Relaxed);
     HANDLES[index].store(handle, Ordering::Relaxed);
@@ -91,11 +101,14 @@ fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
         // The number of the signal may be another's by now, and the threads are not here.
         std::mem::forget(state.signal.take());
         (state.ring, state.waiting) = (None, 0);
+        state.end_flights();
+        UNDER_WAY.store(0, Ordering::Relaxed);
     }
     (state.ring.is_none() && state.waiting == 0).then_some((index, state))
 }
 
-/// The context at this address, if it is ours. The lock is for some instructions.
+/// The context at this address, if it is ours. The lock is for some instructions, or for as long as
+/// a lane takes to be opened.
 pub(super) fn find(handle: usize) -> Option<MutexGuard<'static, State>> {
     let index = place_of(handle)?;
     let state = CONTEXTS[index].lock();
@@ -113,7 +126,7 @@ fn place_of(handle: usize) -> Option<usize> {
 /// Leaves the context to the kernel from now on, with what nobody has taken. Returns zero or an
 /// error, after which it may be tried again.
 pub(crate) fn give_back(handle: usize) -> c_int {
-    let Some(mut state) = find(handle) else { return 0 };
+    let Some(mut state) = find_settled(handle) else { return 0 };
     if let Err(error) = state.ring().give_back() {
         return -error.raw_os_error();
     }
@@ -123,11 +136,38 @@ pub(crate) fn give_back(handle: usize) -> c_int {
 
 /// Ends the context. What nobody has taken is lost, as it is with the kernel.
 pub(crate) fn destroy(handle: usize) -> c_int {
-    let Some(mut state) = find(handle) else { return calls::destroy(handle) };
+    let Some(mut state) = find_settled(handle) else { return calls::destroy(handle) };
     let result = calls::destroy(state.ring().kernel());
     state.ring().unmap();
     state.end(handle);
     result
+}
+
+/// The context as [`find`] finds it, once nothing is under way.
+fn find_settled(handle: usize) -> Option<MutexGuard<'static, State>> {
+    loop {
+        let mut state = find(handle)?;
+        state.land();
+        let Some(watch) = state.watch() else { return Some(state) };
+        drop(state);
+        wait_for(&watch, Duration::MAX);
+    }
+}
+
+/// Waits for all that is under way in any context of this process.
+pub(crate) fn settle_all() {
+    if UNDER_WAY.load(Ordering::Relaxed) == 0 || sdk::is_untold_child() {
+        return;
+    }
+    for place in &HANDLES[..COUNT.load(Ordering::Relaxed)] {
+        drop(find_settled(place.load(Ordering::Relaxed)));
+    }
+}
+
+/// Waits as [`Watch::wait`] does.
+pub(super) fn wait_for(watch: &Watch, time_max: Duration) {
+    let _inside = Inside::enter();
+    watch.wait(time_max);
 }
 
 impl State {
@@ -140,8 +180,87 @@ impl State {
         self.wake();
     }
 
+    /// Returns whether there is no room for the event of another request.
+    pub(super) fn is_full(&mut self) -> bool {
+        let under_way = self.flights.as_ref().map_or(0, |flights| flights.count());
+        self.ring().is_full(under_way)
+    }
+
+    /// The oldest event that nobody has taken.
+    pub(super) fn take(&mut self) -> Option<Event> {
+        let event = self.ring().take();
+        if event.is_some() {
+            self.habit.saw_collected();
+        }
+        event
+    }
+
+    /// Begins a request on the context's lane. False if it is to be done at once.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Flights::begin`].
+    pub(super) unsafe fn begin(&mut self, flight: Flight) -> bool {
+        if self.ring().is_read_in_memory() {
+            self.habit.make_unfit();
+        }
+        if self.ring().count() > 0 {
+            self.habit.saw_overlapping();
+        }
+        if !self.habit.wants_lane() {
+            return false;
+        }
+        let (Some(plan), Some(_inside)) = (flight.plan(), Inside::enter()) else { return false };
+        if self.flights.is_none() {
+            self.flights = Flights::on(plan.device).map(Box::new);
+            self.ring().forbid_reading_in_memory();
+        }
+        let Some(flights) = self.flights.as_mut() else {
+            self.habit.make_unfit();
+            return false;
+        };
+        // SAFETY: - The caller vouches for it.
+        let has_begun = flights.is_on(plan.device) && unsafe { flights.begin(plan, flight) };
+        if has_begun {
+            UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+            // Those that wait have to look for it from now on.
+            self.wake();
+        }
+        has_begun
+    }
+
+    /// Takes in the events of requests that have ended on the lane.
+    pub(super) fn land(&mut self) {
+        let Self { ring: Some(ring), flights: Some(flights), .. } = self else { return };
+        if flights.count() == 0 {
+            return;
+        }
+        let _inside = Inside::enter();
+        let mut count = 0;
+        flights.land(|event| {
+            ring.add(event);
+            count += 1;
+        });
+        if count > 0 {
+            UNDER_WAY.fetch_sub(count, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    /// Closes the lane. Programs are kept from closing what is our own, so that this is inside.
+    fn end_flights(&mut self) {
+        let _inside = Inside::enter();
+        self.flights = None;
+    }
+
+    /// Requests that are under way, to be waited for without the lock.
+    pub(super) fn watch(&self) -> Option<Watch> {
+        self.flights.as_ref().and_then(|flights| flights.watch())
+    }
+
     fn end(&mut self, handle: usize) {
         self.ring = None;
+        self.end_flights();
         let place = HANDLES.iter().find(|place| place.load(Ordering::Relaxed) == handle);
         if let Some(place) = place {
             place.store(0, Ordering::Relaxed);

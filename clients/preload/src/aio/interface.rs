@@ -22,8 +22,8 @@ pub(crate) unsafe fn set_up(count: c_int, place: *mut usize) -> c_int {
     result
 }
 
-/// Cancels a request as `io_cancel` does. What is served here is over at once; the kernel says so
-/// of requests that it does not have.
+/// Cancels a request as `io_cancel` does. What is served here is over at once, or soon; the kernel
+/// says of requests that it does not have that they cannot be cancelled.
 pub(crate) fn cancel(handle: usize, request: *const Request, event: *mut Event) -> c_int {
     let kernel = context::find(handle).map_or(handle, |mut state| state.ring().kernel());
     calls::cancel(kernel, request, event)

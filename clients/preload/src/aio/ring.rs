@@ -104,6 +104,8 @@ pub(super) struct Ring {
     own: Place,
     /// What the program has written there instead is of no interest.
     tail: u32,
+    /// Head after the last event that was taken here.
+    head: u32,
     kernel: Place,
 }
 
@@ -139,7 +141,7 @@ impl Ring {
         ] {
             to.store(word(from), Ordering::Relaxed);
         }
-        Some(Self { own, tail: 0, kernel })
+        Some(Self { own, tail: 0, head: 0, kernel })
     }
 
     /// Handle that the program holds.
@@ -153,14 +155,25 @@ impl Ring {
     }
 
     /// Events that nobody has taken.
-    fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.own.distance(self.own.head(), self.tail)
     }
 
-    /// Returns whether there are as many events as the kernel would have room for in any case; it
-    /// makes twice as much as it is asked for. Threads that add at once may add one more each.
-    pub(super) fn is_full(&self) -> bool {
-        self.count() >= self.own.event_count / 2
+    /// Returns whether there are, with `others`, as many events as the kernel would have room for
+    /// in any case; it makes twice as much as it is asked for. Threads that add at once may add one
+    /// more each.
+    pub(super) fn is_full(&self, others: usize) -> bool {
+        self.count() as usize + others >= self.own.event_count as usize / 2
+    }
+
+    /// Returns whether the program has taken events itself, in memory.
+    pub(super) fn is_read_in_memory(&self) -> bool {
+        self.own.head() != self.head
+    }
+
+    /// Tells programs that look for it that events are not to be read in memory.
+    pub(super) fn forbid_reading_in_memory(&self) {
+        self.own.header().magic.store(!MAGIC, Ordering::Relaxed);
     }
 
     pub(super) fn add(&mut self, event: Event) {
@@ -176,7 +189,8 @@ impl Ring {
             return None;
         }
         let event = self.own.get(head);
-        self.own.set_head(head + 1);
+        self.head = (head + 1) % self.own.event_count;
+        self.own.set_head(self.head);
         Some(event)
     }
 

@@ -1,5 +1,5 @@
-//! Submitting requests: ours are done at once; with the first that is not, the context is given
-//! back to the kernel.
+//! Submitting requests: ours are done at once, or begun on a lane; with the first that is not ours
+//! the context is given back to the kernel.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -8,6 +8,7 @@ use libc::iovec;
 
 use super::calls;
 use super::context;
+use super::flight::Flight;
 use super::form::{self, Event, Request};
 use crate::transfer::{self, Memory, Wish};
 
@@ -98,10 +99,15 @@ unsafe fn serve(handle: usize, place: *const *const Request) -> Served {
     if request.flags & !form::TELLS_EVENTFD != 0 || request.reserved != 0 {
         return Served::Not;
     }
-    match context::find(handle).map(|mut state| state.ring().is_full()) {
-        Some(false) => {}
-        Some(true) => return Served::Full,
-        None => return Served::Not,
+    {
+        let Some(mut state) = context::find(handle) else { return Served::Not };
+        if state.is_full() {
+            return Served::Full;
+        }
+        // SAFETY: - The program vouches for the memory until it has collected the event.
+        if unsafe { state.begin(Flight::new(request, address)) } {
+            return Served::Done;
+        }
     }
     // SAFETY: - alive: the program vouches for the memory that the request names.
     let Some(result) = (unsafe { result_of(&request) }) else { return Served::Not };

@@ -11,7 +11,7 @@ use crate::site::{Site, program};
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// What `aio.c` does, and how many requests go through the ring at least.
-const SCENARIOS: [(&str, u64); 10] = [
+const SCENARIOS: [(&str, u64); 13] = [
     ("setups", 0),
     ("polled", 2560),
     ("mixed", 300),
@@ -23,6 +23,9 @@ const SCENARIOS: [(&str, u64); 10] = [
     ("waited-for", 1000),
     ("by-number", 24),
     ("children", 24),
+    ("deep", 3900),
+    ("meanwhile", 600),
+    ("threads", 20_000),
 ];
 
 /// Goal: whatever a program asks of libaio, and wherever it looks, it sees what the kernel shows.

@@ -410,6 +410,179 @@ static void waited_for(void) {
     printf("destroy %ld\n", DESTROY(shared));
 }
 
+/* Sees to it that a context is of a program that has many requests under way and collects them by
+ * calls, as most are. Under `memlane run` these are on a lane from then on. */
+static aio_context_t deep_context(void) {
+    aio_context_t context = context_for(COUNT);
+    struct io_event events[COUNT];
+    for (int round = 0; round < 4; round++) {
+        for (int index = 0; index < COUNT / 2; index++) {
+            memset(room[index], 'A' + round, BLOCK);
+            ask(index, IOCB_CMD_PWRITE, volume, index);
+            long result = SUBMIT(context, 1, list + index);
+            if (result != 1) printf("submit %ld\n", result);
+        }
+        long result = COLLECT(context, COUNT / 2, COUNT, events, NULL);
+        if (result != COUNT / 2) printf("collect %ld\n", result);
+        tell_all(events, result);
+    }
+    int is_ring = ((struct ring *)context)->magic == 0xa10a10a1;
+    if (is_ring == (getenv("LD_PRELOAD") != NULL)) printf("not as expected: %d\n", is_ring);
+    return context;
+}
+
+static void submit_many(aio_context_t context, int first, int count, char letter) {
+    for (int index = first; index < first + count; index++) {
+        memset(room[index], letter + index % 16, BLOCK);
+        ask(index, IOCB_CMD_PWRITE, volume, index);
+        long result = SUBMIT(context, 1, list + index);
+        if (result != 1) printf("submit %ld\n", result);
+    }
+}
+
+static void tell_contents(const char *when, int count) {
+    static char block[BLOCK] __attribute__((aligned(BLOCK)));
+    printf("%s ", when);
+    for (int index = 0; index < count; index++) {
+        long result = pread(volume, block, BLOCK, (long)index * BLOCK);
+        int is_whole = memcmp(block, block + 1, BLOCK - 1) == 0;
+        putchar(result == BLOCK && is_whole ? block[0] : '?');
+    }
+    putchar('\n');
+}
+
+static void tell_collected(aio_context_t context, int count) {
+    struct io_event events[COUNT];
+    int taken = 0;
+    while (taken < count) {
+        long result = COLLECT(context, 1 + taken % 7 % (count - taken), count - taken,
+                              events + taken, NULL);
+        if (result <= 0) { printf("collect %ld\n", result); return; }
+        taken += (int)result;
+    }
+    tell_all(events, count);
+}
+
+/* Many are under way at once: reads, writes, and long ones. */
+static void deep(void) {
+    static char large[4][1 << 18] __attribute__((aligned(BLOCK)));
+    aio_context_t context = deep_context();
+    for (int round = 0; round < 30; round++) {
+        submit_many(context, 0, COUNT, 'a' + round % 10);
+        tell_collected(context, COUNT);
+        tell_contents("written", COUNT);
+        memset(room, 0, sizeof room);
+        for (int index = 0; index < COUNT; index++) ask(index, IOCB_CMD_PREAD, volume, index);
+        printf("submit %ld\n", SUBMIT(context, COUNT, list));
+        tell_collected(context, COUNT);
+        for (int index = 0; index < 4; index++) {
+            memset(large[index], '0' + round % 10, sizeof large[index]);
+            struct iocb *request = ask(index, IOCB_CMD_PWRITE, volume, 64 * index);
+            request->aio_buf = (uintptr_t)large[index], request->aio_nbytes = sizeof large[index];
+        }
+        printf("submit %ld\n", SUBMIT(context, 4, list));
+        tell_collected(context, 4);
+        tell_contents("long", 4 * 64);
+    }
+    printf("destroy %ld\n", DESTROY(context));
+}
+
+/* What else a program may do while requests are under way. */
+static void meanwhile(char *path) {
+    struct io_event events[COUNT];
+    struct timespec none = {0};
+    aio_context_t context = deep_context();
+    submit_many(context, 0, 32, 'a');
+    close(volume);
+    volume = open(path, O_RDWR | O_DIRECT);
+    tell_collected(context, 32);
+    tell_contents("closed", 32);
+    submit_many(context, 0, 32, 'b');
+    pid_t child = fork();
+    if (child == 0) _exit(SUBMIT(context, 1, list) == -EINVAL ? 0 : 1);
+    int status;
+    printf("child %d\n", waitpid(child, &status, 0) == child && status == 0);
+    tell_collected(context, 32);
+    tell_contents("forked", 32);
+    submit_many(context, 0, 32, 'c');
+    printf("cancel %d\n", AIO(io_cancel, context, list[0], events, 0, 0) != 0);
+    for (int taken = 0; taken < 32;) {
+        long result = COLLECT(context, 0, COUNT, events + taken, &none);
+        if (result < 0) printf("collect %ld\n", result);
+        taken += (int)result;
+    }
+    tell_all(events, 32);
+    submit_many(context, 0, 32, 'd');
+    printf("destroy %ld\n", DESTROY(context));
+    /* The memory is the program's again. */
+    memset(room, 'z', sizeof room);
+    tell_contents("destroyed", 32);
+    context = deep_context();
+    submit_many(context, 0, 32, 'e');
+    ask(32, IOCB_CMD_PWRITE, file, 0);
+    printf("other %ld\n", SUBMIT(context, 1, list + 32));
+    tell_collected(context, 33);
+    submit_many(context, 0, 32, 'f');
+    tell_collected(context, 32);
+    printf("destroy %ld\n", DESTROY(context));
+    context = deep_context();
+    submit_many(context, 0, 32, 'g');
+    printf("by number %ld\n", syscall(SYS_io_getevents, context, 32, COUNT, events, NULL));
+    tell_all(events, 32);
+    printf("destroy %ld\n", DESTROY(context));
+    context = deep_context();
+    submit_many(context, 0, 32, 'h');
+    ask(32, IOCB_CMD_PREAD, volume, lseek(volume, 0, SEEK_END) / BLOCK);
+    printf("at the end %ld\n", SUBMIT(context, 1, list + 32));
+    tell_collected(context, 33);
+    tell_contents("at last", 32);
+    printf("destroy %ld\n", DESTROY(context));
+}
+
+static void *submit_deep(void *unused) {
+    (void)unused;
+    for (int done = 0; done < 20000;) {
+        int index = done % COUNT;
+        struct iocb *request = &requests[index];
+        /* Free again when its event was collected. */
+        if (__atomic_load_n(&request->aio_data, __ATOMIC_ACQUIRE) != 0) continue;
+        ask(index, done % 3 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE, volume, done % 512);
+        long result;
+        while ((result = SUBMIT(shared, 1, list + index)) == -EAGAIN) {}
+        if (result != 1) printf("submit %ld\n", result);
+        done++;
+    }
+    return NULL;
+}
+
+/* One thread submits without end, two collect. */
+static void *collect_deep(void *sum) {
+    struct io_event events[COUNT];
+    struct timespec little = {0, 20000000};
+    long *count = sum, result;
+    while ((result = COLLECT(shared, 1, 8, events, &little)) >= 0) {
+        for (long index = 0; index < result; index++) {
+            if (events[index].res != BLOCK) printf("result %lld\n", events[index].res);
+            struct iocb *request = (struct iocb *)(uintptr_t)events[index].obj;
+            __atomic_store_n(&request->aio_data, 0, __ATOMIC_RELEASE);
+        }
+        if (__atomic_add_fetch(count, result, __ATOMIC_RELAXED) >= 20000) break;
+    }
+    return NULL;
+}
+
+static void by_threads(void) {
+    pthread_t threads[3];
+    long count = 0;
+    shared = deep_context();
+    memset(requests, 0, sizeof requests);
+    pthread_create(&threads[0], NULL, submit_deep, NULL);
+    for (int index = 1; index < 3; index++)
+        pthread_create(&threads[index], NULL, collect_deep, &count);
+    for (int index = 0; index < 3; index++) pthread_join(threads[index], NULL);
+    printf("collected %ld destroy %ld\n", count, DESTROY(shared));
+}
+
 int main(int count, char **words) {
     if (count != 4) return 2;
     volume = open(words[1], O_RDWR | O_DIRECT);
@@ -420,7 +593,9 @@ int main(int count, char **words) {
         {"filled", filled},
         {"eventfd", told_by_eventfd}, {"odd", oddities},  {"collected", collected},
         {"waited-for", waited_for}, {"by-number", by_number}, {"children", in_children},
+        {"deep", deep},           {"threads", by_threads},
     };
+    if (strcmp(words[3], "meanwhile") == 0) meanwhile(words[1]);
     for (size_t index = 0; index < sizeof scenarios / sizeof *scenarios; index++)
         if (strcmp(words[3], scenarios[index].name) == 0) scenarios[index].function();
     return 0;

@@ -1,0 +1,237 @@
+//! Requests of a context that are under way on a lane of its own.
+//!
+//! A context begins without one, and each request is over when it is submitted. A program that
+//! keeps several under way, and collects them by calls alone, gets a lane: its requests then wait
+//! in the ring of the daemon, which takes many at a time, until the program collects. Programs that
+//! look for events in memory, or are told of them by an eventfd, would find none there.
+
+use std::ffi::c_int;
+use std::mem;
+
+use libc::iovec;
+use sdk::{Completion, Lane, RawRequest, Watch};
+
+use super::form::{self, Event, Request};
+use crate::devices::Device;
+use crate::sys;
+use crate::transfer::{self, Plan};
+
+/// Events that a program has collected by calls before its context gets a lane, and requests that
+/// it has submitted while others waited to be collected.
+const SIGNS_MIN: u32 = 32;
+
+/// Completions that are taken from the lane at once.
+const COMPLETIONS_MAX: usize = 64;
+
+/// Use of a context so far, as far as it tells whether a lane is of use.
+pub(super) struct Habit {
+    collected: u32,
+    overlapping: u32,
+    /// It looks for events in memory, or no lane could be had.
+    is_unfit: bool,
+}
+
+impl Habit {
+    pub(super) const fn new() -> Self {
+        Self { collected: 0, overlapping: 0, is_unfit: false }
+    }
+
+    pub(super) fn saw_collected(&mut self) {
+        self.collected = self.collected.saturating_add(1);
+    }
+
+    pub(super) fn saw_overlapping(&mut self) {
+        self.overlapping = self.overlapping.saturating_add(1);
+    }
+
+    pub(super) fn make_unfit(&mut self) {
+        self.is_unfit = true;
+    }
+
+    pub(super) fn wants_lane(&self) -> bool {
+        !self.is_unfit && self.collected.min(self.overlapping) >= SIGNS_MIN
+    }
+}
+
+/// Requests on one device that are under way.
+pub(super) struct Flights {
+    device: &'static Device,
+    lane: Lane,
+    /// By the token of the lane.
+    requests: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    completions: Vec<Completion>,
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    request: Request,
+    address: usize,
+}
+
+impl Flights {
+    /// Opens a lane for requests on `device`, if one can be had.
+    pub(super) fn on(device: &'static Device) -> Option<Self> {
+        let lane = device.disk.lane().ok()?;
+        let completions = Vec::with_capacity(COMPLETIONS_MAX);
+        Some(Self { device, lane, requests: Vec::new(), free: Vec::new(), completions })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.requests.len() - self.free.len()
+    }
+
+    pub(super) fn is_on(&self, device: &Device) -> bool {
+        std::ptr::eq(self.device, device)
+    }
+
+    /// Begins a request. False when the lane does not take it.
+    ///
+    /// # Safety
+    ///
+    /// As for `io_submit`: the memory that the request names is there until the program has
+    /// collected its event, or until the context has ended.
+    pub(super) unsafe fn begin(&mut self, plan: Plan, flight: Flight) -> bool {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() - 1
+        });
+        let request = RawRequest {
+            kind: plan.kind,
+            offset: plan.offset,
+            length: plan.length,
+            memory: std::ptr::with_exposed_provenance_mut(flight.request.buffer),
+            token: token as u64,
+        };
+        self.device.will_be_written_by(plan.kind);
+        // SAFETY:
+        // - alive, in bounds, exclusive: the caller vouches for it until the event is collected,
+        //   and the context waits for what is under way before it ends.
+        if unsafe { self.lane.submit_raw(request) }.is_err() {
+            self.free.push(token);
+            return false;
+        }
+        self.requests[token] = Some(flight);
+        true
+    }
+
+    /// Hands each request that has ended to `land`, with what came of it.
+    pub(super) fn land(&mut self, mut land: impl FnMut(Event)) {
+        while self.count() > 0 {
+            let mut completions = mem::take(&mut self.completions);
+            let ended = self.lane.poll(&mut completions);
+            for Completion { token, errno, .. } in completions.drain(..) {
+                let place = usize::try_from(token.0).unwrap_or(usize::MAX);
+                let Some(flight) = self.requests.get_mut(place).and_then(Option::take) else {
+                    continue;
+                };
+                self.free.push(place);
+                let result = match errno {
+                    0 => i64::try_from(flight.request.length).unwrap_or(i64::MAX),
+                    _ => flight.by_kernel(),
+                };
+                land(flight.event(result));
+            }
+            self.completions = completions;
+            if ended == 0 {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn watch(&self) -> Option<Watch> {
+        self.lane.watch()
+    }
+}
+
+impl Flight {
+    pub(super) fn new(request: Request, address: usize) -> Self {
+        Self { request, address }
+    }
+
+    /// Plan for the request, if it can go by a lane.
+    pub(super) fn plan(&self) -> Option<Plan> {
+        let Request { operation, fd, buffer, length, offset, words, flags, .. } = self.request;
+        if flags != 0 || words.wishes != 0 {
+            return None;
+        }
+        let fd = c_int::try_from(fd).ok()?;
+        let memory = std::ptr::with_exposed_provenance_mut(buffer);
+        let part = iovec { iov_base: memory, iov_len: length };
+        match operation {
+            form::READ => transfer::plan_read(fd, &part, offset),
+            form::WRITE => transfer::plan_write(fd, &part, offset),
+            _ => None,
+        }
+    }
+
+    fn event(&self, result: i64) -> Event {
+        Event { data: self.request.data, request: self.address, result, second_result: 0 }
+    }
+
+    /// Does once more what the ring refused: ends of volumes and errors are the kernel's own.
+    fn by_kernel(&self) -> i64 {
+        let Request { operation, fd, buffer, length, offset, .. } = self.request;
+        let number = match operation {
+            form::READ => libc::SYS_pread64,
+            _ => libc::SYS_pwrite64,
+        };
+        let offset = offset.cast_unsigned();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        match sys::kernel_call(number, [fd as usize, buffer, length, offset, 0, 0]) {
+            Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
+            Err(errno) => -i64::from(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsRawFd, RawFd};
+
+    fn flight(operation: u16, fd: RawFd, memory: &mut [u8]) -> Flight {
+        let request = Request {
+            data: 7,
+            operation,
+            fd: fd.cast_unsigned(),
+            buffer: memory.as_mut_ptr().expose_provenance(),
+            length: memory.len(),
+            offset: 3,
+            ..Request::default()
+        };
+        Flight::new(request, 9)
+    }
+
+    #[test]
+    fn what_the_ring_refuses_is_done_once_more_by_the_kernel() {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create(c"some-file", flags).expect("memory");
+        let fd = file.as_raw_fd();
+        assert_eq!(flight(form::WRITE, fd, &mut b"abcde".to_owned()).by_kernel(), 5);
+        let mut read = [0; 9];
+        assert_eq!(flight(form::READ, fd, &mut read).by_kernel(), 5);
+        assert_eq!(&read, b"abcde\0\0\0\0");
+        assert_eq!(flight(form::READ, -1, &mut read).by_kernel(), -i64::from(libc::EBADF));
+    }
+
+    #[test]
+    fn events_name_the_request_as_the_program_does() {
+        let event = flight(form::READ, 0, &mut []).event(-5);
+        assert_eq!(event, Event { data: 7, request: 9, result: -5, second_result: 0 });
+    }
+
+    #[test]
+    fn a_lane_is_for_those_who_keep_requests_under_way_and_collect_by_calls() {
+        let mut habit = Habit::new();
+        for _ in 0..SIGNS_MIN {
+            assert!(!habit.wants_lane());
+            habit.saw_collected();
+            habit.saw_overlapping();
+        }
+        assert!(habit.wants_lane());
+        habit.make_unfit();
+        assert!(!habit.wants_lane());
+    }
+}

@@ -1,0 +1,74 @@
+//! Waiting for requests of a lane without holding it.
+
+use std::hint;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::Poll;
+use std::time::Duration;
+
+use adaptive_polling::Waiter;
+use shared_ring::LaneWatch;
+
+use crate::process::ClientMachine;
+
+/// Between two attempts to reach a daemon that has gone.
+pub(crate) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
+
+/// One sleep; then it is looked whether the daemon is still there.
+pub(crate) const PULSE: Duration = Duration::from_millis(20);
+
+/// Looks for an answer in one go, with pauses in between, before the waiter has its say.
+const LOOKS_PER_POLL: u32 = 8;
+
+/// Requests of a lane that were under way at one moment.
+pub struct Watch {
+    /// `None` while there is no daemon.
+    lane: Option<LaneWatch>,
+    has_ended: bool,
+    waiter: SharedWaiter,
+}
+
+impl Watch {
+    pub(crate) fn new(lane: Option<LaneWatch>, has_ended: bool, waiter: SharedWaiter) -> Self {
+        Self { lane, has_ended, waiter }
+    }
+
+    /// Waits until one of the requests may have ended, for `time_max` or 20 ms at most: then the
+    /// lane is to be polled, which also notices that the daemon has gone.
+    pub fn wait(&self, time_max: Duration) {
+        if self.has_ended {
+            return;
+        }
+        match &self.lane {
+            Some(lane) => self.waiter.wait(lane, PULSE.min(time_max)),
+            None => std::thread::sleep(ATTEMPT_INTERVAL.min(time_max)),
+        }
+    }
+}
+
+/// Adaptive waiter of a lane, for one thread at a time; others sleep.
+#[derive(Clone)]
+pub(crate) struct SharedWaiter(Arc<Mutex<Waiter<ClientMachine>>>);
+
+impl SharedWaiter {
+    pub(crate) fn new(waiter: Waiter<ClientMachine>) -> Self {
+        Self(Arc::new(Mutex::new(waiter)))
+    }
+
+    fn wait(&self, lane: &LaneWatch, time_max: Duration) {
+        let mut waiter = match self.0.try_lock() {
+            Ok(waiter) => waiter,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return lane.sleep(time_max),
+        };
+        let poll = || {
+            for _ in 0..LOOKS_PER_POLL {
+                if lane.has_answer() {
+                    return Poll::Ready(());
+                }
+                hint::spin_loop();
+            }
+            Poll::Pending
+        };
+        waiter.wait(poll, || lane.sleep(time_max));
+    }
+}
