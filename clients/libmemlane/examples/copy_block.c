@@ -1,6 +1,6 @@
 /* Writes a block, reads it back, and does the same with sixteen requests in flight.
  *
- * cc -I clients/sdk/include copy_block.c -lmemlane -o copy_block
+ * cc -I clients/libmemlane/include copy_block.c -lmemlane -o copy_block
  * ./copy_block /run/memlane/ring.sock VOLUME */
 #include <memlane.h>
 #include <stdio.h>

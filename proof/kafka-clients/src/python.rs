@@ -56,6 +56,11 @@ impl PythonClient {
 
     /// Runs `scenario` of the scripts in `python/`.
     pub fn scenario(&self, scenario: &str) -> Tool {
-        Tool::new("env PYTHONDONTWRITEBYTECODE=1").arg(&self.python).arg(&self.script).arg(scenario)
+        self.program(&self.script).arg(scenario)
+    }
+
+    /// Runs the script at this path.
+    pub fn program(&self, script: &Path) -> Tool {
+        Tool::new("env PYTHONDONTWRITEBYTECODE=1").arg(&self.python).arg(script)
     }
 }
