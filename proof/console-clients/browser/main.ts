@@ -9,6 +9,7 @@ import { hostVolumes } from './scenarios/host_volumes.ts';
 import { images } from './scenarios/images.ts';
 import { log } from './scenarios/log.ts';
 import { machines } from './scenarios/machines.ts';
+import { many } from './scenarios/many.ts';
 import { overview } from './scenarios/overview.ts';
 import { pictures } from './scenarios/pictures.ts';
 import { policy } from './scenarios/policy.ts';
@@ -29,6 +30,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   keyboard,
   log,
   machines,
+  many,
   overview,
   pictures,
   policy,

@@ -60,6 +60,11 @@ fn charts_move_under_requests() -> Result<()> {
 }
 
 #[test]
+fn two_thousand_volumes_topics_and_groups_are_filtered_and_sorted() -> Result<()> {
+    check("many")
+}
+
+#[test]
 fn shown_command_lines_do_the_same() -> Result<()> {
     check("commands")
 }

@@ -75,7 +75,8 @@ class Query {
   }
 }
 
-async function* linesOf(query: string, signal: AbortSignal): AsyncGenerator<string> {
+/** The lines of JSON that a query's answer is made of, as they come. */
+export async function* linesOf(query: string, signal: AbortSignal): AsyncGenerator<string> {
   const response = await open({ method: 'POST', path: QUERY_PATH, body: { query } }, signal);
   const reader = response.body?.getReader();
   if (!reader) return;

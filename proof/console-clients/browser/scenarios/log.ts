@@ -42,6 +42,7 @@ export async function log(site: Site): Promise<void> {
     await seesTopics(own);
     await queries(own);
     await looksWell(own);
+    await browsesRecords(own);
     await own.visit('administration/users', /Users/);
     const dialog = await own.begin('Add a user');
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
@@ -96,6 +97,48 @@ async function seesTopics(own: Console): Promise<void> {
   const ends = await partitions.locator('td:nth-child(3)').allTextContents();
   check(ends.map(Number).reduce((sum, end) => sum + end, 0) === 4, `four records: ${ends.join()}`);
   await own.row('memlane.values').waitFor();
+}
+
+/** The newest record of a topic is three clicks away, and is read when somebody asks. */
+async function browsesRecords(own: Console): Promise<void> {
+  const { page } = own;
+  const value = '{"symbol":"DEEP","qty":12345678901234567890,"legs":[{"side":"buy"}]}';
+  const headers = '{"trace":"ab12"}';
+  const columns = '(key, value, headers)';
+  const insert = `INSERT INTO orders ${columns} VALUES ('deep', '${value}', '${headers}')`;
+  await ask('memlane', 'sql', '-c', insert);
+  await own.visit('overview', 'Overview');
+  let asked = 0;
+  page.on('request', (request) => {
+    if (new URL(request.url()).pathname === '/console/v1/query') asked += 1;
+  });
+  const menu = page.getByRole('navigation', { name: 'Pages' });
+  await menu.getByRole('link', { name: 'Topics' }).click();
+  await page.getByRole('link', { name: 'orders' }).first().click();
+  const records = page.getByRole('group', { name: 'Records' });
+  await records.getByRole('button').first().click();
+  const opened = records.locator('tr.opened');
+  for (const text of ['deep', 'trace', 'ab12', '12345678901234567890']) {
+    await opened.getByText(text).first().waitFor();
+  }
+  const side = opened.getByText('"buy"');
+  check(await side.isVisible(), 'all of a value is open');
+  await opened.locator('summary', { hasText: 'legs' }).click();
+  await side.waitFor({ state: 'hidden' });
+  await checkView(page, 'an opened record');
+
+  const details = page.waitForResponse((answer) => answer.url().endsWith('/topics/orders'));
+  await details;
+  await page.waitForResponse((answer) => answer.url().endsWith('/topics/orders'));
+  check(asked === 1, `records are read when somebody asks: ${asked} times`);
+  check(await opened.isVisible(), 'what is open stays open while figures come');
+  const line = records.locator('tbody tr').first().getByRole('cell');
+  const [partition = '', offset = ''] = (await line.allTextContents()).slice(0, 2);
+  await page.getByLabel('Partition', { exact: true }).selectOption(partition);
+  await page.getByLabel('From offset').fill(/[0-9]+$/.exec(offset.trim())?.[0] ?? '');
+  await own.button('Show').click();
+  await until('one record is left', async () => (await records.locator('tbody tr').count()) === 1);
+  await records.getByText('deep').first().waitFor();
 }
 
 async function queries(own: Console): Promise<void> {
