@@ -382,16 +382,19 @@ fn a_topic_whose_records_are_all_too_old_gives_its_memory_back() -> Result<()> {
     broker.stop()
 }
 
-/// A broker with a listener that others reach: how it ended, or that it serves, and what it said.
-fn listen_everywhere(options: &[&str]) -> Result<(Option<ExitStatus>, String)> {
+/// Listeners of which others reach one: that for Kafka's clients, or that for clients of SQL.
+const REACHABLE: [&str; 2] = ["--listen 0.0.0.0:0", "--listen 127.0.0.1:0 --sql 0.0.0.0:0"];
+
+/// A broker with such listeners: how it ended, or that it serves, and what it said.
+fn listen(at: &str, options: &[&str]) -> Result<(Option<ExitStatus>, String)> {
     let log = tempfile::NamedTempFile::new()?;
-    let broker = product("memlane-broker --embedded 128M --listen 0.0.0.0:0").args(options);
+    let broker = product(&format!("memlane-broker --embedded 128M {at}")).args(options);
     let mut broker = Background::start(broker.output_to(log.reopen()?)?)?;
     let (mut status, mut said) = (None, String::new());
     wait_for("the broker to serve or end", TIME_LIMIT, || {
         status = broker.has_ended()?;
         said = std::fs::read_to_string(log.path())?;
-        Ok(status.is_some() || said.contains("memlane-broker: ready at 0.0.0.0:"))
+        Ok(status.is_some() || said.contains("memlane-broker: ready at "))
     })?;
     if status.is_none() {
         let ended = broker.end(Signal::TERM, TIME_LIMIT)?;
@@ -411,22 +414,75 @@ fn a_listener_that_lets_everybody_in_or_shows_secrets_is_served_only_when_asked_
     let users = users.to_str().context("the folder's name is no UTF-8")?;
     let anonymous: &[&str] = &[];
     let secrets: &[&str] = &["--user-file", users, "--mechanisms", "PLAIN"];
-    for (options, why) in [(anonymous, "could read and write"), (secrets, "sends secrets")] {
-        for too_little in [&[][..], &["--anonymous", "loopback"]] {
-            let (status, said) = listen_everywhere(&[options, too_little].concat())?;
-            let status = status.with_context(|| format!("{options:?} {too_little:?} is served"))?;
-            ensure!(!status.success(), "refused, and ended with {status}");
-            ensure!(said.contains(why) && said.contains("--anonymous"), "{said}");
+    for at in REACHABLE {
+        for (options, why) in [(anonymous, "could read and write"), (secrets, "sends secrets")] {
+            for too_little in [&[][..], &["--anonymous", "loopback"]] {
+                let (status, said) = listen(at, &[options, too_little].concat())?;
+                let status =
+                    status.with_context(|| format!("{at} {options:?} {too_little:?} is served"))?;
+                ensure!(!status.success(), "refused, and ended with {status}");
+                ensure!(said.contains(why) && said.contains("--anonymous"), "{said}");
+            }
+            let (status, said) = listen(at, &[options, &["--anonymous", "everywhere"]].concat())?;
+            ensure!(status.is_none(), "{at} {options:?} is refused where it is asked for: {said}");
         }
-        let (status, said) =
-            listen_everywhere(&[options, &["--anonymous", "everywhere"]].concat())?;
-        ensure!(status.is_none(), "{options:?} is refused where it is asked for: {said}");
+        // Nothing is to be asked for where secrets stay secret.
+        let scram = ["--user-file", users, "--mechanisms", "SCRAM-SHA-256"];
+        let (status, said) = listen(at, &scram)?;
+        ensure!(status.is_none(), "{at} with SCRAM is refused: {said}");
     }
-    // Nothing is to be asked for where secrets stay secret.
-    let scram = ["--user-file", users, "--mechanisms", "SCRAM-SHA-256"];
-    let (status, said) = listen_everywhere(&scram)?;
-    ensure!(status.is_none(), "a listener with SCRAM is refused: {said}");
     Ok(())
+}
+
+#[test]
+fn a_hang_up_reads_users_and_access_lists_again_and_bad_ones_change_nothing() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::Program("kcat")]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    let (users, lists, secret) = (path("users"), path("lists"), path("secret"));
+    std::fs::write(&secret, "of writer\n")?;
+    let set = product("memlane-broker").args(["user", "set", "writer", "--user-file"]);
+    set.arg(&users).input(std::fs::File::open(&secret)?).check()?;
+    let good_users = std::fs::read_to_string(&users)?;
+    let allowed = "version = 1\n[[acl]]\nprincipal = \"User:writer\"\nhost = \"*\"\n\
+                   permission = \"Allow\"\noperation = \"All\"\nresource = \"Topic\"\n\
+                   name = \"lines\"\npattern = \"Literal\"\n";
+    std::fs::write(&lists, allowed)?;
+    let flags = format!("--user-file {} --acl-file {}", users.display(), lists.display());
+    let mut broker = Broker::start(&format!("--embedded 128M {flags}"))?;
+    let can_write = |broker: &Broker| -> Result<bool> {
+        let login = "-m 10 -P -t lines -X security.protocol=SASL_PLAINTEXT \
+                     -X sasl.mechanism=SCRAM-SHA-256 -X sasl.username=writer -X";
+        let writer = kcat(broker, login).arg("sasl.password=of writer").arg("-l").arg(&secret);
+        Ok(writer.run()?.exit_code == Some(0))
+    };
+    ensure!(can_write(&broker)?, "it may write, by the lists");
+    // Both are refused, of both it is told where they are wrong, and both stay as they were.
+    std::fs::write(&users, good_users.replace("secrets", "secretz"))?;
+    std::fs::write(&lists, allowed.replace("\"All\"", "\"Al\""))?;
+    broker.signal(Signal::HUP)?;
+    wait_for("both files to be refused", TIME_LIMIT, || {
+        let said = broker.log();
+        let mut told = said.lines().filter(|line| line.contains("cannot reload"));
+        let is_told = |it: Option<&str>| it.is_some_and(|line| line.contains(": line "));
+        Ok(is_told(told.next()) && is_told(told.next()))
+    })
+    .with_context(|| broker.log())?;
+    ensure!(can_write(&broker)?, "bad files have changed who may write");
+    // What is in order counts at once, also beside what is not.
+    std::fs::write(&lists, "version = 1\n")?;
+    broker.signal(Signal::HUP)?;
+    wait_for("the right to be gone", TIME_LIMIT, || Ok(!can_write(&broker)?))?;
+    std::fs::write(&lists, allowed)?;
+    broker.signal(Signal::HUP)?;
+    wait_for("the right to be there again", TIME_LIMIT, || can_write(&broker))?;
+    std::fs::write(&users, "version = 1\n")?;
+    broker.signal(Signal::HUP)?;
+    wait_for("the user to be gone", TIME_LIMIT, || Ok(!can_write(&broker)?))?;
+    broker.stop()
 }
 
 /// The value of a metric, by the beginning of its line.

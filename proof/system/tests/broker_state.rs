@@ -10,7 +10,7 @@ use kafka_client::{
     Producer, ProducerSettings, Settings, TransactionSettings, TransactionalProducer,
 };
 use record_batch::NewRecord;
-use system::{Broker, Daemon, DaemonOptions, wait_for};
+use system::{Broker, Daemon, DaemonOptions, NbdClient, Request, wait_for};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -313,7 +313,7 @@ fn a_broker_serves_more_topics_than_the_daemon_has_places_for() -> Result<()> {
         let value = Some(name.clone().into());
         let record = NewRecord { value, ..NewRecord::default() };
         let sent = producer.send(vec![(0, vec![record])]).await;
-        sent.with_context(|| format!("a record of {name}"))
+        Ok::<_, anyhow::Error>(sent.with_context(|| format!("a record of {name}"))?[0].1)
     };
     let client_now = client(&broker);
     runtime.block_on(async {
@@ -321,10 +321,12 @@ fn a_broker_serves_more_topics_than_the_daemon_has_places_for() -> Result<()> {
             let new = NewTopic { name: name.clone(), partitions: Some(1), configs: Vec::new() };
             let made = client_now.create_topic(&new).await;
             made.with_context(|| format!("making {name}"))?;
-            produce(Arc::clone(&client_now), name.clone()).await?;
+            ensure!(produce(Arc::clone(&client_now), name.clone()).await? == 0, "{name} is new");
         }
         anyhow::Ok(())
     })?;
+    let served: u64 = daemon.volumes()?.iter().map(|it| it.ring_clients).sum();
+    ensure!(served < u64::try_from(count)?, "all {count} topics have places: {served}");
     broker.stop()?;
     broker.start_again()?;
     let client_now = client(&broker);
@@ -332,10 +334,53 @@ fn a_broker_serves_more_topics_than_the_daemon_has_places_for() -> Result<()> {
         let topics = client_now.cluster().await?.topics;
         ensure!(topics.len() == count, "{} topics", topics.len());
         for name in &names {
-            produce(Arc::clone(&client_now), name.clone()).await?;
+            let offset = produce(Arc::clone(&client_now), name.clone()).await?;
+            ensure!(offset == 1, "the first record of {name} is gone: the next is at {offset}");
         }
         anyhow::Ok(())
     })?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+/// Writes the first block of a volume over NBD, and returns what it was.
+fn replace_first_block(daemon: &Daemon, volume: &str, block: &[u8]) -> Result<Vec<u8>> {
+    let mut client = NbdClient::connect(&daemon.nbd_socket(), volume)?;
+    let length = u32::try_from(block.len())?;
+    let before = client.ask(&Request::Read { offset: 0, length })?;
+    client.ask(&Request::Write { offset: 0, data: block.to_vec() })?;
+    Ok(before)
+}
+
+#[test]
+fn topics_that_could_not_be_opened_are_served_or_gone_without_a_restart() -> Result<()> {
+    let daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    for topic in ["mended", "deleted"] {
+        let log = Log::of(&broker, topic);
+        runtime.block_on(async {
+            log.create(&[]).await?;
+            let settings = ProducerSettings::default();
+            let mut producer = Producer::new(Arc::clone(&log.client), topic, settings).await?;
+            producer.send(vec![(0, vec![NewRecord::default()])]).await?;
+            anyhow::Ok(())
+        })?;
+    }
+    broker.stop()?;
+    let broken = [0xFF; 4096];
+    let block = replace_first_block(&daemon, "topic.mended", &broken)?;
+    replace_first_block(&daemon, "topic.deleted", &broken)?;
+    broker.start_again()?;
+    let end_of = |topic| runtime.block_on(Log::of(&broker, topic).end(Isolation::ReadUncommitted));
+    ensure!(end_of("mended").is_err() && end_of("deleted").is_err(), "they cannot be opened");
+    replace_first_block(&daemon, "topic.mended", &block)?;
+    daemon.memlane("volume delete topic.deleted --force")?;
+    wait_for("the topic to be served", TIME_LIMIT, || Ok(end_of("mended").is_ok()))?;
+    ensure!(end_of("mended")? == 1, "its record is there");
+    let log = Log::of(&broker, "deleted");
+    let is_made = || Ok(runtime.block_on(log.create(&[])).is_ok());
+    wait_for("the name of the other one to be free", TIME_LIMIT, is_made)?;
     broker.stop()?;
     daemon.finish()
 }

@@ -158,6 +158,53 @@ fn deleted_records_are_neither_the_newest_nor_named_by_negative_offsets() -> Res
     broker.stop()
 }
 
+/// The offset that a group has committed in a topic: none where it has none.
+fn committed(broker: &Broker, group: &str) -> Result<Option<i64>> {
+    let of_group = of::offset_fetch_request::OffsetFetchRequestGroup::default()
+        .with_group_id(GroupId(text(group)))
+        .with_member_epoch(-1)
+        .with_topics(None);
+    let request = of::OffsetFetchRequest::default().with_groups(vec![of_group]);
+    let answer = ask(broker, ApiKey::OffsetFetch, 9, request)?;
+    let ResponseKind::OffsetFetch(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.groups[0].error_code == 0, "{it:?}");
+    Ok(it.groups[0].topics.first().map(|it| it.partitions[0].committed_offset))
+}
+
+fn commit(broker: &Broker, group: &str, name: &str) -> Result<i16> {
+    let partition =
+        of::offset_commit_request::OffsetCommitRequestPartition::default().with_committed_offset(3);
+    let topic = of::offset_commit_request::OffsetCommitRequestTopic::default()
+        .with_name(topic(name))
+        .with_partitions(vec![partition]);
+    let request = of::OffsetCommitRequest::default()
+        .with_group_id(GroupId(text(group)))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic]);
+    let answer = ask(broker, ApiKey::OffsetCommit, 8, request)?;
+    let ResponseKind::OffsetCommit(it) = answer else { panic!("{answer:?}") };
+    Ok(it.topics[0].partitions[0].error_code)
+}
+
+#[test]
+fn offsets_are_gone_when_the_deletion_of_their_topic_is_answered() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    for round in 0..20 {
+        let group = format!("group-{round}");
+        ensure!(create(&broker, plain("short"))? == 0, "it is made");
+        ensure!(committed(&broker, &group)?.is_none(), "of a topic of before");
+        ensure!(commit(&broker, &group, "short")? == 0, "it is taken");
+        ensure!(committed(&broker, &group)? == Some(3), "{:?}", committed(&broker, &group)?);
+        let request = of::DeleteTopicsRequest::default().with_topic_names(vec![topic("short")]);
+        let answer = ask(&broker, ApiKey::DeleteTopics, 5, request)?;
+        let ResponseKind::DeleteTopics(it) = answer else { panic!("{answer:?}") };
+        ensure!(it.responses[0].error_code == 0, "{it:?}");
+        ensure!(committed(&broker, &group)?.is_none(), "{:?}", committed(&broker, &group)?);
+        ensure!(commit(&broker, &group, "short")? == UNKNOWN_TOPIC, "there is no such topic");
+    }
+    broker.stop()
+}
+
 #[test]
 fn times_of_members_and_transactions_are_bounded_by_options() -> Result<()> {
     let join = |broker: &Broker, session_ms: i32| {
@@ -213,7 +260,12 @@ fn common_settings_without_a_meaning_are_taken_and_the_log_names_them() -> Resul
     ];
     ensure!(create(&broker, configured("common", &common))? == 0, "they are taken");
     let said = broker.log();
-    ensure!(said.contains("compression.zstd.level"), "{said}");
+    let told = said.lines().find(|line| line.contains("have no effect")).unwrap_or_default();
+    for (name, _) in &common {
+        // The range of times is that of two settings, and has an effect.
+        let has_effect = *name == "message.timestamp.difference.max.ms";
+        ensure!(told.contains(name) != has_effect, "{name}: {told:?} of {said}");
+    }
     let now = now_ms()?;
     ensure!(produce(&broker, "common", &[now - 3_700_000])? != 0, "the difference counts");
     ensure!(produce(&broker, "common", &[now - 60_000])? == 0, "it is within it");
@@ -334,6 +386,53 @@ fn a_client_is_told_what_it_may_do_where_it_asks() -> Result<()> {
         let ResponseKind::DescribeGroups(it) = answer else { panic!("{answer:?}") };
         ensure!(it.groups[0].authorized_operations == of_group, "{it:?}");
     }
+    broker.stop()
+}
+
+/// Goal: an answer to a fetch has a bounded size, whatever limits a client names.
+/// Method: more partitions than fit into one, each with a batch of 1 MB, all in one request.
+#[test]
+fn an_answer_to_a_fetch_is_bounded_however_many_partitions_it_names() -> Result<()> {
+    const PARTITIONS: i32 = 40;
+    const ANSWER_BYTES_MAX: usize = 16 << 20;
+    let mut broker = Broker::start("--embedded 256M")?;
+    ensure!(create(&broker, plain("wide").with_num_partitions(PARTITIONS))? == 0, "it is made");
+    let record = NewRecord { value: Some(vec![b'v'; 1_000_000].into()), ..NewRecord::default() };
+    let batch = encode_batch(&[record], &BatchOptions::default())?;
+    for number in 0..PARTITIONS {
+        let partition = of::produce_request::PartitionProduceData::default()
+            .with_index(number)
+            .with_records(Some(Bytes::copy_from_slice(&batch)));
+        let data = of::produce_request::TopicProduceData::default()
+            .with_name(topic("wide"))
+            .with_partition_data(vec![partition]);
+        let request = of::ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000);
+        let answer = ask(&broker, ApiKey::Produce, 9, request.with_topic_data(vec![data]))?;
+        let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+        ensure!(it.responses[0].partition_responses[0].error_code == 0, "{it:?}");
+    }
+    let partitions = (0..PARTITIONS).map(|number| {
+        of::fetch_request::FetchPartition::default()
+            .with_partition(number)
+            .with_partition_max_bytes(i32::MAX)
+    });
+    let all = of::fetch_request::FetchTopic::default()
+        .with_topic(topic("wide"))
+        .with_partitions(partitions.collect());
+    let request = of::FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_min_bytes(1)
+        .with_max_bytes(i32::MAX)
+        .with_topics(vec![all]);
+    let answer = ask(&broker, ApiKey::Fetch, 11, request)?;
+    let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
+    let lengths =
+        it.responses[0].partitions.iter().map(|it| it.records.as_ref().map_or(0, Bytes::len));
+    let lengths: Vec<usize> = lengths.collect();
+    let (whole, all): (usize, usize) =
+        (lengths.iter().filter(|it| **it == batch.len()).count(), lengths.iter().sum());
+    ensure!(lengths.len() == 40 && whole >= 10, "{lengths:?}");
+    ensure!(all <= ANSWER_BYTES_MAX, "an answer of {all} bytes: {lengths:?}");
     broker.stop()
 }
 

@@ -2,6 +2,7 @@
 //! refusals tell nothing.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,6 +167,28 @@ fn a_name_that_is_not_known_gets_what_a_wrong_secret_gets() {
             })
         });
         assert_eq!(known, unknown);
+    }
+}
+
+/// Nor do the rounds and salts tell, which may differ from user to user: a name that is not known
+/// has those of one that is.
+#[test]
+fn names_that_are_not_known_have_rounds_and_salts_as_users_have() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut file = UserFile::open(path(&directory)).expect("there is none yet");
+    let rounds = [ITERATIONS_MIN + 1, 3 * ITERATIONS_MIN];
+    for (name, iterations) in ["alice", "bob"].into_iter().zip(rounds) {
+        file.add(&NewSecret { name, secret: SECRET, iterations }).expect("it is new");
+    }
+    for mechanism in [Mechanism::ALL[0], Mechanism::ALL[1]] {
+        let shape = |name: &str| {
+            let text = challenge(file.users(), mechanism, name).expect("SCRAM has one");
+            let (salt, rest) = text.split_once(',').expect("the iterations");
+            (salt.len(), rest.to_owned())
+        };
+        let known: BTreeSet<_> = ["alice", "bob"].map(shape).into();
+        let unknown: BTreeSet<_> = (0..40).map(|it| shape(&format!("nobody-{it}"))).collect();
+        assert_eq!(unknown, known, "{}", mechanism.name());
     }
 }
 

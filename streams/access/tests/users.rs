@@ -64,12 +64,14 @@ impl Setup {
 
     /// No file of the directory has the secret, as it is or in a form that is only written
     /// differently.
-    fn check_not_stored(&self, secret: &str) {
-        let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    #[track_caller]
+    fn check_not_stored(&self, secret: &[u8]) {
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         for entry in fs::read_dir(self.directory.path()).expect("a directory") {
             let bytes = fs::read(entry.expect("a file").path()).expect("it is ours");
+            assert!(!bytes.windows(secret.len()).any(|it| it == secret), "it is stored as it is");
             let text = String::from_utf8_lossy(&bytes).to_lowercase();
-            for form in [secret.to_owned(), hex.clone(), BASE64.encode(secret).to_lowercase()] {
+            for form in [hex.clone(), BASE64.encode(secret).to_lowercase()] {
                 assert!(!text.contains(&form), "{form} is stored: {text}");
             }
         }
@@ -90,8 +92,8 @@ fn users_come_back_and_their_secrets_are_nowhere() {
     let mut setup = Setup::with_alice();
     setup.file.add(&secret("b \"=b", "horse")).expect("it is new");
     assert_eq!(setup.names(), ["alice", "b \"=b"]);
-    setup.check_not_stored("pencil");
-    setup.check_not_stored("horse");
+    setup.check_not_stored(b"pencil");
+    setup.check_not_stored(b"horse");
     // Nor does it show that two users have the same.
     setup.file.add(&secret("dave", "pencil")).expect("it is new");
     let stored = setup.text();
@@ -199,9 +201,25 @@ fn an_error_never_repeats_a_value() {
     setup.write("version = 1\n[users.alice]\nsecrets = \"hun\\\"ter2\"\n");
     let error = setup.file.reload().expect_err("it is no list").to_string();
     assert!(error.contains("line 3") && !error.contains("ter2"), "{error}");
-    setup.write("version = 1\n[users.alice]\nsecrets = [\"hunter2\"]\n");
-    let error = setup.file.reload().expect_err("it is no key").to_string();
-    assert!(error.contains("line 3") && !error.contains("hunter2"), "{error}");
+    // Whoever thinks that the file takes secrets writes them in one way or the other.
+    for line in [
+        "secrets = [\"hunter2\"]",
+        "secrets = [\"hunter2",
+        "secrets = [hunter2]",
+        "secrets = hunter2",
+        "secrets = [\"SCRAM-SHA-256$hunter2\"]",
+        "secrets = [\"SCRAM-SHA-256$4096:hunter2$hunter2:hunter2\"]",
+        "secrets = { hunter2 = 1 }",
+        "secret = \"hunter2\"",
+        "password = \"hunter2\"",
+        "hunter2",
+        "quota = \"hunter2\"",
+    ] {
+        setup.write(&format!("version = 1\n[users.alice]\n{line}\n"));
+        let error = setup.file.reload().expect_err(line);
+        assert!(error.to_string().contains("line 3"), "{line}: {error}");
+        assert!(!format!("{error} {error:?}").contains("hunter"), "{line}: {error:?}");
+    }
     for wrong in ["hunter2\n", "hunt\u{e9}r2", &"hunter2".repeat(1_000)] {
         let error = setup.file.add(&secret("bob", wrong)).expect_err("it is not allowed");
         assert!(!format!("{error} {error:?}").contains("hunt"), "{error:?}");
@@ -355,6 +373,16 @@ fn requests_give_users_secrets_and_take_them_away() {
     let mut setup = Setup::with_alice();
     let told = alter(&mut setup, &[], &[upsertion("bob", 1, "pen"), upsertion("carl", 2, "ink")]);
     assert_eq!(told, [0, 0]);
+    // With what clients make of a secret anybody could log in, and with the key that comes of that.
+    for (hash, algorithm, secret) in [
+        (ScramHash::Sha256, ring::hmac::HMAC_SHA256, "pen"),
+        (ScramHash::Sha512, ring::hmac::HMAC_SHA512, "ink"),
+    ] {
+        let salted = salted(hash, secret);
+        setup.check_not_stored(&salted);
+        let key = ring::hmac::Key::new(algorithm, &salted);
+        setup.check_not_stored(ring::hmac::sign(&key, b"Client Key").as_ref());
+    }
     for (name, secret) in [("alice", "pencil"), ("bob", "pen"), ("carl", "ink")] {
         assert!(setup.file.users().verify(name, secret.as_bytes()), "{name}");
         assert!(!setup.file.users().verify(name, b"a guess"), "{name}");
@@ -442,6 +470,38 @@ fn found(setup: &Setup, filter: &[(&str, i8, Option<&str>)]) -> Result<Vec<Optio
         .collect())
 }
 
+/// The rates of a user, for what it produces and what it fetches.
+fn limits(setup: &Setup, name: &str) -> [Option<u64>; 2] {
+    let limits = setup.file.users().quota_of(&Principal::user(name).expect("a name"));
+    let rates = [limits.produce_bytes_per_second, limits.fetch_bytes_per_second];
+    rates.map(|rate| rate.map(std::num::NonZeroU64::get))
+}
+
+#[test]
+fn of_the_rates_of_one_user_all_are_changed_or_none() {
+    let mut setup = Setup::with_alice();
+    let (produce, fetch) = ("producer_byte_rate", "consumer_byte_rate");
+    let before = rate("user", Some("alice"), produce, Some(5000.0));
+    assert_eq!(set_rates(&mut setup, &[before], false), [0]);
+    let both = |second: QuotaEntry| {
+        let mut both = rate("user", Some("alice"), produce, Some(2000.0));
+        both.ops.extend(second.ops);
+        both
+    };
+    let other = rate("user", Some("bob"), produce, Some(3000.0));
+    for wrong in [
+        both(rate("user", None, fetch, Some(-1.0))),
+        both(rate("user", None, "request_percentage", Some(1.0))),
+    ] {
+        assert_eq!(set_rates(&mut setup, &[wrong, other.clone()], false), [INVALID_REQUEST, 0]);
+        assert_eq!(limits(&setup, "alice"), [Some(5000), None], "a part of it counts");
+        assert_eq!(limits(&setup, "bob"), [Some(3000), None]);
+    }
+    let right = both(rate("user", None, fetch, Some(7000.0)));
+    assert_eq!(set_rates(&mut setup, &[right], false), [0]);
+    assert_eq!(limits(&setup, "alice"), [Some(2000), Some(7000)]);
+}
+
 #[test]
 fn requests_set_rates_of_users_and_of_all_others() {
     let mut setup = Setup::with_alice();
@@ -454,11 +514,6 @@ fn requests_set_rates_of_users_and_of_all_others() {
     assert_eq!(set_rates(&mut setup, &good, true), [0; 3]);
     assert_eq!(found(&setup, &[]), Ok(Vec::new()), "it was only checked");
     assert_eq!(set_rates(&mut setup, &good, false), [0; 3]);
-    let limits = |setup: &Setup, name: &str| {
-        let limits = setup.file.users().quota_of(&Principal::user(name).expect("a name"));
-        let rates = [limits.produce_bytes_per_second, limits.fetch_bytes_per_second];
-        rates.map(|rate| rate.map(std::num::NonZeroU64::get))
-    };
     assert_eq!(limits(&setup, "alice"), [Some(5000), None]);
     assert_eq!(limits(&setup, "CN=loader,O=Example"), [Some(1000), Some(7000)]);
     assert_eq!(limits(&setup, "anybody"), [Some(1000), None]);

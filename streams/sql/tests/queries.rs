@@ -676,6 +676,28 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         for change in ["set memlane.on_behalf_of = admin", "reset memlane.on_behalf_of"] {
             assert_eq!(failure(&for_reader, change).await, "22023", "{change}");
         }
+        // Nor does any other way to begin anew give a right back, refused or not.
+        for change in [
+            "reset all",
+            "discard all",
+            "set role admin",
+            "set role none",
+            "reset role",
+            "set session authorization admin",
+            "set session authorization default",
+            "reset session authorization",
+            "set local memlane.on_behalf_of = admin",
+            "select set_config('memlane.on_behalf_of', 'admin', false)",
+            "select set_config('role', 'admin', false)",
+            "select set_config('session_authorization', 'admin', false)",
+        ] {
+            let _refused_or_not = for_reader.simple_query(change).await;
+            let seen = texts(&for_reader, "select current_user").await;
+            assert_eq!(seen, [["reader"]], "{change}");
+            let secrets = "select count(*) from secrets";
+            assert_eq!(failure(&for_reader, secrets).await, "42P01", "{change}");
+        }
+        texts(&for_reader, "set default_transaction_read_only = on").await;
         texts(&for_reader, "set default_transaction_read_only = off").await;
         assert_eq!(failure(&for_reader, "insert into orders (key) values ('x')").await, "42501");
         // A name gives no right.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{self as of, ApiKey, RequestHeader, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 
-use crate::{ADMIN, Asked, Connection, Site};
+use crate::{ADMIN, Asked, Connection, Site, asking};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/kafka.md");
 
@@ -97,6 +98,58 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
         ensure!(!kafka::is_served(api_key, lowest - 1) && !kafka::is_served(api_key, highest + 1));
         Asked::highest(&format!("{api_key:?}"))?;
     }
+    Ok(())
+}
+
+/// Goal: what is announced is served, in each version, and the versions beside it are refused.
+/// Method: the requests of the rights' table about something that is there, where a version has
+/// place for all that they say, and a header alone elsewhere.
+#[test]
+fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
+    let site = Site::start(Vec::new())?;
+    site.fill()?;
+    let mut whole_count = 0;
+    for row in crate::table::rows(crate::GUIDE)? {
+        let Asked(key, highest) = Asked::highest(row.api())?;
+        let (_, lowest, _) = kafka::SERVED.iter().find(|it| it.0 == key).context("it is served")?;
+        for version in lowest - 1..=highest + 1 {
+            let mut frame = BytesMut::new();
+            RequestHeader::default()
+                .with_request_api_key(key as i16)
+                .with_request_api_version(version)
+                .encode(&mut frame, key.request_header_version(version))?;
+            let name = asking::harmless(&row.name, "seen");
+            let request = asking::request(&row.name, version, &[name]);
+            let is_served = (*lowest..=highest).contains(&version);
+            // The first versions of some have no way to ask for all.
+            let has_place = row.name != "OffsetFetch: all topics" || version >= 2;
+            let is_whole = is_served
+                && has_place
+                && !crate::OF_LOGINS.contains(&row.api())
+                && request.is_some_and(|it| it.encode(&mut frame, version).is_ok());
+            let answered = Connection::open(&site.broker, ADMIN)?.exchange(&frame);
+            let told = |answer: &[u8]| answer.last_chunk().copied().map(i16::from_be_bytes);
+            let what = || format!("{}, version {version}: {answered:?}", row.name);
+            match &answered {
+                Ok(answer) if is_whole => {
+                    let head = if key.response_header_version(version) >= 1 { 5 } else { 4 };
+                    let mut body = Bytes::copy_from_slice(&answer[head..]);
+                    ResponseKind::decode(key, &mut body, version).with_context(what)?;
+                    ensure!(body.is_empty(), "{} and more", what());
+                    whole_count += 1;
+                }
+                Ok(answer) if is_served => ensure!(told(answer) != Some(UNSUPPORTED), "{}", what()),
+                // Whoever asks for versions by one that is not known is told those that are.
+                Ok(answer) => {
+                    let is_told = key == ApiKey::ApiVersions || told(answer) == Some(UNSUPPORTED);
+                    ensure!(is_told, "{}", what());
+                }
+                Err(_) => ensure!(!is_whole, "{}", what()),
+            }
+        }
+    }
+    eprintln!("{whole_count} requests were answered in versions that are served");
+    ensure!(whole_count > 150, "only {whole_count} requests were whole");
     Ok(())
 }
 

@@ -193,6 +193,27 @@ fn users(rows: &[Row]) -> Vec<User> {
     Right::all().map(only).chain(Right::all().map(without)).chain(exact).collect()
 }
 
+/// Has a client that may not know of something ask for it, and for what is not there: the answers
+/// are the same to the last byte, but for the name.
+fn check_tells_nothing(connection: &mut Connection, row: &Row, asked: Asked) -> Result<()> {
+    const NAMES: [&str; 2] = ["hidden", "absent"];
+    let request = |name| asking::request(&row.name, asked.1, &[name]).context("no request");
+    if request(NAMES[0])? == request(NAMES[1])? {
+        // It is about nothing that has a name.
+        return Ok(());
+    }
+    let mut answers = Vec::new();
+    for name in NAMES {
+        answers.push(connection.ask(asked, &request(name)?)?);
+    }
+    let mut of_absent = answers[1].0.clone();
+    while let Some(at) = of_absent.windows(6).position(|it| it == NAMES[1].as_bytes()) {
+        of_absent[at..at + 6].copy_from_slice(NAMES[0].as_bytes());
+    }
+    ensure!(answers[0].0 == of_absent, "the answers tell which is there: {answers:?}");
+    Ok(())
+}
+
 /// Has one client ask for what a row is about.
 fn check(connection: &mut Connection, user: &User, row: &Row, asked: Asked) -> Result<()> {
     let names = ["seen", "hidden", "hidden-missing"].map(|name| asking::harmless(&row.name, name));
@@ -202,6 +223,9 @@ fn check(connection: &mut Connection, user: &User, row: &Row, asked: Asked) -> R
         false => row.allows_all_names(user),
     };
     let is_forbidden = |code: i16| FORBIDDEN.contains(&code);
+    if !row.allows_all_names(user) {
+        check_tells_nothing(connection, row, asked)?;
+    }
     if row.refused == Refused::Request {
         for name in names {
             // Some are about nothing that has a name.
