@@ -203,6 +203,27 @@ fn names_of_others_do_nothing_to_a_terminal() {
         assert!(json.is_ascii() && !json.contains(['\x1b', '\x07']), "{json:?}");
     }
     assert_eq!(broker.json("group list", 0)[0]["name"], name);
+    // Rows of a topic, whose columns have names of others too, in the form for people and in JSON.
+    broker.feed("produce t", &format!("{name}\n"), 0);
+    let rows = format!("SELECT value AS \"{name}\" FROM t WHERE \"offset\" = 1");
+    let text = broker.feed("sql", &rows, 0);
+    assert!(!text.contains(|it: char| it != '\n' && it.is_control()), "{text:?}");
+    assert_eq!(text.matches(shown).count(), 2, "{text:?}");
+    let json = broker.feed("sql --json", &rows, 0);
+    assert!(json.is_ascii() && !json.contains(['\x1b', '\x07']), "{json:?}");
+    let row: Value = serde_json::from_str(&json).expect("one row");
+    assert_eq!(row[name], name);
+    // Messages, with what others have made of them.
+    for (words, input) in [
+        (format!("group show {name}-none"), String::new()),
+        (format!("topic show {name}"), String::new()),
+        ("sql".to_owned(), format!("SELECT \"{name}\" FROM t")),
+        ("sql".to_owned(), format!("SELECT '{name}'::bigint")),
+    ] {
+        let said = broker.complaint(&words, &input);
+        assert!(!said.contains(|it: char| it != '\n' && it.is_control()), "{words}: {said:?}");
+        assert!(!said.contains('\u{202e}') && said.contains(shown), "{words}: {said:?}");
+    }
 }
 
 #[test]

@@ -222,8 +222,11 @@ fn a_disk_that_hangs_holds_up_no_topic_that_is_in_memory_alone() -> Result<()> {
         in_time("producing", async { send(&mut producer(broker, FAST).await?).await }).await?;
         let isolation = Isolation::ReadCommitted;
         let mut fetcher = Fetcher::new(Arc::clone(&client), FetchLimits::default(), isolation);
-        let position = Position { topic: FAST.into(), partition: 0, offset: 2 };
-        in_time("fetching", async { Ok(fetcher.fetch(&[position]).await?) }).await?;
+        let position = Position { topic: FAST.into(), partition: 0, offset: 1 };
+        let fetched = in_time("fetching", async { Ok(fetcher.fetch(&[position]).await?) }).await?;
+        let values: Vec<_> =
+            fetched.iter().flat_map(|it| &it.records).map(|it| &it.value).collect();
+        ensure!(values == [&record().value], "what was written is read: {fetched:?}");
         let committed = [committed(FAST)];
         in_time("a commit", async { Ok(client.set_group_offsets("group", &committed).await?) })
             .await?;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Acks, Client, FetchLimits, FetchPipe, FetchTarget, Isolation, NewTopic, OffsetAt,
+    Acks, Client, ConfigChange, FetchLimits, FetchPipe, FetchTarget, Isolation, NewTopic, OffsetAt,
     PreparedProduce, ProducePipe, ProduceTarget, Settings, error_name,
 };
 use record_batch::{
@@ -128,11 +128,35 @@ fn a_topics_rules_for_keys_and_times_hold() -> Result<()> {
         let record = NewRecord { timestamp_ms: now, ..NewRecord::default() };
         encode_batch(&[record], &BatchOptions::default())?.to_vec()
     };
+    // The last of three records, under each codec.
+    let with_one_of_three = |compression: Codec| -> Result<Vec<u8>> {
+        let keys = [Some("a"), Some("b"), None];
+        let record = |key: Option<&'static str>| NewRecord {
+            timestamp_ms: now,
+            key: key.map(Into::into),
+            value: Some("v".into()),
+            ..NewRecord::default()
+        };
+        let options = BatchOptions { compression, ..BatchOptions::default() };
+        Ok(encode_batch(&keys.map(record), &options)?.to_vec())
+    };
     let append_time = with_header(&batch(&[now], Codec::None), |it| it.attributes |= 1 << 3);
     Runtime::new()?.block_on(async {
         let compacted = Topic::new(&broker, "compacted", &[("cleanup.policy", "compact")]).await?;
         let answer = compacted.produce(&without_key).await?;
         ensure!(answer == Err("INVALID_RECORD".into()), "without a key: {answer:?}");
+        for codec in Codec::ALL {
+            let answer = compacted.produce(&with_one_of_three(codec)?).await?;
+            ensure!(answer == Err("INVALID_RECORD".into()), "one without a key: {answer:?}");
+        }
+        ensure!(compacted.produce(&batch(&[now], Codec::None)).await? == Ok(0), "all with keys");
+        // The rule is the topic's, also where it was made without it.
+        let later = Topic::new(&broker, "later", &[]).await?;
+        ensure!(later.produce(&without_key).await? == Ok(0), "no rule");
+        let policy = ConfigChange { name: "cleanup.policy".into(), value: Some("compact".into()) };
+        later.client.alter_topic_configs(later.name, &[policy]).await?;
+        let answer = later.produce(&without_key).await?;
+        ensure!(answer == Err("INVALID_RECORD".into()), "since it is compacted: {answer:?}");
         let plain = Topic::new(&broker, "plain", &[]).await?;
         ensure!(plain.produce(&without_key).await? == Ok(0), "no rule");
         for codec in Codec::ALL {
@@ -146,6 +170,12 @@ fn a_topics_rules_for_keys_and_times_hold() -> Result<()> {
         let recent = Topic::new(&broker, "recent", &[rule]).await?;
         let answer = recent.produce(&batch(&[now - 2 * day], Codec::None)).await?;
         ensure!(answer == Err("INVALID_TIMESTAMP".into()), "two days old: {answer:?}");
+        let rule = ("message.timestamp.after.max.ms", "172800000");
+        let ahead = Topic::new(&broker, "ahead", &[rule]).await?;
+        for (days, expected) in [(1, Ok(0)), (3, Err("INVALID_TIMESTAMP".to_owned()))] {
+            let answer = ahead.produce(&batch(&[now + days * day], Codec::None)).await?;
+            ensure!(answer == expected, "{days} days ahead of two: {answer:?}");
+        }
         let times = [("message.timestamp.type", "LogAppendTime")];
         let appended = Topic::new(&broker, "appended", &times).await?;
         let answer = appended.produce(&batch(&[now + 3_650 * day], Codec::None)).await?;

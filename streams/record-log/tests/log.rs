@@ -605,8 +605,13 @@ fn bytes_between_offsets_are_told_without_a_look_at_them() {
     let (topic, _) = filled(&disk, 100);
     let partition = topic.partition(0).expect("it is there");
     let all = partition.size_bytes();
+    let before = disk.read_bytes();
     assert_eq!(partition.bytes_between(0, partition.next_offset()), all);
     assert_eq!(partition.bytes_between(partition.next_offset(), i64::MAX), 0);
+    for from in 0..partition.next_offset() {
+        assert!(partition.bytes_between(from, from + 1) <= all);
+    }
+    assert_eq!(disk.read_bytes() - before, 0, "nothing was read for it");
     let mut buffer = Vec::new();
     for (from, to) in [(0, 10), (300, 700), (990, 1_000)] {
         let mut bytes = 0;

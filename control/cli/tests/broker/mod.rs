@@ -57,6 +57,20 @@ impl Broker {
         finished(words, output, exit_code)
     }
 
+    /// The words of a command that fails, beside what it prints.
+    #[track_caller]
+    #[allow(dead_code, reason = "not every suite looks at complaints")]
+    pub(crate) fn complaint(&self, words: &str, input: &str) -> String {
+        let mut process = self.spawn(words);
+        let mut stdin = process.stdin.take().expect("it is piped");
+        // A command that fails early does not read its input.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let output = process.wait_with_output().expect("it ends");
+        assert!(!output.status.success(), "memlane {words}: {output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
     #[track_caller]
     pub(crate) fn text(&self, words: &str, exit_code: i32) -> String {
         self.feed(words, "", exit_code)

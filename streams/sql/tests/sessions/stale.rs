@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use access::Principal;
 use record_batch::{BatchOptions, NewRecord};
+use record_log::Topic;
 use sql::{Client as Asking, DefinitionKind, Host, Limits, NewDefinition};
 
 use crate::support::{Running, append, failure, run, texts};
@@ -116,6 +117,26 @@ fn a_prepared_statement_sees_that_its_view_was_made_anew() {
     });
 }
 
+/// Writes records for as long as there are some left, and returns how many they were in the end.
+fn write_on(topic: &Topic, left: &AtomicI64, is_over: &AtomicBool) -> i64 {
+    let mut count = 0_i64;
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+        if left.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        left.fetch_sub(1, Ordering::Relaxed);
+        let (key, partition) = (count % 40, u32::try_from(count % 2).expect("small"));
+        // Keys are deleted too.
+        let value = (count % 7 > 0).then(|| format!("{{\"n\": {count}}}").into());
+        let key = Some(format!("k{key}").into());
+        let record = NewRecord { key, value, timestamp_ms: 1_000, headers: Vec::new() };
+        append(topic, partition, &[record], &BatchOptions::default());
+        count += 1;
+    }
+    count
+}
+
 /// Whatever is written meanwhile, both sides of a join see the same records.
 #[test]
 fn a_statement_that_names_a_topic_twice_sees_it_once() {
@@ -125,24 +146,10 @@ fn a_statement_that_names_a_topic_twice_sees_it_once() {
         // Writes while queries run, and no more than they can read.
         let left = Arc::new(AtomicI64::new(0));
         let is_over = Arc::new(AtomicBool::new(false));
-        let (may_write, over) = (Arc::clone(&left), Arc::clone(&is_over));
-        let writer = std::thread::spawn(move || {
-            let mut count = 0_i64;
-            while !over.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-                if may_write.load(Ordering::Relaxed) == 0 {
-                    continue;
-                }
-                may_write.fetch_sub(1, Ordering::Relaxed);
-                let (key, partition) = (count % 40, u32::try_from(count % 2).expect("small"));
-                // Keys are deleted too.
-                let value = (count % 7 > 0).then(|| format!("{{\"n\": {count}}}").into());
-                let key = Some(format!("k{key}").into());
-                let record = NewRecord { key, value, timestamp_ms: 1_000, headers: Vec::new() };
-                append(&topic, partition, &[record], &BatchOptions::default());
-                count += 1;
-            }
-        });
+        let writer = {
+            let (left, is_over) = (Arc::clone(&left), Arc::clone(&is_over));
+            std::thread::spawn(move || write_on(&topic, &left, &is_over))
+        };
         let client = running.client().await;
         let current = "\"orders$current\"";
         let of = |left: &str, right: &str, on: &str, more: &str| {
@@ -177,12 +184,17 @@ fn a_statement_that_names_a_topic_twice_sees_it_once() {
         for _ in 0..5 {
             for query in &queries {
                 left.store(1_500, Ordering::Relaxed);
+                // The query begins when the writer is at it.
+                while left.load(Ordering::Relaxed) == 1_500 {
+                    tokio::task::yield_now().await;
+                }
                 let found = texts(&client, query).await.concat();
                 assert_eq!(found, ["0"], "{query}");
             }
         }
         is_over.store(true, Ordering::Relaxed);
-        writer.join().expect("it writes");
+        let written = writer.join().expect("it writes");
+        assert!(written >= 35, "only {written} records were written meanwhile");
         running.stop().await;
     });
 }
