@@ -45,7 +45,7 @@ pub fn watchdog_time() -> Option<Duration> {
 fn tell(message: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, message) {
-        tracing::warn!(?socket, %error, "cannot tell the service manager");
+        tracing::warn!(?socket, %error, "cannot notify systemd (sd_notify)");
     }
 }
 

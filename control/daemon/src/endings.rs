@@ -36,7 +36,7 @@ impl Endings {
         };
         match std::thread::Builder::new().name("ending".to_owned()).spawn(work) {
             Ok(_) => self.running.push(what),
-            Err(error) => tracing::warn!(%error, "no thread to end {what} in order"),
+            Err(error) => tracing::warn!(%error, "cannot start a thread to stop {what}"),
         }
     }
 

@@ -55,7 +55,7 @@ impl EventFile {
     pub(crate) fn append(&self, event: Event) {
         if let Err(TrySendError::Full(event)) = self.sender.try_send(event) {
             let (id, kind) = (event.id, event.kind);
-            tracing::warn!(id, kind, "the file of events is too slow; one is left out");
+            tracing::warn!(id, kind, "cannot write the event file fast enough; dropping an event");
         }
     }
 
@@ -64,7 +64,7 @@ impl EventFile {
         let Self { sender, written } = self;
         drop(sender);
         if written.recv_timeout(LAST_WRITE_TIME_MAX) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the last events could not be written in time");
+            tracing::warn!("cannot write the last events in time");
         }
     }
 }
@@ -89,7 +89,7 @@ impl Writer {
             }
             if let Err(error) = self.write(&lines) {
                 let path = self.path.display();
-                tracing::warn!(%error, %path, "events cannot be written to their file");
+                tracing::warn!(%error, %path, "cannot write the event file");
             }
         }
     }

@@ -206,7 +206,7 @@ impl Daemon {
             endings.begin("ublk devices", move |_| ublk.stop());
         }
         for what in endings.wait() {
-            tracing::warn!("{what} did not end and are left alone");
+            tracing::warn!("abandoning {what}: not stopped in time");
         }
         gate.stopping("the last image is saved");
         more_time.progress();
@@ -227,7 +227,7 @@ fn end_requests(service: Arc<Service>, time_max: Duration) {
     let deadline = Instant::now() + time_max;
     while Arc::strong_count(&service) > 1 {
         if Instant::now() >= deadline {
-            tracing::warn!("API requests go on that did not end in time");
+            tracing::warn!("abandoning API requests that did not end in time");
             return;
         }
         std::thread::sleep(REQUESTS_POLL_INTERVAL);
@@ -243,7 +243,7 @@ fn start_cpu_latency(policy: CpuLatencyPolicy) -> CpuLatency {
         Ok(request) => CpuLatency::Managed(Arc::new(request)),
         Err(error) => {
             let reason = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(reason, "idle cores take longer to wake under traffic than they could");
+            tracing::warn!(reason, "cannot set CPU latency (PM QoS); idle cores wake more slowly");
             CpuLatency::Unavailable { reason }
         }
     }
@@ -358,7 +358,7 @@ fn start_fuse(
         }
         Err(error) => {
             let reason = format!("{error:#}");
-            tracing::error!(reason, "no kernel block devices");
+            tracing::error!(reason, "loop devices are not available");
             (None, Devices::Off { reason })
         }
     }

@@ -70,18 +70,22 @@ fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
         tracing::warn!(
             %asked,
             %can_have,
-            "pool-size-max is for a new pool, and this one keeps what it was made with"
+            "ignoring pool-size-max: an existing pool keeps the capacity it was created with"
         );
     }
     let core_count = std::thread::available_parallelism().map_or(1, usize::from);
     let lane_count = config.lane_count;
     if lane_count < core_count {
-        tracing::warn!(lane_count, core_count, "with fewer lanes than cores writers wait");
+        tracing::warn!(
+            lane_count,
+            core_count,
+            "fewer lanes than cores: writers wait for each other; raise lanes"
+        );
     } else if lane_count > core_count * LANES_A_CORE_MAX {
         tracing::warn!(
             lane_count,
             core_count,
-            "so many lanes keep memory back from writers and bring no more speed"
+            "many lanes for so few cores: they reserve memory without being faster; lower lanes"
         );
     }
 }
@@ -143,7 +147,7 @@ pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyh
 /// The pool needs no more than this any longer.
 pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
     if let Err(error) = remount(path, size_bytes) {
-        tracing::warn!(error = %format!("{error:#}"), "the pool's tmpfs is larger than it need be");
+        tracing::warn!(error = %format!("{error:#}"), "cannot shrink the pool's tmpfs");
     }
 }
 

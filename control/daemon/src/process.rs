@@ -8,12 +8,12 @@ use std::io;
 /// Protects the process from the memory shortage that it may have to help end. Called before
 /// other threads are started, so that they inherit it.
 pub(crate) fn protect_from_memory_shortage() {
-    report("be marked as serving block I/O", kernel::serve_block_io());
+    report("set PR_SET_IO_FLUSHER", kernel::serve_block_io());
     // Without root, a lock that the kernel grants now would make larger mappings fail later.
     if is_root() {
         // Code and heap that were swapped out would have to be read in to serve the swap device.
-        report("lock memory", kernel::lock_memory());
-        report("be spared by the out-of-memory killer", leave_oom_list());
+        report("lock the memory of the process (mlockall)", kernel::lock_memory());
+        report("set oom_score_adj to -1000", leave_oom_list());
     }
 }
 
@@ -21,7 +21,9 @@ pub(crate) fn protect_from_memory_shortage() {
 /// started.
 pub(crate) fn keep_memory_small() {
     if !kernel::return_freed_memory() {
-        tracing::warn!("memory that was used once may stay with the daemon");
+        tracing::warn!(
+            "cannot set malloc options (mallopt); freed memory may stay with the daemon"
+        );
     }
 }
 
@@ -37,7 +39,7 @@ fn report(what: &str, result: io::Result<()>) {
     match result {
         Ok(()) => {}
         Err(error) if is_root() => {
-            tracing::warn!(%error, "cannot {what}; a memory shortage may stall the volumes");
+            tracing::warn!(%error, "cannot {what}; volumes may stall when memory is short");
         }
         Err(error) => tracing::debug!(%error, "cannot {what} without root"),
     }

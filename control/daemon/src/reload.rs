@@ -80,7 +80,7 @@ impl Reload {
         }
         adopt(&mut self.config, &fresh.config);
         if self.config != fresh.config {
-            tracing::warn!("other settings have changed, too; they count from the next start on");
+            tracing::warn!("other settings have changed too; restart the daemon to apply them");
         }
         Ok(())
     }

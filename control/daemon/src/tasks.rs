@@ -134,7 +134,9 @@ impl Tasks {
         let runs = |list: &mut List| list.running().next().is_some();
         let waited = self.something_ended.wait_timeout_while(list, time_max, runs);
         if waited.expect(NO_PANIC).1.timed_out() {
-            tracing::warn!("a task did not end when asked to; the next start cleans up after it");
+            tracing::warn!(
+                "abandoning a task that does not stop; the next start cleans up after it"
+            );
         }
     }
 

@@ -46,7 +46,7 @@ impl Watchdog {
             interval
         };
         let started = Ticker::start("watchdog", interval, turn).inspect_err(|error| {
-            tracing::error!(%error, "no thread to tell the service manager of being alive");
+            tracing::error!(%error, "no watchdog thread; systemd may restart the daemon");
         });
         Self { _ticker: started.ok() }
     }

@@ -118,7 +118,7 @@ impl Drop for Crew {
             self.shared.one_ended.wait_timeout_while(running, self.stop_patience, |n| *n > 0);
         let left_count = *waited.unwrap_or_else(PoisonError::into_inner).0;
         if left_count > 0 {
-            tracing::warn!(left_count, "threads are left alone whose flushes do not end");
+            tracing::warn!(left_count, "abandoning FUSE workers stuck in flush");
             return;
         }
         for thread in self.threads.drain(..) {
@@ -360,7 +360,7 @@ fn answer(turn: &Turn<'_>, server: &Server<'_>, request: Request<'_>) {
 fn report(sent: io::Result<()>) {
     if let Err(error) = sent {
         // The end of the connection is noticed when it is read next.
-        tracing::warn!(%error, "the kernel did not take a reply");
+        tracing::warn!(%error, "cannot send a FUSE reply");
     }
 }
 

@@ -196,7 +196,7 @@ impl Export {
             let _alone = self.lock_devices();
             // One that is still in use is tried again the next time.
             if self.config.helpers.send(&command).is_ok() {
-                tracing::info!(device = %dead.device.display(), "removed a dead device");
+                tracing::info!(device = %dead.device.display(), "removed a dead loop device");
             }
         }
     }
@@ -272,11 +272,11 @@ impl Export {
         let look = move || {
             let Bound { number, sequence, .. } = bound;
             if let Err(error) = helpers.send(&HelperCommand::Scan { number, sequence }) {
-                tracing::warn!(error = error.chain(), "partitions are not shown");
+                tracing::warn!(error = error.chain(), "cannot scan for partitions");
             }
         };
         if let Err(error) = thread::Builder::new().name("fuse-partitions".into()).spawn(look) {
-            tracing::warn!(%error, "partitions are not looked for");
+            tracing::warn!(%error, "cannot start a thread to scan for partitions");
         }
     }
 
@@ -434,17 +434,17 @@ fn take_over(config: &Config, fd_store: &FdStore) -> Result<Option<Connection>, 
     let examined = |error| AttachError::of_call("examine the connection that was kept", error);
     let place = config.mount_point.display();
     if !connection.is_alive().map_err(examined)? {
-        tracing::warn!(%place, "the connection that was kept has ended");
+        tracing::warn!(%place, "the FUSE connection has ended; loop devices are lost");
         return Ok(None);
     }
     let is_mounted = mount::is_mounted(&config.mount_point)
         .map_err(|error| AttachError::of_call("read the table of mounts", error))?;
     if !is_mounted {
-        tracing::warn!(%place, "the volumes were unmounted; devices on them are lost");
+        tracing::warn!(%place, "the volumes were unmounted; their loop devices are lost");
         return Ok(None);
     }
     if let Err(error) = connection.ask_to_resend() {
-        tracing::warn!(%place, %error, "this kernel cannot resume connections; devices are lost");
+        tracing::warn!(%place, %error, "cannot resume the FUSE connection; loop devices are lost");
         return Ok(None);
     }
     tracing::info!(%place, generation, "took over the connection for volumes as files");
@@ -517,11 +517,11 @@ fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     let device = LoopDevice::path(number);
     let sequence = sequence_of(number);
     let Err(error) = config.helpers.send(&HelperCommand::Detach { number, sequence }) else {
-        tracing::warn!(device = %device.display(), "removed a dead device");
+        tracing::warn!(device = %device.display(), "removed a dead loop device");
         return None;
     };
     let (device_name, why) = (device.display(), error.chain());
-    tracing::error!(device = %device_name, %why, "a dead device is still in use");
+    tracing::error!(device = %device_name, %why, "cannot remove a dead loop device that is in use");
     Some(DeadDevice { device, file, number, sequence })
 }
 

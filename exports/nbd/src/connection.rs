@@ -174,7 +174,7 @@ impl Line {
             let inside = self.registration.open(export_name.to_owned(), (), self.leaving_time_max);
             let still_leaving = || {
                 let message = "requests of a connection that has ended are still being done";
-                tracing::warn!(export_name, "an NBD client was turned away: {message}");
+                tracing::warn!(export_name, "NBD client rejected: {message}");
                 io::Error::new(io::ErrorKind::TimedOut, message)
             };
             self.inside = Some(inside.ok_or_else(still_leaving)?);

@@ -52,7 +52,7 @@ impl LateWork {
     }
 
     fn refuse(&self, ticket: Ticket, error: &io::Error) {
-        tracing::warn!(%error, "no thread for a request of the ring that may wait");
+        tracing::warn!(%error, "cannot start a thread for a ring request that may block");
         self.parts.counters.count_error();
         self.parts.ring.complete_late(ticket, status::no_thread());
     }

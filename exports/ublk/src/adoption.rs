@@ -42,12 +42,12 @@ pub(crate) fn adopt_all(
             }
             Adopted::Gone => {
                 if let Err(error) = registry.remove(id) {
-                    tracing::error!(id, %error, "cannot store the list of devices");
+                    tracing::error!(id, %error, "cannot store the list of ublk devices");
                 }
             }
             Adopted::Stuck(error) => {
                 let error = error.chain();
-                tracing::error!(id, error, "cannot take over a device; it stays as it is");
+                tracing::error!(id, error, "cannot take over a ublk device; leaving it as it is");
             }
         }
     }
@@ -79,7 +79,7 @@ fn adopt(
     let taken_over = match (device.state, volume) {
         (UblkState::Dead, _) => driver.delete(id).map(|()| Adopted::Gone),
         (_, None) => {
-            tracing::warn!(id, "the volume of a device is gone; the device goes, too");
+            tracing::warn!(id, "deleting a ublk device whose volume no longer exists");
             driver.delete(id).map(|()| Adopted::Gone)
         }
         (_, Some(volume)) => take_over(driver, device, volume, permits).map(Adopted::Served),
@@ -111,7 +111,7 @@ fn take_over(
     if driver.can_resize() && sysfs::size_bytes(id).is_ok_and(|it| it != size_bytes) {
         driver.update_size(id, size_bytes).unwrap_or_else(|error| {
             let error = error.chain();
-            tracing::warn!(id, error, "a device keeps the size that its volume had");
+            tracing::warn!(id, error, "cannot resize a ublk device to its volume's size");
         });
     }
     Ok(served)
@@ -122,7 +122,7 @@ fn take_over(
 fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
     let known = registry.devices();
     let ids = sysfs::device_ids().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot look for devices that a killed process left");
+        tracing::warn!(%error, "cannot list ublk devices left by a killed process");
         Vec::new()
     });
     for id in ids.into_iter().filter(|id| !known.iter().any(|(known, _)| known == id)) {
@@ -130,10 +130,10 @@ fn delete_remains(driver: &Driver, registry: &Registry, mark: u64) {
             .info(id)
             .is_ok_and(|device| device.is_some_and(|device| device.owner_mark == mark));
         if is_ours {
-            tracing::info!(id, "deleting a device that was left half made");
+            tracing::info!(id, "deleting an incomplete ublk device");
             if let Err(error) = driver.delete(id) {
                 let error = error.chain();
-                tracing::error!(id, error, "cannot delete a device that was left half made");
+                tracing::error!(id, error, "cannot delete an incomplete ublk device");
             }
         }
     }

@@ -243,10 +243,10 @@ impl Export {
     /// A device that was not made to the end.
     fn take_back(&self, state: &mut State, id: u32) {
         if let Err(error) = self.driver.delete(id) {
-            tracing::error!(id, %error, "cannot delete a half-made device");
+            tracing::error!(id, %error, "cannot delete an incomplete ublk device");
         }
         if let Err(error) = state.registry.remove(id) {
-            tracing::error!(id, %error, "cannot store the list of devices");
+            tracing::error!(id, %error, "cannot store the list of ublk devices");
         }
     }
 

@@ -84,7 +84,7 @@ impl LateWork {
         let threads = self.threads.get().map_or(&[][..], Vec::as_slice);
         let are_done = || threads.iter().all(JoinHandle::is_finished).then_some(());
         if until(LAST_WORK_TIME_MAX, are_done).is_none() {
-            tracing::warn!("a flush or a read of a block device does not end; it is left alone");
+            tracing::warn!("abandoning ublk workers stuck in flush or read");
         }
     }
 
@@ -131,7 +131,7 @@ impl LateWork {
 
     fn flush_device(&self) -> Result<(), Failure> {
         self.device.flush().map_err(|error| {
-            tracing::warn!(%error, "a flush of a block device failed");
+            tracing::warn!(%error, "flush of a ublk device failed");
             error.into()
         })
     }

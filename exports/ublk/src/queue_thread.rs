@@ -61,7 +61,7 @@ pub(crate) fn run(channel: &UblkChannel, number: u16, shared: &Shared, beginning
         withdrawn_count: 0,
     };
     if let Err(error) = thread.serve() {
-        tracing::error!(number, %error, "a queue of a block device is served no longer");
+        tracing::error!(number, %error, "stopped serving a ublk queue");
     }
 }
 

@@ -118,7 +118,7 @@ impl Served {
     fn end(&mut self) {
         let are_done = || self.threads.iter().all(JoinHandle::is_finished).then_some(());
         if until(THREADS_TIME_MAX, are_done).is_none() {
-            tracing::error!(id = self.id, "threads of a block device do not end");
+            tracing::error!(id = self.id, "abandoning threads of a ublk device that do not stop");
         }
         self.shared.late.close();
     }

@@ -164,7 +164,7 @@ impl Scratch {
             Ok(()) => Ok(range.length),
             Err(error) => {
                 let operation = request.operation();
-                tracing::error!(?operation, %range, %error, "a request's data is not moved");
+                tracing::error!(?operation, %range, %error, "cannot copy data of a ublk request");
                 Err(Failure::Io)
             }
         }

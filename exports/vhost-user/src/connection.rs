@@ -80,10 +80,10 @@ impl Connection {
         match ended {
             Some(error) if !shared.stop.is_given() => {
                 if let Some(left_out) = shared.log.admit() {
-                    tracing::warn!(%error, left_out, "the connection to a front end was ended");
+                    tracing::warn!(%error, left_out, "closed a vhost-user connection");
                 }
             }
-            _ => tracing::debug!("a front end has gone"),
+            _ => tracing::debug!("a vhost-user front end has disconnected"),
         }
         self.ring_sets.iter().for_each(|rings| rings.end());
         while self.workers.recv_timeout(FREE_INTERVAL) == Err(RecvTimeoutError::Timeout) {

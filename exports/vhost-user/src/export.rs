@@ -131,7 +131,7 @@ impl Export {
         let sockets = self.shared.sockets();
         let Some(changes) = &sockets.changes else { return };
         if let Err(error) = channel::tell_change(changes) {
-            tracing::warn!(%error, "a virtual machine was not told of its disk's new size");
+            tracing::warn!(%error, "cannot tell a vhost-user front end its disk's new size");
         }
     }
 
@@ -172,7 +172,11 @@ fn serve(shared: &Shared, socket: UnixStream, listener: BorrowedFd<'_>) -> io::R
     if !(shared.admits)(&peer) {
         if let Some(left_out) = shared.log.admit() {
             let uid = peer.uid;
-            tracing::warn!(uid, left_out, "a front end was refused: its user may not");
+            tracing::warn!(
+                uid,
+                left_out,
+                "vhost-user connection refused: its user has no access to the volume"
+            );
         }
         return Ok(());
     }

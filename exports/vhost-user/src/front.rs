@@ -196,7 +196,7 @@ fn has_protocol_features(features: u64) -> bool {
 /// Ends the connection, and says why.
 fn refuse<T>(reason: impl std::fmt::Display) -> Result<T> {
     if let Some(left_out) = REFUSALS_LOGGED.admit() {
-        tracing::warn!(%reason, left_out, "a front end asks for what cannot be");
+        tracing::warn!(%reason, left_out, "vhost-user message rejected");
     }
     Err(Error::InvalidParam)
 }

@@ -333,7 +333,11 @@ impl Ring {
 
     fn break_off(&mut self, reason: &str) {
         if let Some(left_out) = self.log.admit() {
-            tracing::warn!(reason, left_out, "a ring of a virtual machine is not served any more");
+            tracing::warn!(
+                reason,
+                left_out,
+                "stopping a vhost-user queue until the front end reconnects"
+            );
         }
         self.is_broken = true;
     }

@@ -241,7 +241,10 @@ impl RingSet {
                 }
                 if ring.open_count() > 0 {
                     let open_count = ring.open_count();
-                    tracing::warn!(open_count, "requests of a virtual machine are given up");
+                    tracing::warn!(
+                        open_count,
+                        "failing vhost-user requests that did not end in time"
+                    );
                     ring.fail_open();
                 }
                 ring.signal();

@@ -47,7 +47,7 @@ impl FuseDevices {
         tracing::info!(
             mount_point = %config.mount_point.display(),
             origin = ?export.origin(),
-            "kernel block devices are offered"
+            "serving volumes as files and loop devices"
         );
         Ok(Self { export: RwLock::new(Some(export)) })
     }
@@ -58,7 +58,7 @@ impl FuseDevices {
         let taken = self.export.write().expect(NO_PANIC).take();
         let Some(export) = taken else { return };
         if let Err(error) = export.stop(Keep::WhatIsUsed) {
-            tracing::warn!(error = %error.chain(), "the file system was not stopped in order");
+            tracing::warn!(error = %error.chain(), "cannot stop the FUSE file system cleanly");
         }
     }
 
@@ -68,7 +68,10 @@ impl FuseDevices {
         export.remove_dead_devices();
         if let Err(error) = export.refresh_fd_store() {
             let error = error.chain();
-            tracing::error!(error, "without an fd store, devices do not survive this process");
+            tracing::error!(
+                error,
+                "cannot start the fd store: loop devices will fail if this daemon dies"
+            );
         }
     }
 

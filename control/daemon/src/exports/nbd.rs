@@ -115,7 +115,7 @@ impl NbdExport {
         let server = self.server.lock().expect(NO_PANIC).take();
         let cut_count = server.map_or(0, |server| server.stop(drain));
         if cut_count > 0 {
-            tracing::warn!(cut_count, "NBD connections were cut that did not drain in time");
+            tracing::warn!(cut_count, "closing NBD connections with requests in flight");
         }
     }
 

@@ -55,7 +55,7 @@ impl RingExport {
         let door = Arc::new(Door { catalog, rule, users, devices, ublk });
         let server = Server::start(config, door).context("cannot serve rings")?;
         let socket = socket.display().to_string();
-        tracing::info!(socket, "rings in shared memory are served");
+        tracing::info!(socket, "serving rings in shared memory");
         Ok(Self { server: Mutex::new(Some(server)), socket })
     }
 
@@ -86,7 +86,7 @@ impl RingExport {
         let server = self.server.lock().expect(NO_PANIC).take();
         let left_count = server.map_or(0, |server| server.stop(time_max));
         if left_count > 0 {
-            tracing::warn!(left_count, "clients of the ring are left alone that did not end");
+            tracing::warn!(left_count, "abandoning ring clients that did not disconnect in time");
         }
     }
 

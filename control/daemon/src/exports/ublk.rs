@@ -53,8 +53,8 @@ impl UblkDevices {
             let is_normal = error.kind == AttachErrorKind::Unavailable;
             let reason = error.chain();
             match is_normal {
-                true => tracing::info!(reason, "no ublk devices are offered"),
-                false => tracing::error!(reason, "no ublk devices are offered"),
+                true => tracing::info!(reason, "ublk devices are not available"),
+                false => tracing::error!(reason, "ublk devices are not available"),
             }
         }
         Self { config, catalog, export: Mutex::new(state) }

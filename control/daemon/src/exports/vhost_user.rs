@@ -127,7 +127,7 @@ impl VhostUserExports {
         let Some(export) = ended else { return };
         self.running().past += export.traffic();
         if !export.stop(END_PATIENCE) {
-            tracing::warn!(volume_id, "a disk was taken away while requests did not end");
+            tracing::warn!(volume_id, "removing a vhost-user disk with requests in flight");
         }
     }
 
@@ -140,7 +140,7 @@ impl VhostUserExports {
         for (volume_id, export) in exports {
             self.running().past += export.traffic();
             if !export.stop(deadline.saturating_duration_since(Instant::now())) {
-                tracing::warn!(volume_id, "a disk was taken away while requests did not end");
+                tracing::warn!(volume_id, "removing a vhost-user disk with requests in flight");
             }
         }
     }

@@ -249,7 +249,11 @@ impl Service {
 
     fn drop_lost(&self, volume_id: u64) {
         let name = self.attachments.get(volume_id).map(|entry| entry.name);
-        tracing::warn!(volume = name, volume_id, "attached volume is gone; forgetting it");
+        tracing::warn!(
+            volume = name,
+            volume_id,
+            "removing the attachment of a volume that no longer exists"
+        );
         if let Err(error) = self.attachments.note_gone(volume_id) {
             tracing::error!(%error, "cannot store the list of attachments");
         }

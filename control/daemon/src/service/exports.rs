@@ -120,7 +120,10 @@ impl Service {
         let _turn = self.turn();
         for entry in self.exports.all() {
             let Some(volume) = self.catalog.by_id(entry.volume_id) else {
-                tracing::warn!(volume = entry.volume, "exported volume is gone; forgetting it");
+                tracing::warn!(
+                    volume = entry.volume,
+                    "removing the export of a volume that no longer exists"
+                );
                 if let Err(error) = self.exports.note_gone(entry.volume_id) {
                     tracing::error!(%error, "cannot store the list of exports");
                 }

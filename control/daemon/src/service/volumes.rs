@@ -88,10 +88,10 @@ impl Service {
         self.usages.forget(volume.id());
         // Ids are never given again: what stays in the list admits no user.
         if let Err(error) = self.users.set(volume.id(), Vec::new()) {
-            tracing::warn!(volume = name, %error, "cannot strike the volume's users off the list");
+            tracing::warn!(volume = name, %error, "cannot remove a deleted volume's users");
         }
         if let Err(error) = self.labels.forget(volume.id()) {
-            tracing::warn!(volume = name, %error, "cannot strike the volume's labels off the list");
+            tracing::warn!(volume = name, %error, "cannot remove a deleted volume's labels");
         }
         tracing::info!(volume = name, "volume deleted");
         noted

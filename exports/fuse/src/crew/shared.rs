@@ -67,7 +67,7 @@ impl Shared {
         let leads = self.schedule.try_relieve(worker);
         if leads && let Err(error) = rustix::io::write(&self.relief, &1_u64.to_ne_bytes()) {
             // It wakes with the next request.
-            tracing::warn!(%error, "a worker that was relieved cannot be woken");
+            tracing::warn!(%error, "cannot wake a FUSE worker");
         }
         leads
     }
