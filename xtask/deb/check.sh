@@ -15,6 +15,6 @@ cd /usr/share && ls man/man1/memlane-machines.1.gz man/man1/memlane-volume-creat
 if dpkg --purge --force-depends memlane; then exit 1; fi
 systemctl stop memlane-broker; for name in $(memlane volume list -o NAME | sed 1d); do memlane volume delete --force "$name"; done
 dpkg --remove $(dpkg-query -W -f '${Package} ' 'memlane*') && [ ! -e /run/memlane ] && [ -e /var/lib/memlane-console ]
-dpkg --purge memlane memlane-console memlane-machines memlane-broker
+dpkg --purge memlane memlane-console memlane-csi memlane-machines memlane-broker
 [ -z "$(getent group memlane; getent passwd memlane-console; getent passwd memlane-broker; ls -d /etc/memlane /run/memlane* /usr/bin/memlane* /var/lib/memlane* 2>/dev/null; ls -l /proc/[0-9]*/exe | grep memlane)" ]
 echo finished

@@ -1,6 +1,7 @@
 //! Debian packages of the programs, made by dpkg-deb from what was built.
 //!
-//! Four of them: the daemon with its command line, the console, virtual machines, and the broker.
+//! Five of them: the daemon with its command line, the console, virtual machines, volumes of
+//! Kubernetes, and the broker.
 //! Programs are stripped; what debuggers want of them is in a package beside each, NAME-dbgsym.
 //! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
 //! print.
@@ -59,6 +60,16 @@ const PACKAGES: &[Package] = &[
         libraries: &[],
         units: &["control/machines/memlane-machines.service"],
         settings: &["control/machines/memlane-machines.toml"],
+    },
+    Package {
+        name: "memlane-csi",
+        summary: "volumes of Memlane for the pods of a Kubernetes node",
+        depends: "mount",
+        recommends: "e2fsprogs, xfsprogs",
+        programs: &["memlane-csi"],
+        libraries: &[],
+        units: &["control/csi/memlane-csi.service"],
+        settings: &["control/csi/memlane-csi.toml"],
     },
     Package {
         name: "memlane-broker",

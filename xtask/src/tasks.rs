@@ -88,7 +88,8 @@ const SHIPPED: &[&str] = &[
 const KAFKA_SUITES: &str = "run-kafka-suites";
 
 /// The packages that become Debian's.
-const PACKAGED: &[&str] = &["daemon", "cli", "console-server", "machines", "broker", "preload"];
+const PACKAGED: &[&str] =
+    &["daemon", "cli", "console-server", "csi", "machines", "broker", "preload"];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";
@@ -104,6 +105,7 @@ const FETCHERS: &[Fetcher] = &[
     Fetcher { crate_name: "kafka-clients", program: "fetch-kafka-clients" },
     Fetcher { crate_name: "sql-clients", program: "fetch-sql-clients" },
     Fetcher { crate_name: "console-clients", program: "fetch-console-clients" },
+    Fetcher { crate_name: "csi-clients", program: "fetch-csi-clients" },
 ];
 
 pub(crate) fn tidy() -> Result<()> {

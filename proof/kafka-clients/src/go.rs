@@ -47,18 +47,25 @@ impl GoClient {
         let origin = "Go's module proxy";
         let recipe = Recipe { sources: SOURCES, name: "go-suite", origin, made_of: PROGRAM };
         let tests = ["test", "-c", "-trimpath", "-o", "client", "github.com/twmb/franz-go/pkg/kgo"];
-        Ok(recipe.folder(|folder| run_go(folder, &tests))?.join("client"))
+        Ok(recipe.folder(|folder| run_go(&program_folder(), folder, &tests))?.join("client"))
     }
 }
 
 fn build(folder: &Path) -> Result<()> {
-    run_go(folder, &["build", "-trimpath", "-o", "client"])
+    run_go(&program_folder(), folder, &["build", "-trimpath", "-o", "client"])
 }
 
-/// Runs Go's compiler in `go/`; a program after `-o` is made in the folder.
-fn run_go(folder: &Path, words: &[&str]) -> Result<()> {
-    let sources = Path::new(SOURCES).join("go");
-    let toolchain = toolchain(&sources.join("toolchain"), folder)?;
+fn program_folder() -> PathBuf {
+    Path::new(SOURCES).join("go")
+}
+
+/// Runs the Go of `go/toolchain` in `sources`, the folder of a module; a program `client` is made
+/// in `folder`.
+///
+/// # Errors
+/// No Go is installed that could fetch that one, a module cannot be had, or Go fails.
+pub fn run_go(sources: &Path, folder: &Path, words: &[&str]) -> Result<()> {
+    let toolchain = toolchain(&program_folder().join("toolchain"), folder)?;
     let program = folder.join("client");
     let words = words.iter().map(|word| match *word {
         "client" => program.as_os_str(),
@@ -68,7 +75,7 @@ fn run_go(folder: &Path, words: &[&str]) -> Result<()> {
         .arg(toolchain.join("bin/go"))
         .args(words)
         .time_limit(BUILD_TIME_LIMIT)
-        .current_dir(&sources)
+        .current_dir(sources)
         .env("GOTOOLCHAIN", "local")
         .env("GOROOT", text_of(&toolchain)?)
         .env("GOPATH", text_of(&folder.join("modules"))?)

@@ -1,0 +1,54 @@
+//! One call at a time for each volume: who repeats one that is under way is told so.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tonic::Status;
+
+/// The volumes and targets that calls are at.
+#[derive(Debug, Default)]
+pub(crate) struct Busy(Mutex<BTreeSet<String>>);
+
+/// The turn of a call, which ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    busy: &'a Busy,
+    name: String,
+}
+
+impl Busy {
+    /// Refuses while another call is at the same.
+    pub(crate) fn begin(&self, name: &str) -> Result<Turn<'_>, Status> {
+        match self.names().insert(name.to_owned()) {
+            true => Ok(Turn { busy: self, name: name.to_owned() }),
+            false => Err(Status::aborted(format!(
+                "another call for {name:?} is under way; try again when it is over"
+            ))),
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.busy.names().remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_for_one_volume_come_one_after_the_other() {
+        let busy = Busy::default();
+        let turn = busy.begin("a").expect("it is free");
+        assert_eq!(busy.begin("a").expect_err("refused").code(), tonic::Code::Aborted);
+        busy.begin("b").expect("another volume");
+        drop(turn);
+        busy.begin("a").expect("it is free again");
+    }
+}

@@ -1,0 +1,42 @@
+//! Uses that volumes can be put to, and calls that the services answer.
+
+use tonic::Status;
+
+use crate::class::Filesystem;
+use crate::wire::{Capabilities, Capability, Kind, VolumeCapability, access};
+
+/// The use of a volume, if it can be put to it.
+pub(crate) fn usable(capability: Option<&VolumeCapability>) -> Result<&VolumeCapability, Status> {
+    let missing = || Status::invalid_argument("the request does not say how the volume is used");
+    let capability = capability.ok_or_else(missing)?;
+    match refusal(capability) {
+        Some(why) => Err(Status::invalid_argument(why)),
+        None => Ok(capability),
+    }
+}
+
+/// Reason for which a volume cannot be used so, if there is one.
+pub(crate) fn refusal(capability: &VolumeCapability) -> Option<String> {
+    if capability.block.is_some() == capability.mount.is_some() {
+        return Some("a volume is used either as a file system or as a block device".to_owned());
+    }
+    let modes = [
+        access::SINGLE_NODE_WRITER,
+        access::SINGLE_NODE_READER_ONLY,
+        access::SINGLE_NODE_SINGLE_WRITER,
+        access::SINGLE_NODE_MULTI_WRITER,
+    ];
+    let mode = capability.access_mode.as_ref().map_or(0, |mode| mode.kind);
+    if !modes.contains(&mode) {
+        let why = "a volume is reached from one node; take ReadWriteOnce or ReadWriteOncePod";
+        return Some(why.to_owned());
+    }
+    let word = capability.mount.as_ref().map_or("", |mount| mount.fs_type.as_str());
+    Filesystem::of_word(word).err().map(|status| status.message().to_owned())
+}
+
+/// A list of kinds as messages.
+pub(crate) fn capabilities(kinds: &[i32]) -> Capabilities {
+    let capability = |&kind| Capability { rpc: Some(Kind { kind }) };
+    Capabilities { capabilities: kinds.iter().map(capability).collect() }
+}

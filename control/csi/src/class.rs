@@ -1,0 +1,195 @@
+//! Parameters of a StorageClass.
+
+use std::collections::BTreeMap;
+
+use api::{Capacity, Durability, Reduction, SectorBytes, Volume};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
+use tonic::Status;
+
+/// What Kubernetes says of a claim begins so.
+const KUBERNETES: &str = "csi.storage.k8s.io/";
+
+/// Parameters with the label that each becomes.
+const ORIGINS: [(&str, &str); 3] = [
+    ("csi.storage.k8s.io/pvc/name", "kubernetes/claim"),
+    ("csi.storage.k8s.io/pvc/namespace", "kubernetes/namespace"),
+    ("csi.storage.k8s.io/pv/name", "kubernetes/volume"),
+];
+
+/// The label of the file system that a volume is to have where the pod does not say.
+pub(crate) const FILESYSTEM_LABEL: &str = "csi/filesystem";
+
+/// The most that thin volumes may have together of the pool's rest, as a multiple of it.
+const OVERCOMMIT_MAX: u64 = 100;
+
+/// A file system that volumes can have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Filesystem {
+    #[default]
+    Ext4,
+    Xfs,
+}
+
+impl Filesystem {
+    pub(crate) fn of_word(word: &str) -> Result<Self, Status> {
+        match word {
+            "" | "ext4" => Ok(Self::Ext4),
+            "xfs" => Ok(Self::Xfs),
+            other => Err(Status::invalid_argument(format!(
+                "the file system {other:?} is not supported; take ext4 or xfs"
+            ))),
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+
+    /// The smallest device that it can be made on.
+    pub(crate) fn size_bytes_min(self) -> u64 {
+        match self {
+            Self::Ext4 => 1 << 20,
+            Self::Xfs => 300 << 20,
+        }
+    }
+}
+
+/// Properties of volumes that a class gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) durability: Durability,
+    pub(crate) capacity: Capacity,
+    pub(crate) reduction: Reduction,
+    pub(crate) sector_bytes: SectorBytes,
+    pub(crate) filesystem: Filesystem,
+    /// Multiple of the pool's rest that may be claimed by thin volumes.
+    pub(crate) overcommit: u64,
+    /// Labels that say for whom it is.
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Class {
+    /// Refuses what it does not know: a misspelt word must not pass in silence.
+    pub(crate) fn of(parameters: &BTreeMap<String, String>) -> Result<Self, Status> {
+        let mut class = Self { overcommit: 1, ..Self::default() };
+        for (key, word) in parameters {
+            match key.as_str() {
+                "durability" => class.durability = known(key, word)?,
+                "capacity" => class.capacity = known(key, word)?,
+                "reduction" => class.reduction = known(key, word)?,
+                "sector" => class.sector_bytes = sector(word)?,
+                "filesystem" => class.filesystem = Filesystem::of_word(word)?,
+                "overcommit" => class.overcommit = overcommit(word)?,
+                _ => match ORIGINS.iter().find(|(origin, _)| origin == key) {
+                    Some((_, label)) => {
+                        class.labels.insert((*label).to_owned(), word.clone());
+                    }
+                    None if key.starts_with(KUBERNETES) => {}
+                    None => return Err(unknown(key)),
+                },
+            }
+        }
+        Ok(class)
+    }
+
+    /// The first property that a volume does not have.
+    pub(crate) fn difference(&self, volume: &Volume) -> Option<&'static str> {
+        let filesystem = volume.labels.get(FILESYSTEM_LABEL).map_or("", String::as_str);
+        [
+            (self.durability == volume.durability, "durability"),
+            (self.capacity == volume.capacity, "capacity"),
+            (self.reduction == volume.reduction, "reduction"),
+            (self.sector_bytes == volume.sector_bytes, "sector"),
+            (self.filesystem.word() == filesystem, "filesystem"),
+        ]
+        .into_iter()
+        .find_map(|(is_same, property)| (!is_same).then_some(property))
+    }
+}
+
+fn known<T: for<'a> Deserialize<'a>>(key: &str, word: &str) -> Result<T, Status> {
+    let word: StrDeserializer<'_, Error> = word.into_deserializer();
+    T::deserialize(word)
+        .map_err(|error| Status::invalid_argument(format!("the class's {key}: {error}")))
+}
+
+fn sector(word: &str) -> Result<SectorBytes, Status> {
+    let bytes = word.parse::<u32>().map_err(|_| format!("{word:?} is no number"));
+    bytes
+        .and_then(SectorBytes::try_from)
+        .map_err(|why| Status::invalid_argument(format!("the class's sector: {why}")))
+}
+
+fn overcommit(word: &str) -> Result<u64, Status> {
+    let times = word.parse().ok().filter(|times| (1..=OVERCOMMIT_MAX).contains(times));
+    times.ok_or_else(|| {
+        let rule = format!("a whole number from 1 to {OVERCOMMIT_MAX}");
+        Status::invalid_argument(format!("the class's overcommit is {word:?}, not {rule}"))
+    })
+}
+
+fn unknown(key: &str) -> Status {
+    Status::invalid_argument(format!(
+        "the class's parameter {key:?} is not known; there are durability, capacity, reduction, \
+         sector, filesystem, overcommit"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(parameters: &[(&str, &str)]) -> Result<Class, Status> {
+        let pair = |(key, word): &(&str, &str)| ((*key).to_owned(), (*word).to_owned());
+        Class::of(&parameters.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn a_class_says_what_its_volumes_are() {
+        let read = class(&[
+            ("durability", "journal"),
+            ("capacity", "guaranteed"),
+            ("reduction", "none"),
+            ("sector", "4096"),
+            ("filesystem", "xfs"),
+            ("overcommit", "3"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/later", "x"),
+        ]);
+        let read = read.expect("all is known");
+        assert_eq!(read.durability, Durability::Journal);
+        assert_eq!(read.capacity, Capacity::Guaranteed);
+        assert_eq!(read.reduction, Reduction::None);
+        assert_eq!(read.sector_bytes, SectorBytes::Bytes4096);
+        assert_eq!((read.filesystem, read.overcommit), (Filesystem::Xfs, 3));
+        assert_eq!(read.labels["kubernetes/claim"], "data");
+        assert_eq!(read.labels.len(), 1);
+        let plain = class(&[]).expect("nothing is needed");
+        assert_eq!((plain.filesystem, plain.overcommit), (Filesystem::Ext4, 1));
+    }
+
+    #[test]
+    fn what_a_class_cannot_say_is_refused_by_name() {
+        for (key, word) in [
+            ("durability", "disk"),
+            ("capacity", "thick"),
+            ("reduction", ""),
+            ("sector", "1024"),
+            ("sector", "x"),
+            ("filesystem", "btrfs"),
+            ("overcommit", "0"),
+            ("overcommit", "1.5"),
+            ("durabilty", "journal"),
+        ] {
+            let refused = class(&[(key, word)]).expect_err(key);
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            let named = if key == "filesystem" { word } else { key };
+            assert!(refused.message().contains(named), "{refused}");
+        }
+    }
+}

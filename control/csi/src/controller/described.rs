@@ -1,0 +1,32 @@
+//! Volumes in answers.
+
+use api::Volume;
+
+use crate::driver::Driver;
+use crate::wire::{ContentSource, SourceId};
+
+/// The label that says of what a volume is a copy.
+pub(super) const SOURCE_LABEL: &str = "csi/source";
+
+impl Driver {
+    pub(super) fn describe(&self, volume: &Volume) -> crate::wire::Volume {
+        crate::wire::Volume {
+            capacity_bytes: volume.size_bytes.cast_signed(),
+            volume_id: volume.name.clone(),
+            content_source: content_source(volume),
+            accessible_topology: vec![self.topology()],
+            ..crate::wire::Volume::default()
+        }
+    }
+}
+
+/// The source that a volume says that it is a copy of.
+fn content_source(volume: &Volume) -> Option<ContentSource> {
+    let id = volume.labels.get(SOURCE_LABEL)?.clone();
+    let is_snapshot = id.contains('@');
+    let source = Some(SourceId { id });
+    Some(match is_snapshot {
+        true => ContentSource { snapshot: source, volume: None },
+        false => ContentSource { snapshot: None, volume: source },
+    })
+}

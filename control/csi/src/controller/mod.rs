@@ -1,0 +1,9 @@
+//! Volumes and snapshots: made, described and deleted by asking the daemon.
+
+mod capacity;
+mod create;
+mod described;
+mod pages;
+mod sizes;
+mod snapshots;
+mod volumes;

@@ -1,0 +1,132 @@
+//! Volumes that are there: listed, judged, grown and deleted.
+
+use api::Volume;
+use tonic::Status;
+
+use super::pages::page;
+use crate::capability::{capabilities, refusal};
+use crate::class::Class;
+use crate::daemon::is_of_driver;
+use crate::driver::Driver;
+use crate::names::{is_unfinished, unfinished_name};
+use crate::options::Growth;
+use crate::wire::{
+    Capabilities, Confirmed, ExpandAnswer, ExpandRequest, HealthAnswer, ListVolumesAnswer,
+    ListVolumesRequest, Nothing, ValidateAnswer, ValidateRequest, VolumeAnswer, VolumeId,
+    controller,
+};
+
+impl Driver {
+    pub(crate) fn controller_capabilities(&self, _: Nothing) -> Result<Capabilities, Status> {
+        let mut kinds = vec![
+            controller::CREATE_DELETE_VOLUME,
+            controller::LIST_VOLUMES,
+            controller::GET_CAPACITY,
+            controller::CREATE_DELETE_SNAPSHOT,
+            controller::LIST_SNAPSHOTS,
+            controller::CLONE_VOLUME,
+            controller::GET_VOLUME,
+            controller::SINGLE_NODE_MULTI_WRITER,
+            controller::GET_SNAPSHOT,
+            controller::GET_VOLUME_HEALTH,
+        ];
+        if self.growth == Growth::Controller {
+            kinds.push(controller::EXPAND_VOLUME);
+        }
+        Ok(capabilities(&kinds))
+    }
+
+    /// Deletes a volume that nobody uses and that has no snapshots; one that is gone is deleted.
+    pub(crate) fn delete_volume(&self, request: VolumeId) -> Result<Nothing, Status> {
+        let name = request.volume_id;
+        if name.is_empty() {
+            return Err(Status::invalid_argument("the request names no volume"));
+        }
+        let _turn = self.busy.begin(&name)?;
+        self.delete_unfinished(&unfinished_name(&name))?;
+        let Some(volume) = self.daemon.volume(&name)? else { return Ok(Nothing {}) };
+        if !is_of_driver(&volume) {
+            return Err(Status::failed_precondition(format!(
+                "the volume {name:?} was not made by this driver, which does not delete it; set \
+                 the reclaim policy of its PersistentVolume to Retain"
+            )));
+        }
+        let snapshots = self.daemon.snapshots()?;
+        let mut snapshots = snapshots.iter().filter(|it| it.volume == name).map(|it| &it.name);
+        if let Some(snapshot) = snapshots.next() {
+            return Err(Status::failed_precondition(format!(
+                "the volume {name:?} has snapshots, {snapshot:?} and {} others; it is deleted when \
+                 they are",
+                snapshots.count()
+            )));
+        }
+        // One that was staged by a kubelet that is no more; refused while it is mounted.
+        if volume.device.is_some() {
+            self.daemon.detach(&name)?;
+        }
+        self.give_up(&volume)?;
+        Ok(Nothing {})
+    }
+
+    pub(crate) fn validate(&self, request: ValidateRequest) -> Result<ValidateAnswer, Status> {
+        if request.volume_capabilities.is_empty() {
+            return Err(Status::invalid_argument("the request names no use to judge"));
+        }
+        let volume = self.daemon.known_volume(&request.volume_id)?;
+        let class = Class::of(&request.parameters);
+        let other = match &class {
+            Ok(class) if !request.parameters.is_empty() => class.difference(&volume),
+            _ => None,
+        };
+        let why = request.volume_capabilities.iter().find_map(refusal);
+        let why = why.or_else(|| class.err().map(|status| status.message().to_owned()));
+        let why = why.or_else(|| other.map(|other| format!("the volume has another {other}")));
+        Ok(match why {
+            Some(message) => ValidateAnswer { confirmed: None, message },
+            None => ValidateAnswer {
+                confirmed: Some(Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                    mutable_parameters: request.mutable_parameters,
+                }),
+                message: String::new(),
+            },
+        })
+    }
+
+    pub(crate) fn list_volumes(
+        &self,
+        request: ListVolumesRequest,
+    ) -> Result<ListVolumesAnswer, Status> {
+        let mut volumes = self.daemon.volumes()?;
+        volumes.retain(|volume| !is_unfinished(&volume.name));
+        let (volumes, next_token) =
+            page(volumes, |it| &it.name, request.max_entries, &request.starting_token)?;
+        let entry = |volume: &Volume| VolumeAnswer { volume: Some(self.describe(volume)) };
+        Ok(ListVolumesAnswer { entries: volumes.iter().map(entry).collect(), next_token })
+    }
+
+    pub(crate) fn show_volume(&self, request: VolumeId) -> Result<VolumeAnswer, Status> {
+        let volume = self.daemon.known_volume(&request.volume_id)?;
+        Ok(VolumeAnswer { volume: Some(self.describe(&volume)) })
+    }
+
+    pub(crate) fn volume_health(&self, request: VolumeId) -> Result<HealthAnswer, Status> {
+        let volume = self.daemon.known_volume(&request.volume_id)?;
+        self.health_of(&volume, None)
+    }
+
+    /// Enlarges a volume, while it is used too; one that is large enough already stays.
+    pub(crate) fn expand_volume(&self, request: ExpandRequest) -> Result<ExpandAnswer, Status> {
+        let range = request.capacity_range.unwrap_or_default();
+        if range.required_bytes <= 0 && range.limit_bytes <= 0 || range.required_bytes < 0 {
+            return Err(Status::invalid_argument("the request gives no size"));
+        }
+        let _turn = self.busy.begin(&request.volume_id)?;
+        let volume = self.daemon.known_volume(&request.volume_id)?;
+        let volume = self.enlarge(volume, &range)?;
+        let capacity_bytes = volume.size_bytes.cast_signed();
+        Ok(ExpandAnswer { capacity_bytes, node_expansion_required: true })
+    }
+}

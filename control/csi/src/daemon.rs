@@ -1,0 +1,182 @@
+//! The daemon of this host, asked over its REST interface: it alone knows volumes.
+
+use std::path::Path;
+
+use api::{
+    AttachAs, Attachment, AttachmentCreate, CloneCreate, Method, Pool, ProblemKind, Snapshot,
+    SnapshotCreate, Volume, VolumeCreate, VolumePatch,
+};
+use rest_client::{Address, Client, RestError};
+use serde::de::IgnoredAny;
+use tonic::{Code, Status};
+
+/// The owner of all volumes that the driver makes.
+pub(crate) const OWNER: &str = "memlane-csi";
+
+/// The label that says by which name the cluster asked for a volume.
+pub(crate) const NAME_LABEL: &str = "csi/name";
+
+/// One daemon.
+pub(crate) struct Daemon {
+    client: Client,
+}
+
+impl Daemon {
+    pub(crate) fn at(socket: &Path) -> Self {
+        Self { client: Client { address: Address::Socket(socket.to_owned()) } }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.client.get::<IgnoredAny>(api::READINESS_PATH).is_ok()
+    }
+
+    pub(crate) fn status(&self) -> Result<api::Status, Status> {
+        self.client.get(api::STATUS_PATH).map_err(status_of)
+    }
+
+    pub(crate) fn pool(&self) -> Result<Pool, Status> {
+        self.client.get(api::POOL_PATH).map_err(status_of)
+    }
+
+    /// The volumes that the driver made, by name.
+    pub(crate) fn volumes(&self) -> Result<Vec<Volume>, Status> {
+        let mut volumes: Vec<Volume> = self.client.get(api::VOLUMES_PATH).map_err(status_of)?;
+        volumes.retain(is_of_driver);
+        volumes.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(volumes)
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> Result<Option<Volume>, Status> {
+        there(self.client.get(&api::path_of(api::VOLUME_PATH, name)))
+    }
+
+    /// The volume, or that there is none.
+    pub(crate) fn known_volume(&self, name: &str) -> Result<Volume, Status> {
+        if name.is_empty() {
+            return Err(Status::invalid_argument("the request names no volume"));
+        }
+        self.volume(name)?.ok_or_else(|| no_volume(name))
+    }
+
+    pub(crate) fn create(&self, request: &VolumeCreate) -> Result<(), Status> {
+        let made = self.client.send(Method::Post, api::VOLUMES_PATH, request);
+        made.map(drop).map_err(status_of)
+    }
+
+    /// Makes a copy of a volume or a snapshot.
+    pub(crate) fn clone(&self, source: &str, name: &str) -> Result<(), Status> {
+        let path = api::path_of(api::CLONE_PATH, source);
+        let request = CloneCreate { name: name.to_owned() };
+        self.client.send(Method::Post, &path, &request).map(drop).map_err(status_of)
+    }
+
+    pub(crate) fn change(&self, name: &str, patch: &VolumePatch) -> Result<Volume, Status> {
+        let path = api::path_of(api::VOLUME_PATH, name);
+        self.client.ask(Method::Patch, &path, patch).map_err(status_of)
+    }
+
+    /// Deletes a volume that nobody uses; one that is gone is deleted.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), Status> {
+        there(self.client.delete(&api::path_of(api::VOLUME_PATH, name))).map(drop)
+    }
+
+    pub(crate) fn snapshots(&self) -> Result<Vec<Snapshot>, Status> {
+        self.client.get(api::SNAPSHOTS_PATH).map_err(status_of)
+    }
+
+    pub(crate) fn snapshot(&self, name: &str) -> Result<Option<Snapshot>, Status> {
+        // Another text would be the name of a volume, or of nothing.
+        if !name.contains('@') {
+            return Ok(None);
+        }
+        there(self.client.get(&api::path_of(api::SNAPSHOT_PATH, name)))
+    }
+
+    pub(crate) fn take_snapshot(&self, volume: &str, snapshot: &str) -> Result<Snapshot, Status> {
+        let request =
+            SnapshotCreate { volumes: vec![volume.to_owned()], snapshot: snapshot.to_owned() };
+        let taken = self.client.ask(Method::Post, api::SNAPSHOTS_PATH, &request);
+        let taken: Vec<Snapshot> = taken.map_err(status_of)?;
+        taken.into_iter().next().ok_or_else(|| Status::internal("the daemon took no snapshot"))
+    }
+
+    /// Deletes a snapshot that nobody uses; one that is gone is deleted.
+    pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Status> {
+        there(self.client.delete(&api::path_of(api::SNAPSHOT_PATH, name))).map(drop)
+    }
+
+    /// The block device of a volume, which is attached if it is not yet.
+    pub(crate) fn attach(&self, volume: &Volume) -> Result<String, Status> {
+        if let Some(device) = &volume.device {
+            return Ok(device.clone());
+        }
+        let name = volume.name.clone();
+        let request = AttachmentCreate { volume: name, attach_as: AttachAs::Auto, share: false };
+        let attached = self.client.ask(Method::Post, api::ATTACHMENTS_PATH, &request);
+        let attached: Attachment = attached.map_err(status_of)?;
+        attached.device.ok_or_else(|| {
+            let name = &volume.name;
+            Status::internal(format!("the host gave the volume {name:?} no device; detach it"))
+        })
+    }
+
+    /// Takes the device of a volume away, if it has one and nobody uses it.
+    pub(crate) fn detach(&self, volume: &str) -> Result<(), Status> {
+        there(self.client.delete(&api::path_of(api::ATTACHMENT_PATH, volume))).map(drop)
+    }
+}
+
+/// Returns whether the driver made it, and may take it away.
+pub(crate) fn is_of_driver(volume: &Volume) -> bool {
+    volume.owner.as_deref() == Some(OWNER) || volume.labels.contains_key(NAME_LABEL)
+}
+
+pub(crate) fn no_volume(name: &str) -> Status {
+    Status::not_found(format!("there is no volume {name:?} on this node"))
+}
+
+/// `None` where there is nothing of that name, or it can be no name.
+fn there<T>(asked: Result<T, RestError>) -> Result<Option<T>, Status> {
+    match asked {
+        Ok(found) => Ok(Some(found)),
+        Err(RestError::Refused(problem))
+            if matches!(problem.kind, ProblemKind::NotFound | ProblemKind::InvalidField) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(status_of(error)),
+    }
+}
+
+fn status_of(error: RestError) -> Status {
+    let code = match &error {
+        RestError::Refused(problem) => code_of(problem.kind),
+        RestError::Unreachable(_) => Code::Unavailable,
+        RestError::RefusedByConsole { .. } | RestError::Other(_) => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+fn code_of(kind: ProblemKind) -> Code {
+    match kind {
+        ProblemKind::InvalidRequest | ProblemKind::InvalidField | ProblemKind::UnknownField => {
+            Code::InvalidArgument
+        }
+        ProblemKind::NotFound => Code::NotFound,
+        ProblemKind::AlreadyExists => Code::AlreadyExists,
+        ProblemKind::InUse | ProblemKind::NotSupported | ProblemKind::DataBehindNewEnd => {
+            Code::FailedPrecondition
+        }
+        ProblemKind::Busy | ProblemKind::PreconditionFailed => Code::Aborted,
+        ProblemKind::NoSpace | ProblemKind::TooManyVolumes => Code::ResourceExhausted,
+        ProblemKind::Starting | ProblemKind::ShuttingDown | ProblemKind::Timeout => {
+            Code::Unavailable
+        }
+        ProblemKind::Forbidden => Code::PermissionDenied,
+        ProblemKind::UnknownPath
+        | ProblemKind::MethodNotAllowed
+        | ProblemKind::BodyTooLarge
+        | ProblemKind::HostFailed
+        | ProblemKind::Internal => Code::Internal,
+    }
+}

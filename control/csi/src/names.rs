@@ -1,0 +1,75 @@
+//! Names of volumes and snapshots, which follow from those that the cluster gives.
+//!
+//! A name that the daemon takes is kept, as `pvc-` with a number is: people find it again. Others
+//! become `csi-` and a hash.
+
+use tonic::Status;
+
+/// The cluster's limit.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The daemon's limit.
+const OWN_NAME_BYTES_MAX: usize = 63;
+
+const HASHED: &str = "csi-";
+const UNFINISHED: &str = "csi-new-";
+const HASH_DIGITS: usize = 32;
+
+/// The name of the volume, or of the snapshot behind the `@`, for a name of the cluster.
+pub(crate) fn own_name(name: &str) -> Result<String, Status> {
+    if name.is_empty() {
+        return Err(Status::invalid_argument("the request gives no name"));
+    }
+    if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(Status::invalid_argument(format!(
+            "the name {name:?} has more than {NAME_BYTES_MAX} bytes or control characters"
+        )));
+    }
+    Ok(if is_own(name) && !name.starts_with(HASHED) {
+        name.to_owned()
+    } else {
+        hashed(HASHED, name)
+    })
+}
+
+/// The name of a volume until it has all that belongs to it.
+pub(crate) fn unfinished_name(own_name: &str) -> String {
+    hashed(UNFINISHED, own_name)
+}
+
+/// Returns whether a volume of this name is one that was begun and not finished.
+pub(crate) fn is_unfinished(own_name: &str) -> bool {
+    own_name.starts_with(UNFINISHED)
+}
+
+fn hashed(prefix: &str, name: &str) -> String {
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    format!("{prefix}{}", &hash[..HASH_DIGITS])
+}
+
+fn is_own(name: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.len() <= OWN_NAME_BYTES_MAX
+        && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+        && name.bytes().all(is_known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_daemon_takes_are_kept_and_others_are_hashed() {
+        let claim = "pvc-5f1d2f0e-8d3e-4a0f-9a60-2b7c8d9e0f11";
+        assert_eq!(own_name(claim).expect("a name"), claim);
+        for name in ["a b", "-a", &"x".repeat(128), "csi-a", "ä"] {
+            let own = own_name(name).expect("a name");
+            assert!(own.starts_with(HASHED) && is_own(&own) && !is_unfinished(&own), "{own}");
+            assert_eq!(own_name(name).expect("a name"), own, "the same each time");
+        }
+        assert!(is_unfinished(&unfinished_name(claim)) && is_own(&unfinished_name(claim)));
+        for name in ["", "a\n", &"x".repeat(129)] {
+            assert_eq!(own_name(name).expect_err(name).code(), tonic::Code::InvalidArgument);
+        }
+    }
+}

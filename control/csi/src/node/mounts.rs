@@ -1,0 +1,177 @@
+//! The kernel's table of mounts, and changes of it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use tonic::Status;
+
+use super::programs::{failed, run};
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// A path below which so many mounts lie on top of each other is not touched.
+const STACKED_MAX: usize = 65_536;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) point: PathBuf,
+    /// The device of its file system, as `major:minor`.
+    pub(super) device: String,
+    /// The kind of its file system.
+    pub(super) kind: String,
+    pub(super) is_read_only: bool,
+    /// The file system itself takes no writes, as after an error.
+    pub(super) is_stopped: bool,
+}
+
+/// All mounts, the topmost of each path last.
+pub(super) fn mounts() -> Result<Vec<Mount>, Status> {
+    let table = fs::read(TABLE).map_err(|error| failed("read", Path::new(TABLE), &error))?;
+    let lines = table.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| parsed(line).ok_or_else(|| unreadable(line))).collect()
+}
+
+fn unreadable(line: &[u8]) -> Status {
+    Status::internal(format!("{TABLE} has the line {:?}", String::from_utf8_lossy(line)))
+}
+
+/// `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/loop0 rw`.
+fn parsed(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    let is_read_only = |options: &[u8]| options.split(|&byte| byte == b',').any(|it| it == b"ro");
+    Some(Mount {
+        point: PathBuf::from(std::ffi::OsString::from_vec(unescaped(fields.get(4)?))),
+        device: String::from_utf8(fields.get(2)?.to_vec()).ok()?,
+        kind: String::from_utf8(fields.get(dash + 1)?.to_vec()).ok()?,
+        is_read_only: is_read_only(fields.get(5)?),
+        is_stopped: is_read_only(fields.get(dash + 3)?),
+    })
+}
+
+/// Blanks and backslashes are there as `\040`.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut rest = field;
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| first == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                text.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                text.push(first);
+                rest = behind;
+            }
+        }
+    }
+    text
+}
+
+/// The path as the kernel's table has it; what lies there is not looked at, as it may be dead.
+pub(super) fn resolved(path: &Path) -> Result<PathBuf, Status> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Status::invalid_argument(format!("{} is no target", path.display())));
+    };
+    match fs::canonicalize(parent) {
+        Ok(parent) => Ok(parent.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(failed("find", parent, &error)),
+    }
+}
+
+/// The topmost mount at a resolved path.
+pub(super) fn at(path: &Path) -> Result<Option<Mount>, Status> {
+    Ok(mounts()?.into_iter().rfind(|mount| mount.point == path))
+}
+
+/// Takes away all mounts at a resolved path, however many lie on top of each other.
+pub(super) fn unmount_all(path: &Path) -> Result<(), Status> {
+    for _ in 0..STACKED_MAX {
+        if at(path)?.is_none() {
+            return Ok(());
+        }
+        run("umount", [path])?;
+    }
+    Err(Status::internal(format!("{} is mounted over and over", path.display())))
+}
+
+/// The same of mounts that are dead or in use: they are gone from the path at once.
+pub(super) fn unmount_stale(path: &Path) -> Result<(), Status> {
+    for _ in 0..STACKED_MAX {
+        if at(path)?.is_none() {
+            return Ok(());
+        }
+        run("umount", [Path::new("--lazy"), path])?;
+    }
+    Err(Status::internal(format!("{} is mounted over and over", path.display())))
+}
+
+/// Returns whether what is mounted there answers no reads any more.
+pub(super) fn is_dead(point: &Path) -> bool {
+    fs::read_dir(point).and_then(|mut entries| entries.next().transpose()).is_err()
+}
+
+/// The number of a block device, as `major:minor`; `None` if the path is none.
+pub(super) fn device_at(path: &Path) -> Option<String> {
+    let found = fs::metadata(path).ok().filter(|found| found.file_type().is_block_device())?;
+    let number = found.rdev();
+    Some(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
+}
+
+/// The number of the device of a volume.
+pub(super) fn device_number(device: &str) -> Result<String, Status> {
+    device_at(Path::new(device)).ok_or_else(|| {
+        Status::internal(format!("{device} is no block device here; is the host's /dev mounted?"))
+    })
+}
+
+/// Has the kernel write what it holds of a device and of the file system on it.
+pub(crate) fn write_back(device: &str) -> Result<(), Status> {
+    let number = device_number(device)?;
+    let flushed = |path: &Path, flush: fn(&File) -> io::Result<()>| {
+        File::open(path)
+            .and_then(|file| flush(&file))
+            .map_err(|error| failed("flush", path, &error))
+    };
+    if let Some(mount) = mounts()?.iter().find(|mount| mount.device == number) {
+        flushed(&mount.point, |file| Ok(rustix::fs::syncfs(file)?))?;
+    }
+    flushed(Path::new(device), File::sync_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_is_read_with_blanks_in_its_path() {
+        let line =
+            br"36 35 7:3 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - ext4 /dev/loop3 ro,x";
+        let expected = Mount {
+            point: PathBuf::from(r"/mnt/a b\c"),
+            device: "7:3".to_owned(),
+            kind: "ext4".to_owned(),
+            is_read_only: false,
+            is_stopped: true,
+        };
+        assert_eq!(parsed(line), Some(expected));
+        assert_eq!(parsed(b"36 35 7:3 / /mnt rw"), None);
+        assert!(mounts().expect("the table").iter().any(|mount| mount.point == Path::new("/proc")));
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_mounted_nowhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a/b/c");
+        assert_eq!(resolved(&path).expect("any path"), path);
+        assert_eq!(at(&path).expect("the table"), None);
+        unmount_all(&path).expect("nothing is to be done");
+    }
+}

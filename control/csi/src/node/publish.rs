@@ -1,0 +1,152 @@
+//! Publishing: what is staged, at a path of one pod.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use api::Volume;
+use tonic::Status;
+
+use super::group::give;
+use super::mounts::{at, device_at, device_number, is_dead, mounts, unmount_all, unmount_stale};
+use super::paths::target;
+use super::programs::{Held, failed};
+use super::stage::not_staged;
+use crate::capability::usable;
+use crate::driver::Driver;
+use crate::wire::{Nothing, PublishRequest, UnpublishRequest, access};
+
+/// A volume's device and where it is wanted.
+struct Wanted<'a> {
+    volume: &'a Volume,
+    /// The device's number.
+    number: String,
+    held: Held,
+    /// What is bound to the target.
+    source: &'a Path,
+    target: &'a Path,
+    is_block: bool,
+    is_read_only: bool,
+}
+
+impl Driver {
+    pub(crate) fn publish(&self, request: PublishRequest) -> Result<Nothing, Status> {
+        let target_path = target(&request.target_path, "target_path")?;
+        let capability = usable(request.volume_capability.as_ref())?;
+        let _turn = self.busy.begin(&request.volume_id)?;
+        let volume = self.daemon.known_volume(&request.volume_id)?;
+        if request.staging_target_path.is_empty() {
+            return Err(not_staged(&volume));
+        }
+        let staging = target(&request.staging_target_path, "staging_target_path")?;
+        let device = volume.device.as_deref().ok_or_else(|| not_staged(&volume))?;
+        let mode = capability.access_mode.as_ref().map_or(0, |mode| mode.kind);
+        let is_block = capability.block.is_some();
+        let wanted = Wanted {
+            number: device_number(device)?,
+            held: Held::of(device)?,
+            source: if is_block { Path::new(device) } else { &staging },
+            target: &target_path,
+            is_block,
+            is_read_only: request.readonly || mode == access::SINGLE_NODE_READER_ONLY,
+            volume: &volume,
+        };
+        if !is_block {
+            let staged = at(&staging)?.filter(|mount| mount.device == wanted.number);
+            staged.filter(|_| !is_dead(&staging)).ok_or_else(|| not_staged(&volume))?;
+        }
+        if mode == access::SINGLE_NODE_SINGLE_WRITER {
+            wanted.check_alone(&staging)?;
+        }
+        let group = capability.mount.as_ref().map_or("", |mount| &mount.volume_mount_group);
+        if !group.is_empty() && !wanted.is_read_only {
+            give(&staging, group)?;
+        }
+        wanted.bind()?;
+        Ok(Nothing {})
+    }
+
+    /// Takes a volume away from a pod. Neither the daemon nor the volume need be there.
+    pub(crate) fn unpublish(&self, request: UnpublishRequest) -> Result<Nothing, Status> {
+        if request.volume_id.is_empty() {
+            return Err(Status::invalid_argument("the request names no volume"));
+        }
+        let path = target(&request.target_path, "target_path")?;
+        let _turn = self.busy.begin(&request.volume_id)?;
+        unmount_all(&path)?;
+        let removed = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => fs::remove_dir(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &path, &error))
+            }
+            _ => Ok(Nothing {}),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    /// Binds the target, unless it is; what is stale there goes.
+    fn bind(&self) -> Result<(), Status> {
+        if let Some(mounted) = at(self.target)? {
+            let is_same = match self.is_block {
+                true => device_at(self.target).as_ref() == Some(&self.number),
+                false => mounted.device == self.number && !is_dead(self.target),
+            };
+            if is_same && mounted.is_read_only == self.is_read_only {
+                return Ok(());
+            }
+            if is_same {
+                return Err(Status::already_exists(format!(
+                    "{} is published already, {}",
+                    self.target.display(),
+                    if mounted.is_read_only { "read-only" } else { "to be written" }
+                )));
+            }
+            tracing::warn!(path = %self.target.display(), "a dead mount is replaced");
+            unmount_stale(self.target)?;
+        }
+        self.make_target().map_err(|error| failed("make", self.target, &error))?;
+        let options = if self.is_read_only { "bind,ro" } else { "bind" };
+        let (options, source) = (Path::new(options), self.source);
+        let bound = self.held.run("mount", [Path::new("-o"), options, source, self.target]);
+        bound.inspect_err(|_| {
+            // What is half bound would be taken for whole.
+            if let Err(status) = unmount_all(self.target) {
+                tracing::warn!("half a mount stays: {}", status.message());
+            }
+        })
+    }
+
+    fn make_target(&self) -> io::Result<()> {
+        if !self.is_block {
+            return fs::create_dir_all(self.target);
+        }
+        if let Some(folder) = self.target.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::OpenOptions::new().create(true).append(true).open(self.target).map(drop)
+    }
+
+    /// Refuses while the volume is published elsewhere.
+    fn check_alone(&self, staging: &Path) -> Result<(), Status> {
+        let is_of_volume = |point: &Path, device: &String| match self.is_block {
+            // Mounts of single devices, not of a whole /dev.
+            true => device_at(point).as_ref() == Some(&self.number),
+            false => *device == self.number && point != staging,
+        };
+        let mounts = mounts()?;
+        let mut others = mounts.iter().filter(|it| it.point != self.target);
+        match others.find(|it| is_of_volume(&it.point, &it.device)) {
+            Some(other) => Err(Status::failed_precondition(format!(
+                "the volume {:?} is for one pod alone, and is published at {}",
+                self.volume.name,
+                other.point.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+}

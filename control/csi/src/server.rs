@@ -1,0 +1,291 @@
+//! The sockets: gRPC over HTTP/2 for the kubelet and the provisioner, bounded in number.
+//!
+//! Each call runs on a thread that may block. Who asked is told after a time that it did not come
+//! to an end; the call goes on, and a repeated one finds it under way or over.
+
+use std::convert::Infallible;
+use std::fs::Permissions;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::{Grpc, UnaryService};
+use tonic_prost::ProstCodec;
+
+use crate::driver::{Driver, NAME};
+use crate::options::Options;
+use crate::wire::{Nothing, Registration, RegistrationStatus};
+
+/// Connections beyond so many wait to be accepted.
+const CONNECTION_COUNT_MAX: usize = 32;
+
+/// Calls of one connection that are under way at once.
+const CALL_COUNT_MAX: u32 = 64;
+
+/// How long a call is waited for: less than the kubelet does.
+const CALL_TIME_MAX: Duration = Duration::from_secs(110);
+
+/// How long to pause after the system had no descriptor for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The versions of the interface that this driver speaks, by their major one.
+const VERSIONS: &str = "1.0.0";
+
+/// Where the driver is found.
+pub(crate) struct Sockets {
+    csi: PathBuf,
+    /// The socket at which the kubelet asks for the path of the other one.
+    registration: Option<PathBuf>,
+    told_to_kubelet: PathBuf,
+}
+
+impl Sockets {
+    pub(crate) fn of(options: &Options) -> Self {
+        let registered = |folder: &PathBuf| folder.join(format!("{NAME}-reg.sock"));
+        let told = options.kubelet_socket.as_ref().unwrap_or(&options.socket);
+        Self {
+            csi: options.socket.clone(),
+            registration: options.registry.as_ref().map(registered),
+            told_to_kubelet: told.clone(),
+        }
+    }
+}
+
+/// Serves until the program is asked to end.
+pub(crate) async fn run(sockets: &Sockets, driver: &Arc<Driver>) -> anyhow::Result<()> {
+    let mut end = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+    let csi = bind(&sockets.csi)?;
+    let registration = sockets.registration.as_deref().map(bind).transpose()?;
+    let endpoint = sockets.told_to_kubelet.to_string_lossy().into_owned();
+    service_manager::ready();
+    tracing::info!(socket = %sockets.csi.display(), node = driver.node, "serving");
+    tokio::select! {
+        () = serve(csi, move |driver, request| Box::pin(answer(driver, request)), driver) => {}
+        () = serve_registration(registration, endpoint, driver) => {}
+        _ = end.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    service_manager::stopping();
+    for socket in sockets.registration.iter().chain([&sockets.csi]) {
+        remove_stale(socket)?;
+    }
+    Ok(())
+}
+
+type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+async fn serve_registration(
+    listener: Option<UnixListener>,
+    endpoint: String,
+    driver: &Arc<Driver>,
+) {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let answer = move |driver, request| -> Answering {
+        Box::pin(answer_registration(driver, endpoint.clone(), request))
+    };
+    serve(listener, answer, driver).await;
+}
+
+async fn serve<A>(listener: UnixListener, answer: A, driver: &Arc<Driver>)
+where
+    A: Fn(Arc<Driver>, Request<Incoming>) -> Answering + Clone + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
+    loop {
+        let permit = Arc::clone(&permits).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        let connection = match listener.accept().await {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections for a moment");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let serving = serve_connection(connection, answer.clone(), Arc::clone(driver));
+        tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::debug!(%error, "connection ended");
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn serve_connection<A>(
+    connection: UnixStream,
+    answer: A,
+    driver: Arc<Driver>,
+) -> Result<(), hyper::Error>
+where
+    A: Fn(Arc<Driver>, Request<Incoming>) -> Answering + Clone + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let answering = answer(Arc::clone(&driver), request);
+        async move { Ok::<_, Infallible>(answering.await) }
+    });
+    http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(CALL_COUNT_MAX)
+        .serve_connection(TokioIo::new(connection), service)
+        .await
+}
+
+/// Makes the socket, which is for root alone. Clients find the old one or the new one.
+fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
+    let folder = path.parent().with_context(|| doing("find the folder of"))?;
+    std::fs::create_dir_all(folder).with_context(|| doing("make the folder of"))?;
+    let new_path = path.with_extension("new");
+    remove_stale(&new_path)?;
+    let listener = UnixListener::bind(&new_path).with_context(|| doing("make"))?;
+    let mode = Permissions::from_mode(0o600);
+    std::fs::set_permissions(&new_path, mode).with_context(|| doing("protect"))?;
+    std::fs::rename(&new_path, path).with_context(|| doing("place"))?;
+    Ok(listener)
+}
+
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        result => result.with_context(|| format!("cannot remove the socket {}", path.display())),
+    }
+}
+
+/// Paths of gRPC to functions of the driver.
+macro_rules! answered {
+    ($driver:expr, $request:expr, { $($path:literal => $function:expr,)* }) => {
+        match $request.uri().path() {
+            $($path => unary($driver, $request, $function).await,)*
+            path => Status::unimplemented(format!("this driver has no {path}")).into_http(),
+        }
+    };
+}
+
+async fn answer(driver: Arc<Driver>, request: Request<Incoming>) -> Response<Body> {
+    answered!(driver, request, {
+        "/csi.v1.Identity/GetPluginInfo" => Driver::plugin_info,
+        "/csi.v1.Identity/GetPluginCapabilities" => Driver::plugin_capabilities,
+        "/csi.v1.Identity/Probe" => Driver::probe,
+        "/csi.v1.Controller/ControllerGetCapabilities" => Driver::controller_capabilities,
+        "/csi.v1.Controller/CreateVolume" => Driver::create_volume,
+        "/csi.v1.Controller/DeleteVolume" => Driver::delete_volume,
+        "/csi.v1.Controller/ValidateVolumeCapabilities" => Driver::validate,
+        "/csi.v1.Controller/ListVolumes" => Driver::list_volumes,
+        "/csi.v1.Controller/ControllerGetVolume" => Driver::show_volume,
+        "/csi.v1.Controller/ControllerGetVolumeHealth" => Driver::volume_health,
+        "/csi.v1.Controller/GetCapacity" => Driver::capacity,
+        "/csi.v1.Controller/ControllerExpandVolume" => Driver::expand_volume,
+        "/csi.v1.Controller/CreateSnapshot" => Driver::create_snapshot,
+        "/csi.v1.Controller/DeleteSnapshot" => Driver::delete_snapshot,
+        "/csi.v1.Controller/ListSnapshots" => Driver::list_snapshots,
+        "/csi.v1.Controller/GetSnapshot" => Driver::show_snapshot,
+        "/csi.v1.Node/NodeGetCapabilities" => Driver::node_capabilities,
+        "/csi.v1.Node/NodeGetInfo" => Driver::node_info,
+        "/csi.v1.Node/NodeStageVolume" => Driver::stage,
+        "/csi.v1.Node/NodeUnstageVolume" => Driver::unstage,
+        "/csi.v1.Node/NodePublishVolume" => Driver::publish,
+        "/csi.v1.Node/NodeUnpublishVolume" => Driver::unpublish,
+        "/csi.v1.Node/NodeGetVolumeStats" => Driver::stats,
+        "/csi.v1.Node/NodeGetVolumeHealth" => Driver::health,
+        "/csi.v1.Node/NodeExpandVolume" => Driver::grow_filesystem,
+    })
+}
+
+async fn answer_registration(
+    driver: Arc<Driver>,
+    endpoint: String,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    answered!(driver, request, {
+        "/pluginregistration.Registration/GetInfo" => move |_: &Driver, _: Nothing| {
+            Ok(Registration {
+                kind: "CSIPlugin".to_owned(),
+                name: NAME.to_owned(),
+                endpoint,
+                supported_versions: vec![VERSIONS.to_owned()],
+            })
+        },
+        "/pluginregistration.Registration/NotifyRegistrationStatus" => note_registration,
+    })
+}
+
+fn note_registration(_: &Driver, told: RegistrationStatus) -> Result<Nothing, Status> {
+    match told.plugin_registered {
+        true => tracing::info!("registered with the kubelet"),
+        false => tracing::error!(error = told.error, "the kubelet refuses this driver"),
+    }
+    Ok(Nothing {})
+}
+
+async fn unary<Q, A, F>(
+    driver: Arc<Driver>,
+    request: Request<Incoming>,
+    function: F,
+) -> Response<Body>
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+    F: FnOnce(&Driver, Q) -> Result<A, Status> + Send + 'static,
+{
+    let name = request.uri().path().to_owned();
+    let call = Call { driver, function: Some(function), name, types: std::marker::PhantomData };
+    Grpc::new(ProstCodec::<A, Q>::default()).unary(call, request).await
+}
+
+/// One call of one function.
+struct Call<Q, A, F> {
+    driver: Arc<Driver>,
+    /// Taken by the only request.
+    function: Option<F>,
+    name: String,
+    types: std::marker::PhantomData<fn(Q) -> A>,
+}
+
+impl<Q, A, F> UnaryService<Q> for Call<Q, A, F>
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+    F: FnOnce(&Driver, Q) -> Result<A, Status> + Send + 'static,
+{
+    type Response = A;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<A>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
+        let function = self.function.take().expect("a unary call has one request");
+        let (driver, name) = (Arc::clone(&self.driver), std::mem::take(&mut self.name));
+        let told = name.clone();
+        let running = tokio::task::spawn_blocking(move || function(&driver, request.into_inner()));
+        Box::pin(async move {
+            let answered = match tokio::time::timeout(CALL_TIME_MAX, running).await {
+                Ok(ended) => ended.unwrap_or_else(|_| Err(Status::internal("the call broke off"))),
+                Err(_) => Err(Status::deadline_exceeded(format!(
+                    "{told} has not ended in {} s and goes on; does memlaned run?",
+                    CALL_TIME_MAX.as_secs()
+                ))),
+            };
+            match &answered {
+                Ok(_) => tracing::debug!(call = told, "done"),
+                Err(status) => {
+                    tracing::warn!(call = told, code = ?status.code(), "{}", status.message());
+                }
+            }
+            answered.map(tonic::Response::new)
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Snapshots of one volume.
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CreateSnapshotRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) source_volume_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) snapshot: Option<Snapshot>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Snapshot {
+    #[prost(int64, tag = "1")]
+    pub(crate) size_bytes: i64,
+    #[prost(string, tag = "2")]
+    pub(crate) snapshot_id: String,
+    #[prost(string, tag = "3")]
+    pub(crate) source_volume_id: String,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) creation_time: Option<Instant>,
+    #[prost(bool, tag = "5")]
+    pub(crate) ready_to_use: bool,
+}
+
+/// Time since 1970.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Instant {
+    #[prost(int64, tag = "1")]
+    pub(crate) seconds: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotId {
+    #[prost(string, tag = "1")]
+    pub(crate) snapshot_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListSnapshotsRequest {
+    #[prost(int32, tag = "1")]
+    pub(crate) max_entries: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) starting_token: String,
+    #[prost(string, tag = "3")]
+    pub(crate) source_volume_id: String,
+    #[prost(string, tag = "4")]
+    pub(crate) snapshot_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListSnapshotsAnswer {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) entries: Vec<SnapshotAnswer>,
+    #[prost(string, tag = "2")]
+    pub(crate) next_token: String,
+}

@@ -1,0 +1,91 @@
+//! Snapshots that can be restored, and clones.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use system::DaemonOptions;
+
+use crate::site::{
+    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, OUT_OF_RANGE, Site, claim, copy, ext4, mounted, named,
+};
+use crate::wire::{CreateSnapshotRequest, CreateVolumeRequest, Nothing, SnapshotId, access};
+
+const POOL: DaemonOptions = DaemonOptions { pool_size: "2GiB", flags: "" };
+
+/// Writes that nobody flushed are in a snapshot, and a copy may be larger than its original.
+#[test]
+fn a_snapshot_is_restored_while_its_volume_goes_on_and_after_its_claim_is_gone() -> Result<()> {
+    let Some(site) = Site::start(POOL)? else { return Ok(()) };
+    let volume = site.create(&claim("pvc-1", 64 * MIB))?;
+    site.stage(&volume, &ext4())?;
+    let file = site.staged(&volume).join("file");
+    fs::write(&file, "before")?;
+    let snapshot = site.snapshot(&volume, "snapshot-1")?;
+    ensure!(snapshot.ready_to_use && snapshot.size_bytes == 64 * MIB, "{snapshot:?}");
+    ensure!(snapshot == site.snapshot(&volume, "snapshot-1")?, "another one is taken");
+    fs::write(&file, "after")?;
+    site.unstage(&volume)?;
+    // The claim is deleted, and the volume goes when its snapshots do.
+    let words = site.refused("Controller/DeleteVolume", &named(&volume), FAILED_PRECONDITION)?;
+    ensure!(words.contains(&snapshot.snapshot_id), "{words}");
+    let restored = copy("pvc-2", 128 * MIB, &snapshot.snapshot_id);
+    let restored = site.create(&restored)?;
+    site.stage(&restored, &ext4())?;
+    let path = site.staged(&restored);
+    ensure!(fs::read_to_string(path.join("file"))? == "before", "the snapshot has something else");
+    let room = rustix::fs::statvfs(&path)?;
+    let room_bytes = room.f_blocks * room.f_frsize;
+    ensure!(room_bytes > 96 << 20, "the copy's file system has {room_bytes} bytes");
+    site.unstage(&restored)?;
+    let id = SnapshotId { snapshot_id: snapshot.snapshot_id.clone() };
+    let _: Nothing = site.call("Controller/DeleteSnapshot", &id)?;
+    let _: Nothing = site.call("Controller/DeleteSnapshot", &id)?;
+    site.delete(&volume)?;
+    site.delete(&volume)?;
+    site.delete(&restored)?;
+    ensure!(site.daemon.volumes()?.is_empty(), "{:?}", site.daemon.volumes()?);
+    site.finish()
+}
+
+#[test]
+fn copies_of_an_xfs_are_mounted_beside_it() -> Result<()> {
+    let Some(site) = Site::start(POOL)? else { return Ok(()) };
+    let xfs = mounted("xfs", access::SINGLE_NODE_WRITER);
+    let of_xfs = |request: CreateVolumeRequest| CreateVolumeRequest {
+        volume_capabilities: vec![xfs.clone()],
+        ..request
+    };
+    let small = site.create(&of_xfs(claim("pvc-0", MIB)))?;
+    ensure!(site.daemon.volume(&small)?.size_bytes == 300 << 20, "XFS takes 300 MiB");
+    let volume = site.create(&of_xfs(claim("pvc-1", 320 * MIB)))?;
+    site.stage(&volume, &xfs)?;
+    fs::write(site.staged(&volume).join("file"), "of xfs")?;
+    let clone = site.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?;
+    ensure!(clone == site.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?, "made twice");
+    site.stage(&clone, &xfs)?;
+    ensure!(fs::read_to_string(site.staged(&clone).join("file"))? == "of xfs", "another file");
+    site.unstage(&clone)?;
+    site.unstage(&volume)?;
+    site.finish()
+}
+
+#[test]
+fn copies_that_cannot_be_are_refused_and_half_ones_are_begun_anew() -> Result<()> {
+    let Some(site) = Site::start(POOL)? else { return Ok(()) };
+    let volume = site.create(&claim("pvc-1", 64 * MIB))?;
+    let other = site.create(&claim("pvc-2", 64 * MIB))?;
+    let snapshot = site.snapshot(&volume, "snapshot-1")?.snapshot_id;
+    let same_name =
+        CreateSnapshotRequest { source_volume_id: other.clone(), name: "snapshot-1".to_owned() };
+    site.refused("Controller/CreateSnapshot", &same_name, ALREADY_EXISTS)?;
+    site.refused("Controller/CreateVolume", &copy("pvc-3", 32 * MIB, &snapshot), OUT_OF_RANGE)?;
+    site.refused("Controller/CreateVolume", &copy("pvc-2", 64 * MIB, &snapshot), ALREADY_EXISTS)?;
+    // Begun by a driver that was killed: under the name that a volume has until it is whole.
+    let begun = format!("csi-new-{}", &blake3::hash(b"pvc-3").to_hex()[..32]);
+    site.daemon.memlane(&format!("volume create {begun} --size 4KiB"))?;
+    let made = site.create(&copy("pvc-3", 96 * MIB, &snapshot))?;
+    ensure!(site.daemon.volume(&made)?.size_bytes == 96 << 20, "what was half is taken");
+    let volumes = site.daemon.volumes()?;
+    ensure!(volumes.iter().all(|it| it.name != begun), "{volumes:?}");
+    site.finish()
+}

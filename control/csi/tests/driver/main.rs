@@ -1,0 +1,12 @@
+//! The driver as a program, with a real daemon and kernel: what users of other drivers complain of,
+//! and kills of both programs.
+
+mod capacity;
+mod client;
+mod copies;
+mod kills;
+mod pods;
+mod site;
+#[allow(dead_code, reason = "tests make some of the calls, and read some of the answers")]
+#[path = "../../src/wire/mod.rs"]
+mod wire;

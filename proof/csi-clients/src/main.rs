@@ -1,0 +1,8 @@
+//! Fetches and builds csi-sanity, before tests wait for it.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+
+fn main() -> Result<()> {
+    csi_clients::sanity().map(drop)
+}
