@@ -9,8 +9,21 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, FrameDecoder, FrameEncoder, FrameInfo};
-use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::FrameDecoderError;
+use ruzstd::decoding::errors::ReadFrameHeaderError::SkipFrame;
+use ruzstd::decoding::{FrameDecoder as ZstdDecoder, StreamingDecoder};
 use ruzstd::encoding::CompressionLevel;
+
+/// Begins a frame of LZ4.
+const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
+
+/// Flags of a frame of LZ4.
+const LZ4_INDEPENDENT_BLOCKS: u8 = 1 << 5;
+const LZ4_BLOCK_CHECKSUMS: u8 = 1 << 4;
+const LZ4_CONTENT_SIZE: u8 = 1 << 3;
+
+/// Bit in the length of a block that is not compressed.
+const LZ4_AS_IT_IS: u32 = 1 << 31;
 
 /// What snappy's blocks have before them in the form that Java clients write (xerial's
 /// snappy-java): a magic number, the version and the lowest version that reads it.
@@ -98,6 +111,15 @@ impl Codec {
         }
     }
 
+    /// Refuses what decodes here and with some clients, but not with Java's: of LZ4 a frame of
+    /// blocks that need those before them, and one without its end.
+    pub fn check_frame(self, bytes: &[u8]) -> Result<(), Undecodable> {
+        match self {
+            Self::Lz4 => check_lz4(bytes).ok_or(Undecodable::Broken),
+            Self::None | Self::Gzip | Self::Snappy | Self::Zstd => Ok(()),
+        }
+    }
+
     /// The records, of which there must not be more than `bytes_max` bytes.
     pub fn decompress(self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Undecodable> {
         let mut decoded = Vec::new();
@@ -138,20 +160,63 @@ fn read_all(
     if decoded.len() > bytes_max { Err(Undecodable::TooLong(bytes_max)) } else { Ok(()) }
 }
 
-/// One frame after the other, as encoders that flush write them.
+/// Walks over one frame, to the mark of its end. Source: the LZ4 frame format, version 1.6.
+fn check_lz4(bytes: &[u8]) -> Option<()> {
+    let flags = *bytes.strip_prefix(&LZ4_MAGIC)?.first()?;
+    let has = |flag: u8| flags & flag != 0;
+    if !has(LZ4_INDEPENDENT_BLOCKS) {
+        return None;
+    }
+    // Its flags, the size of blocks, that of the contents, and a checksum of these.
+    let header_bytes = LZ4_MAGIC.len() + if has(LZ4_CONTENT_SIZE) { 11 } else { 3 };
+    let mut rest = bytes.get(header_bytes..)?;
+    loop {
+        let (length, after) = rest.split_first_chunk()?;
+        let length = u32::from_le_bytes(*length) & !LZ4_AS_IT_IS;
+        if length == 0 {
+            return Some(());
+        }
+        let checksum_bytes = if has(LZ4_BLOCK_CHECKSUMS) { 4 } else { 0 };
+        rest = after.get(usize::try_from(length).ok()? + checksum_bytes..)?;
+    }
+}
+
+/// One frame after the other, as encoders that flush write them, and between them frames of other
+/// things, which decoders pass over.
 fn decompress_zstd(
     mut bytes: &[u8],
     bytes_max: usize,
     decoded: &mut Vec<u8>,
 ) -> Result<(), Undecodable> {
     loop {
+        let begin = decoded.len();
         // The decoder refuses windows of more than 128 MiB.
-        let decoder = StreamingDecoder::new(&mut bytes).map_err(|_| Undecodable::Broken)?;
-        read_all(decoder, bytes_max, decoded)?;
+        match StreamingDecoder::new(&mut bytes) {
+            Ok(mut decoder) => {
+                read_all(&mut decoder, bytes_max, decoded)?;
+                check_zstd(&decoder.decoder, decoded.len() - begin)?;
+            }
+            // The decoder has read its header, of eight bytes.
+            Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
+                let length = usize::try_from(length).map_err(|_| Undecodable::Broken)?;
+                bytes = bytes.get(length..).ok_or(Undecodable::Broken)?;
+            }
+            Err(_) => return Err(Undecodable::Broken),
+        }
         if bytes.is_empty() {
             return Ok(());
         }
     }
+}
+
+/// Holds a frame that was decoded against what it says of itself, as the decoders of consumers do.
+fn check_zstd(decoder: &ZstdDecoder, decoded_bytes: usize) -> Result<(), Undecodable> {
+    let said = decoder.get_checksum_from_data();
+    let is_intact = said.is_none_or(|said| decoder.get_calculated_checksum() == Some(said));
+    // 0 where it does not say.
+    let said_bytes = decoder.content_size();
+    let is_complete = said_bytes == 0 || said_bytes == decoded_bytes as u64;
+    if is_intact && is_complete { Ok(()) } else { Err(Undecodable::Broken) }
 }
 
 fn compress_snappy(bytes: &[u8]) -> Vec<u8> {
@@ -268,6 +333,59 @@ mod tests {
         assert_eq!(Codec::Zstd.decompress(&frames, 6), Err(Undecodable::TooLong(6)));
         let cut = &frames[..frames.len() - 1];
         assert_eq!(Codec::Zstd.decompress(cut, 7), Err(Undecodable::Broken));
+    }
+
+    #[test]
+    fn frames_of_zstd_that_hold_no_records_are_passed_over() {
+        let other = [&0x184D_2A50_u32.to_le_bytes()[..], &5_u32.to_le_bytes(), b"hello"].concat();
+        let frame = Codec::Zstd.compress(b"abc");
+        for frames in [[&other, &frame], [&frame, &other]].map(|it| it.concat()) {
+            assert_eq!(Codec::Zstd.decompress(&frames, 3), Ok(b"abc".to_vec()));
+        }
+        assert_eq!(Codec::Zstd.decompress(&other, 3), Ok(Vec::new()));
+        let cut = [&frame, &other[..other.len() - 1]].concat();
+        assert_eq!(Codec::Zstd.decompress(&cut, 3), Err(Undecodable::Broken));
+    }
+
+    #[test]
+    fn a_frame_of_zstd_whose_checksum_or_length_is_wrong_is_broken() {
+        // A frame of one segment that says its length and has a checksum: three bytes as they are.
+        let (header, block) = ([0x28, 0xB5, 0x2F, 0xFD, 0x24, 3], [0x19, 0, 0, b'a', b'b', b'c']);
+        let checksum = [0x99, 0x09, 0x77, 0xAD];
+        let frame = [&header[..], &block, &checksum].concat();
+        assert_eq!(Codec::Zstd.decompress(&frame, 3), Ok(b"abc".to_vec()));
+        for at in [5, frame.len() - 1] {
+            let mut wrong = frame.clone();
+            wrong[at] += 1;
+            assert_eq!(Codec::Zstd.decompress(&wrong, 3), Err(Undecodable::Broken), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn frames_of_lz4_that_javas_clients_cannot_read_are_told() {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+        let encode = |info: FrameInfo| {
+            let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+            encoder.write_all(&bytes).expect(TO_MEMORY);
+            encoder.finish().expect(TO_MEMORY)
+        };
+        let independent = || FrameInfo::new().block_mode(BlockMode::Independent);
+        for good in [
+            independent(),
+            independent().block_checksums(true).content_checksum(true),
+            independent().content_size(Some(300_000)),
+        ] {
+            let frame = encode(good);
+            assert_eq!(Codec::Lz4.check_frame(&frame), Ok(()));
+            assert_eq!(Codec::Lz4.decompress(&frame, bytes.len()).as_ref(), Ok(&bytes));
+        }
+        let frame = encode(independent());
+        for end in [0, 3, 4, 6, 8, frame.len() / 2, frame.len() - 4, frame.len() - 1] {
+            let checked = Codec::Lz4.check_frame(&frame[..end]);
+            assert_eq!(checked, Err(Undecodable::Broken), "{end} bytes");
+        }
+        let linked = encode(FrameInfo::new().block_mode(BlockMode::Linked));
+        assert_eq!(Codec::Lz4.check_frame(&linked), Err(Undecodable::Broken));
     }
 
     #[test]

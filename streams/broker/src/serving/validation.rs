@@ -67,6 +67,7 @@ pub(super) fn validate(
         Refusal::new(ResponseError::InvalidRecord, format!("there is no codec {number}"))
     })?;
     let records = &batch.bytes()[HEADER_BYTES..];
+    codec.check_frame(records).map_err(unreadable)?;
     let mut visit = |record| rules.visit(record);
     let is_small = records.len() <= AT_ONCE_BYTES_MAX;
     let seen = match codec {
