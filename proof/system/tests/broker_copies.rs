@@ -1,14 +1,19 @@
 //! Copies of the broker's volumes, and older states of them: none takes the place of what the
 //! broker serves.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use bytes::{Bytes, BytesMut};
 use kafka_client::{
     Acks, Client, Isolation, NewTopic, OffsetAt, Producer, ProducerSettings, Settings,
 };
+use kafka_protocol::messages::{self as of, ApiKey};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use record_batch::NewRecord;
-use system::{Broker, Daemon, DaemonOptions};
+use system::{Broker, Daemon, DaemonOptions, wait_for};
 use tokio::runtime::Runtime;
 
 fn start_daemon() -> Result<Daemon> {
@@ -146,6 +151,66 @@ fn a_volume_of_a_broker_that_runs_is_not_set_back_also_after_a_restart_of_the_da
     broker.start_again()?;
     let end = runtime.block_on(end_of(&client_of(&broker), "orders"))?;
     ensure!(end == 3, "orders ends at {end}");
+    broker.stop()?;
+    daemon.memlane("snapshot delete topic.orders@before")?;
+    daemon.finish()
+}
+
+/// The epoch of the only partition, as clients learn it.
+fn epoch_of(broker: &Broker, topic: &str) -> Result<i32> {
+    let name = of::TopicName(StrBytes::from_string(topic.to_owned()));
+    let asked = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name));
+    let request = of::MetadataRequest::default().with_topics(Some(vec![asked]));
+    let (key, version) = (ApiKey::Metadata, 12);
+    let mut frame = BytesMut::new();
+    of::RequestHeader::default()
+        .with_request_api_key(key as i16)
+        .with_request_api_version(version)
+        .encode(&mut frame, key.request_header_version(version))?;
+    request.encode(&mut frame, version)?;
+    let mut stream = broker.connect()?;
+    stream.write_all(&u32::try_from(frame.len())?.to_be_bytes())?;
+    stream.write_all(&frame)?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
+    stream.read_exact(&mut answer)?;
+    let mut body = Bytes::copy_from_slice(&answer[5..]);
+    let told = of::MetadataResponse::decode(&mut body, version)?;
+    Ok(told.topics[0].partitions[0].leader_epoch)
+}
+
+#[test]
+fn a_topic_that_is_set_back_is_in_no_epoch_that_clients_had_left() -> Result<()> {
+    let daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let client = client_of(&broker);
+    runtime.block_on(async {
+        create(&client, "orders").await?;
+        produce(&client, "orders", 3).await
+    })?;
+    daemon.memlane("snapshot create topic.orders@before")?;
+    let mut known = 0;
+    for _ in 0..3 {
+        broker.stop()?;
+        broker.start_again()?;
+        runtime.block_on(produce(&client_of(&broker), "orders", 1))?;
+        let epoch = epoch_of(&broker, "orders")?;
+        ensure!(epoch > known, "{epoch} after {known}");
+        known = epoch;
+    }
+    broker.stop()?;
+    daemon.memlane("snapshot restore topic.orders@before --force")?;
+    // The broker was started more than once a second, which nobody does for long.
+    let since_2025 = UNIX_EPOCH + Duration::from_secs(1_735_689_600);
+    let passed = since_2025 + Duration::from_secs(known.unsigned_abs().into());
+    wait_for("the clock to pass the epoch", Duration::from_secs(60), || {
+        Ok(SystemTime::now() > passed + Duration::from_secs(1))
+    })?;
+    broker.start_again()?;
+    let epoch = epoch_of(&broker, "orders")?;
+    ensure!(epoch > known, "clients know {known} and are told {epoch}");
     broker.stop()?;
     daemon.memlane("snapshot delete topic.orders@before")?;
     daemon.finish()

@@ -8,6 +8,19 @@ pub(crate) fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// The seconds at which [`epoch_now`] begins to count: the start of 2025.
+const EPOCHS_SINCE_UNIX_SECONDS: i64 = 1_735_689_600;
+
+/// Epoch in which a topic that is opened now begins at least. Clients never go back to an epoch
+/// below one that they know: a topic that was opened often, and was then set back to a snapshot or
+/// to its last image, would otherwise begin one below it, and wait for them to believe it.
+/// Openings that follow each other within a second are ahead of the clock for a while.
+pub(crate) fn epoch_now() -> i32 {
+    let seconds = unix_ms() / 1000 - EPOCHS_SINCE_UNIX_SECONDS;
+    // In 2059 they stand still, and each opening adds one as before.
+    i32::try_from(seconds.clamp(0, i64::from(i32::MAX / 2))).expect("it fits")
+}
+
 /// Milliseconds that begin with the time of day and go on evenly, whoever sets the host's clock,
 /// while their owner looks: it stands still for as long as its owner could not, such as when the
 /// whole process was stopped, so that nobody who could not be heard meanwhile is late.

@@ -120,8 +120,8 @@ impl PartitionRecord {
     }
 
     /// Every opening is an epoch of its own, so that nothing from before it is taken for new.
-    pub(crate) fn begin_epoch(&mut self, offset: i64) {
-        let epoch = self.epoch() + 1;
+    pub(crate) fn begin_epoch(&mut self, offset: i64, least: i32) {
+        let epoch = least.max(self.epoch() + 1);
         // An epoch without a batch never was.
         self.epochs.retain(|it| it.offset < offset);
         self.epochs.push(EpochStart { epoch, offset });

@@ -81,9 +81,20 @@ impl Topic {
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
     ) -> Result<Option<Self>, LogError> {
+        Self::open_in_epoch(device, options, 0)
+    }
+
+    /// Opens as [`Topic::open`] does, in an epoch that is not below this one. An owner that names a
+    /// later one each time begins none again that a volume had, and clients know, before it was
+    /// set back to a copy.
+    pub fn open_in_epoch(
+        device: Arc<dyn BlockDevice>,
+        options: TopicOptions,
+        epoch: i32,
+    ) -> Result<Option<Self>, LogError> {
         let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
         let slots = Slots::new(&*device, record);
-        Self::recover(device, options, slots).map(Some)
+        Self::recover(device, options, slots, epoch).map(Some)
     }
 
     /// Opens as [`Topic::open`] does, a log that keeps the memory of what is deleted for what
@@ -95,13 +106,14 @@ impl Topic {
         let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
         let mut slots = Slots::new(&*device, record);
         slots.keeps_memory = true;
-        Self::recover(device, options, slots).map(Some)
+        Self::recover(device, options, slots, 0).map(Some)
     }
 
     fn recover(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
         mut slots: Slots,
+        least_epoch: i32,
     ) -> Result<Self, LogError> {
         let record = slots.record;
         // What the last process left is durable before anything is given back because of it.
@@ -129,7 +141,9 @@ impl Topic {
                 }
             }
         }
-        let volume = Arc::new(TopicVolume::new(device, slots, options));
+        let mut volume = TopicVolume::new(device, slots, options);
+        volume.least_epoch = least_epoch;
+        let volume = Arc::new(volume);
         let mut partitions = Vec::new();
         for number in 0..record.partition_count {
             let segments = by_partition.remove(&number).unwrap_or_default();

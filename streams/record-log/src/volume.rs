@@ -35,6 +35,8 @@ const OPTIONS_LOCK: &str = "nothing panics with the options locked";
 pub(crate) struct TopicVolume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) id: TopicId,
+    /// Partitions begin no epoch below this.
+    pub(crate) least_epoch: i32,
     options: RwLock<TopicOptions>,
     /// Bytes of batches for which a slot has memory before it is needed.
     reserved: AtomicU64,
@@ -47,7 +49,7 @@ impl TopicVolume {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, slots: Slots, options: TopicOptions) -> Self {
         let (id, options) = (slots.record.id, RwLock::new(options));
         let (reserved, dirty) = Default::default();
-        Self { device, id, options, reserved, slots: Mutex::new(slots), dirty }
+        Self { device, id, least_epoch: 0, options, reserved, slots: Mutex::new(slots), dirty }
     }
 
     pub(crate) fn set_options(&self, options: TopicOptions) {

@@ -128,7 +128,7 @@ impl Writer {
         };
         let next_offset =
             found.segments.last().map_or(record.start_offset, |last| last.extent().next_offset);
-        record.begin_epoch(next_offset);
+        record.begin_epoch(next_offset, volume.least_epoch);
         record.save(&*volume.device, number)?;
         let mut writer = Self {
             number,

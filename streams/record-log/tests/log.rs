@@ -82,6 +82,29 @@ fn an_opening_finds_all_after_a_kill_and_begins_an_epoch() {
     assert_eq!(partition.end_of_epoch(first_epoch + 7), Some((first_epoch + 1, 301)));
 }
 
+/// What a consumer asks that has read more than the copy holds to which the volume was set back.
+#[test]
+fn a_log_that_was_set_back_goes_on_in_an_epoch_that_nobody_knows() {
+    let disk = Disk::new();
+    let (created, _) = filled(&disk, 3);
+    let of_copy = created.partition(0).expect("it is there").epoch();
+    let copy = disk.after_kill();
+    let opened = |disk: &Arc<Disk>, epoch: i32| {
+        let topic = Topic::open_in_epoch(Arc::clone(disk) as _, OPTIONS, epoch);
+        topic.expect("it opens").expect("there is a topic")
+    };
+    let late = opened(&disk.after_kill(), 500);
+    let known = late.partition(0).expect("it is there").epoch();
+    assert_eq!(known, 500);
+    let topic = opened(&copy, 501);
+    let partition = topic.partition(0).expect("it is there");
+    assert_eq!(partition.epoch(), 501);
+    assert_eq!(partition.end_of_epoch(known), Some((of_copy, 30)));
+    drop(topic);
+    // Where the clock was set back, it is the next one.
+    assert_eq!(opened(&copy.after_kill(), 7).partition(0).expect("it is there").epoch(), 502);
+}
+
 /// What a consumer that waits at the end of the log asks after the broker was started again.
 #[test]
 fn an_epoch_without_records_ends_where_the_next_one_begins() {

@@ -22,6 +22,7 @@ use record_log::{Topic, TopicOptions};
 use uuid::Uuid;
 use volumes::{Durability, Reduction};
 
+use crate::clock::epoch_now;
 use crate::storage::{
     STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
 };
@@ -224,7 +225,8 @@ impl Topics {
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
         drop(device);
         let device = self.storage.open(volume).map_err(of_storage)?;
-        let log = Topic::open(device, options(&settings)).map_err(of_log)?.ok_or_else(no_topic)?;
+        let log = Topic::open_in_epoch(device, options(&settings), epoch_now());
+        let log = log.map_err(of_log)?.ok_or_else(no_topic)?;
         OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
 
