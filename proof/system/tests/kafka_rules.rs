@@ -10,14 +10,17 @@ use kafka_protocol::messages::{self as of, ApiKey, BrokerId, GroupId, RequestKin
 use kafka_protocol::protocol::{Encodable, StrBytes};
 use record_batch::{BatchOptions, NewRecord, encode_batch};
 use system::Broker;
+use uuid::Uuid;
 
 /// Kafka's codes for errors.
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 const UNKNOWN_TOPIC: i16 = 3;
 const INVALID_TOPIC: i16 = 17;
 const INVALID_SESSION_TIMEOUT: i16 = 26;
+const INVALID_PARTITIONS: i16 = 37;
 const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 const INVALID_CONFIG: i16 = 40;
+const INVALID_REQUEST: i16 = 42;
 const INVALID_TRANSACTION_TIMEOUT: i16 = 50;
 const MEMBER_ID_REQUIRED: i16 = 79;
 
@@ -333,6 +336,164 @@ fn names_and_places_of_topics_that_cannot_be_are_refused() -> Result<()> {
         ensure!(widen(bad)? == INVALID_REPLICA_ASSIGNMENT, "{bad:?}");
     }
     ensure!(widen(&[here])? == 0, "it has three");
+    broker.stop()
+}
+
+/// Makes these topics, or only asks whether they could be made.
+fn create_all(
+    broker: &Broker,
+    made: Vec<of::create_topics_request::CreatableTopic>,
+    validate_only: bool,
+) -> Result<Vec<of::create_topics_response::CreatableTopicResult>> {
+    let request =
+        of::CreateTopicsRequest::default().with_topics(made).with_validate_only(validate_only);
+    let ResponseKind::CreateTopics(it) = ask(broker, ApiKey::CreateTopics, 7, request)? else {
+        panic!("another answer")
+    };
+    Ok(it.topics)
+}
+
+/// Deletes these topics: the errors.
+fn delete_all(broker: &Broker, asked: &[(Option<&str>, Uuid)]) -> Result<Vec<i16>> {
+    let asked = asked.iter().map(|(name, id)| {
+        of::delete_topics_request::DeleteTopicState::default()
+            .with_name(name.map(topic))
+            .with_topic_id(*id)
+    });
+    let request = of::DeleteTopicsRequest::default().with_topics(asked.collect());
+    let ResponseKind::DeleteTopics(it) = ask(broker, ApiKey::DeleteTopics, 6, request)? else {
+        panic!("another answer")
+    };
+    Ok(it.responses.iter().map(|it| it.error_code).collect())
+}
+
+/// Widens these topics: the errors.
+fn widen_all(broker: &Broker, asked: &[(&str, i32, usize)]) -> Result<Vec<i16>> {
+    let asked = asked.iter().map(|&(name, count, places)| {
+        let place = of::create_partitions_request::CreatePartitionsAssignment::default();
+        let places = (places > 0).then(|| vec![place.with_broker_ids(vec![BrokerId(1)]); places]);
+        of::create_partitions_request::CreatePartitionsTopic::default()
+            .with_name(topic(name))
+            .with_count(count)
+            .with_assignments(places)
+    });
+    let request = of::CreatePartitionsRequest::default().with_topics(asked.collect());
+    let answer = ask(broker, ApiKey::CreatePartitions, 3, request)?;
+    let ResponseKind::CreatePartitions(it) = answer else { panic!("{answer:?}") };
+    Ok(it.results.iter().map(|it| it.error_code).collect())
+}
+
+#[test]
+fn a_topic_that_is_only_checked_is_described_and_not_made() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let wanted = configured("seen", &[("retention.ms", " 1000 ")]);
+    let wanted = wanted.with_num_partitions(-1).with_replication_factor(-1);
+    let mut answers = Vec::new();
+    for validate_only in [true, true, false] {
+        let mut answer = create_all(&broker, vec![wanted.clone()], validate_only)?.remove(0);
+        ensure!(answer.topic_id.is_nil() == validate_only, "nothing has no id");
+        answer.topic_id = Uuid::nil();
+        answers.push(answer);
+    }
+    ensure!(answers[0] == answers[2] && answers[1] == answers[2], "{answers:?}");
+    ensure!(answers[0].error_code == 0 && answers[0].num_partitions == 1, "{:?}", answers[0]);
+    let configs = answers[0].configs.as_deref().unwrap_or_default();
+    let retention = configs.iter().find(|it| &*it.name == "retention.ms");
+    ensure!(retention.and_then(|it| it.value.as_deref()) == Some("1000"), "{configs:?}");
+    let both = plain("both").with_num_partitions(-1).with_assignments(vec![
+        of::create_topics_request::CreatableReplicaAssignment::default()
+            .with_broker_ids(vec![BrokerId(1)]),
+    ]);
+    for validate_only in [true, false] {
+        let answer = create_all(&broker, vec![both.clone()], validate_only)?;
+        ensure!(answer[0].error_code == INVALID_REQUEST, "a number of replicas, and places");
+    }
+    broker.stop()
+}
+
+#[test]
+fn what_names_a_topic_twice_changes_nothing() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let twice = vec![plain("a"), plain("b"), plain("a").with_num_partitions(2)];
+    let made = create_all(&broker, twice, false)?;
+    let errors: Vec<i16> = made.iter().map(|it| it.error_code).collect();
+    ensure!(errors == [INVALID_REQUEST, 0], "{errors:?}");
+    ensure!(create(&broker, plain("a"))? == 0, "it was not made");
+
+    let widened = widen_all(&broker, &[("a", 2, 0), ("a", 3, 0), ("b", 2, 0)])?;
+    ensure!(widened == [INVALID_REQUEST, 0], "{widened:?}");
+    ensure!(widen_all(&broker, &[("a", 1, 1)])? == [INVALID_PARTITIONS], "no more than it has");
+    ensure!(widen_all(&broker, &[("a", 2, 1)])? == [0], "it was not widened");
+
+    let asked = of::metadata_request::MetadataRequestTopic::default().with_name(Some(topic("a")));
+    let request = of::MetadataRequest::default().with_topics(Some(vec![asked]));
+    let ResponseKind::Metadata(it) = ask(&broker, ApiKey::Metadata, 12, request)? else {
+        panic!("another answer")
+    };
+    let (id, nobody, nil) = (it.topics[0].topic_id, Uuid::from_u128(9), Uuid::nil());
+    let a = Some("a");
+    for wrong in
+        [vec![(a, nil), (a, nil)], vec![(None, id), (None, id)], vec![(a, nil), (None, id)]]
+    {
+        let errors = delete_all(&broker, &wrong)?;
+        ensure!(errors == [INVALID_REQUEST], "{wrong:?}: {errors:?}");
+    }
+    for wrong in [(a, id), (a, nobody), (None, nil)] {
+        let errors = delete_all(&broker, &[wrong])?;
+        ensure!(errors == [INVALID_REQUEST], "{wrong:?}: {errors:?}");
+    }
+    let errors = delete_all(&broker, &[(None, id), (Some("b"), nil), (Some("b"), nil)])?;
+    ensure!(errors == [0, INVALID_REQUEST], "{errors:?}");
+    broker.stop()
+}
+
+#[test]
+fn lists_of_settings_grow_and_shrink_by_whole_words() -> Result<()> {
+    let [set, delete, append, subtract] = [0_i8, 1, 2, 3];
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("a"))? == 0, "it is made");
+    let change = |name: &str, setting: &str, operation: i8, value: Option<&str>| {
+        let config = of::incremental_alter_configs_request::AlterableConfig::default()
+            .with_name(text(setting))
+            .with_config_operation(operation)
+            .with_value(value.map(text));
+        let resource = of::incremental_alter_configs_request::AlterConfigsResource::default()
+            .with_resource_type(2)
+            .with_resource_name(text(name))
+            .with_configs(vec![config]);
+        let request = of::IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let answer = ask(&broker, ApiKey::IncrementalAlterConfigs, 1, request)?;
+        let ResponseKind::IncrementalAlterConfigs(it) = answer else { panic!("{answer:?}") };
+        Ok::<i16, anyhow::Error>(it.responses[0].error_code)
+    };
+    let shown = |setting: &str| {
+        let resource = of::describe_configs_request::DescribeConfigsResource::default()
+            .with_resource_type(2)
+            .with_resource_name(text("a"))
+            .with_configuration_keys(Some(vec![text(setting)]));
+        let request = of::DescribeConfigsRequest::default().with_resources(vec![resource]);
+        let answer = ask(&broker, ApiKey::DescribeConfigs, 4, request)?;
+        let ResponseKind::DescribeConfigs(it) = answer else { panic!("{answer:?}") };
+        let value = it.results[0].configs[0].value.as_deref().unwrap_or_default();
+        Ok::<String, anyhow::Error>(value.to_owned())
+    };
+    let replicas = "leader.replication.throttled.replicas";
+    for (operation, value, after) in [
+        (set, "10:1", "10:1"),
+        (append, "0:1", "10:1,0:1"),
+        (append, "0:1, 10:1,,0:1", "10:1,0:1"),
+        (subtract, "10:1,1:1", "0:1"),
+    ] {
+        let error = change("a", replicas, operation, Some(value))?;
+        let now = shown(replicas)?;
+        ensure!(error == 0 && now == after, "{value}: {error}, {now}");
+    }
+    ensure!(change("a", replicas, append, Some("all"))? == INVALID_CONFIG, "no partition");
+    ensure!(change("a", "cleanup.policy", subtract, Some("delete"))? == 0, "all is kept");
+    ensure!(shown("cleanup.policy")?.is_empty(), "no policy is left");
+    ensure!(change("a", "of.another.release", delete, None)? == 0, "it is not set");
+    ensure!(change("a", "of.another.release", set, Some("1"))? == INVALID_CONFIG, "no setting");
+    ensure!(change("", "retention.ms", set, Some("1"))? == INVALID_REQUEST, "topics have names");
     broker.stop()
 }
 

@@ -76,7 +76,7 @@ impl Running {
         let settings = BTreeMap::new();
         let new =
             NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
-        self.topics.create(&new, false).map(drop)
+        self.topics.create(&new).map(drop)
     }
 
     fn ask(&self, request: RequestKind, api_version: i16) -> Option<ResponseKind> {
@@ -209,7 +209,7 @@ fn no_topic_is_made_while_old_offsets_cannot_be_forgotten() {
     let volumes = world.storage.volumes().expect("they are read").len();
     let settings = BTreeMap::new();
     let new = NewTopic { name: TOPIC.to_owned(), partition_count: 1, settings, is_derived: false };
-    let refusal = topics.create(&new, false).expect_err("nobody forgets");
+    let refusal = topics.create(&new).expect_err("nobody forgets");
     assert_eq!(refusal.error, ResponseError::CoordinatorNotAvailable);
     assert!(refusal.message.contains("cannot be forgotten"), "{}", refusal.message);
     assert_eq!(world.storage.volumes().expect("they are read").len(), volumes);

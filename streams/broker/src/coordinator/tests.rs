@@ -79,7 +79,7 @@ impl Life {
         let settings = BTreeMap::new();
         let new =
             NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
-        self.topics.create(&new, false).expect("there is room").expect("it is made")
+        self.topics.create(&new).expect("there is room")
     }
 
     /// Hands a request in; what comes of it is not carried out.
@@ -213,7 +213,7 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
             settings: BTreeMap::new(),
             is_derived: false,
         };
-        let told = life.topics.create(&new, false).expect_err("there is one").message;
+        let told = life.topics.create(&new).expect_err("there is one").message;
         assert!(told.contains("could not be opened"), "{told}");
         let told = life.topics.delete(hidden).expect_err("it is not served").message;
         assert!(told.contains("could not be opened"), "{told}");

@@ -102,7 +102,7 @@ impl Deriving {
     pub(crate) fn define(&self, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
         let new_topic = self.check(&new)?.new_topic;
         let _one = self.changing.lock().expect(NO_PANIC);
-        self.topics.create(&new_topic, true).map_err(of_refusal)?;
+        self.topics.check_new(&new_topic).map_err(of_refusal)?;
         let derived = self.definitions.all();
         let count = derived.iter().filter(|it| it.kind != DefinitionKind::Table).count();
         if count >= DERIVED_COUNT_MAX {
@@ -111,7 +111,7 @@ impl Deriving {
         }
         // First: should the broker die before the topic is there, it is made after the start.
         let definition = self.definitions.put(new, owner)?;
-        if let Err(refusal) = self.topics.create(&new_topic, false) {
+        if let Err(refusal) = self.topics.create(&new_topic) {
             self.definitions.remove(&definition)?;
             return Err(of_refusal(refusal));
         }

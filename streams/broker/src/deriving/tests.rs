@@ -77,7 +77,7 @@ impl World {
         let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let (name, settings) = ("orders".to_owned(), settings.collect());
         let new = NewTopic { name, partition_count: PARTITIONS, settings, is_derived: false };
-        life.topics.create(&new, false).expect("there is room");
+        life.topics.create(&new).expect("there is room");
         for statement in statements {
             let name = statement.split_whitespace().find(|it| it.starts_with("d_"));
             let (name, statement) = (name.expect("a name").to_owned(), (*statement).to_owned());
@@ -415,7 +415,7 @@ fn a_join_has_each_record_once_with_a_value_no_older_than_it_whenever_the_broker
         let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
         let (name, is_derived) = ("prices".to_owned(), false);
         let new = NewTopic { name, partition_count: 2, settings, is_derived };
-        world.open().topics.create(&new, false).expect("there is room");
+        world.open().topics.create(&new).expect("there is room");
         world.live(&["d_left".to_owned(), "d_inner".to_owned()], 40);
         let life = world.open();
         let topic = |name| life.topics.by_name(name).expect("it is there");

@@ -147,8 +147,7 @@ impl Worker {
         if let Some(there) = self.deriving.topics.by_name(&new.name) {
             return Ok(there);
         }
-        let made = self.deriving.topics.create(new, false).map_err(of_refusal)?;
-        Ok(made.expect("it was made"))
+        self.deriving.topics.create(new).map_err(of_refusal)
     }
 }
 

@@ -163,7 +163,7 @@ mod tests {
         let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
         let (name, is_derived) = ("prices".to_owned(), false);
         let new = NewTopic { name, partition_count: 1, settings, is_derived };
-        topics.create(&new, false).expect("there is room").expect("it is made")
+        topics.create(&new).expect("there is room")
     }
 
     /// Who has joined at some time, and the values as told to it.

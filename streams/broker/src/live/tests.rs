@@ -51,7 +51,7 @@ impl Running {
             settings: settings.collect(),
             is_derived: false,
         };
-        let topic = topics.create(&new, false).expect("there is room").expect("it is made");
+        let topic = topics.create(&new).expect("there is room");
         let gate = Gate::open_to_this_host();
         let limits = LiveLimits { per_principal: 1_000 };
         let live = Arc::new(LiveQueries::new(Arc::clone(&topics), gate, limits));

@@ -120,9 +120,9 @@ async fn find_or_create(
         is_derived: false,
     };
     let topics = Arc::clone(&broker.topics);
-    let made = on_blocking_thread(move || topics.create(&new, false)).await;
+    let made = on_blocking_thread(move || topics.create(&new)).await;
     match made {
-        Ok(made) => made.ok_or(ResponseError::UnknownTopicOrPartition),
+        Ok(made) => Ok(made),
         // Another client was first.
         Err(refusal) if refusal.error == ResponseError::TopicAlreadyExists => {
             broker.topics.by_name(name).ok_or(ResponseError::InvalidTopicException)
@@ -307,7 +307,7 @@ mod tests {
         for (name, partition_count) in [("a", 10), ("b", 30), ("c", 11), ("d", 4)] {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
             let new = NewTopic { name, partition_count, settings, is_derived: false };
-            topics.create(&new, false).expect("there is room");
+            topics.create(&new).expect("there is room");
         }
         let mut left = 25;
         let all = topics.all();

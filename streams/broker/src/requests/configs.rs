@@ -17,7 +17,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
 use super::{Context, text};
 use crate::broker::NODE_ID;
-use crate::topics::{Kind, Refusal, SETTINGS, Setting};
+use crate::topics::{Kind, Refusal, SETTINGS, Setting, check_name};
 
 pub(super) use changes::{alter, replace};
 pub(super) use list::list;
@@ -69,6 +69,7 @@ fn configs_of(
     let fixed = match kind {
         TOPIC => {
             let topics = &context.broker.topics;
+            check_name(name)?;
             let topic = topics.demand(name)?;
             let settings = topic.settings();
             let wanted = SETTINGS.iter().filter(|setting| is_wanted(setting.name));
@@ -109,7 +110,9 @@ fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Resul
             context.check(operation, Resource::cluster(), error).map_err(refused)
         }
     }?;
-    if matches!(kind, GROUP | CLIENT_METRICS) && name.is_empty() {
+    // What all topics have is the broker's to say.
+    let is_for_all = kind == TOPIC && operation == Operation::AlterConfigs;
+    if (is_for_all || matches!(kind, GROUP | CLIENT_METRICS)) && name.is_empty() {
         let what = format!("a {} has a name", kind_name(kind));
         return Err(Refusal::new(ResponseError::InvalidRequest, what));
     }
@@ -149,9 +152,10 @@ fn show(
     let kind = match setting.kind {
         Kind::Boolean => BOOLEAN,
         Kind::Choice(_) | Kind::Text => STRING,
+        Kind::Long(_, most) if i32::try_from(most).is_ok() => INT,
         Kind::Long(..) => LONG,
         Kind::Double => DOUBLE,
-        Kind::Choices(_) | Kind::Texts => LIST,
+        Kind::Choices(_) | Kind::Replicas => LIST,
     };
     let source = if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT };
     let mut synonyms = Vec::new();

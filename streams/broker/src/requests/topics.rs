@@ -1,6 +1,6 @@
 //! Topics that are made, deleted and widened. Each change is durable before it is acknowledged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use access::{Operation, Resource};
@@ -16,10 +16,11 @@ use kafka_protocol::messages::{
     BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
     CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse, TopicName,
 };
+use uuid::Uuid;
 
 use super::{Context, on_blocking_thread, text};
 use crate::broker::NODE_ID;
-use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS};
+use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS, TopicSettings};
 
 /// The broker's default is asked for.
 const DEFAULT: i32 = -1;
@@ -30,30 +31,47 @@ pub(super) const SET_BY_DEFAULT: i8 = 5;
 
 pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse {
     on_blocking_thread(move || {
-        let mut topics = Vec::new();
-        let mut names = BTreeSet::new();
-        for asked in &request.topics {
-            let is_repeated = !names.insert(&asked.name);
-            let made = match is_repeated {
-                true => Err(named_twice()),
-                false => create_one(&context, asked, request.validate_only),
-            };
-            topics.push(created(&context, asked, made));
-        }
-        CreateTopicsResponse::default().with_topics(topics)
+        let topics = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
+            let made = once.and_then(|()| create_one(&context, asked, request.validate_only));
+            created(&context, asked, made)
+        });
+        CreateTopicsResponse::default().with_topics(topics.collect())
     })
     .await
 }
 
-fn named_twice() -> Refusal {
-    Refusal::new(ResponseError::InvalidRequest, "the request names the topic twice")
+/// The first of each name, which is refused if there is another one: which of them is meant?
+fn each_name<'a, T, K: Ord + 'a>(
+    asked: &'a [T],
+    name: impl Fn(&'a T) -> &'a K,
+) -> impl Iterator<Item = (&'a T, Result<(), Refusal>)> {
+    let mut counts = BTreeMap::new();
+    asked.iter().for_each(|it| *counts.entry(name(it)).or_insert(0_u32) += 1);
+    let firsts = asked.iter().filter_map(move |it| Some((it, counts.remove(name(it))?)));
+    firsts.map(|(it, count)| match count {
+        1 => (it, Ok(())),
+        _ => {
+            let what = "the request names the topic more than once";
+            (it, Err(Refusal::new(ResponseError::InvalidRequest, what)))
+        }
+    })
+}
+
+/// What became of a request to make a topic.
+enum Made {
+    Topic(Arc<OpenTopic>),
+    /// The topic could be made, and would be like this.
+    Valid {
+        partition_count: u32,
+        settings: TopicSettings,
+    },
 }
 
 fn create_one(
     context: &Context,
     asked: &CreatableTopic,
     validate_only: bool,
-) -> Result<Option<Arc<OpenTopic>>, Refusal> {
+) -> Result<Made, Refusal> {
     let name = asked.name.to_string();
     let may_create = context.may(Operation::Create, Resource::cluster())
         || context.may(Operation::Create, Resource::topic(&name));
@@ -81,6 +99,10 @@ fn create_one(
     };
     let places = asked.assignments.iter().map(|it| (it.partition_index, &it.broker_ids[..]));
     check_places(places, 0)?;
+    if !asked.assignments.is_empty() && asked.replication_factor != -1 {
+        let what = "give a number of replicas or the partitions' places, not both";
+        return Err(Refusal::new(ResponseError::InvalidRequest, what));
+    }
     if !matches!(asked.replication_factor, -1 | 1) {
         let what = format!(
             "there is one broker, so that a topic has one replica, not {}",
@@ -89,7 +111,10 @@ fn create_one(
         return Err(Refusal::new(ResponseError::InvalidReplicationFactor, what));
     }
     let new = NewTopic { name, partition_count, settings, is_derived: false };
-    broker.topics.create(&new, validate_only)
+    match validate_only {
+        true => Ok(Made::Valid { partition_count, settings: broker.topics.check_new(&new)? }),
+        false => broker.topics.create(&new).map(Made::Topic),
+    }
 }
 
 /// Whether partitions are to be where there is a broker, and are numbered from `first` on.
@@ -118,42 +143,42 @@ fn check_places<'a>(
 fn created(
     context: &Context,
     asked: &CreatableTopic,
-    made: Result<Option<Arc<OpenTopic>>, Refusal>,
+    made: Result<Made, Refusal>,
 ) -> CreatableTopicResult {
-    let result =
-        CreatableTopicResult::default().with_error_message(None).with_name(asked.name.clone());
-    match made {
-        Err(refusal) => result
-            .with_error_code(refusal.error.code())
-            .with_error_message(Some(text(refusal.message)))
-            .with_num_partitions(-1)
-            .with_replication_factor(-1)
-            .with_configs(None),
-        Ok(None) => result.with_num_partitions(asked.num_partitions).with_replication_factor(1),
-        Ok(Some(topic)) if !may_see_settings(context, &topic.name) => result
-            .with_topic_id(topic.id)
-            .with_topic_config_error_code(ResponseError::TopicAuthorizationFailed.code())
-            .with_num_partitions(-1)
-            .with_replication_factor(-1)
-            .with_configs(None),
-        Ok(Some(topic)) => {
-            let defaults = &context.broker.topics.defaults;
-            let settings = topic.settings();
-            let configs = SETTINGS.iter().map(|setting| {
-                let (value, is_own) = settings.value(setting, defaults);
-                CreatableTopicConfigs::default()
-                    .with_name(text(setting.name))
-                    .with_value(Some(text(value)))
-                    .with_config_source(if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT })
-            });
-            let partition_count = topic.log.partition_count();
-            result
-                .with_topic_id(topic.id)
-                .with_num_partitions(i32::try_from(partition_count).expect("they have a limit"))
-                .with_replication_factor(1)
-                .with_configs(Some(configs.collect()))
+    let result = CreatableTopicResult::default()
+        .with_error_message(None)
+        .with_name(asked.name.clone())
+        .with_num_partitions(-1)
+        .with_replication_factor(-1)
+        .with_configs(None);
+    let (id, partition_count, settings) = match made {
+        Err(refusal) => {
+            return result
+                .with_error_code(refusal.error.code())
+                .with_error_message(Some(text(refusal.message)));
         }
+        Ok(Made::Topic(topic)) => (topic.id, topic.log.partition_count(), topic.settings()),
+        Ok(Made::Valid { partition_count, settings }) => {
+            (Uuid::nil(), partition_count, Arc::new(settings))
+        }
+    };
+    let result = result.with_topic_id(id);
+    if !may_see_settings(context, &asked.name) {
+        let error = ResponseError::TopicAuthorizationFailed;
+        return result.with_topic_config_error_code(error.code());
     }
+    let defaults = &context.broker.topics.defaults;
+    let configs = SETTINGS.iter().map(|setting| {
+        let (value, is_own) = settings.value(setting, defaults);
+        CreatableTopicConfigs::default()
+            .with_name(text(setting.name))
+            .with_value(Some(text(value)))
+            .with_config_source(if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT })
+    });
+    result
+        .with_num_partitions(i32::try_from(partition_count).expect("they have a limit"))
+        .with_replication_factor(1)
+        .with_configs(Some(configs.collect()))
 }
 
 fn may_see_settings(context: &Context, name: &str) -> bool {
@@ -166,9 +191,11 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
             .topic_names
             .into_iter()
             .map(|name| DeleteTopicState::default().with_name(Some(name)));
+        let asked = by_name.chain(request.topics).map(|it| (meant(&context, &it), it));
+        let asked: Vec<_> = asked.collect();
         let mut gone = Vec::new();
-        let responses = by_name.chain(request.topics).map(|asked| {
-            let found = find_deleted(&context, &asked);
+        let responses = each_name(&asked, |(topic, _)| topic).map(|((_, asked), once)| {
+            let found = once.and_then(|()| find_deleted(&context, asked));
             let name = found.as_ref().map(|topic| TopicName(text(&*topic.name))).ok();
             let deleted = found.and_then(|topic| {
                 context.broker.deriving.delete(&topic.name)?;
@@ -177,7 +204,7 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
             });
             let result = DeletableTopicResult::default()
                 .with_error_message(None)
-                .with_name(asked.name.or(name))
+                .with_name(asked.name.clone().or(name))
                 .with_topic_id(asked.topic_id);
             match deleted {
                 Ok(()) => result,
@@ -197,9 +224,22 @@ pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> De
     .await
 }
 
+/// What a name or an id stands for: the same for both if they are one topic's.
+fn meant(context: &Context, asked: &DeleteTopicState) -> (Uuid, Option<TopicName>) {
+    let by_name = |name: &TopicName| context.broker.topics.by_name(name);
+    match asked.name.as_ref().and_then(by_name) {
+        Some(topic) if asked.topic_id.is_nil() => (topic.id, None),
+        _ => (asked.topic_id, asked.name.clone()),
+    }
+}
+
 /// Whoever may not describe a topic does not learn whether it is there, and of an id not its name.
 fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenTopic>, Refusal> {
     let topics = &context.broker.topics;
+    if asked.name.is_some() != asked.topic_id.is_nil() {
+        let what = "name each topic by its name or by its id, not by both and not by neither";
+        return Err(Refusal::new(ResponseError::InvalidRequest, what));
+    }
     let topic = match &asked.name {
         Some(name) => {
             check_deletion(context, name)?;
@@ -228,22 +268,18 @@ pub(super) async fn add_partitions(
     request: CreatePartitionsRequest,
 ) -> CreatePartitionsResponse {
     on_blocking_thread(move || {
-        let mut names = BTreeSet::new();
-        let results = request.topics.iter().map(|asked| {
+        let results = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
             let allowed = context.check_topic(Operation::Alter, &asked.name).map_err(|error| {
                 let what = format!("the client may not change topic {:?}", &**asked.name);
                 Refusal::new(error, what)
             });
-            let allowed = allowed.and_then(|()| match names.insert(&asked.name) {
-                true => Ok(()),
-                false => Err(named_twice()),
-            });
-            let added = allowed.and_then(|()| {
+            let added = allowed.and(once).and_then(|()| {
                 let topics = &context.broker.topics;
                 if let Some(assigned) = &asked.assignments {
                     let before = topics.demand(&asked.name)?.partitions().len();
                     let added = usize::try_from(asked.count).unwrap_or(0).saturating_sub(before);
-                    if added != assigned.len() {
+                    // Without any more, that is what is wrong.
+                    if added > 0 && added != assigned.len() {
                         let what = format!("{} places for {added} partitions", assigned.len());
                         return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
                     }

@@ -149,7 +149,7 @@ fn requests_of_a_connection_take_effect_in_their_order() {
     let broker = broker(&storage, stops);
     let settings = BTreeMap::new();
     let new = NewTopic { name: "old".to_owned(), partition_count: 1, settings, is_derived: false };
-    let old = broker.topics.create(&new, false).expect("there is room").expect("it is made");
+    let old = broker.topics.create(&new).expect("there is room");
     let runtime = Runtime::new().expect("it starts");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
     let address = listener.local_addr().expect("it has one");

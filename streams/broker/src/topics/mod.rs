@@ -243,14 +243,25 @@ impl Topics {
         self.table.read().expect(NO_PANIC).by_name.values().map(Arc::clone).collect()
     }
 
-    /// Makes a topic; with `validate_only` it only says whether that could be done. It is durable
-    /// when this returns. May wait.
-    pub(crate) fn create(
-        &self,
-        new: &NewTopic,
-        validate_only: bool,
-    ) -> Result<Option<Arc<OpenTopic>>, Refusal> {
+    /// Makes a topic, which is durable when this returns. May wait.
+    pub(crate) fn create(&self, new: &NewTopic) -> Result<Arc<OpenTopic>, Refusal> {
         let mut state = self.changing.lock().expect(NO_PANIC);
+        let settings = self.check(new)?;
+        self.keep_state_as_well(&mut state, settings.class)?;
+        let topic = self.make(new, settings)?;
+        let volume = &topic.volume;
+        tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
+        say_what_has_no_effect(&new.name, &topic.settings());
+        Ok(self.insert(topic))
+    }
+
+    /// The settings that a topic would have if it were made now. May wait.
+    pub(crate) fn check_new(&self, new: &NewTopic) -> Result<TopicSettings, Refusal> {
+        let _one = self.changing.lock().expect(NO_PANIC);
+        self.check(new)
+    }
+
+    fn check(&self, new: &NewTopic) -> Result<TopicSettings, Refusal> {
         check_name(&new.name)?;
         self.settle()?;
         if let Some(name) = self.colliding(&new.name) {
@@ -278,15 +289,7 @@ impl Topics {
             let what = format!("the broker serves {TOPIC_COUNT_MAX} topics already");
             return Err(Refusal::new(ResponseError::PolicyViolation, what));
         }
-        if validate_only {
-            return Ok(None);
-        }
-        self.keep_state_as_well(&mut state, settings.class)?;
-        let topic = self.make(new, settings)?;
-        let volume = &topic.volume;
-        tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
-        say_what_has_no_effect(&new.name, &topic.settings());
-        Ok(Some(self.insert(topic)))
+        Ok(settings)
     }
 
     /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume

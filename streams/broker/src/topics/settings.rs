@@ -20,8 +20,8 @@ pub(crate) enum Kind {
     Choices(&'static [&'static str]),
     /// Of what means nothing here: any.
     Text,
-    /// The same, divided by commas.
-    Texts,
+    /// Partitions with brokers, as `0:1,1:1`, or `*` for all.
+    Replicas,
 }
 
 /// A setting that a topic may have.
@@ -44,7 +44,10 @@ const fn setting(
     Setting { name, default, kind, meaning }
 }
 
+/// The most that Kafka's settings of 32 bits take.
+const INT_MAX: i64 = i32::MAX as i64;
 const POSITIVE: Kind = Kind::Long(0, i64::MAX);
+const POSITIVE_INT: Kind = Kind::Long(0, INT_MAX);
 const LIMIT: Kind = Kind::Long(-1, i64::MAX);
 
 /// The greatest batch that the log takes.
@@ -76,9 +79,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("file.delete.delay.ms", "60000", POSITIVE, ""),
     setting("flush.messages", "9223372036854775807", POSITIVE, ""),
     setting("flush.ms", "9223372036854775807", POSITIVE, ""),
-    setting("follower.replication.throttled.replicas", "", Kind::Texts, ""),
-    setting("index.interval.bytes", "4096", POSITIVE, ""),
-    setting("leader.replication.throttled.replicas", "", Kind::Texts, ""),
+    setting("follower.replication.throttled.replicas", "", Kind::Replicas, ""),
+    setting("index.interval.bytes", "4096", POSITIVE_INT, ""),
+    setting("leader.replication.throttled.replicas", "", Kind::Replicas, ""),
     setting("local.retention.bytes", "-2", Kind::Long(-2, i64::MAX), ""),
     setting("local.retention.ms", "-2", Kind::Long(-2, i64::MAX), ""),
     setting(
@@ -169,7 +172,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         POSITIVE,
         "how long a record stays as it is before it is compacted",
     ),
-    setting("min.insync.replicas", "1", Kind::Long(1, i64::MAX), ""),
+    setting("min.insync.replicas", "1", Kind::Long(1, INT_MAX), ""),
     setting("preallocate", "false", Kind::Boolean, ""),
     setting("remote.log.copy.disable", "false", Kind::Boolean, ""),
     setting("remote.log.delete.on.disable", "false", Kind::Boolean, ""),
@@ -182,7 +185,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Kind::Long(1 << 14, 1 << 30),
         "records are deleted and compacted in segments of this size",
     ),
-    setting("segment.index.bytes", "10485760", POSITIVE, ""),
+    setting("segment.index.bytes", "10485760", POSITIVE_INT, ""),
     setting("segment.jitter.ms", "0", POSITIVE, ""),
     setting(
         "segment.ms",
@@ -208,15 +211,32 @@ impl Setting {
             }
             Kind::Double => value.parse::<f64>().is_ok_and(|it| (0.0..=1.0).contains(&it)),
             Kind::Choice(choices) => choices.contains(&value),
-            Kind::Text | Kind::Texts => true,
+            Kind::Text => true,
             Kind::Choices(choices) => {
-                !value.is_empty() && value.split(',').all(|it| choices.contains(&it.trim()))
+                value.is_empty() || value.split(',').all(|it| choices.contains(&it.trim()))
+            }
+            Kind::Replicas => {
+                let is_number = |it: &str| it.trim().parse::<u32>().is_ok();
+                let is_pair = |it: &str| {
+                    it.split_once(':').is_some_and(|(a, b)| is_number(a) && is_number(b))
+                };
+                matches!(value, "" | "*") || value.split(',').all(is_pair)
             }
         };
         if is_good {
             Ok(())
         } else {
             Err(format!("{} = {value:?}: it takes {}", self.name, self.values()))
+        }
+    }
+
+    /// Writes a value as it is kept, which is how Kafka reads it: without spaces around it, and
+    /// true and false in any case.
+    fn plain(&self, value: &str) -> String {
+        let value = value.trim();
+        match self.kind {
+            Kind::Boolean => value.to_ascii_lowercase(),
+            _ => value.to_owned(),
         }
     }
 
@@ -227,8 +247,9 @@ impl Setting {
             Kind::Long(least, most) => format!("a number from {least} to {most}"),
             Kind::Double => "a number from 0 to 1".to_owned(),
             Kind::Choice(choices) => choices.join(" or "),
-            Kind::Text | Kind::Texts => "any text".to_owned(),
-            Kind::Choices(choices) => format!("one or several of {}", choices.join(",")),
+            Kind::Text => "any text".to_owned(),
+            Kind::Choices(choices) => format!("any of {}", choices.join(",")),
+            Kind::Replicas => "* or partitions with brokers, as 0:1,1:1".to_owned(),
         }
     }
 }
@@ -266,9 +287,14 @@ impl TopicSettings {
     /// Refuses names and values that are not known, and says which. `defaults` are the broker's
     /// for topics that do not say.
     pub(crate) fn new(
-        own: BTreeMap<String, String>,
+        mut own: BTreeMap<String, String>,
         defaults: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
+        for (name, value) in &mut own {
+            if let Some(setting) = find(name) {
+                *value = setting.plain(value);
+            }
+        }
         let settings = Self::each_checked(own, defaults)?;
         let (least, most) = (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms);
         match least > most {
@@ -281,7 +307,7 @@ impl TopicSettings {
 
     /// Settings that were stored with a topic, which is opened though they could not be set today:
     /// the broker's defaults may have changed since, and earlier releases took 0 for
-    /// `max.compaction.lag.ms`, without effect.
+    /// `max.compaction.lag.ms`, without effect, and more for settings that have none.
     pub(crate) fn stored(
         mut own: BTreeMap<String, String>,
         defaults: &BTreeMap<String, String>,
@@ -289,6 +315,9 @@ impl TopicSettings {
         if own.get("max.compaction.lag.ms").is_some_and(|it| it == "0") {
             own.remove("max.compaction.lag.ms");
         }
+        let has_effect = |name: &str| find(name).is_none_or(|it| !it.meaning.is_empty());
+        let is_good = |name: &str, value: &str| find(name).is_none_or(|it| it.check(value).is_ok());
+        own.retain(|name, value| has_effect(name) || is_good(name, value));
         Self::each_checked(own, defaults)
     }
 
@@ -470,11 +499,30 @@ mod tests {
     }
 
     #[test]
+    fn values_are_read_as_kafka_reads_them() {
+        let set = [
+            ("retention.ms", " 1000 "),
+            ("preallocate", "TRUE"),
+            ("compression.type", "snappy "),
+            ("leader.replication.throttled.replicas", "*"),
+            ("cleanup.policy", ""),
+        ];
+        let settings = settings(&set).expect("they are good");
+        assert_eq!(settings.retention_ms, Some(1000));
+        assert_eq!(settings.own["preallocate"], "true");
+        assert_eq!(settings.compression, Some(Codec::Snappy));
+        assert!(!settings.deletes && !settings.compacts, "all is kept");
+    }
+
+    #[test]
     fn what_is_stored_is_opened_where_it_could_not_be_set_today() {
         let lag = |least: &str, most: &str| {
             let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
             [of("min.compaction.lag.ms", least), of("max.compaction.lag.ms", most)]
         };
+        let without_effect = ("follower.replication.throttled.replicas", "some");
+        let own = BTreeMap::from([without_effect].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        TopicSettings::stored(own, &BTreeMap::new()).expect("it is opened");
         for (least, most) in [("0", "0"), ("10", "5")] {
             let own = BTreeMap::from(lag(least, most));
             TopicSettings::new(own.clone(), &BTreeMap::new()).expect_err("it is refused");
@@ -530,7 +578,9 @@ mod tests {
             ("segment.bytes", "5"),
             ("memlane.durability", "disk"),
             ("cleanup.policy", "compact,forget"),
-            ("cleanup.policy", ""),
+            ("cleanup.policy", "delete,"),
+            ("leader.replication.throttled.replicas", "0:1,first"),
+            ("min.insync.replicas", "3000000000"),
             ("compression.type", "brotli"),
             ("compression.type", "none"),
             ("colour", "red"),

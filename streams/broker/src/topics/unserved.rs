@@ -132,7 +132,7 @@ mod tests {
         let create = |topics: &Topics, name: &str| {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
             let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
-            topics.create(&new, false).map(|it| it.expect("it is made").volume.clone())
+            topics.create(&new).map(|it| it.volume.clone())
         };
         let volumes = {
             let topics = open();

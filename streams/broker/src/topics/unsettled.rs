@@ -145,7 +145,7 @@ mod tests {
         fn create(&self, name: &str) -> Result<(), Refusal> {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
             let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
-            self.topics.create(&new, false).map(drop)
+            self.topics.create(&new).map(drop)
         }
 
         /// Each volume is that of a topic that is served, and the other way round.

@@ -154,24 +154,30 @@ fn apply(
 ) -> Result<(), Refusal> {
     let name = &*change.name;
     let refuse = |what: String| Err(Refusal::new(ResponseError::InvalidConfig, what));
-    let setting = find_setting(name).ok_or_else(|| no_setting(name))?;
     if change.config_operation == DELETE {
+        // Also what no release knows any more.
         own.remove(name);
         return Ok(());
     }
+    let setting = find_setting(name).ok_or_else(|| no_setting(name))?;
     let value = change.value.as_deref().ok_or_else(|| no_value(name))?;
-    let is_list = matches!(setting.kind, Kind::Choices(_) | Kind::Texts);
+    let is_list = matches!(setting.kind, Kind::Choices(_) | Kind::Replicas);
     let before = own.get(name).or_else(|| defaults.get(name)).map_or(setting.default, |it| it);
-    let listed = before.split(',').map(str::trim).filter(|it| !it.is_empty());
+    let parts = |list: &str| -> Vec<String> {
+        let parts = list.split(',').map(str::trim).filter(|it| !it.is_empty());
+        parts.map(str::to_owned).collect()
+    };
+    let (mut listed, named) = (parts(before), parts(value));
     let changed = match change.config_operation {
         SET => value.to_owned(),
         APPEND if is_list => {
-            let added = value.split(',').map(str::trim).filter(|it| !before.contains(it));
-            listed.chain(added).collect::<Vec<_>>().join(",")
+            let added: Vec<_> = named.into_iter().filter(|it| !listed.contains(it)).collect();
+            listed.extend(added);
+            listed.join(",")
         }
         SUBTRACT if is_list => {
-            let removed: Vec<&str> = value.split(',').map(str::trim).collect();
-            listed.filter(|it| !removed.contains(it)).collect::<Vec<_>>().join(",")
+            listed.retain(|it| !named.contains(it));
+            listed.join(",")
         }
         APPEND | SUBTRACT => return refuse(format!("setting {name:?} is not a list")),
         other => return refuse(format!("there is no operation {other} on settings")),
