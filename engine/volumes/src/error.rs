@@ -5,6 +5,9 @@ use std::error::Error;
 use block_device::{DeviceError, DeviceErrorKind};
 use page_store::{ClaimRefused, LinkError};
 
+/// Volumes and snapshots that a pool has room for.
+pub(crate) const PLACE_COUNT: usize = 1023;
+
 /// The class of a refused or failed operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeErrorKind {
@@ -18,7 +21,7 @@ pub enum VolumeErrorKind {
     #[error("there is no volume or snapshot of that name")]
     NotFound,
     /// The pool holds as many volumes as its table has room for.
-    #[error("the pool's volume table is full")]
+    #[error("all {PLACE_COUNT} places of the pool for volumes and snapshots are taken; delete one")]
     TooManyVolumes,
     /// A shrink would drop blocks that hold data.
     #[error("blocks past the new end hold data; force the resize to drop them")]

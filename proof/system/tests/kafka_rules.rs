@@ -21,6 +21,7 @@ const INVALID_PARTITIONS: i16 = 37;
 const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 const INVALID_CONFIG: i16 = 40;
 const INVALID_REQUEST: i16 = 42;
+const POLICY_VIOLATION: i16 = 44;
 const INVALID_TRANSACTION_TIMEOUT: i16 = 50;
 const MEMBER_ID_REQUIRED: i16 = 79;
 
@@ -444,6 +445,31 @@ fn what_names_a_topic_twice_changes_nothing() -> Result<()> {
     }
     let errors = delete_all(&broker, &[(None, id), (Some("b"), nil), (Some("b"), nil)])?;
     ensure!(errors == [0, INVALID_REQUEST], "{errors:?}");
+    broker.stop()
+}
+
+/// More than any pool has places for.
+const TOPICS_MANY: usize = 1_100;
+
+#[test]
+fn topics_beyond_the_places_of_the_pool_are_refused_with_their_number() -> Result<()> {
+    let mut broker = Broker::start("--embedded 256M")?;
+    let many: Vec<_> = (0..TOPICS_MANY).map(|it| plain(&format!("topic-{it}"))).collect();
+    let mut made = Vec::new();
+    for some in many.chunks(100) {
+        made.extend(create_all(&broker, some.to_vec(), false)?);
+    }
+    let count = made.iter().take_while(|it| it.error_code == 0).count();
+    // The state of the broker is in volumes too.
+    ensure!((1_000..1_023).contains(&count), "{count} topics were made");
+    for refused in &made[count..] {
+        let what = refused.error_message.as_deref().unwrap_or_default();
+        ensure!(refused.error_code == POLICY_VIOLATION, "{refused:?}");
+        ensure!(what.contains("all 1023 places") && what.contains("delete one"), "{what}");
+    }
+    ensure!(produce(&broker, "topic-0", &[now_ms()?])? == 0, "those that are there go on");
+    ensure!(delete_all(&broker, &[(Some("topic-1"), Uuid::nil())])? == [0], "it is deleted");
+    ensure!(create(&broker, plain("another"))? == 0, "there is a place");
     broker.stop()
 }
 

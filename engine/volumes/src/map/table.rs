@@ -29,13 +29,15 @@
 use block_device::SectorSize;
 use page_store::{NodeRef, PageStore, Parent, ROOT_WORD_COUNT};
 
+use crate::error::PLACE_COUNT;
 use crate::map::counts::Counts;
 use crate::spec::{
     CapacityClass, Durability, NAME_BYTES_MAX, Reduction, VolumeName, is_size, place_of,
 };
 
 const RECORD_WORDS: usize = 32;
-pub(crate) const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
+const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
+const _: () = assert!(RECORD_COUNT == PLACE_COUNT + 1, "record 0 is no volume");
 
 const STATE: usize = 0;
 const ID: usize = 1;

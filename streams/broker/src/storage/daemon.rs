@@ -235,6 +235,7 @@ fn refused(error: RestError) -> StorageError {
             ProblemKind::AlreadyExists => StorageErrorKind::Exists,
             ProblemKind::NotFound => StorageErrorKind::Missing,
             ProblemKind::NoSpace => StorageErrorKind::NoSpace,
+            ProblemKind::TooManyVolumes => StorageErrorKind::TooMany,
             ProblemKind::NotSupported | ProblemKind::InvalidField => StorageErrorKind::Unsupported,
             _ => StorageErrorKind::Failed,
         },

@@ -128,6 +128,7 @@ fn refused(error: VolumeError) -> StorageError {
         VolumeErrorKind::AlreadyExists => StorageErrorKind::Exists,
         VolumeErrorKind::NotFound => StorageErrorKind::Missing,
         VolumeErrorKind::NoSpace => StorageErrorKind::NoSpace,
+        VolumeErrorKind::TooManyVolumes => StorageErrorKind::TooMany,
         _ => StorageErrorKind::Failed,
     };
     StorageError::new(kind, error)

@@ -46,6 +46,8 @@ pub(crate) enum StorageErrorKind {
     Exists,
     Missing,
     NoSpace,
+    /// All places for volumes are taken.
+    TooMany,
     /// What was asked for cannot be had here, such as class `journal` without a journal.
     Unsupported,
     Failed,

@@ -11,6 +11,11 @@ pub(super) fn of_storage(error: StorageError) -> Refusal {
         StorageErrorKind::Exists => ResponseError::TopicAlreadyExists,
         StorageErrorKind::Missing => ResponseError::UnknownTopicOrPartition,
         StorageErrorKind::Unsupported => ResponseError::InvalidConfig,
+        // Not one that clients repeat until it is done.
+        StorageErrorKind::TooMany => {
+            let what = format!("a topic is a volume, and cannot be made: {error}");
+            return Refusal::new(ResponseError::PolicyViolation, what);
+        }
         StorageErrorKind::NoSpace | StorageErrorKind::Failed => ResponseError::KafkaStorageError,
     };
     Refusal::new(code, error.to_string())
