@@ -52,17 +52,23 @@ impl Script {
         self.answers(psql, ";")
     }
 
-    /// The types of each query's columns, or why it has none. No query is run.
+    /// Each query's columns as `name|type`; none where it fails. No query is run.
+    pub fn columns(&self, psql: Tool) -> Result<Vec<Vec<String>>> {
+        let columns = |answer| match answer {
+            Answer::Rows(columns) => columns,
+            Answer::Error { .. } => Vec::new(),
+        };
+        Ok(self.answers(psql, " \\gdesc")?.into_iter().map(columns).collect())
+    }
+
+    /// The types of each query's columns; none where it fails. No query is run.
     pub fn column_types(&self, psql: Tool) -> Result<Vec<Vec<String>>> {
-        let type_of = |column: String| {
+        let type_of = |column: &String| {
             let (_, kind) = column.rsplit_once('|').unwrap_or_default();
             kind.to_owned()
         };
-        let types = |answer| match answer {
-            Answer::Rows(columns) => columns.into_iter().map(type_of).collect(),
-            Answer::Error { .. } => Vec::new(),
-        };
-        Ok(self.answers(psql, " \\gdesc")?.into_iter().map(types).collect())
+        let columns = self.columns(psql)?;
+        Ok(columns.iter().map(|it| it.iter().map(type_of).collect()).collect())
     }
 
     /// What psql gives for each query with this behind it.

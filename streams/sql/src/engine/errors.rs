@@ -91,6 +91,9 @@ const KINDS: &[&str] = &[
     "Schema error: ",
 ];
 
+/// Columns that each table of PostgreSQL has besides its own.
+const SYSTEM_COLUMNS: &[&str] = &["cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"];
+
 /// Types as the engine calls them, and as PostgreSQL does; longer names before those in them.
 const TYPES: &[(&str, &str)] = &[
     ("Interval(MonthDayNano)", "interval"),
@@ -213,6 +216,13 @@ fn of_other(error: &(dyn Error + Send + Sync + 'static)) -> SqlError {
 
 fn of_schema(error: &SchemaError) -> SqlError {
     match error {
+        SchemaError::FieldNotFound { field, .. } if SYSTEM_COLUMNS.contains(&field.name()) => {
+            let what = format!("system column {:?} is not supported", field.name());
+            SqlError::unsupported(what).with_hint(
+                "Records have \"partition\" and \"offset\". Tools that ask for it read what there \
+                 is through JDBC's metadata instead.",
+            )
+        }
         SchemaError::FieldNotFound { field, .. } => {
             let what = format!("column {:?} does not exist", field.name());
             SqlError::new(SqlState::UNDEFINED_COLUMN, what)

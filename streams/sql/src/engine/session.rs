@@ -222,8 +222,8 @@ impl Session {
         let (state, engine) = (Arc::clone(&self.state), Arc::clone(&self.engine));
         let work = async move || {
             dialect::check_bounds(&query)?;
-            let columns = engine.unknown.check(&query)?;
             pg_catalog::rewrite(&mut query);
+            let columns = engine.unknown.check(&query)?;
             dialect::adapt(&mut query)?;
             let statement = EngineStatement::Statement(Box::new(query));
             let plan = state.statement_to_plan(statement).await?;

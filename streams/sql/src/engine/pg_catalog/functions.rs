@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 use super::super::dialect::each_row;
 use super::super::names::SCHEMA;
 use super::privileges;
-use super::relations::{NAMESPACES, Relation, find, quoted, relations};
+use super::relations::{NAMESPACES, Relation, find, parts_of, quoted, relations};
 use super::rows::{OWNER, OWNER_OID, namespace_oid, role_oid};
 use super::types;
 use super::viewer::Viewer;
@@ -203,6 +203,17 @@ pub(crate) fn functions(viewer: &Arc<Viewer>) -> Vec<Arc<ScalarUDF>> {
     all.extend(constant(WITHOUT_TEXT, DataType::Utf8, no_text));
     all.extend(constant(ALWAYS_TRUE, DataType::Boolean, yes));
     all.extend(constant(ALWAYS_FALSE, DataType::Boolean, no));
+    let texts = DataType::new_list(DataType::Utf8, true);
+    all.push(("parse_ident", texts, |call| {
+        let parts = call.text(0).map(|it| parts_of(it).into_iter().map(ScalarValue::from));
+        Ok(match parts {
+            Some(parts) => {
+                let parts: Vec<_> = parts.collect();
+                ScalarValue::List(ScalarValue::new_list(&parts, &DataType::Utf8, true))
+            }
+            None => ScalarValue::new_null_list(DataType::Utf8, true, 1),
+        })
+    }));
     let made = all.into_iter().map(|(name, returns, body)| {
         let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
         // What ends a statement must not be computed before the query runs.

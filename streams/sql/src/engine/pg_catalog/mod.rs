@@ -12,6 +12,7 @@
 //! fills are always empty.
 
 mod definitions;
+mod elements;
 mod functions;
 mod privileges;
 mod relations;

@@ -171,7 +171,7 @@ pub(super) fn find<'a>(relations: &'a [Relation], name: &str) -> Option<&'a Rela
 }
 
 /// The parts of a name: letters that are not quoted are small ones.
-fn parts_of(name: &str) -> Vec<String> {
+pub(super) fn parts_of(name: &str) -> Vec<String> {
     let (mut parts, mut part, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut letters = name.trim().chars().peekable();
     while let Some(letter) = letters.next() {

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::definitions::{Definition, INFORMATION_SCHEMA, PG_CATALOG};
+use super::elements::walk;
 use super::functions::searched;
 use super::rows::rows_of;
 
@@ -51,6 +52,7 @@ impl VisitorMut for Rewriter {
     type Break = std::convert::Infallible;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        walk(select);
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) = item
                 && is_of_catalog(expr)
@@ -91,7 +93,9 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         let rewritten = match expr {
-            Expr::BinaryOp { op, .. } => {
+            Expr::BinaryOp { op, left, right } => {
+                compared_letter(left);
+                compared_letter(right);
                 if let BinaryOperator::PGCustomBinaryOperator(parts) = op
                     && let Some(plain) = operator(parts)
                 {
@@ -106,6 +110,7 @@ impl VisitorMut for Rewriter {
             Expr::Function(function) => call(function),
             Expr::Cast { expr, data_type, .. } => {
                 plain_type(data_type);
+                plain_letter(expr, data_type);
                 converted(expr, data_type)
             }
             Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
@@ -345,6 +350,44 @@ fn plain_type(data_type: &mut DataType) {
     }
 }
 
+/// Whether it is `'r'` or the like: the same text as one letter and as text.
+fn is_letter(expr: &Expr) -> bool {
+    let Expr::Value(value) = expr else { return false };
+    match &value.value {
+        Value::SingleQuotedString(text) => text.len() == 1 && text != " ",
+        Value::Null => true,
+        _ => false,
+    }
+}
+
+/// Columns of one letter are texts here: a letter that is cast to their type, `"char"`, is one too.
+fn plain_letter(expr: &Expr, data_type: &mut DataType) {
+    let is_type = |it: &DataType| match it {
+        DataType::Custom(name, _) => name.to_string() == "\"char\"",
+        _ => false,
+    };
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(inner, _)) => {
+            let Expr::Array(Array { elem, .. }) = expr else { return };
+            if is_type(inner) && elem.iter().all(is_letter) {
+                **inner = DataType::Text;
+            }
+        }
+        _ if is_type(data_type) && is_letter(expr) => *data_type = DataType::Text,
+        _ => {}
+    }
+}
+
+/// `'t'::char`, where it is compared, is that letter.
+fn compared_letter(operand: &mut Expr) {
+    if let Expr::Cast { expr, data_type, .. } = operand
+        && matches!(data_type, DataType::Char(None) | DataType::Character(None))
+        && is_letter(expr)
+    {
+        *data_type = DataType::Text;
+    }
+}
+
 /// Types whose values are oids and whose texts are names.
 const NAMED: &[&str] = &["regclass", "regnamespace", "regproc", "regrole", "regtype"];
 
@@ -452,7 +495,10 @@ fn is_factor_without_rows(factor: &TableFactor) -> bool {
             });
             column.is_some_and(|it| ALWAYS_NULL.contains(&it.value.as_str()))
         }
-        factor => system_table(factor).is_some_and(|it| rows_of(it).is_none()),
+        // Who asks for functions alone is told of none.
+        factor => {
+            system_table(factor).is_some_and(|it| it.name == "pg_proc" || rows_of(it).is_none())
+        }
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) const OWNER: &str = "memlane";
 pub(super) const OWNER_OID: u32 = 10;
 const DATABASE_OID: u32 = 5;
 const UTF8: i32 = 6;
+const ARRAY_RECEIVE_OID: u32 = 2400;
 
 /// Oids of users, which are made of their names.
 const USER_OIDS: std::ops::Range<u32> = 1 << 30..1 << 31;
@@ -40,6 +41,7 @@ pub(super) fn rows_of(definition: &Definition) -> Option<fn(&Viewer) -> Vec<Row>
         (_, "pg_get_keywords") => keywords,
         (_, "pg_matviews") => pg_matviews,
         (_, "pg_namespace") => namespaces,
+        (_, "pg_proc") => procedures,
         (_, "pg_roles") => roles,
         (_, "pg_settings") => settings,
         (_, "pg_stat_activity") => activity,
@@ -245,6 +247,17 @@ fn classes(viewer: &Viewer) -> Vec<Row> {
     relations(viewer).iter().map(row).collect()
 }
 
+/// The function by which clients tell types of arrays.
+fn procedures(_: &Viewer) -> Vec<Row> {
+    vec![vec![
+        ("oid", oid(ARRAY_RECEIVE_OID)),
+        ("proname", text("array_recv")),
+        ("pronamespace", oid(11)),
+        ("proowner", oid(OWNER_OID)),
+        ("prokind", text("f")),
+    ]]
+}
+
 fn keywords(_: &Viewer) -> Vec<Row> {
     let row = |word: &&str| vec![("word", text(word.to_ascii_lowercase()))];
     ALL_KEYWORDS.iter().map(row).collect()
@@ -416,13 +429,14 @@ fn types(_: &Viewer) -> Vec<Row> {
         };
         let mut plain = row(it.oid, it.name.to_owned(), (it.size, it.category));
         plain.push(("typarray", oid(it.array)));
-        plain.push(("typtype", text(if it.category == "P" { "p" } else { "b" })));
+        plain.push(("typtype", text(if matches!(it.category, "P" | "X") { "p" } else { "b" })));
         plain.push(("typinput", text(format!("{}in", it.name))));
         rows.push(plain);
         if it.array > 0 {
             let mut array = row(it.array, format!("_{}", it.name), (-1, "A"));
             array.push(("typelem", oid(it.oid)));
             array.push(("typinput", text("array_in")));
+            array.push(("typreceive", oid(ARRAY_RECEIVE_OID)));
             rows.push(array);
         }
     }
