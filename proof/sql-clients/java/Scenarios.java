@@ -1,3 +1,5 @@
+import java.io.StringReader;
+import java.io.StringWriter;
 import java.sql.Connection;
 import java.sql.DatabaseMetaData;
 import java.sql.DriverManager;
@@ -7,6 +9,9 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Objects;
 import java.util.Properties;
+
+import org.postgresql.PGConnection;
+import org.postgresql.copy.CopyManager;
 
 /** JDBC: `Scenarios SCENARIO HOST PORT TABLE`; the table is that of `python/scenarios.py`. */
 public final class Scenarios {
@@ -33,6 +38,7 @@ public final class Scenarios {
                 case "batch" -> scenarios.batch();
                 case "errors" -> scenarios.errors();
                 case "metadata" -> scenarios.metadata();
+                case "copy" -> scenarios.copy();
                 default -> throw new IllegalArgumentException(arguments[0]);
             }
         }
@@ -111,6 +117,24 @@ public final class Scenarios {
             }
             equal(connection.isValid(5), true);
         }
+    }
+
+    private void copy() throws Exception {
+        CopyManager copies = connection.unwrap(PGConnection.class).getCopyAPI();
+        String from = "COPY " + table + " (key, value) FROM STDIN WITH (FORMAT csv)";
+        equal(copies.copyIn(from, new StringReader("j1,\"a,b\"\nj2,\n")), 2L);
+        StringWriter out = new StringWriter();
+        String to = "COPY (SELECT key, value FROM " + table + " WHERE key LIKE 'j_' ORDER BY 1) TO "
+            + "STDOUT WITH (FORMAT csv, HEADER)";
+        equal(copies.copyOut(to, out), 2L);
+        equal(out.toString(), "key,value\nj1,\"a,b\"\nj2,\n");
+        try {
+            copies.copyIn("COPY " + table + " (partition) FROM STDIN", new StringReader("x\n"));
+            throw new AssertionError("a partition of x was taken");
+        } catch (SQLException error) {
+            equal(error.getSQLState(), "22P02");
+        }
+        equal(connection.isValid(5), true);
     }
 
     private void metadata() throws SQLException {

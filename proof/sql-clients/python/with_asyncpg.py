@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import io
 
 import asyncpg
 
@@ -86,3 +87,26 @@ async def a_timeout_cancels(connection, table):
     else:
         raise AssertionError("the query ended")
     equal(await connection.fetchval("SELECT 1"), 1, "value after the cancellation")
+
+
+@run
+async def copies(connection, table):
+    time = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc)
+    records = [(0, time, "a1", "x"), (1, None, "a2", None)]
+    columns = ["partition", "time", "key", "value"]
+    copied = await connection.copy_records_to_table(table, records=records, columns=columns)
+    equal(copied, "COPY 2", "tag")
+    found = await connection.fetch(
+        f"SELECT partition, time, key, value FROM {table} WHERE key LIKE 'a_' ORDER BY key"
+    )
+    equal(tuple(found[0]), records[0], "first record")
+    equal((found[1]["partition"], found[1]["value"]), (1, None), "second record")
+    out = io.BytesIO()
+    query = f"SELECT key, value FROM {table} WHERE key = 'a1'"
+    await connection.copy_from_query(query, output=out, format="csv", header=True)
+    equal(out.getvalue(), b"key,value\na1,x\n", "rows as CSV")
+    csv = io.BytesIO(b"key,value\na3,y\n")
+    await connection.copy_to_table(
+        table, source=csv, columns=["key", "value"], format="csv", header=True
+    )
+    equal(await connection.fetchval(f"SELECT value FROM {table} WHERE key = 'a3'"), "y", "value")

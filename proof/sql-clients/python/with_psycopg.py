@@ -156,3 +156,39 @@ def copy_out(host, port, table):
         query = f"COPY (SELECT key, value->>'no' FROM {table} ORDER BY (value->>'qty')::int LIMIT 2) TO STDOUT"
         with connection.cursor().copy(query) as copy:
             equal(list(copy.rows()), [("k0", None), ("k1", None)], "copied rows")
+
+
+def copy_in(host, port, table):
+    rows = [("c1", "a\tb"), ("c2", None), ("c3", ""), ("c4", "\\N\n\"ä\"")]
+    with connect(host, port) as connection:
+        for options in ["", "(FORMAT binary)"]:
+            with connection.cursor() as cursor:
+                with cursor.copy(f"COPY {table} (key, value) FROM STDIN {options}") as copy:
+                    copy.set_types(["text", "text"])
+                    for row in rows:
+                        copy.write_row(row)
+                equal(cursor.rowcount, 4, "count of copied rows")
+            connection.commit()
+        found = connection.execute(
+            f"SELECT key, value FROM {table} WHERE key LIKE 'c_' ORDER BY key"
+        )
+        equal(found.fetchall(), [row for row in rows for _ in range(2)], "rows that were copied in")
+        # Given up by the client, nothing is left, and the connection goes on.
+        try:
+            with connection.cursor().copy(f"COPY {table} (key) FROM STDIN") as copy:
+                copy.write_row(("never",))
+                raise KeyError("given up")
+        except KeyError:
+            connection.rollback()
+        # Refused by the server while rows come.
+        try:
+            with connection.cursor().copy(f"COPY {table} (partition) FROM STDIN") as copy:
+                for _ in range(100_000):
+                    copy.write_row(("x",))
+        except psycopg.Error as error:
+            equal(error.sqlstate, "22P02", "state")
+            connection.rollback()
+        else:
+            raise AssertionError("a partition of x was taken")
+        found = connection.execute(f"SELECT count(*) FROM {table} WHERE key = 'never'")
+        equal(found.fetchone(), (0,), "rows of a copy that was given up")

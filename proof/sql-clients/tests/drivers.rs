@@ -93,6 +93,21 @@ fn psycopg_copies_out() -> Result<()> {
 }
 
 #[test]
+fn psycopg_copies_in() -> Result<()> {
+    check_python("with_psycopg.copy_in", PLAIN)
+}
+
+#[test]
+fn asyncpg_copies_records_in_and_rows_out() -> Result<()> {
+    check_python("with_asyncpg.copies", PLAIN)
+}
+
+#[test]
+fn jdbc_copies_in_and_out() -> Result<()> {
+    check_java("copy", PLAIN)
+}
+
+#[test]
 fn asyncpg_reads_binary_values() -> Result<()> {
     check_python("with_asyncpg.binary_values", PLAIN)
 }

@@ -12,11 +12,13 @@ pub struct SqlError {
     pub state: SqlState,
     pub message: String,
     pub hint: Option<String>,
+    /// Where in what a client sent.
+    pub context: Option<String>,
 }
 
 impl SqlError {
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
-        Self { state, message: message.into(), hint: None }
+        Self { state, message: message.into(), hint: None, context: None }
     }
 
     #[must_use]
@@ -28,7 +30,7 @@ impl SqlError {
 impl From<live_queries::SqlError> for SqlError {
     fn from(error: live_queries::SqlError) -> Self {
         let live_queries::SqlError { state, message, hint } = error;
-        Self { state, message, hint }
+        Self { state, message, hint, context: None }
     }
 }
 

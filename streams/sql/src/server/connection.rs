@@ -158,9 +158,10 @@ impl Connection {
             Request::Flush => self.ends().send(io).await,
             Request::Login(_) => Err(SqlError::protocol("the login is over").into()),
             // What is left of a copy that failed.
-            Request::CopyData | Request::CopyDone | Request::CopyFail | Request::Terminate => {
-                Ok(())
-            }
+            Request::CopyData(_)
+            | Request::CopyDone
+            | Request::CopyFail(_)
+            | Request::Terminate => Ok(()),
         }
     }
 

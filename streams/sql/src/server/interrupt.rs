@@ -8,9 +8,10 @@ use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
-use super::io::{Io, Stream};
+use super::io::{Io, Stream, Unread};
 use super::shared::stopped;
 use crate::error::{SqlError, SqlState};
+use crate::wire::Request;
 
 /// Why a statement ended early.
 pub(super) enum Ending {
@@ -99,6 +100,23 @@ impl Interrupt {
             // Also where the work has used up what the runtime gives a task for one turn.
             error = unconstrained(self.come()) => Err(Ending::Failed(error)),
             () = unconstrained(io.closed()) => Err(Ending::Closed),
+        }
+    }
+
+    /// The next message, unless something comes before.
+    pub(super) async fn request<S: Stream>(
+        &self,
+        io: &mut Io<S>,
+        bytes_max: usize,
+    ) -> Result<Request, Ending> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            request = io.request(bytes_max) => request.map_err(|unread| match unread {
+                Unread::Closed => Ending::Closed,
+                Unread::Invalid(error) => Ending::Failed(error),
+            }),
+            error = unconstrained(self.come()) => Err(Ending::Failed(error)),
         }
     }
 

@@ -35,7 +35,7 @@ impl Connection {
                 let tables = Named::all(&*host, query).into();
                 (Looked { tables, ..Looked::default() }, query)
             }
-            Command::Insert(insert) => {
+            Command::Insert(insert) | Command::CopyIn { insert, .. } => {
                 let mut tables = Vec::new();
                 let insert = InsertPlan::new(insert, |name| {
                     tables.push(Named::new(&*host, name));

@@ -8,6 +8,7 @@
 //! client goes, or the server stops.
 
 mod connection;
+mod copy;
 mod counters;
 mod extended;
 mod interrupt;

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ScalarValue;
-use live_queries::CopyFormat;
 
 use super::counters::Counters;
 use super::interrupt::{Ending, Interrupt, of_arrow};
@@ -20,7 +19,7 @@ use crate::statements::{
     Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, run_derive,
     run_extension,
 };
-use crate::wire::{CopyOut, Formats, TransactionState};
+use crate::wire::{CopyIn, Formats, TransactionState};
 
 /// What FETCH asks for.
 struct Fetch<'a> {
@@ -133,12 +132,17 @@ impl Connection {
             let fetch = Fetch { name, rows_max: *rows_max, timeout_ms: *timeout_ms };
             return self.fetch(io, fetch, &portal.formats, interrupt).await.map(Some);
         }
+        if let Some(Command::CopyIn { columns, form, .. }) = &prepared.command {
+            let insert = prepared.insert.as_ref().expect("it was looked up");
+            let copy = CopyIn::new(form.clone(), columns.clone());
+            return self.copy_in(io, (insert, copy), interrupt).await.map(Some);
+        }
         let (mut rows, word) = match portal.rows.take() {
             Some(rows) => (rows, "SELECT"),
             None => match interrupt.unless(io, self.begin(&prepared, &portal.parameters)).await? {
                 Outcome::Rows(rows, word) => (rows, word),
-                Outcome::Copy(rows, format) => {
-                    return self.copy_out(io, (rows, format), interrupt).await.map(Some);
+                Outcome::Copy(rows, form) => {
+                    return self.copy_out(io, (rows, form), interrupt).await.map(Some);
                 }
                 Outcome::Done(tag) => return Ok(Some(tag)),
                 Outcome::Warned(tag, warning) => {
@@ -205,30 +209,6 @@ impl Connection {
         Ok(format!("FETCH {count}"))
     }
 
-    async fn copy_out<S: Stream>(
-        &mut self,
-        io: &mut Io<S>,
-        (mut rows, format): (Rows, CopyFormat),
-        interrupt: &Interrupt,
-    ) -> Result<String, Ending> {
-        let column_count = rows.schema().fields().len();
-        let mut copy = CopyOut::begin(&mut io.out, column_count, format);
-        if rows.is_live() {
-            interrupt.send(io).await?;
-        }
-        let mut count = 0;
-        while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
-            count += chunk.len();
-            self.count_rows(&self.server.counters.rows_out, chunk.len());
-            chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
-            if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
-                interrupt.send(io).await?;
-            }
-        }
-        copy.end(&mut io.out);
-        Ok(format!("COPY {count}"))
-    }
-
     /// Refuses what a transaction that failed, or one that is not there, does not allow.
     pub(super) fn check_transaction(&self, command: &Command) -> Result<(), SqlError> {
         let may_always = matches!(
@@ -282,12 +262,10 @@ impl Connection {
                 let rows = self.session.explain(plan, parameters, *analyze).await?;
                 Ok(Outcome::Rows(Rows::new(rows), "EXPLAIN"))
             }
-            Command::CopyOut { source, format } => {
+            Command::CopyOut { source, form } => {
                 let rows = self.open(source, prepared, parameters).await?;
-                Ok(Outcome::Copy(rows, *format))
+                Ok(Outcome::Copy(rows, form.clone()))
             }
-            Command::CopyIn => Err(SqlError::unsupported("COPY … FROM is not supported")
-                .with_hint("INSERT several rows at a time, or publish them as a topic's records.")),
             Command::Extension(extension) => self.extension(extension, prepared, &parameters).await,
             Command::Insert(_) => {
                 let insert = prepared.insert.as_ref().expect(PLANNED);
@@ -308,6 +286,7 @@ impl Connection {
             | Command::Fetch { .. }
             | Command::Move { .. }
             | Command::CloseCursor(_) => self.cursor_command(command, prepared, parameters).await,
+            Command::CopyIn { .. } => unreachable!("what takes rows in is run before"),
             Command::CreateTable { .. } | Command::DropTable { .. } => self.tables(command).await,
             Command::Deallocate(name) => {
                 match name {
@@ -460,6 +439,7 @@ fn has_snapshot(command: &Command) -> bool {
         Command::Query(_)
             | Command::Explain { .. }
             | Command::Insert(_)
+            | Command::CopyIn { .. }
             | Command::CopyOut { .. }
             | Command::Declare { .. }
             | Command::Fetch { .. }

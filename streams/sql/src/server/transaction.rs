@@ -14,7 +14,7 @@ use super::state::Connection;
 use super::work::{Kept, Set, Work};
 use crate::engine::TRANSACTION_READ_ONLY;
 use crate::error::{SqlError, SqlState};
-use crate::host::Published;
+use crate::host::{Published, PublishedRecord};
 use crate::statements::{Access, Assignment, Chain, InsertPlan, Savepoint, Scope, Variables};
 use crate::wire::TransactionState;
 
@@ -27,6 +27,33 @@ const SAVEPOINT_COUNT_MAX: usize = 1_000;
 /// What goes on although it does nothing, and what its client is told.
 fn warned(tag: &'static str, state: SqlState, what: &str) -> Outcome {
     Outcome::Warned(tag, SqlError::new(state, what))
+}
+
+/// Records of a statement that runs, and the bytes of all that its transaction inserts.
+pub(super) struct Taken {
+    records: Vec<PublishedRecord>,
+    bytes: usize,
+}
+
+impl Taken {
+    /// None yet, of a transaction that has so many bytes of others.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { records: Vec::new(), bytes }
+    }
+
+    /// # Errors
+    /// They are too many for a transaction.
+    pub(super) fn add(&mut self, records: Vec<PublishedRecord>) -> Result<(), SqlError> {
+        let size = |it: &PublishedRecord| it.size_bytes() + size_of_val(it);
+        self.bytes += records.iter().map(size).sum::<usize>();
+        if self.bytes > INSERTED_BYTES_MAX {
+            let what = format!("a transaction inserts {INSERTED_BYTES_MAX} bytes at most");
+            return Err(SqlError::new(SqlState::TOO_LARGE, what)
+                .with_hint("Insert a part at a time, each in a transaction of its own."));
+        }
+        self.records.extend(records);
+        Ok(())
+    }
 }
 
 impl Connection {
@@ -270,30 +297,37 @@ impl Connection {
         insert: &InsertPlan,
         parameters: &[ScalarValue],
     ) -> Result<usize, SqlError> {
-        let host = Arc::clone(&self.server.host);
-        self.client.check(&*host, Operation::Write, &insert.topic)?;
+        self.check_insert(insert)?;
+        let (plan, _) = self.session.plan(insert.query(parameters)?).await?;
+        let mut rows = self.session.run(plan, Vec::new()).await?;
+        let mut taken = Taken::new(self.work.inserted_bytes);
+        while let Some(batch) = rows.next().await {
+            taken.add(insert.records(&batch?)?)?;
+        }
+        self.keep_inserted(&insert.topic, taken)
+    }
+
+    /// Refuses what the client may not insert into, or what is not there.
+    pub(super) fn check_insert(&self, insert: &InsertPlan) -> Result<(), SqlError> {
+        let host = &*self.server.host;
+        self.client.check(host, Operation::Write, &insert.topic)?;
         if host.topic(&insert.topic).is_none() {
             let what = format!("relation {:?} does not exist", insert.topic);
             return Err(SqlError::new(SqlState::UNDEFINED_TABLE, what));
         }
-        let (plan, _) = self.session.plan(insert.query(parameters)?).await?;
-        let mut rows = self.session.run(plan, Vec::new()).await?;
-        let (mut records, mut bytes) = (Vec::new(), self.work.inserted_bytes);
-        while let Some(batch) = rows.next().await {
-            for record in insert.records(&batch?)? {
-                bytes += record.size_bytes() + size_of_val(&record);
-                if bytes > INSERTED_BYTES_MAX {
-                    let what = format!("a transaction inserts {INSERTED_BYTES_MAX} bytes at most");
-                    return Err(SqlError::new(SqlState::TOO_LARGE, what)
-                        .with_hint("Insert a part at a time, each in a transaction of its own."));
-                }
-                records.push(record);
-            }
-        }
+        Ok(())
+    }
+
+    /// Keeps records for the end of the transaction, all of them or none; their number.
+    pub(super) fn keep_inserted(
+        &mut self,
+        topic: &Arc<str>,
+        Taken { records, bytes }: Taken,
+    ) -> Result<usize, SqlError> {
         let count = records.len();
         if count > 0 {
-            let published = Published { topic: Arc::clone(&insert.topic), records };
-            host.check(&published)?;
+            let published = Published { topic: Arc::clone(topic), records };
+            self.server.host.check(&published)?;
             self.work.inserted.push(published);
             self.work.inserted_bytes = bytes;
         }

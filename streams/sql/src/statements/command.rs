@@ -3,9 +3,8 @@
 use datafusion::sql::sqlparser::ast::{CloseCursor, Ident, Insert, Statement};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use live_queries::CopyFormat;
-
 use super::as_of;
+use super::copy::{Copy, read_copy};
 use super::extension::Extension;
 use super::insert::table_name;
 use super::parser::parse_statement;
@@ -17,7 +16,7 @@ use super::variables::Assignment;
 use crate::engine::Analyze;
 use crate::error::{SqlError, SqlState};
 use crate::typed::TypedTable;
-use crate::wire::Format;
+use crate::wire::{CopyForm, Format};
 
 /// One statement, as far as it can be told without looking up what it names.
 #[derive(Clone, Debug)]
@@ -28,13 +27,17 @@ pub(crate) enum Command {
         analyze: Analyze,
     },
     Insert(Box<Insert>),
-    /// `COPY (…) TO STDOUT`.
+    /// `COPY … TO STDOUT`.
     CopyOut {
         source: CursorSource,
-        format: CopyFormat,
+        form: CopyForm,
     },
-    /// `COPY … FROM …`, which there is none of.
-    CopyIn,
+    /// `COPY … FROM STDIN`, and the INSERT that its rows are of.
+    CopyIn {
+        insert: Box<Insert>,
+        columns: Vec<String>,
+        form: CopyForm,
+    },
     Set(Assignment),
     Show(String),
     Reset(String),
@@ -82,7 +85,7 @@ impl Command {
     pub(crate) fn change(&self) -> Option<&'static str> {
         match self {
             Self::Insert(_) => Some("INSERT"),
-            Self::CopyIn => Some("COPY FROM"),
+            Self::CopyIn { .. } => Some("COPY FROM"),
             Self::CreateTable { .. }
             | Self::Extension(Extension::CreateTopic(_) | Extension::CreateView(_)) => {
                 Some("CREATE")
@@ -315,49 +318,16 @@ fn discard(words: &Words) -> Result<Command, SqlError> {
     Ok(Command::Discard(what))
 }
 
-/// `COPY (query) TO STDOUT [[WITH] (FORMAT name)]`.
 fn copy(words: &Words) -> Result<Command, SqlError> {
-    let unsupported = || {
-        let what = "COPY is supported as COPY (query) TO STDOUT [WITH (FORMAT text|csv|binary)]";
-        SqlError::unsupported(what)
-    };
-    let is_table = words.iter().nth(1) != Some(&Token::LParen);
-    if is_table && (2..words.iter().count()).any(|index| words.keyword(index) == "FROM") {
-        return Ok(Command::CopyIn);
-    }
-    let (mut depth, mut close) = (0_usize, None);
-    for (index, token) in words.0.iter().enumerate() {
-        match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen if depth == 1 => {
-                close = Some(index);
-                break;
+    match read_copy(words)? {
+        Copy::Out { rows, form } => Ok(Command::CopyOut { source: source(&rows)?, form }),
+        Copy::In { insert, columns, form } => match parse(&insert)? {
+            Statement::Insert(insert) => {
+                Ok(Command::CopyIn { insert: Box::new(insert), columns, form })
             }
-            Token::RParen => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+            _ => Err(SqlError::new(SqlState::SYNTAX, "COPY … FROM takes a table")),
+        },
     }
-    let close = close.ok_or_else(unsupported)?;
-    let is_query = words.iter().nth(1) == Some(&Token::LParen);
-    let rest = Words(words.0.split_at(close + 1).1.to_vec());
-    if !is_query || rest.keyword(0) != "TO" || rest.keyword(1) != "STDOUT" {
-        return Err(unsupported());
-    }
-    let options = rest.after(if rest.keyword(2) == "WITH" { 3 } else { 2 });
-    let is_named = options.iter().next() == Some(&Token::LParen);
-    let is_format = is_named
-        && options.keyword(1) == "FORMAT"
-        && options.iter().nth(3) == Some(&Token::RParen)
-        && options.iter().count() == 4;
-    let format = match options.keyword(if is_named { 2 } else { 0 }).as_str() {
-        "" if options.iter().next().is_none() => CopyFormat::Text,
-        "TEXT" if is_format => CopyFormat::Text,
-        "CSV" if is_format || options.iter().count() == 1 => CopyFormat::Csv,
-        "BINARY" if is_format || options.iter().count() == 1 => CopyFormat::Binary,
-        _ => return Err(unsupported()),
-    };
-    let inner = Words(words.0[..close].to_vec()).after(2);
-    Ok(Command::CopyOut { source: source(&inner)?, format })
 }
 
 fn folded(name: &Ident) -> String {
@@ -420,8 +390,7 @@ mod tests {
         assert!(matches!(read("subscribe to t"), Ok(Command::Extension(_))));
         let copied = read("COPY (SUBSCRIBE TO (SELECT 1)) TO STDOUT").expect("good");
         let Command::CopyOut {
-            source: CursorSource::Extension(Extension::Subscribe(words)),
-            format: CopyFormat::Text,
+            source: CursorSource::Extension(Extension::Subscribe(words)), ..
         } = copied
         else {
             panic!("{copied:?}")

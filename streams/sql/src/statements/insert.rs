@@ -41,6 +41,8 @@ enum Column {
 /// Plan of an INSERT, once it is known which table and columns it names.
 #[derive(Clone, Debug)]
 pub(crate) struct InsertPlan {
+    /// The name that it is inserted into by.
+    pub(crate) table: String,
     pub(crate) topic: Arc<str>,
     has_bytes: bool,
     columns: Vec<Column>,
@@ -104,7 +106,12 @@ impl InsertPlan {
         if let Some(typed) = &typed {
             typed.check_insert()?;
         }
-        Ok(Self { topic, has_bytes, columns, typed, source: source.clone() })
+        Ok(Self { table, topic, has_bytes, columns, typed, source: source.clone() })
+    }
+
+    /// Types of the columns that are named.
+    pub(crate) fn types(&self) -> Vec<PgType> {
+        self.columns.iter().map(|it| self.pg_type(*it)).collect()
     }
 
     fn pg_type(&self, column: Column) -> PgType {

@@ -5,6 +5,7 @@
 
 mod as_of;
 mod command;
+mod copy;
 mod derive;
 mod extension;
 mod insert;

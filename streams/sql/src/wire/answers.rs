@@ -136,7 +136,16 @@ impl Answers {
     }
 
     pub(crate) fn copy_out(&mut self, column_count: usize, format: Format) {
-        self.message(b'H', |out| {
+        self.copy_begins(b'H', column_count, format);
+    }
+
+    /// Says that a copy is waited for.
+    pub(crate) fn copy_in(&mut self, column_count: usize, format: Format) {
+        self.copy_begins(b'G', column_count, format);
+    }
+
+    fn copy_begins(&mut self, kind: u8, column_count: usize, format: Format) {
+        self.message(kind, |out| {
             out.put_i8(i8::from(format == Format::Binary));
             put_count(out, column_count);
             (0..column_count).for_each(|_| out.put_i16(format.code()));
@@ -171,6 +180,9 @@ impl Answers {
             field(b'M', &error.message);
             if let Some(hint) = &error.hint {
                 field(b'H', hint);
+            }
+            if let Some(context) = &error.context {
+                field(b'W', context);
             }
             out.put_u8(0);
         });

@@ -1,10 +1,10 @@
-//! Rows of a copy: text, CSV, or binary.
+//! Rows of a copy that goes out: text, CSV, or binary.
 
 use bytes::{BufMut, BytesMut};
 use live_queries::CopyFormat;
-use memchr::{memchr, memchr3};
 
 use super::answers::Answers;
+use super::copy_form::{CopyForm, CopyHeader};
 use super::types::Format;
 
 /// What a binary copy begins with: a signature, no flags, and nothing more.
@@ -13,31 +13,35 @@ const BINARY_START: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// A copy that goes out.
 #[derive(Debug)]
 pub(crate) struct CopyOut {
-    format: CopyFormat,
+    form: CopyForm,
     /// What stands before the first row, in one message with it: clients look for it there.
     start: &'static [u8],
 }
 
 impl CopyOut {
-    /// Says that a copy comes.
-    pub(crate) fn begin(answers: &mut Answers, column_count: usize, format: CopyFormat) -> Self {
-        let start = if format == CopyFormat::Binary { BINARY_START } else { &[] };
-        let copy = Self { format, start };
-        answers.copy_out(column_count, copy.value_format());
+    /// Says that a copy of columns with these names comes.
+    pub(crate) fn begin(answers: &mut Answers, names: &[&str], form: CopyForm) -> Self {
+        let start = if form.format == CopyFormat::Binary { BINARY_START } else { &[] };
+        let has_header = form.header != CopyHeader::None;
+        let mut copy = Self { form, start };
+        answers.copy_out(names.len(), copy.value_format());
+        if has_header {
+            put_copy_row(answers, names.len(), &mut copy, &|column, out| {
+                out.put_slice(names[column].as_bytes());
+                true
+            });
+        }
         copy
     }
 
     /// In what format its values are.
     pub(crate) fn value_format(&self) -> Format {
-        match self.format {
-            CopyFormat::Text | CopyFormat::Csv => Format::Text,
-            CopyFormat::Binary => Format::Binary,
-        }
+        self.form.value_format()
     }
 
     /// Says that it is over.
     pub(crate) fn end(mut self, answers: &mut Answers) {
-        if self.format == CopyFormat::Binary {
+        if self.form.format == CopyFormat::Binary {
             let start = std::mem::take(&mut self.start);
             answers.copy_data(|out| {
                 out.put_slice(start);
@@ -55,36 +59,26 @@ pub(crate) fn put_copy_row(
     copy: &mut CopyOut,
     put: &dyn Fn(usize, &mut BytesMut) -> bool,
 ) {
-    let (format, start) = (copy.format, std::mem::take(&mut copy.start));
+    let start = std::mem::take(&mut copy.start);
+    let form = &copy.form;
     answers.copy_data(|out| {
         out.put_slice(start);
-        if format == CopyFormat::Binary {
+        if form.format == CopyFormat::Binary {
             out.put_u16(u16::try_from(column_count).expect("columns are bounded"));
+            return (0..column_count).for_each(|column| put_binary(column, put, out));
         }
         for column in 0..column_count {
-            if column > 0 && format != CopyFormat::Binary {
-                out.put_u8(if format == CopyFormat::Csv { b',' } else { b'\t' });
+            if column > 0 {
+                out.put_u8(form.delimiter);
             }
-            match format {
-                CopyFormat::Binary => put_binary(column, put, out),
-                CopyFormat::Text => {
-                    let begin = out.len();
-                    match put(column, out) {
-                        true => escape(out, begin),
-                        false => out.put_slice(b"\\N"),
-                    }
-                }
-                CopyFormat::Csv => {
-                    let begin = out.len();
-                    if put(column, out) {
-                        quote(out, begin);
-                    }
-                }
+            let begin = out.len();
+            match (put(column, out), form.format) {
+                (false, _) => out.put_slice(form.null.as_bytes()),
+                (true, CopyFormat::Csv) => quote(out, begin, (form, column_count)),
+                (true, _) => escape(out, begin, form.delimiter),
             }
         }
-        if format != CopyFormat::Binary {
-            out.put_u8(b'\n');
-        }
+        out.put_u8(b'\n');
     });
 }
 
@@ -98,46 +92,56 @@ fn put_binary(column: usize, put: &dyn Fn(usize, &mut BytesMut) -> bool, out: &m
     }
 }
 
+/// Whether a byte stands behind a backslash in the text format.
+const fn is_escaped(byte: u8, delimiter: u8) -> bool {
+    // \b, \t, \n, \v, \f and \r have the numbers from 8 to 13.
+    matches!(byte, 8..=13) || byte == b'\\' || byte == delimiter
+}
+
 /// Escapes the value that begins at `begin` and ends `out`.
-fn escape(out: &mut BytesMut, begin: usize) {
+fn escape(out: &mut BytesMut, begin: usize, delimiter: u8) {
     let value = &out[begin..];
-    if memchr3(b'\\', b'\n', b'\r', value).is_none() && memchr(b'\t', value).is_none() {
+    // Without an end before the last byte, so that several are looked at in one step.
+    if !value.iter().fold(false, |found, &it| found | is_escaped(it, delimiter)) {
         return;
     }
-    let value = out[begin..].to_vec();
+    let value = value.to_vec();
     out.truncate(begin);
     for &byte in &value {
-        match byte {
-            b'\n' => out.put_slice(b"\\n"),
-            b'\r' => out.put_slice(b"\\r"),
-            b'\t' => out.put_slice(b"\\t"),
-            b'\\' => out.put_slice(b"\\\\"),
-            plain => out.put_u8(plain),
+        if is_escaped(byte, delimiter) {
+            out.put_u8(b'\\');
         }
+        out.put_u8(match byte {
+            8..=13 if byte != delimiter => b"btnvfr"[usize::from(byte - 8)],
+            // A delimiter among them is known by its letter too.
+            b'\t' => b't',
+            plain => plain,
+        });
     }
 }
 
-/// Puts the value that begins at `begin` and ends `out` in quotes where it could be mistaken: an
-/// empty text, unlike NULL, and `\.`, the old end.
-fn quote(out: &mut BytesMut, begin: usize) {
+/// Puts the value that begins at `begin` and ends `out` in quotes where it could be mistaken: for
+/// NULL, or, as the single column, for the old end `\.`.
+fn quote(out: &mut BytesMut, begin: usize, (form, column_count): (&CopyForm, usize)) {
     let value = &out[begin..];
-    let needs_quotes = value.is_empty()
-        || value == b"\\."
-        || memchr3(b',', b'"', b'\n', value).is_some()
-        || memchr(b'\r', value).is_some();
+    let is_special =
+        |it: u8| matches!(it, b'\n' | b'\r') || it == form.delimiter || it == form.quote;
+    let needs_quotes = value == form.null.as_bytes()
+        || column_count == 1 && value == b"\\."
+        || value.iter().fold(false, |found, &it| found | is_special(it));
     if !needs_quotes {
         return;
     }
-    let value = out[begin..].to_vec();
+    let value = value.to_vec();
     out.truncate(begin);
-    out.put_u8(b'"');
+    out.put_u8(form.quote);
     for &byte in &value {
-        if byte == b'"' {
-            out.put_u8(b'"');
+        if byte == form.quote || byte == form.escape {
+            out.put_u8(form.escape);
         }
         out.put_u8(byte);
     }
-    out.put_u8(b'"');
+    out.put_u8(form.quote);
 }
 
 #[cfg(test)]
@@ -145,9 +149,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(format: CopyFormat, values: &[Option<&str>], expected: &[u8]) {
+    fn check(form: &CopyForm, values: &[Option<&str>], expected: &[u8]) {
         let mut answers = Answers::default();
-        let mut copy = CopyOut { format, start: &[] };
+        let mut copy = CopyOut { form: form.clone(), start: &[] };
         put_copy_row(&mut answers, values.len(), &mut copy, &|column, out| {
             values[column].inspect(|it| out.put_slice(it.as_bytes())).is_some()
         });
@@ -157,9 +161,38 @@ mod tests {
 
     #[test]
     fn values_are_escaped_as_their_format_asks() {
+        let of = CopyForm::of;
         let values = [Some("a"), None, Some(""), Some("b\tc\\"), Some("\"d\",\n")];
-        check(CopyFormat::Text, &values, b"a\t\\N\t\tb\\tc\\\\\t\"d\",\\n\n");
-        check(CopyFormat::Csv, &values, b"a,,\"\",b\tc\\,\"\"\"d\"\",\n\"\n");
-        check(CopyFormat::Binary, &[Some("a"), None], b"\0\x02\0\0\0\x01a\xff\xff\xff\xff");
+        check(&of(CopyFormat::Text), &values, b"a\t\\N\t\tb\\tc\\\\\t\"d\",\\n\n");
+        check(&of(CopyFormat::Csv), &values, b"a,,\"\",b\tc\\,\"\"\"d\"\",\n\"\n");
+        check(&of(CopyFormat::Binary), &[Some("a"), None], b"\0\x02\0\0\0\x01a\xff\xff\xff\xff");
+        let odd = [Some("\u{8}\u{b}\u{c}\r\u{1}")];
+        check(&of(CopyFormat::Text), &odd, b"\\b\\v\\f\\r\x01\n");
+        check(&of(CopyFormat::Csv), &[Some("\\.")], b"\"\\.\"\n");
+        check(&of(CopyFormat::Csv), &[Some("\\."), None], b"\\.,\n");
+    }
+
+    #[test]
+    fn options_change_what_is_escaped() {
+        let semicolons =
+            CopyForm { delimiter: b';', null: "-".to_owned(), ..CopyForm::of(CopyFormat::Text) };
+        check(&semicolons, &[Some("a;b\tc"), None], b"a\\;b\\tc;-\n");
+        let csv = CopyForm {
+            delimiter: b';',
+            null: "NULL".to_owned(),
+            quote: b'\'',
+            escape: b'\\',
+            ..CopyForm::of(CopyFormat::Csv)
+        };
+        let values = [Some("it's\\"), Some("NULL"), None, Some("a;b"), Some("a,b"), Some("")];
+        check(&csv, &values, b"'it\\'s\\\\';'NULL';NULL;'a;b';a,b;\n");
+    }
+
+    #[test]
+    fn a_header_has_the_names_of_the_columns() {
+        let form = CopyForm { header: CopyHeader::Names, ..CopyForm::of(CopyFormat::Csv) };
+        let mut answers = Answers::default();
+        CopyOut::begin(&mut answers, &["key", "a,b"], form);
+        assert!(answers.0.ends_with(b"key,\"a,b\"\n"), "{answers:?}");
     }
 }

@@ -31,6 +31,19 @@ pub(crate) fn read_parameter(
     }
 }
 
+/// A value of a binary copy into a column of this type. A numeric keeps all its digits.
+pub(crate) fn read_copied(bytes: Option<&[u8]>, of: PgType) -> Result<ScalarValue, SqlError> {
+    let data_type = PgType::data_type_of(of.oid).unwrap_or(DataType::Utf8);
+    match (of, bytes) {
+        (PgType::NUMERIC, Some(bytes)) => {
+            let text = numeric_text(bytes).ok_or_else(|| wrong_length(&data_type))?;
+            Ok(ScalarValue::Utf8(Some(text)))
+        }
+        (PgType::NUMERIC, None) => Ok(ScalarValue::Utf8(None)),
+        _ => read_parameter(bytes, Format::Binary, (of.oid, &data_type)),
+    }
+}
+
 fn uuid_text(bytes: [u8; 16]) -> String {
     let mut text = String::new();
     for (index, byte) in bytes.iter().enumerate() {

@@ -115,9 +115,10 @@ pub(crate) enum Request {
     Terminate,
     /// Of a login: a password or a message of SASL.
     Login(Bytes),
-    CopyData,
+    CopyData(Bytes),
     CopyDone,
-    CopyFail,
+    /// Why the client gave a copy up.
+    CopyFail(String),
 }
 
 /// Takes a message off; `None` until it is whole. One of more than `bytes_max` is refused before
@@ -173,14 +174,12 @@ fn read(kind: u8, mut fields: Fields) -> Result<Request, SqlError> {
         SYNC => Request::Sync,
         b'X' => Request::Terminate,
         b'p' => Request::Login(fields.0.split_off(0)),
-        b'd' => Request::CopyData,
+        b'd' => Request::CopyData(fields.0.split_off(0)),
         b'c' => Request::CopyDone,
-        b'f' => Request::CopyFail,
+        b'f' => Request::CopyFail(fields.text()?),
         _ => return Err(SqlError::protocol(format!("a message of unknown kind {kind}"))),
     };
-    if !matches!(request, Request::Login(_) | Request::CopyData | Request::CopyFail)
-        && fields.0.has_remaining()
-    {
+    if fields.0.has_remaining() {
         return Err(SqlError::protocol("a message is longer than its fields"));
     }
     Ok(request)

@@ -312,7 +312,7 @@ fn who_asks_to_read_alone_changes_nothing() {
         let (running, client) = started().await;
         let table = "create table t (n bigint) with (topic = 'orders', format = 'json')";
         let insert = "insert into orders (key) values ('a')";
-        let changes = [insert, table, "drop table if exists t", "copy orders from stdin"];
+        let changes = [insert, table, "drop table if exists t", "copy orders (key) from stdin"];
         for begin in [
             "begin read only",
             "start transaction isolation level serializable, read only",

@@ -1,0 +1,161 @@
+//! COPY: rows that go out, and rows that come in.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, StringViewArray};
+use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::common::ScalarValue;
+
+use super::interrupt::{Ending, Interrupt, of_arrow};
+use super::io::{Io, SEND_BYTES, Stream};
+use super::rows::Rows;
+use super::state::Connection;
+use super::transaction::Taken;
+use crate::error::{SqlError, SqlState};
+use crate::host::PublishedRecord;
+use crate::statements::InsertPlan;
+use crate::wire::{CopiedRow, CopyForm, CopyIn, CopyOut, Format, Request, read_copied};
+
+/// Rows that become records at a time.
+const ROW_COUNT: usize = 512;
+
+impl Connection {
+    pub(super) async fn copy_out<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        (mut rows, form): (Rows, CopyForm),
+        interrupt: &Interrupt,
+    ) -> Result<String, Ending> {
+        let schema = rows.schema();
+        let names: Vec<_> = schema.fields().iter().map(|it| it.name().as_str()).collect();
+        let mut copy = CopyOut::begin(&mut io.out, &names, form);
+        if rows.is_live() {
+            interrupt.send(io).await?;
+        }
+        let mut count = 0;
+        while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
+            count += chunk.len();
+            self.count_rows(&self.server.counters.rows_out, chunk.len());
+            chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
+            if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
+                interrupt.send(io).await?;
+            }
+        }
+        copy.end(&mut io.out);
+        Ok(format!("COPY {count}"))
+    }
+
+    /// Takes rows in and keeps them for the end of the transaction, as INSERT does: all or none.
+    pub(super) async fn copy_in<S: Stream>(
+        &mut self,
+        io: &mut Io<S>,
+        (insert, mut copy): (&InsertPlan, CopyIn),
+        interrupt: &Interrupt,
+    ) -> Result<String, Ending> {
+        self.check_insert(insert)?;
+        io.out.copy_in(copy.columns().len(), copy.value_format());
+        interrupt.send(io).await?;
+        let bytes_max = self.server.limits.message_bytes;
+        let mut taken = Taken::new(self.work.inserted_bytes);
+        loop {
+            let is_end = match interrupt.request(io, bytes_max).await? {
+                Request::CopyData(bytes) => {
+                    copy.push(&bytes)?;
+                    false
+                }
+                Request::CopyDone => true,
+                Request::CopyFail(why) => {
+                    let what = format!("COPY from stdin failed: {why}");
+                    return Err(SqlError::new(SqlState::CANCELLED, what).into());
+                }
+                // Clients may send these before they are told that a copy begins.
+                Request::Flush | Request::Sync => continue,
+                Request::Terminate => return Err(Ending::Closed),
+                _ => {
+                    let what = "another message came where data of a copy was waited for";
+                    return Err(SqlError::protocol(what).into());
+                }
+            };
+            take_rows(insert, &mut copy, &mut taken, is_end)?;
+            if is_end {
+                let count = self.keep_inserted(&insert.topic, taken)?;
+                return Ok(format!("COPY {count}"));
+            }
+        }
+    }
+}
+
+/// Makes records of the rows that are whole.
+fn take_rows(
+    insert: &InsertPlan,
+    copy: &mut CopyIn,
+    taken: &mut Taken,
+    is_end: bool,
+) -> Result<(), SqlError> {
+    loop {
+        let mut rows: Vec<(u64, CopiedRow)> = Vec::new();
+        while rows.len() < ROW_COUNT {
+            match copy.row(is_end) {
+                Ok(Some(row)) => rows.push((copy.line(), row)),
+                Ok(None) => break,
+                Err(error) => {
+                    // Of several errors the first counts.
+                    records(insert, copy, &rows)?;
+                    return Err(at_line(error, insert, copy.line()));
+                }
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        taken.add(records(insert, copy, &rows)?)?;
+    }
+}
+
+fn records(
+    insert: &InsertPlan,
+    copy: &CopyIn,
+    rows: &[(u64, CopiedRow)],
+) -> Result<Vec<PublishedRecord>, SqlError> {
+    let of = |rows: &[(u64, CopiedRow)]| insert.records(&batch(insert, copy, rows)?);
+    of(rows).map_err(|error| {
+        // Which row it was is looked for once it is known that one does not fit.
+        let one = rows.iter().find_map(|row| {
+            let found = of(std::slice::from_ref(row)).err()?;
+            Some(at_line(found, insert, row.0))
+        });
+        one.unwrap_or(error)
+    })
+}
+
+fn at_line(error: SqlError, insert: &InsertPlan, line: u64) -> SqlError {
+    SqlError { context: Some(format!("COPY {}, line {line}", insert.table)), ..error }
+}
+
+fn batch(
+    insert: &InsertPlan,
+    copy: &CopyIn,
+    rows: &[(u64, CopiedRow)],
+) -> Result<RecordBatch, SqlError> {
+    let types = insert.types();
+    let arrays = types.iter().enumerate().map(|(index, of)| {
+        let values = rows.iter().map(|(_, row)| row[index].as_deref());
+        match copy.value_format() {
+            Format::Text => {
+                let text = |it| std::str::from_utf8(it).expect("rows of texts are UTF-8");
+                let texts = values.map(|it| it.map(text));
+                Ok(Arc::new(StringViewArray::from_iter(texts)) as ArrayRef)
+            }
+            Format::Binary => {
+                let values = values.map(|it| read_copied(it, *of));
+                Ok(ScalarValue::iter_to_array(values.collect::<Result<Vec<_>, _>>()?)?)
+            }
+        }
+    });
+    let arrays = arrays.collect::<Result<Vec<_>, SqlError>>()?;
+    let fields = copy.columns().iter().zip(&arrays);
+    let fields = fields.map(|(name, it)| Field::new(name, it.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new(schema, arrays)
+        .map_err(|error| SqlError::new(SqlState::INTERNAL, error.to_string()))
+}
