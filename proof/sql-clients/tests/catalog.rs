@@ -249,6 +249,8 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
         ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
         ("CREATE TABLE orders (a text) WITH (topic = 'orders')", "42P07"),
         ("CREATE TABLE t (a text) WITH (topic = 'nothing')", "42P01"),
+        ("CREATE TOPIC t AS SELECT symbol FROM trades", "0A000"),
+        ("CREATE MATERIALIZED VIEW t AS SELECT count(*) AS n FROM public.trades", "0A000"),
         ("CREATE TABLE t (a point) WITH (topic = 'orders')", "0A000"),
         ("DROP TABLE nothing", "42P01"),
         ("DROP TABLE orders", "42P01"),

@@ -1,12 +1,15 @@
 //! `CREATE TOPIC … AS`, `CREATE MATERIALIZED VIEW` and DROP of both.
 
+use access::Operation;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use live_queries::{CreateKind, Statement, parse_statement};
 
 use super::text::Words;
 use crate::definition::{DefinitionKind, NewDefinition};
+use crate::engine::SCHEMA;
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Host};
+use crate::typed::TypedTable;
 
 /// Runs one of these statements. Returns what the client is told of it.
 pub(crate) async fn run_derive(
@@ -14,6 +17,7 @@ pub(crate) async fn run_derive(
     client: &Client,
     words: &Words,
 ) -> Result<&'static str, SqlError> {
+    check_sources(host, client, words)?;
     let text = text_of(words);
     let parsed = parse_statement(&text)?;
     let (tag, done, tolerated) = match parsed {
@@ -40,6 +44,26 @@ pub(crate) async fn run_derive(
         Err(error) if Some(error.state) != tolerated => Err(error),
         _ => Ok(tag),
     }
+}
+
+/// Refuses a query over a table of typed columns: what fills topics and views knows records alone.
+fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), SqlError> {
+    for index in 0..words.iter().count() {
+        if !matches!(words.keyword(index).as_str(), "FROM" | "JOIN") {
+            continue;
+        }
+        let is_named = words.keyword(index + 1) == SCHEMA.to_ascii_uppercase();
+        let Ok(name) = words.name(if is_named { index + 3 } else { index + 1 }) else { continue };
+        let Some(table) = TypedTable::of_name(host, &name) else { continue };
+        client.check(host, Operation::Describe, &table.topic)?;
+        let what = format!("topics and views of typed tables are not supported: {name:?} is one");
+        let hint = format!(
+            "Select from its topic, {:?}, with fields such as (value->>'qty')::bigint.",
+            table.topic
+        );
+        return Err(SqlError::unsupported(what).with_hint(hint));
+    }
+    Ok(())
 }
 
 /// The words as a text that reads the same again: quotes inside of quotes are doubled, which the
