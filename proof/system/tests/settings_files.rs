@@ -14,6 +14,7 @@ fn a_key_that_is_no_option_is_refused_by_each_program() -> Result<()> {
     for (program, key, value) in [
         ("memlane-broker", "partitons", "4"),
         ("memlane-console", "lissten", "\"127.0.0.1:0\""),
+        ("memlane-csi", "nod", "\"node-1\""),
         ("memlane-machines", "daemonn", "\"/nowhere\""),
         ("memlaned", "pool-syze", "\"64MiB\""),
     ] {

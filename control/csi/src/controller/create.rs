@@ -73,7 +73,9 @@ impl Driver {
     }
 
     fn make(&self, wanted: &Wanted<'_>) -> Result<Volume, Status> {
-        self.check_room(&wanted.class, wanted.size_bytes)?;
+        // A copy shares the memory of its source; what it claims of its own the daemon checks.
+        let copied_bytes = wanted.source.as_ref().map_or(0, |source| source.size_bytes);
+        self.check_room(&wanted.class, wanted.size_bytes.saturating_sub(copied_bytes))?;
         let name = unfinished_name(&wanted.name);
         self.delete_unfinished(&name)?;
         let made = self.make_unfinished(wanted, &name);

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use system::DaemonOptions;
 
-use crate::site::{MIB, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site, claim, ext4, map};
+use crate::site::{MIB, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site, claim, ext4, map, noise};
 use crate::wire::{
     CapacityRange, CreateVolumeRequest, ExpandRequest, Topology, TopologyRequirement,
 };
@@ -24,11 +24,7 @@ fn room_for_thin_volumes_is_what_the_pool_has_left() -> Result<()> {
     let volume = site.create(&claim("pvc-1", 256 * MIB))?;
     ensure!(site.capacity(&[])? > before - 8 * MIB, "an empty volume takes room");
     site.stage(&volume, &ext4())?;
-    let noise: Vec<u8> = (0..96 << 18)
-        .map(|it: u32| it.wrapping_mul(2_654_435_761))
-        .flat_map(u32::to_le_bytes)
-        .collect();
-    std::fs::write(site.staged(&volume).join("noise"), noise)?;
+    std::fs::write(site.staged(&volume).join("noise"), noise(96 << 20))?;
     site.snapshot(&volume, "snap-1")?;
     let after = site.capacity(&[])?;
     ensure!(after < before - 64 * MIB, "96 MiB of noise leave {after} of {before}");

@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use system::DaemonOptions;
 
 use crate::site::{
-    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, OUT_OF_RANGE, Site, claim, copy, ext4, mounted, named,
+    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site, claim, copy,
+    ext4, mounted, named, noise,
 };
 use crate::wire::{CreateSnapshotRequest, CreateVolumeRequest, Nothing, SnapshotId, access};
 
@@ -87,5 +88,29 @@ fn copies_that_cannot_be_are_refused_and_half_ones_are_begun_anew() -> Result<()
     ensure!(site.daemon.volume(&made)?.size_bytes == 96 << 20, "what was half is taken");
     let volumes = site.daemon.volumes()?;
     ensure!(volumes.iter().all(|it| it.name != begun), "{volumes:?}");
+    site.finish()
+}
+
+#[test]
+fn a_copy_is_made_in_a_pool_that_does_not_hold_it_twice() -> Result<()> {
+    let Some(site) = Site::start(DaemonOptions { pool_size: "256MiB", flags: "" })? else {
+        return Ok(());
+    };
+    let volume = site.create(&claim("pvc-1", 160 * MIB))?;
+    site.stage(&volume, &ext4())?;
+    fs::write(site.staged(&volume).join("noise"), noise(96 << 20))?;
+    let snapshot = site.snapshot(&volume, "snapshot-1")?.snapshot_id;
+    ensure!(site.capacity(&[])? < 160 * MIB, "the pool holds it twice");
+    let restored = site.create(&copy("pvc-2", 160 * MIB, &snapshot))?;
+    site.stage(&restored, &ext4())?;
+    let found = fs::read(site.staged(&restored).join("noise"))?;
+    ensure!(found == noise(96 << 20), "the copy holds something else");
+    site.refused(
+        "Controller/CreateVolume",
+        &copy("pvc-3", 1600 * MIB, &snapshot),
+        RESOURCE_EXHAUSTED,
+    )?;
+    site.unstage(&restored)?;
+    site.unstage(&volume)?;
     site.finish()
 }

@@ -1,6 +1,7 @@
 //! Kills of the driver and of the daemon at any moment: calls that come again find their way.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use system::{DaemonOptions, Random, seed};
 
-use crate::site::{MIB, Site, TIME_LIMIT, claim, copy, ext4};
-use crate::wire::{Nothing, SnapshotId};
+use crate::site::{MIB, NOT_FOUND, Site, TIME_LIMIT, claim, copy, ext4, map};
+use crate::wire::{CreateVolumeRequest, Nothing, SnapshotId};
 
 const ROUNDS: u64 = 6;
 
@@ -40,6 +41,39 @@ fn a_pod_sees_nothing_of_kills_of_the_driver_and_of_the_daemon() -> Result<()> {
     site.unpublish(&volume, "pod")?;
     site.unstage(&volume)?;
     site.delete(&volume)?;
+    site.finish()
+}
+
+/// A node that is started again has lost its memory, and its pods come back.
+#[test]
+fn a_durable_claim_is_staged_again_after_a_loss_of_memory() -> Result<()> {
+    let Some(mut site) = Site::start(DaemonOptions { pool_size: "512MiB", flags: "" })? else {
+        return Ok(());
+    };
+    let durable = map(&[("durability", "journal"), ("csi.storage.k8s.io/pvc/name", "data")]);
+    let request = CreateVolumeRequest { parameters: durable, ..claim("pvc-1", 64 * MIB) };
+    let volume = site.create(&request)?;
+    let lost = site.create(&claim("pvc-2", 64 * MIB))?;
+    for volume in [&volume, &lost] {
+        site.stage(volume, &ext4())?;
+        let mut file = File::create(site.staged(volume).join("file"))?;
+        file.write_all(b"flushed")?;
+        file.sync_all()?;
+        drop(file);
+        site.unstage(volume)?;
+    }
+    site.daemon.lose_memory()?;
+    site.daemon.start_again()?;
+    ensure!(site.create(&request)? == volume, "another one is made");
+    site.stage(&volume, &ext4())?;
+    let found = fs::read_to_string(site.staged(&volume).join("file"))?;
+    ensure!(found == "flushed", "the volume holds {found:?}");
+    let labels = site.daemon.volume(&volume)?.labels;
+    ensure!(labels["kubernetes/claim"] == "data", "{labels:?}");
+    // Nothing empty takes the place of what was in memory alone.
+    let words = site.refused("Node/NodeStageVolume", &site.staging(&lost, &ext4()), NOT_FOUND)?;
+    ensure!(words.contains("pvc-2"), "{words}");
+    site.unstage(&volume)?;
     site.finish()
 }
 

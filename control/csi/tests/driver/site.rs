@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail, ensure};
 use prost::Message;
 use rustix::process::Signal;
-use system::{Ability, Background, Daemon, DaemonOptions, missing, product, wait_for};
+use system::{Ability, Background, Daemon, DaemonOptions, Random, missing, product, wait_for};
 
 use crate::client::{Refusal, call};
 use crate::wire::*;
@@ -20,6 +20,7 @@ pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const MIB: i64 = 1 << 20;
 
 /// Codes of gRPC.
+pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const ALREADY_EXISTS: i32 = 6;
 pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
 pub(crate) const FAILED_PRECONDITION: i32 = 9;
@@ -253,4 +254,11 @@ pub(crate) fn mounted(fs_type: &str, mode: i32) -> VolumeCapability {
 pub(crate) fn block(mode: i32) -> VolumeCapability {
     let access_mode = Some(Kind { kind: mode });
     VolumeCapability { block: Some(Nothing {}), mount: None, access_mode }
+}
+
+/// So many bytes that neither repeat nor shrink.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Random::new(1).fill(&mut bytes);
+    bytes
 }
