@@ -482,6 +482,7 @@ fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
         "/v1/tasks",
         "/metrics",
         "/console/v1/history",
+        "/console/v1/busiest",
     ] {
         check(&site.get(&sam, path)?, 403, "forbidden");
     }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { charts, rows } from './history';
+import { charts, lonely, rows, withGaps } from './history';
 
 test('series that begin at different times meet in one table', () => {
   const found = rows([
@@ -37,4 +37,25 @@ test('a series stands in one chart', () => {
     ['reduction', ['reduction_ratio']],
     ['memory', ['pool_used_bytes']],
   ]);
+});
+
+test('nothing is drawn over a time of which nothing is known', () => {
+  const points = [
+    [0, 5],
+    [1, 6],
+    [3, 7],
+    [60, 8],
+    [70, 9],
+  ] as const;
+  const gapped = withGaps(points, 1);
+  expect(gapped.map(([time, value]) => [time, value])).toEqual([
+    [0, 5],
+    [1, 6],
+    [3, 7],
+    [4, null],
+    [60, 8],
+    [61, null],
+    [70, 9],
+  ]);
+  expect(lonely(gapped.map(([, value]) => value))).toEqual([4, 6]);
 });

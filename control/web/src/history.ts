@@ -51,8 +51,22 @@ export interface Rows {
   values: (number | null)[][];
 }
 
+type Points = readonly (readonly [time: number, value: number | null])[];
+
+/** Points come a step apart, or late by one; what lies further apart is not joined. */
+const STEPS_MAX = 2.5;
+
+/** The points, with a gap where none was taken: no line is drawn over what nobody knows. */
+export function withGaps(points: Points, stepSeconds: number): Points {
+  return points.flatMap((point, index) => {
+    const next = points[index + 1];
+    const isGap = next !== undefined && next[0] - point[0] > STEPS_MAX * stepSeconds;
+    return isGap ? [point, [point[0] + stepSeconds, null] as const] : [point];
+  });
+}
+
 /** Series of one request have the same step, but not always the same first point. */
-export function rows(series: readonly (readonly (readonly [number, number | null])[])[]): Rows {
+export function rows(series: readonly Points[]): Rows {
   const times = [...new Set(series.flatMap((points) => points.map(([time]) => time)))];
   times.sort((a, b) => a - b);
   const values = series.map((points) => {
@@ -60,4 +74,12 @@ export function rows(series: readonly (readonly (readonly [number, number | null
     return times.map((time) => byTime.get(time) ?? null);
   });
   return { times, values };
+}
+
+/** Where a series has a figure between two gaps: no line leads there. */
+export function lonely(values: readonly (number | null | undefined)[]): number[] {
+  return values.flatMap((value, index) => {
+    const isThere = (at: number): boolean => (values[at] ?? null) !== null;
+    return (value ?? null) !== null && !isThere(index - 1) && !isThere(index + 1) ? [index] : [];
+  });
 }

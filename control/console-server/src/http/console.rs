@@ -10,7 +10,7 @@ use crate::network::Network;
 use crate::page::Page;
 use crate::shares::Shares;
 use crate::sign_on::SignOn;
-use crate::watch::{History, Watch};
+use crate::watch::{Busiest, History, Watch};
 
 /// Browsers that are told of changes at a time, and those of one user.
 const WATCHERS_MAX: usize = 256;
@@ -37,6 +37,7 @@ pub(crate) struct Console {
     pub(crate) watchers: Arc<Shares<String>>,
     pub(crate) consoles: Arc<Shares<String>>,
     pub(crate) history: Arc<History>,
+    pub(crate) busiest: Arc<Busiest>,
     pub(crate) page: Page,
     /// Where browsers see the page, if that was said.
     pub(crate) public_url: Option<String>,

@@ -182,6 +182,10 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .asks(SECONDS)
         .answers(Answer::Json)
         .refuses(&[Invalid, Forbidden]),
+    Endpoint::get("/console/v1/busiest", "list_busiest", || get(watching::busiest))
+        .about("Volumes to which most requests come; not for who is limited to projects")
+        .answers(Answer::Json)
+        .refuses(&[Forbidden]),
     Endpoint::get("/console/v1/topics", "list_topics", || get(topics::list))
         .about("Topics and groups of the broker, or why there are none")
         .answers(Answer::Json)

@@ -32,7 +32,7 @@ use crate::http::routes;
 use crate::options::{Options, PublicUrl};
 use crate::page::Page;
 use crate::sign_on::SignOn;
-use crate::watch::{self, History, Watch};
+use crate::watch::{self, Busiest, History, Watch};
 
 /// A connection that does not get so far with TLS, or with the head of a request, is closed.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -143,9 +143,10 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     let daemon = Arc::new(Backend::daemon(options.daemon_socket.clone()));
     let machines = options.machines_socket.clone().map(Backend::machines);
     let history = Arc::new(History::open(folder));
+    let busiest = Arc::new(Busiest::new());
     let sink = options.audit_to.as_ref().map(AuditSink::open).transpose();
     let sink = sink.context("--audit-to cannot be used")?;
-    tokio::spawn(watch::record(Arc::clone(&daemon), Arc::clone(&history)));
+    tokio::spawn(watch::record(Arc::clone(&daemon), Arc::clone(&history), Arc::clone(&busiest)));
     Ok(Arc::new(Console {
         sessions: Sessions::default(),
         attempts: Attempts::default(),
@@ -160,6 +161,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
         watch: Watch::begin(daemon),
         watchers: Console::watchers(),
         history,
+        busiest,
         page: Page::load(options.page.as_deref())?,
         public_url: options.public_url.as_ref().map(|it| it.0.clone()),
         proxies: options.trusted_proxy.clone(),

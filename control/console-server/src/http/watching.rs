@@ -75,6 +75,18 @@ pub(super) async fn charts(
     Ok(([(header::CONTENT_TYPE, "application/json")], written).into_response())
 }
 
+/// The volumes to which most requests come.
+pub(super) async fn busiest(
+    known: Known,
+    State(console): State<Arc<Console>>,
+) -> Result<Response, Refusal> {
+    if known.caller.is_limited() {
+        return Err(Refusal::forbidden("it concerns more than your projects"));
+    }
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    Ok((content_type, console.busiest.written()).into_response())
+}
+
 /// The names of all series, or the points of one.
 pub(super) async fn history(
     known: Known,

@@ -1,10 +1,12 @@
 //! The daemon, watched each second: for browsers as long as one looks, and for the history.
 
+mod busiest;
 mod history;
 mod latencies;
 mod live;
 mod recorder;
 
+pub(crate) use busiest::Busiest;
 pub(crate) use history::History;
 pub(crate) use live::Watch;
 pub(crate) use recorder::record;

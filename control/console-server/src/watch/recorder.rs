@@ -9,6 +9,7 @@ use tokio::time::MissedTickBehavior;
 use crate::backend::Backend;
 use crate::clock::unix_seconds;
 use crate::exchange::Asked;
+use crate::watch::busiest::{Busiest, Traffic};
 use crate::watch::history::History;
 use crate::watch::latencies::Latencies;
 
@@ -48,10 +49,11 @@ struct Before {
     at: Option<Instant>,
     counts: HashMap<&'static str, f64>,
     latencies: Latencies,
+    traffic: Traffic,
 }
 
 /// Goes on as long as the console.
-pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>) {
+pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>, busiest: Arc<Busiest>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = Before::default();
@@ -60,8 +62,9 @@ pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>) {
         match daemon.ask(Asked::get(api::METRICS_PATH)).await {
             Ok(answer) if answer.status.is_success() => {
                 let text = String::from_utf8_lossy(&answer.body);
-                let figures = before.figures(&text, Instant::now());
-                history.add(unix_seconds(), &figures);
+                let (samples, now) = (samples_of(&text), Instant::now());
+                history.add(unix_seconds(), &before.figures(&samples, now));
+                busiest.tell(&before.traffic.busiest(&samples, now));
             }
             // A daemon that comes back counts anew.
             _ => before = Before::default(),
@@ -77,13 +80,7 @@ pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>) {
 }
 
 impl Before {
-    fn figures(&mut self, text: &str, now: Instant) -> Vec<(String, f64)> {
-        let found: HashMap<&str, f64> = text
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| line.rsplit_once(' '))
-            .filter_map(|(name, figure)| Some((name, figure.parse().ok()?)))
-            .collect();
+    fn figures(&mut self, found: &HashMap<&str, f64>, now: Instant) -> Vec<(String, f64)> {
         let family = |name: &str| name.split('{').next().map(str::to_owned);
         let mut figures = Vec::new();
         for (metric, series) in GAUGES {
@@ -94,7 +91,7 @@ impl Before {
             }
         }
         figures.extend(reduction(&figures));
-        figures.extend(self.latencies.figures(&found));
+        figures.extend(self.latencies.figures(found));
         let seconds = self.at.map(|at| now.duration_since(at).as_secs_f64());
         self.at = Some(now);
         for (metric, series) in COUNTERS {
@@ -111,6 +108,15 @@ impl Before {
         }
         figures
     }
+}
+
+/// The figures of the daemon's metrics by their names and labels.
+fn samples_of(text: &str) -> HashMap<&str, f64> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(name, figure)| Some((name, figure.parse().ok()?)))
+        .collect()
 }
 
 /// How many bytes were written for each that they take; nothing where nothing was written.
@@ -139,8 +145,8 @@ mod tests {
         };
         let start = Instant::now();
         let used = ("pool_used_bytes".to_owned(), 4096.0);
-        assert_eq!(before.figures(&text(100), start), std::slice::from_ref(&used));
-        let later = before.figures(&text(150), start + Duration::from_secs(2));
+        assert_eq!(before.figures(&samples_of(&text(100)), start), std::slice::from_ref(&used));
+        let later = before.figures(&samples_of(&text(150)), start + Duration::from_secs(2));
         assert_eq!(later, [used, ("read_iops".to_owned(), 75.0)]);
     }
 
@@ -149,7 +155,8 @@ mod tests {
         let text = |written: u32| {
             format!("memlane_pool_used_bytes 50\nmemlane_pool_written_bytes {written}\n")
         };
-        let figures = |written| Before::default().figures(&text(written), Instant::now());
+        let figures =
+            |written| Before::default().figures(&samples_of(&text(written)), Instant::now());
         assert_eq!(figures(125).last(), Some(&("reduction_ratio".to_owned(), 2.5)));
         assert!(figures(0).iter().all(|(name, _)| name != "reduction_ratio"));
     }
@@ -158,8 +165,8 @@ mod tests {
     fn a_daemon_that_counts_anew_gives_no_negative_rate() {
         let mut before = Before::default();
         let start = Instant::now();
-        before.figures("memlane_nbd_read_bytes_total 100", start);
-        let later = before.figures("memlane_nbd_read_bytes_total 5", start + INTERVAL);
+        before.figures(&samples_of("memlane_nbd_read_bytes_total 100"), start);
+        let later = before.figures(&samples_of("memlane_nbd_read_bytes_total 5"), start + INTERVAL);
         assert_eq!(later, [("read_bytes_per_second".to_owned(), 0.0)]);
     }
 }

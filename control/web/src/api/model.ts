@@ -128,6 +128,13 @@ export interface Series {
   points: (readonly [time: number, value: number | null])[];
 }
 
+/** A volume to which many requests come, as the console counts them. */
+export interface BusyVolume {
+  volume: string;
+  requests_per_second: number;
+  bytes_per_second: number;
+}
+
 /** A topic of the broker, as its lists tell it. */
 export interface Topic {
   name: string;

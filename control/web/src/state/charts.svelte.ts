@@ -1,7 +1,7 @@
 /** The console's history over a span of time, read again and again while a page shows it. */
 import { get } from '../api/calls';
 import type { Series } from '../api/model';
-import { charts, label, rows, type ChartSpec, type Rows } from '../history';
+import { charts, label, rows, withGaps, type ChartSpec, type Rows } from '../history';
 
 export const RANGES = {
   live: { seconds: 300, intervalMs: 2_000 },
@@ -52,7 +52,7 @@ export class Charts {
 
 async function read(seconds: number): Promise<Drawn[]> {
   const found = await get<Series[]>(`/console/v1/charts?seconds=${seconds}`);
-  const points = new Map(found.map((one) => [one.series, one.points]));
+  const points = new Map(found.map((one) => [one.series, withGaps(one.points, one.step_seconds)]));
   return charts([...points.keys()]).map((chart) => {
     const series = chart.series.map((name) => points.get(name) ?? []);
     const labels = chart.series.map((name) => label(name, chart.name));

@@ -89,6 +89,8 @@ export const overview = {
   requestKind: 'Kind',
   half: 'half within',
   most: '99 % within',
+  busiest: 'Busiest volumes',
+  bytes: 'Bytes',
   noRequests: 'No requests at present.',
   topics: 'Topics',
   notSetUp: 'not set up',

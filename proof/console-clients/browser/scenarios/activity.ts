@@ -17,6 +17,9 @@ export async function activity(site: Site): Promise<void> {
     await ask('begin-io', 'busy');
     await until('the chart shows requests', async () => ((await highest(page)) ?? 0) > before + 10);
     await until('the picture has changed', async () => (await picture(page)) !== pictureBefore);
+    const requests = page.getByRole('region', { name: 'Requests to volumes' });
+    const busiest = requests.getByRole('table', { name: 'Busiest volumes' });
+    await busiest.getByRole('link', { name: 'busy' }).waitFor();
     const latency = page.locator('figure.chart', { hasText: 'Latency' });
     await latency
       .getByText(/(read|write) p99/)

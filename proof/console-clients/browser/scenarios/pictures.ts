@@ -7,7 +7,7 @@ import { furnish, settled, unfurnish } from './everybody.ts';
 import { EXAMPLE, furnishTopics } from './log.ts';
 import { furnishMachines, unfurnishMachines } from './machines.ts';
 
-const SIZE = { width: 1120, height: 760 };
+const SIZE = { width: 1440, height: 900 };
 /** Below what a page shows, where it shows little. */
 const MARGIN = 24;
 
@@ -18,6 +18,7 @@ export async function pictures(site: Site): Promise<void> {
   await ask('memlane', 'volume', 'create', 'shop-db', '--size', '10GiB', '--durability', 'image');
   await ask('write', 'shop-db', String(96 << 20), '5');
   await ask('memlane', 'clone', 'shop-db', 'shop-db-test');
+  await furnishTopics();
   await ask('begin-io', 'shop-db-test');
   await withBrowser(site.origin, async ({ page }) => {
     const own = new Console(page, site);
@@ -65,7 +66,6 @@ export async function pictures(site: Site): Promise<void> {
       await take(name);
     }
     await unfurnishMachines();
-    await furnishTopics();
     await own.visit('log', 'Topics');
     await own.row('billing').waitFor();
     await page.getByLabel('SELECT or SUBSCRIBE').fill(EXAMPLE);
@@ -78,6 +78,9 @@ export async function pictures(site: Site): Promise<void> {
     const path = join(folder, 'console-log.png');
     await page.screenshot({ path });
     await page.setViewportSize(SIZE);
+    await own.visit('log/orders', 'orders');
+    await page.getByRole('group', { name: 'Records' }).getByRole('button').first().click();
+    await take('topic');
     await page.emulateMedia({ colorScheme: 'dark' });
     await own.visit('volumes/seen', /seen/);
     const dialog = await own.begin('Delete');

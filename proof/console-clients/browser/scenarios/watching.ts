@@ -17,6 +17,7 @@ const MEASURED_MS = Number(process.env['MEMLANE_WATCHED_SECONDS'] ?? 3) * 1_000;
 const POLLED: [path: string, intervalMs: number][] = [
   ['/console/v1/charts?seconds=300', 2_000],
   ['/v1/status', 3_000],
+  ['/console/v1/busiest', 3_000],
   ['/console/v1/topics', 5_000],
 ];
 
