@@ -1,5 +1,6 @@
 //! The daemon of this host, asked over its REST interface: it alone knows volumes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use api::{
@@ -93,11 +94,19 @@ impl Daemon {
     }
 
     pub(crate) fn take_snapshot(&self, volume: &str, snapshot: &str) -> Result<Snapshot, Status> {
-        let request =
-            SnapshotCreate { volumes: vec![volume.to_owned()], snapshot: snapshot.to_owned() };
-        let taken = self.client.ask(Method::Post, api::SNAPSHOTS_PATH, &request);
-        let taken: Vec<Snapshot> = taken.map_err(status_of)?;
+        let taken = self.take_snapshots(&BTreeSet::from([volume.to_owned()]), snapshot)?;
         taken.into_iter().next().ok_or_else(|| Status::internal("the daemon took no snapshot"))
+    }
+
+    /// Takes snapshots of all the volumes at one instant, or of none.
+    pub(crate) fn take_snapshots(
+        &self,
+        volumes: &BTreeSet<String>,
+        snapshot: &str,
+    ) -> Result<Vec<Snapshot>, Status> {
+        let volumes = volumes.iter().cloned().collect();
+        let request = SnapshotCreate { volumes, snapshot: snapshot.to_owned() };
+        self.client.ask(Method::Post, api::SNAPSHOTS_PATH, &request).map_err(status_of)
     }
 
     /// Deletes a snapshot that nobody uses; one that is gone is deleted.

@@ -14,7 +14,11 @@ impl Driver {
     }
 
     pub(crate) fn plugin_capabilities(&self, _: Nothing) -> Result<PluginCapabilities, Status> {
-        let services = [plugin::CONTROLLER_SERVICE, plugin::VOLUME_ACCESSIBILITY_CONSTRAINTS];
+        let services = [
+            plugin::CONTROLLER_SERVICE,
+            plugin::VOLUME_ACCESSIBILITY_CONSTRAINTS,
+            plugin::GROUP_CONTROLLER_SERVICE,
+        ];
         let services = services
             .map(|kind| PluginCapability { service: Some(Kind { kind }), volume_expansion: None });
         let expansion = PluginCapability {

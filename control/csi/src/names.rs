@@ -13,6 +13,7 @@ const OWN_NAME_BYTES_MAX: usize = 63;
 
 const HASHED: &str = "csi-";
 const UNFINISHED: &str = "csi-new-";
+const GROUP: &str = "group-";
 const HASH_DIGITS: usize = 32;
 
 /// The name of the volume, or of the snapshot behind the `@`, for a name of the cluster.
@@ -25,11 +26,18 @@ pub(crate) fn own_name(name: &str) -> Result<String, Status> {
             "the name {name:?} has more than {NAME_BYTES_MAX} bytes or control characters"
         )));
     }
-    Ok(if is_own(name) && !name.starts_with(HASHED) {
-        name.to_owned()
-    } else {
-        hashed(HASHED, name)
-    })
+    let is_taken = name.starts_with(HASHED) || name.starts_with(GROUP);
+    Ok(if is_own(name) && !is_taken { name.to_owned() } else { hashed(HASHED, name) })
+}
+
+/// The name behind the `@` of all snapshots of a group, for a name of the cluster.
+pub(crate) fn group_name(name: &str) -> Result<String, Status> {
+    own_name(name).map(|_| hashed(GROUP, name))
+}
+
+/// Returns whether snapshots of this name behind the `@` are of a group.
+pub(crate) fn is_group(own_name: &str) -> bool {
+    own_name.strip_prefix(GROUP).is_some_and(|hash| hash.len() == HASH_DIGITS)
 }
 
 /// The name of a volume until it has all that belongs to it.
@@ -62,12 +70,14 @@ mod tests {
     fn names_that_the_daemon_takes_are_kept_and_others_are_hashed() {
         let claim = "pvc-5f1d2f0e-8d3e-4a0f-9a60-2b7c8d9e0f11";
         assert_eq!(own_name(claim).expect("a name"), claim);
-        for name in ["a b", "-a", &"x".repeat(128), "csi-a", "ä"] {
+        for name in ["a b", "-a", &"x".repeat(128), "csi-a", "group-a", "ä"] {
             let own = own_name(name).expect("a name");
             assert!(own.starts_with(HASHED) && is_own(&own) && !is_unfinished(&own), "{own}");
             assert_eq!(own_name(name).expect("a name"), own, "the same each time");
         }
         assert!(is_unfinished(&unfinished_name(claim)) && is_own(&unfinished_name(claim)));
+        let group = group_name(claim).expect("a name");
+        assert!(is_group(&group) && is_own(&group) && !is_group(claim), "{group}");
         for name in ["", "a\n", &"x".repeat(129)] {
             assert_eq!(own_name(name).expect_err(name).code(), tonic::Code::InvalidArgument);
         }

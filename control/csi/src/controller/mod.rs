@@ -3,6 +3,7 @@
 mod capacity;
 mod create;
 mod described;
+mod groups;
 mod pages;
 mod sizes;
 mod snapshots;

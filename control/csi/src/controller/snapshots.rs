@@ -5,7 +5,7 @@ use tonic::Status;
 use super::pages::page;
 use crate::daemon::no_volume;
 use crate::driver::Driver;
-use crate::names::own_name;
+use crate::names::{is_group, own_name};
 use crate::wire::{
     CreateSnapshotRequest, Instant, ListSnapshotsAnswer, ListSnapshotsRequest, Nothing, Snapshot,
     SnapshotAnswer, SnapshotId,
@@ -72,7 +72,7 @@ impl Driver {
     }
 
     /// Snapshots of the volumes that the driver made, by whomever.
-    fn snapshots_of_driver(&self) -> Result<Vec<api::Snapshot>, Status> {
+    pub(super) fn snapshots_of_driver(&self) -> Result<Vec<api::Snapshot>, Status> {
         let volumes = self.daemon.volumes()?;
         let is_known = |name: &String| volumes.binary_search_by(|it| it.name.cmp(name)).is_ok();
         let mut snapshots = self.daemon.snapshots()?;
@@ -98,12 +98,16 @@ fn named(request: &SnapshotId) -> Result<&str, Status> {
     }
 }
 
-fn describe(snapshot: &api::Snapshot) -> Snapshot {
+pub(super) fn describe(snapshot: &api::Snapshot) -> Snapshot {
     Snapshot {
         size_bytes: snapshot.size_bytes.cast_signed(),
         snapshot_id: snapshot.name.clone(),
         source_volume_id: snapshot.volume.clone(),
         creation_time: Some(Instant { seconds: snapshot.created_unix_seconds.cast_signed() }),
         ready_to_use: true,
+        group_snapshot_id: match is_group(&snapshot.snapshot) {
+            true => snapshot.snapshot.clone(),
+            false => String::new(),
+        },
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod plugin {
     pub(crate) const CONTROLLER_SERVICE: i32 = 1;
     pub(crate) const VOLUME_ACCESSIBILITY_CONSTRAINTS: i32 = 2;
+    pub(crate) const GROUP_CONTROLLER_SERVICE: i32 = 3;
     pub(crate) const ONLINE_EXPANSION: i32 = 1;
 }
 
@@ -20,6 +21,11 @@ pub(crate) mod controller {
     pub(crate) const SINGLE_NODE_MULTI_WRITER: i32 = 13;
     pub(crate) const GET_SNAPSHOT: i32 = 15;
     pub(crate) const GET_VOLUME_HEALTH: i32 = 16;
+}
+
+/// Requests that a controller of groups answers.
+pub(crate) mod group {
+    pub(crate) const CREATE_DELETE_GET: i32 = 1;
 }
 
 /// Requests that a node answers.

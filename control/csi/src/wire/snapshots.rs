@@ -1,4 +1,4 @@
-//! Snapshots of one volume.
+//! Snapshots of one volume, and of several at one instant.
 
 use prost::Message;
 
@@ -28,6 +28,9 @@ pub(crate) struct Snapshot {
     pub(crate) creation_time: Option<Instant>,
     #[prost(bool, tag = "5")]
     pub(crate) ready_to_use: bool,
+    /// Empty for one that is of no group.
+    #[prost(string, tag = "6")]
+    pub(crate) group_snapshot_id: String,
 }
 
 /// Time since 1970.
@@ -61,4 +64,38 @@ pub(crate) struct ListSnapshotsAnswer {
     pub(crate) entries: Vec<SnapshotAnswer>,
     #[prost(string, tag = "2")]
     pub(crate) next_token: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CreateGroupRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) source_volume_ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GroupAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) group_snapshot: Option<GroupSnapshot>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GroupSnapshot {
+    #[prost(string, tag = "1")]
+    pub(crate) group_snapshot_id: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) snapshots: Vec<Snapshot>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) creation_time: Option<Instant>,
+    #[prost(bool, tag = "4")]
+    pub(crate) ready_to_use: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GroupId {
+    #[prost(string, tag = "1")]
+    pub(crate) group_snapshot_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) snapshot_ids: Vec<String>,
 }

@@ -6,10 +6,13 @@ use anyhow::{Result, ensure};
 use system::DaemonOptions;
 
 use crate::site::{
-    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site, claim, copy,
-    ext4, mounted, named, noise,
+    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site,
+    claim, copy, ext4, mounted, named, noise,
 };
-use crate::wire::{CreateSnapshotRequest, CreateVolumeRequest, Nothing, SnapshotId, access};
+use crate::wire::{
+    CreateGroupRequest, CreateSnapshotRequest, CreateVolumeRequest, GroupAnswer, GroupId, Nothing,
+    Snapshot, SnapshotId, access,
+};
 
 const POOL: DaemonOptions = DaemonOptions { pool_size: "2GiB", flags: "" };
 
@@ -112,5 +115,41 @@ fn a_copy_is_made_in_a_pool_that_does_not_hold_it_twice() -> Result<()> {
     )?;
     site.unstage(&restored)?;
     site.unstage(&volume)?;
+    site.finish()
+}
+
+#[test]
+fn snapshots_of_a_group_are_of_one_instant() -> Result<()> {
+    let Some(site) = Site::start(POOL)? else { return Ok(()) };
+    let first = site.create(&claim("pvc-1", 64 * MIB))?;
+    let second = site.create(&claim("pvc-2", 64 * MIB))?;
+    let request = CreateGroupRequest {
+        name: "group-1".to_owned(),
+        source_volume_ids: vec![first.clone(), second.clone()],
+    };
+    let service = "GroupController";
+    let create = format!("{service}/CreateVolumeGroupSnapshot");
+    let taken: GroupAnswer = site.call(&create, &request)?;
+    let again: GroupAnswer = site.call(&create, &request)?;
+    ensure!(taken == again, "another one is taken: {again:?}");
+    let taken = taken.group_snapshot.unwrap_or_default();
+    let is_member = |it: &Snapshot| it.group_snapshot_id == taken.group_snapshot_id;
+    ensure!(taken.snapshots.len() == 2 && taken.snapshots.iter().all(is_member), "{taken:?}");
+    let fewer = CreateGroupRequest { source_volume_ids: vec![first.clone()], ..request };
+    site.refused(&create, &fewer, ALREADY_EXISTS)?;
+    // None is taken where one cannot be.
+    let half = CreateGroupRequest {
+        name: "group-2".to_owned(),
+        source_volume_ids: vec![first, "pvc-3".to_owned()],
+    };
+    site.refused(&create, &half, NOT_FOUND)?;
+    site.create(&copy("pvc-4", 64 * MIB, &taken.snapshots[1].snapshot_id))?;
+    let id = GroupId { group_snapshot_id: taken.group_snapshot_id.clone(), snapshot_ids: vec![] };
+    for _ in 0..2 {
+        let _: Nothing = site.call(&format!("{service}/DeleteVolumeGroupSnapshot"), &id)?;
+    }
+    site.refused(&format!("{service}/GetVolumeGroupSnapshot"), &id, NOT_FOUND)?;
+    let left = site.daemon.memlane("snapshot list")?;
+    ensure!(!left.contains('@'), "{left}");
     site.finish()
 }
