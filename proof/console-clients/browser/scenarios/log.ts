@@ -48,6 +48,7 @@ export async function log(site: Site): Promise<void> {
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
     await dialog.confirm();
     await own.visit('log', 'Topics');
+    await own.row('audit.log').first().waitFor();
     await ask('kill-broker');
     const away = page.getByRole('alert').filter({ hasText: 'The broker does not answer' });
     await away.waitFor();
