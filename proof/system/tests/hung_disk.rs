@@ -468,6 +468,107 @@ fn what_speaks_of_records_on_a_disk_waits_for_it_and_is_not_lost() -> Result<()>
     world.finish()
 }
 
+/// Starts the broker while the disk takes nothing, and looks at it until that has recovered.
+fn check_a_start(world: &mut World, round: i64) -> Result<()> {
+    let World { broker, runtime, disk, .. } = world;
+    disk.hang()?;
+    broker.start_again()?;
+    let readiness = broker.ask("/readyz")?;
+    ensure!(readiness.contains("topics wait for their disks"), "it says {readiness}");
+    ensure!(readiness.contains(&format!("{HUNG}, {KEPT}")), "it names none: {readiness}");
+    let client = client(broker);
+    let group = format!("group-{round}");
+    runtime.block_on(async {
+        let mut producer = producer(broker, FAST).await?;
+        for _ in 0..ROUND_COUNT {
+            in_time("producing", send(&mut producer)).await?;
+            let offsets = [committed(FAST)];
+            let commit = async { Ok(client.set_group_offsets(&group, &offsets).await?) };
+            in_time("a commit", commit).await?;
+        }
+        let name = format!("made-{round}");
+        in_time("making a topic", create(&client, &name, &[])).await
+    })?;
+    let waiting = self::client(broker);
+    let waiting = runtime.spawn(async move {
+        let mut producer = Producer::new(waiting, HUNG, ProducerSettings::default()).await?;
+        send(&mut producer).await
+    });
+    let committing = self::client(broker);
+    let commit = runtime.spawn(async move {
+        let offsets = [committed(HUNG)];
+        committing.set_group_offsets("slow", &offsets).await
+    });
+    runtime.block_on(async {
+        for _ in 0..ROUND_COUNT {
+            let offsets = [committed(FAST)];
+            let commit = async { Ok(client.set_group_offsets(&group, &offsets).await?) };
+            in_time("a commit beside one that waits", commit).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(!waiting.is_finished(), "a record was acknowledged that is on no disk");
+    disk.recover()?;
+    runtime.block_on(in_time("the record", async { waiting.await? }))?;
+    // It may have been refused as one of a topic that is not there.
+    drop(runtime.block_on(commit)?);
+    wait_for("all topics to be served", TIME_LIMIT, || {
+        Ok(!broker.ask("/readyz")?.contains("topics wait"))
+    })?;
+    runtime.block_on(async {
+        let isolation = Isolation::ReadCommitted;
+        let ends = client.topic_offsets(HUNG, OffsetAt::Latest, isolation).await?;
+        ensure!(ends.first().and_then(|it| it.offset) == Some(2 + round), "{ends:?}");
+        let found = client.group_offsets("earlier").await?;
+        ensure!(found == [committed(HUNG)], "the group is at {found:?}");
+        let found = client.group_offsets(&group).await?;
+        ensure!(found == [committed(FAST)], "the group is at {found:?}");
+        anyhow::Ok(())
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_broker_that_starts_while_a_disk_hangs_serves_all_other_topics() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    let earlier = client(&world.broker);
+    world.runtime.block_on(earlier.set_group_offsets("earlier", &[committed(HUNG)]))?;
+    world.broker.kill()?;
+    check_a_start(&mut world, 0)?;
+    world.broker.stop()?;
+    check_a_start(&mut world, 1)?;
+    // What was acknowledged before the disk took it is in the log as well.
+    let World { broker, runtime, .. } = &mut world;
+    broker.kill()?;
+    broker.start_again()?;
+    for round in 0..2 {
+        let found = runtime.block_on(client(broker).group_offsets(&format!("group-{round}")))?;
+        ensure!(found == [committed(FAST)], "the group is at {found:?}");
+    }
+    broker.stop()?;
+    world.finish()
+}
+
+#[test]
+fn a_broker_that_was_started_while_a_disk_hangs_stops() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut world = World::start()?;
+    world.broker.kill()?;
+    world.disk.hang()?;
+    world.broker.start_again()?;
+    world.broker.stop()?;
+    ensure!(world.disk.is_hung, "it ended before the disk takes anything");
+    world.disk.recover()?;
+    world.finish()
+}
+
 #[test]
 fn a_broker_stops_although_a_disk_hangs() -> Result<()> {
     if let Some(reason) = missing(&[Ability::BlockDevices]) {

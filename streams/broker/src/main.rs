@@ -108,7 +108,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let operation = Arc::new(Operation::new());
     let interface = Interface::start(&options.http_places(), &operation, Arc::clone(&storage))?;
     let defaults = options.topic_default.iter().cloned().collect();
-    let topics = Arc::new(Topics::open(Arc::clone(&storage), defaults)?);
+    let topics = Topics::open(Arc::clone(&storage), defaults)?;
     let class = topics.state_class();
     let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };

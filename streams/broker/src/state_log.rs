@@ -1,8 +1,9 @@
 //! State that the broker remembers over restarts, beside topics: records by key in a log of its
 //! own, which is written anew when most of it is outdated.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::{Bytes, BytesMut};
@@ -53,6 +54,9 @@ const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
 /// Where less could be had, the log is written anew when it comes so close to the end of that.
 const RESERVED_BYTES_LEFT_MIN: u64 = 256 << 10;
+
+/// A start waits so long for the disk of a log.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// So much is appended before it is looked again whether all memory is there.
 const RESERVED_AFTER_BYTES: usize = 64 << 10;
@@ -106,8 +110,12 @@ impl StateLog {
         };
         let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
         let open = || {
-            Topic::open_reserved(Arc::clone(&device), options)
-                .with_context(|| format!("cannot open the log in volume {volume:?}"))
+            let device = Arc::clone(&device);
+            match waits_for_disk {
+                true => Topic::open_reserved_unflushed(device, options),
+                false => Topic::open_reserved(device, options),
+            }
+            .with_context(|| format!("cannot open the log in volume {volume:?}"))
         };
         let topic = match open()? {
             Some(topic) => topic,
@@ -122,6 +130,9 @@ impl StateLog {
             bail!("volume {volume:?} holds no state of a broker, or that of a later version");
         }
         let (partition, topic) = (topic.partition(0)?, Arc::new(topic));
+        if waits_for_disk {
+            flush_beside(&topic, volume)?;
+        }
         let flusher = Arc::new(Flusher::of_state(Arc::clone(&topic)));
         let (least_bytes, reserved_bytes, appended_bytes) = Default::default();
         let mut log = Self {
@@ -164,6 +175,12 @@ impl StateLog {
 
     /// Appends records and makes them stable. May wait for a disk.
     pub(crate) fn append(&mut self, records: &[StateRecord]) -> Result<(), LogError> {
+        let (end_offset, stable_offset) = self.ends();
+        if stable_offset < end_offset || self.reserved_bytes == 0 {
+            // A log that was opened while its disk took nothing has no place before.
+            self.topic.flush()?;
+            self.reserve();
+        }
         self.write(records)?;
         self.topic.flush()
     }
@@ -281,6 +298,29 @@ impl StateLog {
         let begin = self.partition.next_offset();
         self.write(state)?;
         Ok(begin)
+    }
+}
+
+/// Makes stable what an opening found. That of a disk that takes nothing goes on beside the others.
+fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> {
+    let (done, is_done) = mpsc::channel();
+    let topic = Arc::clone(topic);
+    let flush = move || {
+        if let Err(mpsc::SendError(Err(error))) = done.send(topic.flush()) {
+            tracing::warn!(volume, %error, "the state of the broker cannot be made stable yet");
+        }
+    };
+    std::thread::Builder::new().name("flush-state".to_owned()).spawn(flush)?;
+    match is_done.recv_timeout(FLUSH_PATIENCE) {
+        Ok(flushed) => flushed.with_context(|| format!("cannot flush volume {volume:?}")),
+        Err(_) => {
+            tracing::warn!(
+                volume,
+                "the state of the broker waits for its disk: transactions, \
+                producers that are new and offsets of topics on it wait too"
+            );
+            Ok(())
+        }
     }
 }
 

@@ -66,7 +66,10 @@ impl Partition {
         mut found: Found,
     ) -> Result<Self, LogError> {
         let mut writer = Writer::open(&volume, number, &mut found)?;
-        writer.producers.note_stable(writer.next_offset);
+        let awaits_flush = volume.lock_slots().awaits_flush;
+        let stable_offset =
+            if awaits_flush { writer.record.start_offset } else { writer.next_offset };
+        writer.producers.note_stable(stable_offset);
         let generations = found.segments.iter().map(|segment| segment.header.generation());
         let generation = generations.max().unwrap_or(0);
         // How far the last pass had come when the process died is not known.
@@ -79,14 +82,18 @@ impl Partition {
         });
         let view = View {
             start_offset: writer.record.start_offset,
-            stable_offset: writer.next_offset,
+            stable_offset,
             segments: found.segments,
             epochs: writer.record.epochs.clone(),
         };
         let (restructuring, writer, view) =
             (Mutex::default(), Mutex::new(writer), RwLock::new(view));
         let (holds, pins) = Default::default();
-        Ok(Self { number, volume, compaction, holds, pins, restructuring, writer, view })
+        let opened = Self { number, volume, compaction, holds, pins, restructuring, writer, view };
+        if awaits_flush {
+            opened.note_dirty(&mut opened.lock_writer());
+        }
+        Ok(opened)
     }
 
     pub fn number(&self) -> u32 {

@@ -24,7 +24,7 @@ pub(crate) fn recover(
         return Err(LogError::new(LogErrorKind::Damaged, what));
     };
     for replaced in take_replaced(&mut segments) {
-        give_back(volume, &replaced)?;
+        give_back(volume, replaced)?;
     }
     segments.sort_by_key(|segment| segment.header.base_offset);
     // Those before the start were deleted, perhaps not to the end.
@@ -41,7 +41,7 @@ pub(crate) fn recover(
         deleted -= 1;
     }
     for segment in segments.drain(..deleted) {
-        give_back(volume, &segment)?;
+        give_back(volume, segment)?;
     }
     let bases: Vec<i64> = segments.iter().map(|segment| segment.header.base_offset).collect();
     let mut found = Found::nothing(record);
@@ -49,7 +49,7 @@ pub(crate) fn recover(
     let mut end = bases.first().map_or(start_offset, |first| start_offset.min(*first));
     for (index, segment) in segments.into_iter().enumerate() {
         if bases[index] != end {
-            drop_unflushed(volume, &segment, end)?;
+            drop_unflushed(volume, segment, end)?;
             continue;
         }
         let until = Until { epoch: found.record.epoch(), next_base: bases.get(index + 1).copied() };
@@ -89,7 +89,7 @@ fn take_replaced(segments: &mut Vec<Segment>) -> Vec<Segment> {
 
 /// A segment that does not follow the one before: both were being written when the power went. One
 /// with a checkpoint of some batches was flushed, and so was all before it.
-fn drop_unflushed(volume: &TopicVolume, segment: &Segment, end: i64) -> Result<(), LogError> {
+fn drop_unflushed(volume: &TopicVolume, segment: Segment, end: i64) -> Result<(), LogError> {
     let device = &*volume.device;
     let checkpoint = Checkpoint::load_newest(device, segment.slot, &segment.header)?;
     let is_flushed =
@@ -101,8 +101,12 @@ fn drop_unflushed(volume: &TopicVolume, segment: &Segment, end: i64) -> Result<(
     give_back(volume, segment)
 }
 
-/// Gives a segment up that is not part of the log.
-pub(crate) fn give_back(volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
+/// Gives a segment up that is not part of the log: at once, or when that is known to be durable.
+pub(crate) fn give_back(volume: &TopicVolume, segment: Segment) -> Result<(), LogError> {
+    if volume.lock_slots().awaits_flush {
+        volume.lock_slots().supersede(&[Arc::new(segment)]);
+        return Ok(());
+    }
     volume.give_up(segment.slot, 0, 0)?;
     volume.lock_slots().give_back(segment.slot);
     Ok(())

@@ -42,6 +42,9 @@ pub(crate) struct Slots {
     free: BTreeSet<Slot>,
     /// True if memory of segments is kept for others.
     pub(crate) keeps_memory: bool,
+    /// True until the first flush of a log that was opened without one: what it holds is not known
+    /// to be durable.
+    pub(crate) awaits_flush: bool,
     /// One with memory for the next segment; also among those that are free, or will be after the
     /// next flush.
     pub(crate) spare: Option<Spare>,
@@ -64,6 +67,7 @@ impl Slots {
             count: count_of(device),
             free: BTreeSet::new(),
             keeps_memory: false,
+            awaits_flush: false,
             spare: None,
             superseded,
             retired,
@@ -96,7 +100,7 @@ impl Slots {
         lowest.ok_or({
             if self.record.unused_from.0 >= self.count {
                 NoSlot::AllInUse(self.count.saturating_sub(1))
-            } else if self.flush_count > 0 {
+            } else if self.flush_count > 0 || self.awaits_flush {
                 NoSlot::BeforeFlushEnds
             } else {
                 NoSlot::BeforeFlush
@@ -122,6 +126,14 @@ impl Slots {
     /// A slot that was taken and not written to, or of which nothing but zeros is left.
     pub(crate) fn give_back(&mut self, slot: Slot) {
         self.free.insert(slot);
+    }
+
+    /// A slot in which an opening found no segment.
+    pub(crate) fn give_back_found(&mut self, slot: Slot) {
+        match self.awaits_flush {
+            true => self.note_discarded(slot),
+            false => self.give_back(slot),
+        }
     }
 
     /// A segment that no new reader finds. Others may be in the middle of it.
@@ -179,6 +191,7 @@ impl Slots {
             self.discarded.extend(slots.discarded);
             return Ok(());
         }
+        self.awaits_flush = false;
         self.retired.extend(slots.superseded);
         self.free.extend(slots.discarded);
         let ready = slots.ready?;

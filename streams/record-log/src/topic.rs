@@ -109,6 +109,18 @@ impl Topic {
         Self::recover(device, options, slots, 0).map(Some)
     }
 
+    /// The same without a flush, which may wait for a disk. All that was appended is found, and
+    /// none of it is stable before the first flush; nothing is given back before that.
+    pub fn open_reserved_unflushed(
+        device: Arc<dyn BlockDevice>,
+        options: TopicOptions,
+    ) -> Result<Option<Self>, LogError> {
+        let Some(record) = TopicRecord::load(&*device)? else { return Ok(None) };
+        let mut slots = Slots::new(&*device, record);
+        (slots.keeps_memory, slots.awaits_flush) = (true, true);
+        Self::recover(device, options, slots, 0).map(Some)
+    }
+
     fn recover(
         device: Arc<dyn BlockDevice>,
         options: TopicOptions,
@@ -116,20 +128,25 @@ impl Topic {
         least_epoch: i32,
     ) -> Result<Self, LogError> {
         let record = slots.record;
-        // What the last process left is durable before anything is given back because of it.
-        slots::flush(&*device)?;
+        let awaits_flush = slots.awaits_flush;
+        if !awaits_flush {
+            // What the last process left is durable before anything is given back because of it.
+            slots::flush(&*device)?;
+        }
         let properties = Properties::open(&*device)?;
-        properties.fill(&*device)?;
+        if !awaits_flush {
+            properties.fill(&*device)?;
+        }
         let mut by_partition: BTreeMap<u32, Vec<Segment>> = BTreeMap::new();
         for slot in (1..record.unused_from.0).map(Slot) {
             match SegmentHeader::load(&*device, slot)? {
                 None => {
                     slots::discard(&*device, slot)?;
-                    slots.give_back(slot);
+                    slots.give_back_found(slot);
                 }
                 Some(header) if header.is_spare() && slots.wants_spare() => {
                     slots.spare = Some(Spare { slot, filled: 0 });
-                    slots.give_back(slot);
+                    slots.give_back_found(slot);
                 }
                 Some(header) if header.topic == record.id => {
                     let segments = by_partition.entry(header.partition).or_default();
@@ -151,9 +168,11 @@ impl Topic {
         }
         // Segments of partitions whose making was not acknowledged.
         for segment in by_partition.into_values().flatten() {
-            give_back(&volume, &segment)?;
+            give_back(&volume, segment)?;
         }
-        volume.flush_slots()?;
+        if !awaits_flush {
+            volume.flush_slots()?;
+        }
         let partitions = RwLock::new(partitions);
         let (flushing, widening) = Default::default();
         Ok(Self { volume, properties, partitions, flushing, widening })

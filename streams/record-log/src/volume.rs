@@ -146,7 +146,12 @@ impl TopicVolume {
     /// there is none. Returns how much it holds.
     pub(crate) fn reserve_spare(&self) -> Result<u64, LogError> {
         let device = &*self.device;
-        if self.lock_slots().wants_spare() {
+        let is_lacking = {
+            let slots = self.lock_slots();
+            // Before the first flush there is none that could become one.
+            slots.wants_spare() && !slots.awaits_flush
+        };
+        if is_lacking {
             let slot = self.await_slot()?.slot;
             self.give_up(slot, 0, 0)?;
             self.lock_slots().give_back(slot);

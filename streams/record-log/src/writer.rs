@@ -152,12 +152,21 @@ impl Writer {
     }
 
     /// What is known of producers must not go with the segments before the last one, whose first
-    /// checkpoint a crash may have taken. What was found is durable.
-    fn ensure_checkpoint(&self, volume: &TopicVolume, segment: &Segment) -> Result<(), LogError> {
+    /// checkpoint a crash may have taken. It is written when what was found is durable.
+    fn ensure_checkpoint(
+        &mut self,
+        volume: &TopicVolume,
+        segment: &Arc<Segment>,
+    ) -> Result<(), LogError> {
         if segment.has_checkpoint() {
             return Ok(());
         }
-        let saved = segment.save_checkpoint(&*volume.device, self.checkpoint(segment));
+        let checkpoint = self.checkpoint(segment);
+        if volume.lock_slots().awaits_flush {
+            self.sealed.push(SealedCheckpoint { segment: Arc::clone(segment), checkpoint });
+            return Ok(());
+        }
+        let saved = segment.save_checkpoint(&*volume.device, checkpoint);
         saved.or_else(LogError::ignore_no_space)
     }
 

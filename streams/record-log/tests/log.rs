@@ -10,7 +10,7 @@ use block_device::BlockDevice;
 use model::Random;
 use record_batch::{HEADER_BYTES, Marker, TransactionEnd, headers};
 use record_log::{
-    BATCH_BYTES_MAX, Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Retention,
+    BATCH_BYTES_MAX, Batch, LogErrorKind, NewTopic, PROPERTIES_BYTES_MAX, Partition, Retention,
     SEGMENT_BYTES_MAX, Topic, TopicOptions,
 };
 use support::{
@@ -421,6 +421,81 @@ fn a_log_with_a_reserve_that_is_cut_at_any_store_keeps_what_was_flushed() {
             topic.flush().expect("it flushes");
         }
     }
+}
+
+/// What follows the headers of all batches that were appended, also of those that are not stable.
+fn appended(partition: &Partition) -> Vec<Vec<u8>> {
+    let (mut offset, mut buffer, mut found) = (partition.start_offset(), Vec::new(), Vec::new());
+    while offset < partition.next_offset() {
+        let range = partition.read_appended(offset, 1 << 20, &mut buffer).expect("it reads");
+        let mut at = range.start;
+        for header in headers(&buffer[range]) {
+            found.push(buffer[at + HEADER_BYTES..at + header.size_bytes].to_vec());
+            at += header.size_bytes;
+            offset = header.next_offset();
+        }
+    }
+    found
+}
+
+#[test]
+fn a_log_is_opened_and_appended_to_while_a_disk_hangs_and_loses_nothing_that_was_flushed() {
+    let made = Disk::new();
+    drop(topic(&made, 1));
+    let whole = made.after_kill();
+    keep_state(&whole, &mut Vec::new());
+    let mut random = Random::new(9);
+    let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+    let mut appended_count = 0;
+    for cut in 0..whole.stores() {
+        let disk = made.after_kill();
+        disk.die_after(cut);
+        let mut written = Vec::new();
+        let mut stable = keep_state(&disk, &mut written);
+        let one = contents(&mut random, 3_000);
+        written.push(one.clone());
+        let check = |disk: &Arc<Disk>, stable: &[Vec<u8>], what: &str| {
+            let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+            let topic = Topic::open_reserved(device, options).expect("it opens");
+            let partition = topic.expect("it is there").partition(0).expect("it is there");
+            let found = appended(&partition);
+            let lost = stable.iter().filter(|it| !found.contains(it)).count();
+            assert_eq!(lost, 0, "cut {cut}, {what}: lost");
+            assert!(found.iter().all(|it| written.contains(it)), "cut {cut}, {what}: not written");
+        };
+        let disk = disk.after_kill();
+        disk.set_hung(true);
+        let topic = Topic::open_reserved_unflushed(Arc::clone(&disk) as _, options);
+        let topic = topic.expect("it opens").expect("it is there");
+        let partition = topic.partition(0).expect("it is there");
+        if let Err(error) = partition.reserve(64 << 10) {
+            assert_eq!(error.kind, LogErrorKind::NotDurable, "cut {cut}: there will be room");
+        }
+        assert_eq!(partition.stable_offset(), partition.start_offset());
+        let found = appended(&partition);
+        assert!(stable.iter().all(|it| found.contains(it)), "cut {cut}: one is lost");
+        let is_appended = match append(&partition, &mut batch(NO_PRODUCER, 2, 0, &one)) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind, LogErrorKind::NotDurable);
+                assert!(found.is_empty(), "cut {cut}: there is a segment to append to");
+                false
+            }
+        };
+        check(&disk.after_power_loss(&mut random), &stable, "before the flush");
+        disk.set_hung(false);
+        topic.flush().expect("it flushes");
+        assert_eq!(partition.stable_offset(), partition.next_offset());
+        if is_appended {
+            stable.push(one);
+            appended_count += 1;
+        }
+        check(&disk.after_power_loss(&mut random), &stable, "after the flush");
+        partition.reserve(64 << 10).expect("there is room");
+        topic.flush().expect("it flushes");
+        check(&disk.after_power_loss(&mut random), &stable, "with what was given back");
+    }
+    assert!(appended_count > 100, "{appended_count} logs were appended to");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl World {
 
     fn start(&self) -> Running {
         let topics = Topics::open(Arc::clone(&self.storage), BTreeMap::new());
-        let topics = Arc::new(topics.expect("they are read"));
+        let topics = topics.expect("they are read");
         let assignable =
             Assignable { topics: Arc::clone(&topics), gate: Gate::open_to_this_host() };
         let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };

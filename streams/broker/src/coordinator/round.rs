@@ -131,9 +131,6 @@ impl State {
         self.transactions.meet(producers(self.topics.topics.all()), &mut effects.transactions);
         // Nothing but markers, which are written in the next round.
         self.reply(effects, &mut Effects::default());
-        if !self.held.is_empty() {
-            self.flush()?;
-        }
         self.is_current = true;
         Ok(())
     }
@@ -155,8 +152,10 @@ impl State {
             return true;
         }
         std::thread::sleep(PAUSE);
-        if let Err(error) = self.load() {
+        let loaded = self.load().and_then(|()| Ok(self.flush()?));
+        if let Err(error) = loaded {
             tracing::error!(%error, "cannot load the state of groups and transactions");
+            self.is_current = false;
             round.clear();
         }
         self.is_current
@@ -165,6 +164,11 @@ impl State {
     pub(super) async fn run(&mut self, mut commands: mpsc::Receiver<Queued>) {
         let mut round = Vec::new();
         let stirred = Arc::clone(&self.stirred);
+        // What was found may not be stable yet.
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "cannot make the state of groups and transactions stable");
+            self.doubt();
+        }
         loop {
             let received = tokio::select! {
                 received = commands.recv_many(&mut round, ROUND_LENGTH_MAX) => Some(received),

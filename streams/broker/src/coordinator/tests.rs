@@ -56,7 +56,7 @@ impl World {
 
     fn open_with(&self, options: consumer_groups::Options) -> Life {
         let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
-        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let class = topics.state_class();
         let gate = Gate::open_to_this_host();
         let assignable = Assignable { topics: Arc::clone(&topics), gate };

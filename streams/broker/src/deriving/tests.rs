@@ -64,7 +64,7 @@ impl World {
     fn open(&self) -> Life {
         let (pool, failing) = (Arc::clone(&self.storage), Arc::clone(&self.failing));
         let storage: Arc<dyn Storage> = Arc::new(Unreliable { pool, failing });
-        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let class = topics.state_class();
         let definitions = Arc::new(Definitions::open(&*self.storage, class).expect("they open"));
         let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));

@@ -219,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
         let pool = EmbeddedPool { size_bytes: 64 << 20, file: Some(folder.path().join("pool")) };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
-        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let topic = prices(&topics);
         let partition = topic.partition(0).expect("it is there");
         let running = Running::start(&topics);
@@ -260,7 +260,7 @@ mod tests {
     fn values_are_there_while_the_topic_asks_for_them_and_again_after_a_restart() {
         let pool = EmbeddedPool { size_bytes: 64 << 20, file: None };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
-        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let topic = prices(&topics);
         let partition = topic.partition(0).expect("it is there");
         let running = Running::start(&topics);

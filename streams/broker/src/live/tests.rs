@@ -43,7 +43,7 @@ impl Running {
         let file = Some(folder.path().join("pool"));
         let pool = EmbeddedPool { size_bytes: 256 << 20, file };
         let storage = Arc::new(Embedded::open(&pool).expect("it opens"));
-        let topics = Arc::new(Topics::open(storage, BTreeMap::new()).expect("it opens"));
+        let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));
         let new = NewTopic {
             name: "quotes".to_owned(),

@@ -31,14 +31,18 @@ pub(super) fn problem(kind: api::ProblemKind, detail: String) -> Response {
 #[derive(Serialize)]
 struct Health {
     stage: &'static str,
-    /// Why the broker is not ready.
+    /// Why the broker is not ready, or which topics are not served.
     reason: Option<String>,
 }
 
-/// 200, or 503 with a reason.
-pub(super) fn health(stage: &'static str, reason: Option<String>) -> Response {
-    let is_ready = reason.is_none();
-    let mut response = json(Health { stage, reason });
+/// 200, with what is not served, or 503 with a reason.
+pub(super) fn health(
+    stage: &'static str,
+    unready: Option<String>,
+    missing: Option<String>,
+) -> Response {
+    let is_ready = unready.is_none();
+    let mut response = json(Health { stage, reason: unready.or(missing) });
     if !is_ready {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);

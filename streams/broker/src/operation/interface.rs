@@ -238,11 +238,11 @@ fn router(operation: Arc<Operation>) -> Router {
 
 /// The process lives, whatever else it does.
 async fn show_health(State(operation): Shared) -> Response {
-    health(operation.stage(), None)
+    health(operation.stage(), None, None)
 }
 
 async fn show_readiness(State(operation): Shared) -> Response {
-    health(operation.stage(), operation.unready())
+    health(operation.stage(), operation.unready(), operation.unserved())
 }
 
 async fn show_metrics(State(operation): Shared) -> Response {

@@ -102,6 +102,16 @@ impl Operation {
         }
     }
 
+    /// Topics that are not served, if there are such, in a sentence: all others are.
+    pub(super) fn unserved(&self) -> Option<String> {
+        let (count, names) = self.broker()?.topics.unserved();
+        let more = if count > names.len() { ", …" } else { "" };
+        let names = names.join(", ");
+        (count > 0).then(|| {
+            format!("topics wait for their disks, or cannot be opened ({count}): {names}{more}")
+        })
+    }
+
     /// Asks the storage again and again, until the runtime ends. One question at a time: one that
     /// hangs shows as a storage that does not answer.
     pub(crate) async fn probe(self: Arc<Self>, storage: Arc<dyn Storage>) {

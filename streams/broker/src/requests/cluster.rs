@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{Context, OF_THE_CLUSTER, code, on_blocking_thread, text};
 use crate::broker::NODE_ID;
-use crate::topics::{NewTopic, OpenTopic, check_name};
+use crate::topics::{Found, NewTopic, OpenTopic, check_name};
 
 /// Partitions in one answer, if the client has no limit of its own.
 const PARTITIONS_SHOWN_MAX: usize = 2_000;
@@ -103,8 +103,11 @@ async fn find_or_create(
 ) -> Result<Arc<OpenTopic>, ResponseError> {
     let broker = &context.broker;
     context.check_topic(Operation::Describe, name)?;
-    if let Some(topic) = broker.topics.by_name(name) {
-        return Ok(topic);
+    match broker.topics.find(name) {
+        Found::Served(topic) => return Ok(topic),
+        // Clients wait for it, as for a topic without a leader.
+        Found::NotServed => return Err(ResponseError::LeaderNotAvailable),
+        Found::Gone => {}
     }
     check_name(name).map_err(|refusal| refusal.error)?;
     if !(creates && broker.new_topics.are_created_on_demand) {
@@ -249,8 +252,10 @@ pub(super) fn partitions(
             break;
         }
         let allowed = context.check_topic(Operation::Describe, &name);
-        let found = allowed.and_then(|()| {
-            context.broker.topics.by_name(&name).ok_or(ResponseError::UnknownTopicOrPartition)
+        let found = allowed.and_then(|()| match context.broker.topics.find(&name) {
+            Found::Served(topic) => Ok(topic),
+            Found::NotServed => Err(ResponseError::LeaderNotAvailable),
+            Found::Gone => Err(ResponseError::UnknownTopicOrPartition),
         });
         let shown = DescribeTopicPartitionsResponseTopic::default()
             .with_name(Some(name.clone()))

@@ -39,7 +39,7 @@ const WAIT_MS: i32 = 300;
 fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broker> {
     let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
     let topics = Topics::open(Arc::clone(storage), BTreeMap::new());
-    let topics = Arc::new(topics.expect("there are none"));
+    let topics = topics.expect("there are none");
     let gate = Gate::open_to_this_host();
     let definitions = Arc::new(Definitions::open(&**storage, class).expect("there are none"));
     let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };

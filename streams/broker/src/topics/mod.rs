@@ -2,6 +2,7 @@
 
 mod errors;
 mod names;
+mod opening;
 mod rules;
 mod settings;
 mod stability;
@@ -12,7 +13,7 @@ mod unsettled;
 mod upkeep;
 mod watchers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
@@ -23,9 +24,7 @@ use uuid::Uuid;
 use volumes::{Durability, Reduction};
 
 use crate::clock::epoch_now;
-use crate::storage::{
-    STATE_VOLUMES, Storage, StorageError, StorageErrorKind, StoredVolume, VolumeClass,
-};
+use crate::storage::{STATE_VOLUMES, Storage, StorageError, StorageErrorKind, VolumeClass};
 
 pub(crate) use errors::error_of;
 pub(crate) use names::check_name;
@@ -38,7 +37,7 @@ pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, retain};
 
 use errors::{of_log, of_storage};
-use unserved::not_served;
+use unserved::{Unserved, not_served};
 use unsettled::Unsettled;
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -96,8 +95,7 @@ pub(crate) struct Topics {
     storage: Arc<dyn Storage>,
     /// Settings of topics that do not say.
     pub(crate) defaults: BTreeMap<String, String>,
-    /// Volumes of topics that could not be opened; the one first that is tried again next.
-    unserved: Mutex<VecDeque<String>>,
+    unserved: Unserved,
     table: RwLock<Table>,
     /// Grows whenever a topic comes, goes or gets partitions.
     version: AtomicU64,
@@ -120,18 +118,18 @@ struct Table {
 
 impl Topics {
     /// Opens all topics that the storage holds. A volume that is kept worse than the settings of
-    /// its topic say is kept as they say from now on.
+    /// its topic say is kept as they say from now on. Those that wait for a disk wait alone.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         defaults: BTreeMap<String, String>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Arc<Self>> {
         let settings = TopicSettings::new(BTreeMap::new(), &defaults);
         let class = settings.map_err(anyhow::Error::msg)?.class;
         // The pages of the state are stored as they are.
         let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
         let (unserved, table, version, forget, meet) = Default::default();
         let (unsettled, state_waits) = Default::default();
-        let mut topics = Self {
+        let topics = Arc::new(Self {
             storage,
             defaults,
             unserved,
@@ -142,31 +140,21 @@ impl Topics {
             meet,
             unsettled,
             state_waits,
-        };
-        let mut strongest = topics.state_class().durability;
-        for StoredVolume { name: volume, class } in topics.storage.volumes()? {
-            if is_half_made(&volume) {
-                // The broker died while it made the topic, before it said so.
-                tracing::info!(volume, "a topic that was not made to the end is deleted");
-                if let Err(error) = topics.storage.delete(&volume) {
-                    tracing::warn!(volume, %error, "cannot delete it");
-                }
-            } else if volume.starts_with(VOLUME_PREFIX) && !volume.contains('@') {
-                strongest = strongest.max(class.durability);
-                match topics.open_volume(&volume).and_then(|topic| topics.reconcile(topic, class)) {
-                    Ok(topic) => drop(topics.insert(topic)),
-                    Err(refusal) => {
-                        tracing::error!(volume, error = refusal.message, "cannot serve the topic");
-                        topics.unserved.get_mut().expect(NO_PANIC).push_back(volume);
-                    }
-                }
+        });
+        let mut strongest = class.durability;
+        let mut beside = Vec::new();
+        for volume in topics.storage.volumes()? {
+            let is_topic = volume.name.starts_with(VOLUME_PREFIX) && !volume.name.contains('@');
+            if is_half_made(&volume.name) {
+                beside.push(volume);
+            } else if is_topic {
+                strongest = strongest.max(volume.class.durability);
+                strongest = strongest.max(topics.open_here(volume, &mut beside));
             }
         }
-        let all = topics.all();
-        let settings = all.iter().map(|topic| topic.settings().class.durability).max();
-        let kept = strongest.max(settings.unwrap_or(strongest));
-        topics.changing.get_mut().expect(NO_PANIC).durability = kept;
-        topics.state_waits = AtomicBool::new(kept == Durability::Journal);
+        topics.changing.lock().expect(NO_PANIC).durability = strongest;
+        topics.state_waits.store(strongest == Durability::Journal, Ordering::Relaxed);
+        topics.open_beside(beside)?;
         Ok(topics)
     }
 

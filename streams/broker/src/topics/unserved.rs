@@ -1,13 +1,52 @@
 //! Topics whose volumes could not be opened: they are tried again from time to time, and are served
 //! as soon as that can be.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use kafka_protocol::error::ResponseError;
 use uuid::Uuid;
 
-use super::{NO_PANIC, OpenTopic, Refusal, Topics, of_storage, volume_name};
-use crate::storage::VolumeClass;
+use volumes::Durability;
+
+use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, of_storage, volume_name};
+use crate::storage::{StoredVolume, VolumeClass};
+
+/// So many topics that are not served are named to operators.
+const NAMED_MAX: usize = 20;
+
+/// Volumes of topics that are not served.
+#[derive(Default)]
+pub(super) struct Unserved {
+    list: Mutex<List>,
+    /// Told when a topic was opened, or could not be.
+    pub(super) ended: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct List {
+    /// Those that could not be opened; the one first that is tried again next.
+    pub(super) failed: VecDeque<String>,
+    /// Those that wait to be opened, and those that threads open now.
+    pub(super) queue: VecDeque<StoredVolume>,
+    pub(super) opening: Vec<String>,
+    pub(super) ended_count: u64,
+    /// True once the start has gone on.
+    pub(super) are_late: bool,
+}
+
+impl Unserved {
+    pub(super) fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().expect(NO_PANIC)
+    }
+}
+
+impl List {
+    fn volumes(&self) -> impl Iterator<Item = &str> {
+        let queued = self.queue.iter().map(|it| it.name.as_str());
+        self.failed.iter().chain(&self.opening).map(String::as_str).chain(queued)
+    }
+}
 
 /// Result of looking a name up.
 pub(crate) enum Found {
@@ -22,16 +61,49 @@ impl Topics {
     pub(crate) fn find(&self, name: &str) -> Found {
         match self.by_name(name) {
             Some(topic) => Found::Served(topic),
-            None if self
-                .unserved
-                .lock()
-                .expect(NO_PANIC)
-                .iter()
-                .any(|volume| may_be_of(volume, name)) =>
-            {
+            None if self.unserved.lock().volumes().any(|volume| may_be_of(volume, name)) => {
                 Found::NotServed
             }
-            None => Found::Gone,
+            // It may have been opened in between.
+            None => self.by_name(name).map_or(Found::Gone, Found::Served),
+        }
+    }
+
+    /// Number of topics that are not served, and names of some of them.
+    pub(crate) fn unserved(&self) -> (usize, Vec<String>) {
+        let list = self.unserved.lock();
+        let mut names: Vec<&str> =
+            list.volumes().filter_map(|volume| volume.strip_prefix(VOLUME_PREFIX)).collect();
+        names.sort_unstable();
+        (names.len(), names.iter().take(NAMED_MAX).map(|name| (*name).to_owned()).collect())
+    }
+
+    /// Opens the topic of a volume that waits for no disk, and notes one that does. Returns how the
+    /// topic's settings say that it is kept.
+    pub(super) fn open_here(
+        &self,
+        volume: StoredVolume,
+        beside: &mut Vec<StoredVolume>,
+    ) -> Durability {
+        if volume.class.durability == Durability::Journal {
+            beside.push(volume);
+            return Durability::Journal;
+        }
+        match self.open_volume(&volume.name) {
+            Ok(topic) => {
+                let wanted = topic.settings().class.durability;
+                match wanted > volume.class.durability {
+                    true => beside.push(volume),
+                    false => drop(self.insert(topic)),
+                }
+                wanted
+            }
+            Err(refusal) => {
+                let volume = volume.name;
+                tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+                self.unserved.lock().failed.push_back(volume);
+                Durability::Ram
+            }
         }
     }
 
@@ -62,10 +134,10 @@ impl Topics {
         Ok(topic)
     }
 
-    /// Tries one of the volumes again, the one that waits longest; one that is gone is forgotten.
+    /// Tries one of the volumes again that could not be opened, the one that waits longest; one
+    /// that is gone is forgotten. May wait for its disk.
     pub(super) fn serve_beside(&self) {
-        let Some(volume) = self.unserved.lock().expect(NO_PANIC).front().cloned() else { return };
-        let mut state = self.changing.lock().expect(NO_PANIC);
+        let Some(volume) = self.unserved.lock().failed.front().cloned() else { return };
         let there = match self.storage.volumes() {
             Ok(there) => there.into_iter().find(|it| it.name == volume),
             Err(error) => {
@@ -75,25 +147,31 @@ impl Topics {
         };
         let opened = there.map(|there| {
             let topic = self.open_volume(&volume)?;
-            self.keep_state_as_well(&mut state, topic.settings().class)?;
+            let wanted = topic.settings().class;
+            self.keep_state_as_well(&mut self.changing.lock().expect(NO_PANIC), wanted)?;
             self.reconcile(topic, there.class)
         });
-        let mut unserved = self.unserved.lock().expect(NO_PANIC);
-        unserved.retain(|it| *it != volume);
+        let is_failed = matches!(opened, Some(Err(_)));
         match opened {
             Some(Err(refusal)) => {
                 tracing::debug!(volume, error = refusal.message, "still cannot serve the topic");
-                unserved.push_back(volume);
             }
             None => tracing::info!(volume, "the volume of a topic that was not served is gone"),
-            Some(Ok(topic)) => {
-                drop(unserved);
-                let topic = self.insert(topic);
-                tracing::info!(volume, topic = %topic.name, "the topic is served now");
-                if let Some(meet) = self.meet.get() {
-                    meet(&topic);
-                }
-            }
+            Some(Ok(topic)) => self.serve_late(topic),
+        }
+        let mut list = self.unserved.lock();
+        list.failed.retain(|it| *it != volume);
+        if is_failed {
+            list.failed.push_back(volume);
+        }
+    }
+
+    /// Serves a topic, of which others are told that did not know of it.
+    pub(super) fn serve_late(&self, topic: OpenTopic) {
+        let topic = self.insert(topic);
+        tracing::info!(volume = topic.volume, topic = %topic.name, "the topic is served now");
+        if let Some(meet) = self.meet.get() {
+            meet(&topic);
         }
     }
 }
@@ -109,8 +187,8 @@ fn may_be_of(volume: &str, topic: &str) -> bool {
 
 pub(super) fn not_served(name: &str) -> Refusal {
     let what = format!(
-        "the volume of topic {name:?} could not be opened, and the log of the broker says why: \
-         mend or delete it; it is tried again every few seconds"
+        "the volume of topic {name:?} is not open: it waits for its disk, or could not be opened, \
+         and the log of the broker says why; mend or delete it, it is tried again every few seconds"
     );
     Refusal::new(ResponseError::KafkaStorageError, what)
 }

@@ -124,7 +124,7 @@ mod tests {
     const ALL: u32 = 100;
 
     struct World {
-        topics: Topics,
+        topics: Arc<Topics>,
         pool: Arc<Embedded>,
         failing: Arc<Failing>,
         _folder: TempDir,

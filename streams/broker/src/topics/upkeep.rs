@@ -44,6 +44,7 @@ struct Rounds {
 
 /// What is not of a topic.
 const OF_NONE: Uuid = Uuid::nil();
+const OF_UNSERVED: Uuid = Uuid::max();
 
 const RETENTION: Rounds = Rounds::new(Duration::from_secs(1), 64);
 
@@ -63,9 +64,10 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
                 tracing::debug!(%error, "cannot look how volumes are kept");
             }
             settling.settle_beside();
-            settling.serve_beside();
         };
         rounds.run(OF_NONE, Waits::Perhaps, beside).await;
+        let serving = Arc::clone(&topics);
+        rounds.run(OF_UNSERVED, Waits::Perhaps, move || serving.serve_beside()).await;
         let work = |topic: &OpenTopic| {
             if let Err(error) = retain_one(topic) {
                 tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
