@@ -339,11 +339,11 @@ mod tests {
     fn frames_of_zstd_that_hold_no_records_are_passed_over() {
         let other = [&0x184D_2A50_u32.to_le_bytes()[..], &5_u32.to_le_bytes(), b"hello"].concat();
         let frame = Codec::Zstd.compress(b"abc");
-        for frames in [[&other, &frame], [&frame, &other]].map(|it| it.concat()) {
+        for frames in [[&other[..], &frame], [&frame, &other]].map(|it| it.concat()) {
             assert_eq!(Codec::Zstd.decompress(&frames, 3), Ok(b"abc".to_vec()));
         }
         assert_eq!(Codec::Zstd.decompress(&other, 3), Ok(Vec::new()));
-        let cut = [&frame, &other[..other.len() - 1]].concat();
+        let cut = [&frame[..], &other[..other.len() - 1]].concat();
         assert_eq!(Codec::Zstd.decompress(&cut, 3), Err(Undecodable::Broken));
     }
 
@@ -366,8 +366,8 @@ mod tests {
         let bytes: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[1]).collect();
         let encode = |info: FrameInfo| {
             let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
-            encoder.write_all(&bytes).expect(TO_MEMORY);
-            encoder.finish().expect(TO_MEMORY)
+            encoder.write_all(&bytes).expect("it is written to memory");
+            encoder.finish().expect("it ends")
         };
         let independent = || FrameInfo::new().block_mode(BlockMode::Independent);
         for good in [
