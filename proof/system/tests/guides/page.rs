@@ -5,6 +5,7 @@
 //! | a block `sh` | run, line by line, where the blocks before it left off |
 //! | a block `sh needs=fio,cc` | the same, where these programs or built files are there |
 //! | a block `sh example` | not run: it takes what tests do not have, or shows alternatives |
+//! | a block `sql` | its statements, sent to the broker that the page has started |
 //! | a block `python NAME.py` | written to that file |
 //! | `<!-- test: COMMAND -->` | run too; readers do not see it |
 
@@ -62,6 +63,10 @@ fn action(words: &str, text: String) -> Result<Option<Action>> {
             let needs = needs.split(',').map(str::to_owned).collect();
             Some(Action::Run { script: text, needs })
         }
+        ["sql"] => Some(Action::Run {
+            script: format!("memlane sql <<'END'\n{text}END\n"),
+            needs: vec!["memlane-broker".to_owned()],
+        }),
         ["python", file] => Some(Action::Write { file: file.to_owned(), text }),
         ["sh", ..] => bail!("{words:?} is no known kind of block"),
         _ => None,
@@ -75,7 +80,8 @@ mod tests {
     #[test]
     fn blocks_files_and_hidden_commands_are_found() {
         let page = "a\n<!-- test: b c -->\n```sh\nd\ne\n```\n```sh example\nf\n```\n\
-                    ```toml\ng\n```\n```sh needs=h,i\nj\n```\n```python k.py\nl\n```\n";
+                    ```toml\ng\n```\n```sh needs=h,i\nj\n```\n```python k.py\nl\n```\n\
+                    ```sql\nm;\n```\n```sql example\nn\n```\n";
         let run = |script: &str, needs: &[&str]| Action::Run {
             script: script.to_owned(),
             needs: needs.iter().map(|&name| name.to_owned()).collect(),
@@ -86,6 +92,7 @@ mod tests {
             Step { line: 3, action: run("d\ne\n", &[]) },
             Step { line: 13, action: run("j\n", &["h", "i"]) },
             Step { line: 16, action: write },
+            Step { line: 19, action: run("memlane sql <<'END'\nm;\nEND\n", &["memlane-broker"]) },
         ];
         assert_eq!(steps(page).expect("a good page"), expected);
     }
