@@ -85,7 +85,7 @@ impl Site {
         user.args(["-C", "-e", "-q", "-t", "lines", "-p", "0"]).run()
     }
 
-    /// Has `admin` add an entry by Kafka's own tool.
+    /// Has `admin` add or remove an entry by Kafka's own tool.
     fn allow(&self, options: &str) -> Result<()> {
         self.admin(ACCESS, options)?;
         Ok(())
@@ -143,6 +143,12 @@ fn users_log_in_and_do_what_access_lists_allow() -> Result<()> {
     ensure!(refused.exit_code != Some(0), "a reader could write: {refused:?}");
     let output = site.read(reader())?;
     ensure!(output.stdout == written, "{output:?}");
+    site.allow("--remove --force --allow-principal User:reader --operation Read --topic lines")?;
+    let refused = site.read(reader())?;
+    ensure!(
+        refused.exit_code != Some(0) && refused.stdout.is_empty(),
+        "a right stays: {refused:?}"
+    );
     Ok(())
 }
 

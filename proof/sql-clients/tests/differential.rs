@@ -526,6 +526,29 @@ fn errors_name_nothing_that_is_internal() -> Result<()> {
     Ok(())
 }
 
+/// Functions of PostgreSQL's that are not there.
+const NOT_THERE: &[&str] =
+    &["xmlcomment('a')", "lo_creat(1)", "pg_stat_reset()", "numrange(1, 2)", "int4range(1, 2)"];
+
+#[test]
+fn functions_that_are_not_there_are_refused_by_their_names() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let site = Site::shared()?;
+    let mut script = Script::default();
+    NOT_THERE.iter().for_each(|it| script.add(format!("SELECT {it}")));
+    for (call, answer) in NOT_THERE.iter().zip(script.run(site.psql())?) {
+        let name = call.split('(').next().unwrap_or_default();
+        let is_named = matches!(
+            &answer,
+            Answer::Error { sql_state, message } if sql_state == "0A000" && message.contains(name)
+        );
+        ensure!(is_named, "{call}: {answer:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn functions_and_subqueries_have_the_answers_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {

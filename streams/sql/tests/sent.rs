@@ -228,6 +228,19 @@ fn one_value_does_not_fail_the_query_of_all() {
             let rows = texts(&client, &format!("SELECT x FROM {name} ORDER BY \"offset\"")).await;
             assert_eq!(rows.len(), values.len(), "{name}");
             assert_eq!(rows[0], ["NULL"], "{name}: what is not UTF-8");
+            let none_of_any = [5, 10, 11, 12, 13, 14, 15, 16];
+            let none_of_this: &[usize] = match of {
+                "text" => &[1, 2],
+                "bigint" | "int" => &[1, 2, 3, 4],
+                "float8" => &[1, 2, 3],
+                "numeric" => &[1, 2],
+                "boolean" => &[1, 2, 3, 4, 17],
+                "timestamptz" => &[1, 2, 3, 4, 6, 17],
+                _ => &[],
+            };
+            for index in none_of_any.iter().chain(none_of_this) {
+                assert_eq!(rows[*index], ["NULL"], "{name}: the record {index}");
+            }
             if matches!(of, "text" | "bigint" | "int" | "float8" | "numeric") {
                 assert_eq!(rows[values.len() - 1], ["7"], "{name}");
             }

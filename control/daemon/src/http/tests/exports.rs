@@ -108,3 +108,32 @@ async fn a_snapshot_with_the_longest_name_is_exported() {
     let socket = export["socket"].as_str().expect("a path");
     std::os::unix::net::UnixStream::connect(socket).expect("it is served there");
 }
+
+#[tokio::test]
+async fn volumes_and_snapshots_are_exported_beside_each_other_whatever_their_names_are() {
+    let house = House::new();
+    let long = "v".repeat(63);
+    // Of which some look like the sockets of others, or differ in their last letter alone.
+    let names =
+        ["a", "A", "0", "a.sock", "a..b", "x-", "x_", "x.", &long, &format!("{}w", "v".repeat(62))];
+    let mut sockets = std::collections::BTreeSet::new();
+    let mut exported = 0;
+    for name in names {
+        house.create(name).await;
+        for own in ["s", "s.sock", &long] {
+            let snapshot = format!(r#"{{"volumes": ["{name}"], "snapshot": "{own}"}}"#);
+            house.ask("POST", "/v1/snapshots", &snapshot).await.json(201);
+        }
+        let of_snapshots = ["s", "s.sock", &long].map(|own| format!("{name}@{own}"));
+        for volume in [name.to_owned()].into_iter().chain(of_snapshots) {
+            let request = format!(r#"{{"volume": "{volume}", "protocol": "vhost-user"}}"#);
+            let export = house.ask("POST", "/v1/exports", &request).await.json(201);
+            assert_eq!(export["volume"], volume);
+            let socket = export["socket"].as_str().expect("a path").to_owned();
+            std::os::unix::net::UnixStream::connect(&socket).expect("it is served there");
+            sockets.insert(socket);
+            exported += 1;
+        }
+    }
+    assert_eq!((sockets.len(), exported), (40, 40), "each has a socket of its own");
+}
