@@ -63,7 +63,7 @@ export async function machines(site: Site): Promise<void> {
 
 async function creates(own: Console): Promise<void> {
   const { page } = own;
-  await page.getByRole('link', { name: 'Virtual machines', exact: true }).click();
+  await page.getByRole('link', { name: 'Virtual machines', exact: true }).first().click();
   await page.getByRole('heading', { level: 1, name: 'Virtual machines' }).waitFor();
   await page.getByText('There is no virtual machine yet.').waitFor();
   const dialog = await own.begin('Create a virtual machine');
