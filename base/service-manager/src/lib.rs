@@ -6,4 +6,4 @@ mod notify;
 mod panics;
 
 pub use notify::{alive, extend_timeout, ready, reloading, stopping, watchdog_time};
-pub use panics::die_of_panics;
+pub use panics::{Panic, contain, contain_future, die_of_panics, do_or_die, text_of};

@@ -1,16 +1,112 @@
-//! The death of a program in which a thread panics.
+//! The death of a program in which a thread panics, and work that is exempt from it: what changes
+//! nothing that others use, and is undone by being dropped.
 
-use std::panic;
+use std::any::Any;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::pin;
 use std::process;
+use std::task::Poll;
 
-/// Ends the process when a thread panics, once the panic was told, in builds that unwind: programs
-/// that ship are compiled to abort, and those that tests attack are to die of what kills those.
+/// What was thrown.
+pub type Panic = Box<dyn Any + Send>;
+
+thread_local! {
+    /// Whether a panic ends the work of the thread alone.
+    static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the process when a thread panics, once the panic was told, unless its work is contained.
+/// Programs that ship and those that tests attack die of the same.
 pub fn die_of_panics() {
-    if cfg!(panic = "unwind") {
-        let tell = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| {
-            tell(panic);
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        // A thread that has ended so far that it knows nothing of itself contains nothing.
+        if !IS_CONTAINED.try_with(Cell::get).unwrap_or(false) {
             process::abort();
-        }));
+        }
+    }));
+}
+
+/// Whether panics of the thread are contained, as it was set until this is dropped.
+struct Set {
+    before: bool,
+    /// Stays on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Set {
+    fn new(is_contained: bool) -> Self {
+        Self { before: IS_CONTAINED.replace(is_contained), _thread: PhantomData }
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        IS_CONTAINED.set(self.before);
+    }
+}
+
+/// Does work whose panic ends nothing but itself, and is returned.
+///
+/// # Errors
+/// The work panicked.
+pub fn contain<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+    let _set = Set::new(true);
+    panic::catch_unwind(AssertUnwindSafe(work))
+}
+
+/// The same of a future, which is dropped after a panic.
+///
+/// # Errors
+/// The work panicked.
+pub async fn contain_future<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| match contain(|| work.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+/// Does a part of contained work of which a panic ends the process all the same: it changes what
+/// others use.
+pub async fn do_or_die<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| {
+        let _set = Set::new(false);
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// The text of a panic.
+pub fn text_of(panic: &Panic) -> &str {
+    let texts = [panic.downcast_ref::<&str>().copied(), panic.downcast_ref().map(String::as_str)];
+    texts.into_iter().flatten().next().unwrap_or("a panic without a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn panics_are_contained_for_as_long_as_the_work_lasts() {
+        assert!(!IS_CONTAINED.get());
+        let number = 7;
+        let panic = contain(|| assert_eq!(number, 8, "no eight")).expect_err("it panics");
+        assert!(text_of(&panic).contains("no eight"), "{}", text_of(&panic));
+        assert!(!IS_CONTAINED.get());
+        let work = contain_future(async {
+            let during = do_or_die(async { IS_CONTAINED.get() }).await;
+            (IS_CONTAINED.get(), during)
+        });
+        let polled = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Ok((true, false)))));
+        assert!(!IS_CONTAINED.get());
     }
 }

@@ -64,6 +64,9 @@ use crate::topics::Topics;
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
 const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 
+// Statements that panic end alone, which takes what they have to be dropped.
+const _: () = assert!(cfg!(panic = "unwind"), "the broker is built with panic = \"unwind\"");
+
 fn main() -> ExitCode {
     service_manager::die_of_panics();
     let options = option_file::read_options().map_err(anyhow::Error::from);

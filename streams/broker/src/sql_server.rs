@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use live_queries::OutputColumn;
 use metrics_text::Page;
 use record_batch::NewRecord;
+use service_manager::do_or_die;
 use sql::{
     Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
     Published, PublishedRecord, Server, SqlError, SqlState,
@@ -118,6 +119,7 @@ fn write_metrics(page: &mut Page, sql: &Server) {
         ("statements", "SQL statements that ended.", &counters.statements),
         ("errors", "SQL statements that failed.", &counters.errors),
         ("cancelled", "SQL statements that were cancelled, or took too long.", &counters.cancelled),
+        ("faults", "SQL statements that met a fault of the server: see its log.", &counters.faults),
         ("rows_out", "Rows sent.", &counters.rows_out),
         ("rows_in", "Rows inserted.", &counters.rows_in),
     ];
@@ -186,7 +188,7 @@ impl Host for SqlHost {
     }
 
     fn publish(&self, all: Vec<Published>) -> BoxFuture<'_, Result<(), SqlError>> {
-        async move {
+        do_or_die(async move {
             let topics = all.iter().map(|it| self.find(it)).collect::<Result<Vec<_>, _>>()?;
             let (mut waits, mut result) = (Vec::new(), Ok(()));
             for (topic, published) in topics.iter().zip(all) {
@@ -205,7 +207,7 @@ impl Host for SqlHost {
                 })?;
             }
             result
-        }
+        })
         .boxed()
     }
 
@@ -222,7 +224,7 @@ impl Host for SqlHost {
         client: &Client,
         live: LiveQuery,
     ) -> BoxFuture<'_, Result<LiveRows, SqlError>> {
-        Arc::clone(&self.broker.live).subscribe(live_client(client), live).boxed()
+        do_or_die(Arc::clone(&self.broker.live).subscribe(live_client(client), live)).boxed()
     }
 
     fn definitions(&self) -> Vec<Arc<Definition>> {
@@ -238,7 +240,7 @@ impl Host for SqlHost {
         client: &'a Client,
         new: NewDefinition,
     ) -> BoxFuture<'a, Result<(), SqlError>> {
-        async move {
+        do_or_die(async move {
             let may_create = self.allows(client, Operation::Create, Resource::cluster())
                 || self.allows(client, Operation::Create, Resource::topic(&new.name));
             if !may_create {
@@ -255,7 +257,7 @@ impl Host for SqlHost {
             }
             let (broker, owner) = (Arc::clone(&self.broker), client.principal.clone());
             on_blocking_thread(move || define(&broker, new, owner.as_str())).await
-        }
+        })
         .boxed()
     }
 
@@ -265,7 +267,7 @@ impl Host for SqlHost {
         kind: DefinitionKind,
         name: &'a str,
     ) -> BoxFuture<'a, Result<(), SqlError>> {
-        async move {
+        do_or_die(async move {
             let definition = self.definition(name).filter(|it| it.kind == kind);
             let definition = definition.ok_or_else(|| no_definition(kind, name))?;
             let is_owner = definition.owner == client.principal.as_str();
@@ -287,7 +289,7 @@ impl Host for SqlHost {
                 Ok(())
             })
             .await
-        }
+        })
         .boxed()
     }
 }

@@ -28,6 +28,8 @@ pub mod fuzzing;
 mod giving_up;
 mod host;
 #[cfg(feature = "engine")]
+mod panics;
+#[cfg(feature = "engine")]
 mod server;
 mod settings;
 #[cfg(feature = "engine")]

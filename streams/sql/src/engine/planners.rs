@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::{Waiting, check};
+use crate::panics::contain;
 use crate::turns::{OwnTurns, Turns};
 
 /// Statements that are planned at a time, at least; those of one user are a part of them.
@@ -62,15 +63,10 @@ impl Planner {
         let task = tokio::task::spawn_blocking(move || {
             let _turns = turns;
             let _working = begin();
-            work()
+            contain(work)
         });
-        match task.await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(SqlError::new(SqlState::SHUTDOWN, "the server stops")),
-            },
-        }
+        let stops = || SqlError::new(SqlState::SHUTDOWN, "the server stops");
+        task.await.map_err(|_| stops())?
     }
 
     /// The same of work that the engine has made a future.

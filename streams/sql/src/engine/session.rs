@@ -36,6 +36,7 @@ use super::point_read::PointRead;
 use super::windows::CountWindows;
 use super::{dialect, functions, growing, json, sums};
 use crate::error::SqlError;
+use crate::panics::contain_tasks;
 use crate::settings::Limits;
 
 /// How the names begin of the rules that move filters between physical operators.
@@ -52,6 +53,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(limits: &Limits) -> Result<Self, SqlError> {
+        contain_tasks();
         let mut config = SessionConfig::new()
             .with_default_catalog_and_schema(DATABASE, SCHEMA)
             .with_create_default_catalog_and_schema(false)

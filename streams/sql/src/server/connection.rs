@@ -11,6 +11,7 @@ use super::io::{Io, Stream, Unread};
 use super::state::{Connection, Portal, Prepared};
 use crate::engine::ON_BEHALF_OF;
 use crate::error::{SqlError, SqlState};
+use crate::panics::contain_future;
 use crate::statements::{Assignment, Scope, Words, split};
 use crate::wire::{Answers, Formats, Request, SYNC, TransactionState};
 
@@ -186,7 +187,7 @@ impl Connection {
         }
         self.portals.clear();
         if !self.work.has_inserted() {
-            return Ok(self.commit_work().await?);
+            return Ok(contain_future(self.commit_work()).await?);
         }
         let interrupt = Interrupt {
             token: CancellationToken::new(),
@@ -194,7 +195,7 @@ impl Connection {
             time_max: self.variables.statement_time(),
             begun: Instant::now(),
         };
-        interrupt.unless(io, self.commit_work()).await
+        interrupt.unless(io, contain_future(self.commit_work())).await
     }
 
     async fn query_one<S: Stream>(&mut self, io: &mut Io<S>, words: &Words) -> Result<(), Ending> {

@@ -13,6 +13,8 @@ pub struct Counters {
     pub statements: AtomicU64,
     pub errors: AtomicU64,
     pub cancelled: AtomicU64,
+    /// Statements that met a fault of the server, such as a panic.
+    pub faults: AtomicU64,
     pub rows_out: AtomicU64,
     pub rows_in: AtomicU64,
     /// Time that statements took, in microseconds.

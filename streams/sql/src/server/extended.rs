@@ -14,6 +14,7 @@ use super::look_up::Looked;
 use super::state::{Connection, Parameter, Portal, Prepared, no_cursor};
 use crate::engine::one_column_schema;
 use crate::error::{SqlError, SqlState};
+use crate::panics::contain_future;
 use crate::statements::{Command, Words, read_command, split};
 use crate::wire::{Bind, Formats, PgType, Target, read_parameter};
 
@@ -75,11 +76,13 @@ impl Connection {
         let entry = Arc::clone(&self.entry);
         let running = entry.begin(&words.to_string());
         let interrupt = self.interrupt(&running, self.variables.statement_time(), begun);
-        let prepared = interrupt.unless(io, self.prepare(words, declared)).await;
-        if let Err(Ending::Failed(error)) = &prepared
-            && error.state == SqlState::CANCELLED
-        {
-            Counters::count(&self.server.counters.cancelled);
+        let prepared = contain_future(self.prepare(words, declared));
+        let prepared = interrupt.unless(io, prepared).await;
+        if let Err(Ending::Failed(error)) = &prepared {
+            if error.state == SqlState::CANCELLED {
+                Counters::count(&self.server.counters.cancelled);
+            }
+            self.report(error, &words.to_string());
         }
         prepared
     }

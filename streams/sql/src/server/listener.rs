@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use service_manager::{contain_future, text_of};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -59,11 +60,16 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
             let _seat = seat;
             Counters::count(&server.counters.connections_accepted);
             tokio::select! {
-                ended = serve_one(&server, stream, stops.clone()) => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%address, %error, "SQL connection ended");
+                // What a connection has is its own, and goes with it.
+                ended = contain_future(serve_one(&server, stream, stops.clone())) => match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%address, %error, "SQL connection ended"),
+                    Err(panic) => {
+                        Counters::count(&server.counters.faults);
+                        let fault = text_of(&panic);
+                        tracing::error!(%address, fault, "SQL connection ended by a fault");
                     }
-                }
+                },
                 () = drained(stops) => tracing::debug!(%address, "SQL connection given up"),
             }
             Counters::count(&server.counters.connections_ended);

@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream};
 use live_queries::{Layout, OutputColumn, OutputRow, OutputRows, Type, Value};
 
 use crate::error::SqlError;
+use crate::panics::contain_future;
 use crate::wire::{
     Answers, CopyOut, Formats, put_copy_row, put_copy_rows, put_live_row, put_live_value, put_rows,
 };
@@ -121,9 +122,10 @@ impl EngineRows {
                     return Ok(Some(Chunk::Engine(batch.clone(), range)));
                 }
             }
-            match self.stream.next().await {
+            let next = async { self.stream.next().await.transpose().map_err(SqlError::from) };
+            match contain_future(next).await? {
                 None => return Ok(None),
-                Some(batch) => (self.batch, self.at) = (Some(batch?), 0),
+                Some(batch) => (self.batch, self.at) = (Some(batch), 0),
             }
         }
     }

@@ -13,8 +13,10 @@ use super::outcome::Outcome;
 use super::registry::Running;
 use super::rows::Rows;
 use super::state::{Connection, Cursor, Portal, Prepared, no_cursor};
+use super::statistics::kept_text;
 use crate::engine::one_column;
 use crate::error::{SqlError, SqlState};
+use crate::panics::contain_future;
 use crate::statements::{
     Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, run_derive,
     run_extension,
@@ -68,7 +70,8 @@ impl Connection {
         };
         let interrupt = self.interrupt(&running, time_max, begun);
         if portal.rows.is_none() && !portal.has_ended {
-            portal.prepared = interrupt.unless(io, self.renewed(&prepared)).await?;
+            let renewed = contain_future(self.renewed(&prepared));
+            portal.prepared = interrupt.unless(io, renewed).await?;
         }
         // Live queries end when their clients want, and have a limit of their own.
         let _turn = match is_live {
@@ -91,10 +94,22 @@ impl Connection {
             (Err(Ending::Failed(error)), _) if error.state == SqlState::CANCELLED => {
                 Counters::count(&server.counters.cancelled);
             }
-            (Err(Ending::Failed(_)), _) => Counters::count(&server.counters.errors),
+            (Err(Ending::Failed(error)), _) => {
+                Counters::count(&server.counters.errors);
+                self.report(error, &prepared.text);
+            }
             _ => {}
         }
         ended
+    }
+
+    /// Tells operators of a fault of the server that a statement met.
+    pub(super) fn report(&self, error: &SqlError, statement: &str) {
+        if error.state == SqlState::INTERNAL {
+            Counters::count(&self.server.counters.faults);
+            let (statement, user) = (kept_text(statement), &self.client.principal);
+            tracing::error!(%user, statement, %error, "a SQL statement met a fault of the server");
+        }
     }
 
     /// Runs a portal on, and ends the transaction that the statement ends.
@@ -110,7 +125,7 @@ impl Connection {
             return Ok(());
         };
         if self.is_last && self.transaction == TransactionState::Idle {
-            interrupt.unless(io, self.commit_work()).await?;
+            interrupt.unless(io, contain_future(self.commit_work())).await?;
         }
         io.out.command_complete(&tag);
         Ok(())
@@ -139,17 +154,20 @@ impl Connection {
         }
         let (mut rows, word) = match portal.rows.take() {
             Some(rows) => (rows, "SELECT"),
-            None => match interrupt.unless(io, self.begin(&prepared, &portal.parameters)).await? {
-                Outcome::Rows(rows, word) => (rows, word),
-                Outcome::Copy(rows, form) => {
-                    return self.copy_out(io, (rows, form), interrupt).await.map(Some);
+            None => {
+                let begun = contain_future(self.begin(&prepared, &portal.parameters));
+                match interrupt.unless(io, begun).await? {
+                    Outcome::Rows(rows, word) => (rows, word),
+                    Outcome::Copy(rows, format) => {
+                        return self.copy_out(io, (rows, format), interrupt).await.map(Some);
+                    }
+                    Outcome::Done(tag) => return Ok(Some(tag)),
+                    Outcome::Warned(tag, warning) => {
+                        io.out.notice(&warning);
+                        return Ok(Some(tag.to_owned()));
+                    }
                 }
-                Outcome::Done(tag) => return Ok(Some(tag)),
-                Outcome::Warned(tag, warning) => {
-                    io.out.notice(&warning);
-                    return Ok(Some(tag.to_owned()));
-                }
-            },
+            }
         };
         let sent = self.send_rows(io, &mut rows, (rows_max, &portal.formats), interrupt).await?;
         if !sent.is_all {

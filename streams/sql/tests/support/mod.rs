@@ -34,12 +34,17 @@ const SIZE_BYTES: u64 = 1 << 40;
 /// Password with which users log in.
 pub(crate) const SECRET: &str = "secret";
 
+/// What a panic says that a test asked for.
+pub(crate) const PLANTED: &str = "planted";
+
 /// Topics in memory. Who is called `reader` and something may only read, and see `orders` alone.
 pub(crate) struct Topics {
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Topic>>>,
     followers: Mutex<BTreeMap<(String, u32), Follower>>,
     definitions: Mutex<BTreeMap<String, Arc<Definition>>>,
     last_version: AtomicU64,
+    /// Questions of the server up to one that panics, with that; none does at 0.
+    pub(crate) until_panic: AtomicU64,
     policy: ListenerPolicy,
     users: Arc<Users>,
     quotas: Quotas,
@@ -65,9 +70,10 @@ impl Topics {
             exposure: Exposure::Loopback,
         };
         let users = Arc::clone(file.users());
-        let (by_name, followers, definitions, last_version) = Default::default();
+        let (by_name, followers, definitions) = Default::default();
+        let (last_version, until_panic) = Default::default();
         let quotas = Quotas::new();
-        Self { by_name, followers, definitions, last_version, policy, users, quotas }
+        Self { by_name, followers, definitions, last_version, until_panic, policy, users, quotas }
     }
 
     pub(crate) fn create(&self, name: &str, partition_count: u32) -> Arc<Topic> {
@@ -84,6 +90,12 @@ impl Topics {
 }
 
 impl Topics {
+    fn asked(&self) {
+        let less = |left: u64| left.checked_sub(1);
+        let left = self.until_panic.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        assert!(left != Ok(1), "{PLANTED}");
+    }
+
     /// The topic is there no more.
     pub(crate) fn forget(&self, name: &str) {
         self.by_name.lock().expect("no panic").remove(name);
@@ -123,6 +135,7 @@ impl Host for Topics {
     }
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
+        self.asked();
         let is_read = matches!(operation, Operation::Read | Operation::Describe);
         let may_read = is_read && resource == Resource::topic("orders");
         client.principals().all(|it| !it.name().starts_with("reader") || may_read)
@@ -133,6 +146,7 @@ impl Host for Topics {
     }
 
     fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.asked();
         self.by_name.lock().expect("no panic").get(name).map(Arc::clone)
     }
 
@@ -142,10 +156,11 @@ impl Host for Topics {
     }
 
     fn values(&self, topic: &str, partition: u32) -> Option<Arc<Values>> {
+        self.asked();
         let mut followers = self.followers.lock().expect("no panic");
         let follower = followers.entry((topic.to_owned(), partition)).or_insert_with(|| {
-            let topic = self.topic(topic).expect("it is there");
-            let partition = topic.partition(partition).expect("it is there");
+            let by_name = self.by_name.lock().expect("no panic");
+            let partition = by_name[topic].partition(partition).expect("it is there");
             Follower::open(partition, Secret([7; 16])).expect("memory").0
         });
         while follower.follow(1 << 20, None).expect("memory").is_behind {}
