@@ -36,6 +36,7 @@ mod rows;
 mod series;
 mod set_operations;
 mod shifts;
+mod short_names;
 mod syntax;
 mod text_functions;
 mod time_functions;
@@ -71,6 +72,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(conversions::functions());
     functions.extend(calls::functions());
     functions.push(any::function());
+    functions.push(short_names::function());
     functions.push(to_char::to_char());
     functions.extend(json_functions::functions());
     functions.extend(text_functions::functions());

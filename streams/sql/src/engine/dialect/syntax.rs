@@ -18,6 +18,7 @@ use super::rewrites;
 use super::rows::{Quantifier, spelled_rows};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
+use super::short_names::shorten_names;
 use super::written::{binary, call, in_list, nested, number, text_of};
 use crate::error::SqlError;
 
@@ -25,7 +26,10 @@ use crate::error::SqlError;
 /// that they have there.
 pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError> {
     match statement.visit(&mut Adapter) {
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => {
+            shorten_names(statement);
+            Ok(())
+        }
         ControlFlow::Break(error) => Err(error),
     }
 }

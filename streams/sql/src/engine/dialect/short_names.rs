@@ -1,0 +1,197 @@
+//! Short names of long expressions. The engine names a column by its whole expression, and makes
+//! that name for each part of it, each time that it asks for the part's type: the work on a sum of
+//! some hundred terms grew with the fourth power of their number. Parts of such an expression are
+//! marked, and a mark is named by what stands beside the part.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr as Planned, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
+};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Query, Statement, Value,
+    VisitMut, VisitorMut,
+};
+
+use super::written::{call, size_of};
+
+const NAME: &str = "part_of_expression";
+
+/// Expressions of more parts than that are long. Groups are found by equal texts, which marks ask
+/// for to the letter: what people write is shorter.
+const LONG: usize = 100;
+
+/// Unmarked parts below a mark, at least.
+const PART: usize = 8;
+
+/// Marks parts of the long expressions of a statement.
+pub(super) fn shorten_names(statement: &mut Statement) {
+    let marked = statement.visit(&mut Marker { queries: Vec::new() });
+    debug_assert!(marked.is_continue(), "nothing ends it early");
+}
+
+struct Marker {
+    queries: Vec<Level>,
+}
+
+/// A query: in what is looked at of it, the unmarked sizes of parts, outermost first.
+#[derive(Default)]
+struct Level {
+    is_long: bool,
+    sizes: Vec<Vec<usize>>,
+}
+
+impl VisitorMut for Marker {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries.push(Level::default());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Some(query) = self.queries.last_mut() {
+            if query.sizes.is_empty() {
+                query.is_long = size_of(expr) > LONG;
+            }
+            query.sizes.push(Vec::new());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Some(query) = self.queries.last_mut()
+            && let Some(mut sizes) = query.sizes.pop()
+        {
+            if query.is_long {
+                mark(expr, &mut sizes);
+            }
+            if let Some(around) = query.sizes.last_mut() {
+                around.push(1 + sizes.iter().sum::<usize>());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Marks the parts of an expression that are large, of whose sizes these are left.
+fn mark(expr: &mut Expr, sizes: &mut [usize]) {
+    let parts = parts(expr);
+    if parts.len() == sizes.len() {
+        for (part, size) in parts.into_iter().zip(sizes).filter(|(_, size)| **size >= PART) {
+            let mut hasher = DefaultHasher::new();
+            part.to_string().hash(&mut hasher);
+            let name = format!("({:x})", hasher.finish());
+            let name = Expr::Value(Value::SingleQuotedString(name).into());
+            let unmarked = std::mem::replace(part, Expr::Value(Value::Null.into()));
+            *part = call(NAME, vec![unmarked, name]);
+            *size = 1;
+        }
+    }
+}
+
+/// What an expression computes its value of, where that is no condition.
+fn parts(expr: &mut Expr) -> Vec<&mut Expr> {
+    match expr {
+        Expr::BinaryOp {
+            left,
+            op:
+                BinaryOperator::Plus
+                | BinaryOperator::Minus
+                | BinaryOperator::Multiply
+                | BinaryOperator::Divide
+                | BinaryOperator::Modulo
+                | BinaryOperator::StringConcat,
+            right,
+        } => vec![left, right],
+        Expr::Cast { expr, .. } => vec![expr],
+        Expr::Function(function) => {
+            let FunctionArguments::List(list) = &mut function.args else { return Vec::new() };
+            let parts = list.args.iter_mut().filter_map(|it| match it {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(part)) => Some(part),
+                _ => None,
+            });
+            parts.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Marked {
+    signature: Signature,
+}
+
+/// What is its first argument, under the name of its second.
+pub(super) fn function() -> Arc<ScalarUDF> {
+    let signature = Signature::any(2, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Marked { signature }))
+}
+
+impl ScalarUDFImpl for Marked {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn schema_name(&self, arguments: &[Planned]) -> Result<String> {
+        match arguments.get(1) {
+            Some(name) => Ok(name.schema_name().to_string()),
+            None => internal_err!("a mark has a name"),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(Arc::clone(&args.arg_fields[0]))
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(args.args.swap_remove(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    fn marked(text: &str) -> String {
+        let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text);
+        let mut statement = parsed.expect("a statement").remove(0);
+        shorten_names(&mut statement);
+        statement.to_string()
+    }
+
+    #[test]
+    fn parts_of_long_expressions_alone_are_marked() {
+        let sum = |count: usize| vec!["x"; count].join(" + ");
+        let short = format!("SELECT {} FROM t WHERE x > 1", sum(LONG / 2));
+        assert_eq!(marked(&short), short);
+        let long = marked(&format!("SELECT {0}, {0}, x + 1 FROM t", sum(LONG)));
+        assert!(long.ends_with(", x + 1 FROM t"), "{long}");
+        // Equal texts have equal names: they are one group.
+        let columns: Vec<_> = long.trim_start_matches("SELECT ").split(", x + ").collect();
+        assert!(columns[0].contains(NAME));
+        let count = long.matches(NAME).count();
+        assert!(count % 2 == 0 && count > 2 * LONG / PART / 2, "{count}");
+    }
+}
