@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::process;
 use std::task::Poll;
 
-/// What was thrown.
+/// Value that a panic throws.
 pub type Panic = Box<dyn Any + Send>;
 
 thread_local! {

@@ -61,7 +61,12 @@ impl From<DataFusionError> for SqlError {
         let found = of_engine(&error);
         match is_own(&error) {
             true => found,
-            false => Self { message: plain(&found.message), ..found },
+            false => {
+                let message = plain(&found.message);
+                let is_call = found.state == SqlState::INTERNAL && message.ends_with(OF_TYPES);
+                let state = if is_call { SqlState::UNDEFINED_FUNCTION } else { found.state };
+                Self { state, message, ..found }
+            }
         }
     }
 }
@@ -135,6 +140,9 @@ const OF_CALLS: &[&str] = &[
     "expects ",
 ];
 
+/// End of what is said of such a call.
+const OF_TYPES: &str = "does not exist for arguments of these types";
+
 /// A message of the engine in the words of who asked.
 fn plain(message: &str) -> String {
     let mut text = message.lines().next().unwrap_or_default();
@@ -149,7 +157,7 @@ fn plain(message: &str) -> String {
     if OF_CALLS.iter().any(|it| text.contains(it))
         && let Some(name) = quoted(text)
     {
-        return format!("function {name} does not exist for arguments of these types");
+        return format!("function {name} {OF_TYPES}");
     }
     if ["Some(", "physical expr", "LogicalPlan"].iter().any(|it| text.contains(it)) {
         return "an expression of this form is not supported".to_owned();
@@ -196,7 +204,10 @@ fn of_engine(error: &DataFusionError) -> SqlError {
             Some(first) => of_engine(first),
             None => SqlError::new(SqlState::INTERNAL, "the query failed without a reason"),
         },
-        other => SqlError::new(SqlState::INTERNAL, other.strip_backtrace()),
+        other => {
+            let what = other.strip_backtrace();
+            SqlError::new(state_of(&what, EXECUTED).unwrap_or(SqlState::INTERNAL), what)
+        }
     }
 }
 
@@ -295,6 +306,8 @@ type States = &'static [(&'static str, SqlState)];
 /// In small letters.
 const PLANNED: States = &[
     ("must be in group by", SqlState::GROUPING),
+    ("temporal operation", SqlState::NOT_SUPPORTED),
+    ("in between expression", SqlState::UNDEFINED_FUNCTION),
     ("unique expression names", SqlState::NOT_SUPPORTED),
     ("aggregate functions are not allowed", SqlState::GROUPING),
     ("with position", SqlState::INVALID_COLUMN_REFERENCE),
@@ -314,6 +327,12 @@ const PLANNED: States = &[
 
 const EXECUTED: States = &[
     ("Scalar subquery returned more than one row", SqlState("21000")),
+    ("evaluated before the subquery", SqlState::NOT_SUPPORTED),
+    ("non UTF-8", SqlState::INVALID_ENCODING),
+    ("Invalid string/binary operation", SqlState::UNDEFINED_FUNCTION),
+    ("in BETWEEN expression", SqlState::UNDEFINED_FUNCTION),
+    ("decimal with negative scale", SqlState::NOT_SUPPORTED),
+    ("too small to store in a Decimal", SqlState::OUT_OF_RANGE),
     ("negative count", SqlState::SUBSTRING),
     ("square root of a negative", SqlState("2201F")),
     ("verflow", SqlState::OUT_OF_RANGE),

@@ -246,9 +246,16 @@ impl ScalarUDFImpl for Bounded {
         self.inner.inner().coerce_types(arguments)
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
+        // The engine would make room for so many less than none.
+        if self.growth == Growth::Pad
+            && let Some(ColumnarValue::Scalar(ScalarValue::Int64(Some(length)))) =
+                args.args.get_mut(1)
+        {
+            *length = (*length).max(0);
+        }
         if self.growth == Growth::None {
             return self.inner.invoke_with_args(args);
         }

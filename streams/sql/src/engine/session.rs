@@ -81,6 +81,7 @@ impl Engine {
         planners.insert(1, Arc::new(dialect::Operators));
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
         planners.insert(3, Arc::new(dialect::NameCasts));
+        planners.insert(0, Arc::new(dialect::KnownOperators));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
         // Under their other names those of the engine would come back.

@@ -118,8 +118,14 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
     let mut statements = Vec::new();
     let mut current = Words::default();
     for token in tokens {
+        let token_span = token.span;
         match token.token {
             Token::SemiColon => statements.push(std::mem::take(&mut current)),
+            // They mean the same, and the parser knows them by this kind alone.
+            Token::UnicodeStringLiteral(text) | Token::NationalStringLiteral(text) => {
+                let token = Token::SingleQuotedString(text);
+                current.0.push(TokenWithSpan { token, span: token_span });
+            }
             _ => current.0.push(token),
         }
     }
@@ -132,6 +138,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
 /// Refuses what would be planned too deeply.
 fn check(words: &Words) -> Result<(), SqlError> {
     let too_complex = |what: String| Err(SqlError::new(SqlState::TOO_COMPLEX, what));
+    check_numbers(words)?;
     let (mut depth, mut operator_count) = (0_usize, 0);
     for token in words.iter() {
         match token {
@@ -174,6 +181,29 @@ fn check(words: &Words) -> Result<(), SqlError> {
         )),
         false => Ok(()),
     }
+}
+
+/// Refuses what PostgreSQL reads in no number and as no operator.
+fn check_numbers(words: &Words) -> Result<(), SqlError> {
+    for (index, word) in words.0.iter().enumerate() {
+        let what = match &word.token {
+            Token::DoubleEq => {
+                let what = "operator does not exist: ==";
+                return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what));
+            }
+            Token::Number(digits, is_long) => {
+                let next = words.0.get(index + 1).map(|it| &it.token);
+                let is_junk = matches!(next, Some(Token::Word(it)) if it.quote_style.is_none());
+                (*is_long || is_junk || digits.contains('_')).then_some(digits)
+            }
+            _ => None,
+        };
+        if let Some(digits) = what {
+            let what = format!("trailing junk after numeric literal at or near {digits:?}");
+            return Err(SqlError::new(SqlState::SYNTAX, what));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const SIZE_BYTES: u64 = 1 << 40;
 /// Password with which users log in.
 pub(crate) const SECRET: &str = "secret";
 
-/// What a panic says that a test asked for.
+/// Text of a panic that a test asked for.
 pub(crate) const PLANTED: &str = "planted";
 
 /// Topics in memory. Who is called `reader` and something may only read, and see `orders` alone.

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Join, JoinConstraint, JoinOperator, Select, SelectItem, Statement, Value,
-    Visit, Visitor,
+    FunctionArguments, Join, JoinConstraint, JoinOperator, Select, SelectItem, SetExpr, Statement,
+    Value, Visit, Visitor,
 };
 
 use super::inexact::refused;
@@ -160,9 +160,15 @@ impl Visitor for Check<'_> {
                 let name = name.unwrap_or_default();
                 self.function(&name).and_then(|()| arguments(&name, &call.args))
             }
-            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
-                data_type_of(data_type)
-            }
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, ..
+            } => match is_plain_json(expr) && !is_text_or_json(data_type) {
+                true => {
+                    let what = format!("cannot cast type json to {data_type}");
+                    Err(SqlError::new(SqlState::CANNOT_COERCE, what))
+                }
+                false => data_type_of(data_type),
+            },
             Expr::Cast { .. } => Err(syntax("TRY_CAST")),
             Expr::TypedString(typed) => data_type_of(&typed.data_type),
             Expr::BinaryOp {
@@ -193,7 +199,7 @@ impl Visitor for Check<'_> {
             },
             Expr::Like { pattern, escape_char: None, .. }
             | Expr::ILike { pattern, escape_char: None, .. } => like(pattern),
-            _ => Ok(()),
+            other => form(other),
         };
         match checked {
             Ok(()) => ControlFlow::Continue(()),
@@ -226,7 +232,11 @@ impl Check<'_> {
 
 /// Of functions that the engine has with more forms, those that PostgreSQL has too.
 fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> {
-    let FunctionArguments::List(list) = arguments else { return Ok(()) };
+    let list = match arguments {
+        FunctionArguments::List(list) => list,
+        FunctionArguments::Subquery(query) => return has_columns(&query.body),
+        FunctionArguments::None => return Ok(()),
+    };
     let text = |index: usize| match list.args.get(index) {
         Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))) => text_of(expr),
         _ => None,
@@ -249,11 +259,120 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
             none("date_trunc takes a time: write timestamp '…' for a text")
         }
         ("date_bin", 2) => none("function date_bin with two arguments does not exist"),
+        ("substring", 2) if text(1).is_some() => Err(of_pattern()),
+        ("to_hex", 1) if is_null(&list.args[0]) => {
+            Err(SqlError::new(SqlState("42725"), "function to_hex(unknown) is not unique"))
+        }
         ("to_date", 0 | 1 | 3..) => none("function to_date of other than two texts does not exist"),
         ("to_timestamp", 1) if text(0).is_some() => {
             none("to_timestamp takes a number of seconds: write timestamptz '…' for a text")
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses forms of PostgreSQL's own types that the engine would take for another.
+fn form(expr: &Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::BinaryOp {
+            left,
+            op:
+                op @ (BinaryOperator::Question
+                | BinaryOperator::QuestionAnd
+                | BinaryOperator::QuestionPipe
+                | BinaryOperator::AtArrow
+                | BinaryOperator::ArrowAt),
+            ..
+        } if is_plain_json(left) => {
+            let what = format!("operator does not exist: json {op} unknown");
+            let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
+            Err(error.with_hint("Write ::jsonb."))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Arrow | BinaryOperator::LongArrow, right }
+            if is_scalar_json(left) && !is_key(right) =>
+        {
+            Err(refused("an element of JSON that is no array"))
+        }
+        Expr::Subquery(query) | Expr::InSubquery { subquery: query, .. } => {
+            has_columns(&query.body)
+        }
+        Expr::Substring { substring_from: Some(from), .. } if text_of(from).is_some() => {
+            Err(of_pattern())
+        }
+        Expr::CompoundFieldAccess { root, .. } if matches!(**root, Expr::Array(_)) => {
+            Err(syntax("["))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_null(argument: &FunctionArg) -> bool {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) = argument else {
+        return false;
+    };
+    value.value == Value::Null
+}
+
+fn of_pattern() -> SqlError {
+    refused("substring of a pattern").with_hint("Use regexp_match, and the first of what it finds.")
+}
+
+/// A value of a query without columns would be none.
+fn has_columns(body: &SetExpr) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Select(select) if select.projection.is_empty() => {
+            Err(SqlError::new(SqlState::SYNTAX, "subquery must return a column"))
+        }
+        SetExpr::Query(query) => has_columns(&query.body),
+        SetExpr::SetOperation { left, .. } => has_columns(left),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an expression is written as one of type json, which has fewer casts and operators than
+/// jsonb.
+fn is_plain_json(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_plain_json(inner),
+        Expr::Cast { data_type, .. } => *data_type == DataType::JSON,
+        Expr::TypedString(typed) => typed.data_type == DataType::JSON,
+        Expr::BinaryOp { left, op: BinaryOperator::Arrow | BinaryOperator::HashArrow, .. } => {
+            is_plain_json(left)
+        }
+        _ => false,
+    }
+}
+
+fn is_text_or_json(data_type: &DataType) -> bool {
+    let is_text = matches!(data_type, DataType::Text | DataType::Varchar(_));
+    is_text || matches!(data_type, DataType::JSON | DataType::JSONB)
+}
+
+/// Whether it is a literal of jsonb that is no array: of a single value PostgreSQL has an element.
+fn is_scalar_json(expr: &Expr) -> bool {
+    let text = match expr {
+        Expr::Nested(inner) => return is_scalar_json(inner),
+        Expr::Cast { expr, data_type: DataType::JSONB, .. } => text_of(expr),
+        Expr::TypedString(typed) if typed.data_type == DataType::JSONB => {
+            match &typed.value.value {
+                Value::SingleQuotedString(text) => Some(text.as_str()),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    text.is_some_and(|it| is_single(it.trim_start()))
+}
+
+fn is_single(json: &str) -> bool {
+    !json.starts_with(['[', '{'])
+}
+
+fn is_key(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_key(inner),
+        Expr::Value(value) => matches!(value.value, Value::SingleQuotedString(_)),
+        _ => false,
     }
 }
 

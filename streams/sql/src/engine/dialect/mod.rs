@@ -19,6 +19,7 @@ mod intervals;
 mod json_functions;
 mod json_text;
 mod jsonb;
+mod kinds;
 mod known;
 mod letters;
 mod lists;
@@ -54,6 +55,7 @@ pub(super) use conversions::{To, call as conversion_call, lenient, udf as conver
 pub(super) use floats::KeepFloats;
 pub(super) use guards::{Guards, guarded};
 pub(super) use intervals::Intervals;
+pub(super) use kinds::KnownOperators;
 pub(super) use known::{Columns, Unknown};
 pub(super) use names::{NameCasts, shown};
 pub(super) use operands::{check_operands, check_wild_joins};

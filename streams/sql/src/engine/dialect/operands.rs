@@ -1,7 +1,7 @@
 //! Checks of what functions and operators are used on, once types are known: the engine makes
 //! texts of what PostgreSQL has no such function for, and takes JSON for a text.
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, JoinConstraint, Result, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, InList, ScalarFunction};
@@ -10,8 +10,11 @@ use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, Operator,
 };
 
+use super::casts::cast_target;
+use super::conversions::To;
 use super::inexact::refused;
 use super::intervals::is_comparison;
+use super::kinds::{Kind, has_cast};
 use super::own::does_not_exist;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
@@ -149,7 +152,17 @@ fn does_not_exist_of(operator: Operator) -> DataFusionError {
 
 fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     match expr {
-        Expr::ScalarFunction(call) => check_call(call, schema),
+        Expr::ScalarFunction(call) => {
+            if let (Some(to), [from]) = (cast_target(&call.func), call.args.as_slice()) {
+                let to = match call.func.name() == To::Jsonb.name() {
+                    true => Kind::Json,
+                    false => Kind::of_field(&Field::new("", to, true)),
+                };
+                check_cast(Kind::of(from, schema), to)?;
+            }
+            check_call(call, schema)
+        }
+        Expr::Cast(cast) => check_cast(Kind::of(&cast.expr, schema), Kind::of_field(&cast.field)),
         Expr::AggregateFunction(call) => check_aggregate(call, schema),
         Expr::BinaryExpr(BinaryExpr { left, op: op @ Operator::Plus, right }) => {
             let is_time =
@@ -160,11 +173,7 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             }
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
-            let types = [left.get_type(schema), right.get_type(schema)];
-            if let [Ok(one), Ok(other)] = &types
-                && (one.is_temporal() && other.is_numeric()
-                    || one.is_numeric() && other.is_temporal())
-            {
+            if are_apart(left, right, schema) {
                 return Err(does_not_exist_of(*op));
             }
             check_comparison(&[left, right], schema)
@@ -176,11 +185,37 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
                 let error = refused("IN of bytea and quoted literals");
                 return Err(error.with_hint("Write ::bytea behind them.").into_engine());
             }
+            if list.iter().any(|it| are_apart(expr, it, schema)) {
+                return Err(does_not_exist_of(Operator::Eq));
+            }
             check_comparison(&[expr], schema)
         }
         Expr::WindowFunction(call) => check_default(call.fun.name(), &call.params.args, schema),
         Expr::Between(between) => check_comparison(&[&between.expr], schema),
         _ => Ok(()),
+    }
+}
+
+/// Whether the engine compares values that PostgreSQL does not.
+fn are_apart(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    let of = |it: &Expr| it.get_type(schema);
+    let (Ok(left), Ok(right)) = (of(left), of(right)) else { return false };
+    match (&left, &right) {
+        (DataType::List(one), DataType::List(other)) => {
+            let (one, other) = (one.data_type(), other.data_type());
+            one.is_string() != other.is_string() && !one.is_null() && !other.is_null()
+        }
+        _ => left.is_temporal() && right.is_numeric() || left.is_numeric() && right.is_temporal(),
+    }
+}
+
+fn check_cast(from: Kind, to: Kind) -> Result<()> {
+    match has_cast(from, to) {
+        true => Ok(()),
+        false => {
+            let what = format!("cannot cast {} to {}", from.name(), to.name());
+            Err(SqlError::new(SqlState::CANNOT_COERCE, what).into_engine())
+        }
     }
 }
 

@@ -242,6 +242,16 @@ fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError
 
 /// `= ANY (…)` of a list that is written there, as a list after IN; by other operators each
 /// element is compared.
+/// Literals of an array that has no other elements are texts, which one of them says for all.
+fn as_texts(mut elements: Vec<Expr>) -> Vec<Expr> {
+    if elements.iter().all(|it| text_of(it).is_some())
+        && let Some(first) = elements.first_mut()
+    {
+        *first = call(To::Text.name(), vec![first.clone()]);
+    }
+    elements
+}
+
 pub(super) fn quantified(
     left: &Expr,
     operator: &BinaryOperator,
@@ -251,7 +261,7 @@ pub(super) fn quantified(
     let is_equal = (operator, quantifier) == (&BinaryOperator::Eq, Quantifier::Any);
     let is_unequal = (operator, quantifier) == (&BinaryOperator::NotEq, Quantifier::All);
     let list = match right {
-        Expr::Array(array) => array.elem.clone(),
+        Expr::Array(array) => as_texts(array.elem.clone()),
         Expr::Nested(inner) => return quantified(left, operator, inner, quantifier),
         // It is compared with its rows.
         Expr::Subquery(_) => return Ok(None),

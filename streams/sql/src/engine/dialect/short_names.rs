@@ -132,7 +132,7 @@ struct Marked {
     signature: Signature,
 }
 
-/// What is its first argument, under the name of its second.
+/// Function that returns its first argument, under the name of its second.
 pub(super) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Marked { signature }))

@@ -1,0 +1,174 @@
+//! Operators and casts that there are, by the kinds of what they are used on, as PostgreSQL lists
+//! them in `pg_operator` and `pg_cast`: the engine makes texts or numbers of what else comes.
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
+
+/// Kinds of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// NULL, a quoted literal or a parameter: it becomes what is asked for.
+    Unknown,
+    Text,
+    Integer,
+    Numeric,
+    Float,
+    Boolean,
+    Date,
+    Timestamp,
+    Time,
+    Interval,
+    Json,
+    Bytes,
+    Texts,
+    /// An array of other elements.
+    Array,
+    Other,
+}
+
+impl Kind {
+    pub(super) fn of(expr: &Expr, schema: &DFSchema) -> Self {
+        match expr {
+            Expr::Literal(value, _) if value.data_type().is_string() => Self::Unknown,
+            Expr::Placeholder(_) => Self::Unknown,
+            other => other.to_field(schema).map_or(Self::Unknown, |(_, it)| Self::of_field(&it)),
+        }
+    }
+
+    pub(super) fn of_field(field: &Field) -> Self {
+        match field.data_type() {
+            DataType::Null => Self::Unknown,
+            _ if PgType::of(field) == PgType::JSON => Self::Json,
+            it if it.is_string() => Self::Text,
+            it if it.is_integer() => Self::Integer,
+            it if it.is_decimal() => Self::Numeric,
+            it if it.is_floating() => Self::Float,
+            DataType::Boolean => Self::Boolean,
+            DataType::Date32 => Self::Date,
+            DataType::Timestamp(..) => Self::Timestamp,
+            DataType::Time64(_) => Self::Time,
+            DataType::Interval(_) => Self::Interval,
+            DataType::Binary | DataType::BinaryView | DataType::LargeBinary => Self::Bytes,
+            DataType::List(element) | DataType::LargeList(element) => {
+                match element.data_type().is_string() {
+                    true => Self::Texts,
+                    false => Self::Array,
+                }
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether it is one of these, or may become one.
+    fn is_of(self, kinds: &[Self]) -> bool {
+        matches!(self, Self::Unknown | Self::Other) || kinds.contains(&self)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "a literal",
+            Self::Text => "a text",
+            Self::Integer => "an integer",
+            Self::Numeric => "a numeric",
+            Self::Float => "a float",
+            Self::Boolean => "a boolean",
+            Self::Date => "a date",
+            Self::Timestamp => "a timestamp",
+            Self::Time => "a time",
+            Self::Interval => "an interval",
+            Self::Json => "JSON",
+            Self::Bytes => "bytea",
+            Self::Texts | Self::Array => "an array",
+            Self::Other => "a value",
+        }
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self, Self::Integer | Self::Numeric | Self::Float)
+    }
+}
+
+/// Returns whether there is a cast; texts are told apart when they are read.
+pub(super) fn has_cast(from: Kind, to: Kind) -> bool {
+    use Kind as K;
+    from == to
+        || from.is_of(&[K::Text])
+        || matches!(to, K::Text | K::Unknown | K::Other)
+        || match from {
+            K::Integer => to.is_number() || to == K::Boolean,
+            K::Numeric | K::Float => to.is_number(),
+            K::Boolean => to == K::Integer,
+            K::Date => to == K::Timestamp,
+            K::Timestamp => matches!(to, K::Date | K::Time),
+            K::Time => to == K::Interval,
+            K::Interval => to == K::Time,
+            K::Json => to.is_number() || to == K::Boolean,
+            K::Texts | K::Array => matches!(to, K::Texts | K::Array),
+            _ => false,
+        }
+}
+
+/// Whether there is an operator. Those that only add up, and comparisons, are looked at elsewhere.
+fn has_operator(operator: &BinaryOperator, left: Kind, right: Kind) -> bool {
+    use BinaryOperator as Op;
+    use Kind as K;
+    let both = |kinds: &[K]| left.is_of(kinds) && right.is_of(kinds);
+    match operator {
+        // A text is read as JSON: the values of topics are texts.
+        Op::Arrow | Op::LongArrow => {
+            left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Integer])
+        }
+        Op::HashArrow | Op::HashLongArrow => {
+            left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Texts])
+        }
+        Op::Question => left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text]),
+        Op::QuestionAnd | Op::QuestionPipe => {
+            left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Texts])
+        }
+        Op::PGRegexMatch
+        | Op::PGRegexIMatch
+        | Op::PGRegexNotMatch
+        | Op::PGRegexNotIMatch
+        | Op::PGLikeMatch
+        | Op::PGILikeMatch
+        | Op::PGNotLikeMatch
+        | Op::PGNotILikeMatch => both(&[K::Text]),
+        Op::Modulo => both(&[K::Integer, K::Numeric]),
+        Op::BitwiseAnd
+        | Op::BitwiseOr
+        | Op::PGBitwiseXor
+        | Op::PGBitwiseShiftLeft
+        | Op::PGBitwiseShiftRight => both(&[K::Integer]),
+        Op::StringConcat => match (left, right) {
+            (K::Texts, other) | (other, K::Texts) => other.is_of(&[K::Text, K::Texts]),
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Refuses operators that there are none of.
+#[derive(Debug)]
+pub(in crate::engine) struct KnownOperators;
+
+impl ExprPlanner for KnownOperators {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let (left, right) = (Kind::of(&expr.left, schema), Kind::of(&expr.right, schema));
+        if has_operator(&expr.op, left, right) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let what = format!("operator does not exist: {} of values of these types", expr.op);
+        let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
+        Err(error.with_hint("Cast what it is used on.").into_engine())
+    }
+}
