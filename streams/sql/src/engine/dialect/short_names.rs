@@ -192,6 +192,6 @@ mod tests {
         let columns: Vec<_> = long.trim_start_matches("SELECT ").split(", x + ").collect();
         assert!(columns[0].contains(NAME));
         let count = long.matches(NAME).count();
-        assert!(count % 2 == 0 && count > 2 * LONG / PART / 2, "{count}");
+        assert!(count.is_multiple_of(2) && count > 2 * LONG / PART / 2, "{count}");
     }
 }
