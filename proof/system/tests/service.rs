@@ -302,7 +302,7 @@ fn clients_are_asked_for_certificates_until_a_restart_although_that_is_read_twic
     for round in 0..3 {
         reload(&daemon, "configuration_read")?;
         ensure!(is_refused()?, "a client without a certificate was let in, round {round}");
-        let told = daemon.log_end().matches("they count from the next start on").count();
+        let told = daemon.log_end().matches("restart the daemon to apply them").count();
         ensure!(told == round + 1, "the log does not say that a restart is needed: {told}");
     }
     config.set("")?;

@@ -118,7 +118,6 @@ impl<'a> History<'a> {
         disk.set_full_after(None);
         match appended {
             Err(error) if error.kind == LogErrorKind::NoSpace => {
-                keyed.note_no_space();
                 self.happened.refused.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }

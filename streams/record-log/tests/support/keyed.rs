@@ -61,8 +61,10 @@ pub(crate) struct Keyed {
     start_offset: i64,
     /// Where it began after each deletion, in order.
     starts: Vec<i64>,
-    /// What was being done when the disk died: it may have happened.
-    maybe_appended: Option<Appended>,
+    /// Batches of which one may be at the end: the one that was being written when the disk died,
+    /// and those since the last that was taken for which there was no room. Where only zeros at the
+    /// end of such a batch could not be written, an opening finds it whole.
+    maybe_appended: Vec<Appended>,
     maybe_starts: Vec<i64>,
     now_ms: i64,
     /// Passes of compaction have seen nothing from here on: all of it is there as it was appended.
@@ -83,11 +85,6 @@ impl Keyed {
 
     pub(crate) fn note_flush(&mut self) {
         self.stable = self.appended.len();
-    }
-
-    /// A batch for which there was no room: it is not in the log, now or ever.
-    pub(crate) fn note_no_space(&mut self) {
-        self.maybe_appended = None;
     }
 
     /// State that a cut may leave between two moments: all of this may be there, and what was
@@ -216,9 +213,9 @@ impl Keyed {
         let mut bytes = new.bytes.clone();
         new.bytes[..8].copy_from_slice(&new.base_offset.to_be_bytes());
         new.bytes[12..16].copy_from_slice(&partition.epoch().to_be_bytes());
-        self.maybe_appended = Some(new.clone());
+        self.maybe_appended.push(new.clone());
         assert_eq!(append(partition, &mut bytes)?, new.base_offset);
-        self.maybe_appended = None;
+        self.maybe_appended.clear();
         self.appended.push(new);
         Ok(())
     }
@@ -357,8 +354,8 @@ impl Keyed {
         random: &mut Random,
     ) {
         let least = if is_kept { self.appended.len() } else { self.stable };
-        self.appended.extend(self.maybe_appended.take());
         let end = partition.next_offset();
+        self.take_maybe_appended(partition, end, random);
         assert_eq!(end, partition.stable_offset(), "an opening flushes");
         self.appended.retain(|it| it.base_offset < end);
         let left = self.appended.len();
@@ -374,6 +371,17 @@ impl Keyed {
         assert!(partition.epoch() > last_epoch, "an opening is an epoch of its own");
         self.check(partition, random);
         self.check_producers(partition);
+    }
+
+    /// Takes in the batch that an opening found although its append failed.
+    fn take_maybe_appended(&mut self, partition: &Partition, end: i64, random: &mut Random) {
+        let maybe = std::mem::take(&mut self.maybe_appended);
+        let Some(offset) = maybe.first().map(|it| it.base_offset).filter(|it| *it < end) else {
+            return;
+        };
+        let found = read_left(partition, offset, random);
+        let is_there = |it: &Appended| found.first() == Some(&it.bytes);
+        self.appended.push(maybe.into_iter().find(is_there).expect("nobody else appends"));
     }
 
     /// Checks invariants that hold at any time.
