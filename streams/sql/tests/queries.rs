@@ -636,6 +636,37 @@ fn statements_are_cancelled_by_their_client_and_their_host() {
 }
 
 #[test]
+fn no_cancellation_is_lost_between_planning_and_running() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let client = running.client().await;
+        let prepared = client.prepare(ENDLESS).await.expect("it is planned");
+        for step in 0..100 {
+            let query = async {
+                match step % 2 {
+                    0 => client.simple_query(ENDLESS).await.map(drop),
+                    _ => client.query(&prepared, &[]).await.map(drop),
+                }
+            };
+            let cancel = async {
+                let id = loop {
+                    match running.server.running().first() {
+                        Some(info) => break info.id,
+                        None => tokio::task::yield_now().await,
+                    }
+                };
+                tokio::time::sleep(Duration::from_micros(100 * step)).await;
+                assert!(running.server.cancel(id), "step {step}");
+            };
+            let (ended, ()) = tokio::join!(query, cancel);
+            let error = ended.expect_err("it was cancelled");
+            assert_eq!(error.code().map(|it| it.code()), Some("57014"), "step {step}");
+        }
+        running.stop().await;
+    });
+}
+
+#[test]
 fn users_log_in_and_see_what_they_may() {
     run(async {
         let running = Running::start(Limits::default(), true).await;

@@ -80,6 +80,7 @@ impl Connection {
         loop {
             // Clients send several messages and wait for the answers to all.
             if !io.has_input() {
+                self.entry.rest();
                 match ends.send(io).await {
                     Ok(()) => {}
                     Err(Ending::Closed) => return Ok(()),
@@ -125,6 +126,7 @@ impl Connection {
                 }
                 self.tell_settings(&mut io.out);
                 io.out.ready(self.transaction);
+                self.entry.rest();
                 Ok(())
             }
             Request::Sync => {
@@ -139,6 +141,7 @@ impl Connection {
                 }
                 self.tell_settings(&mut io.out);
                 io.out.ready(self.transaction);
+                self.entry.rest();
                 self.ends().send(io).await
             }
             _ if self.skips => Ok(()),

@@ -44,22 +44,30 @@ pub(super) struct Entry {
     pub(super) secret: i32,
     client: Arc<Client>,
     since: SystemTime,
-    current: Mutex<Option<Current>>,
+    /// Messages that are answered without waiting for the client; `None` while it is waited for.
+    answering: Mutex<Option<Answering>>,
     /// Sent, or taken in, by what runs.
     pub(super) rows: AtomicU64,
     /// Ends the connection.
     pub(super) terminated: CancellationToken,
 }
 
+/// Messages up to the one after which the client waits. A statement is planned and run by several
+/// steps, or messages, and may be cancelled between them too.
+#[derive(Debug, Default)]
+struct Answering {
+    token: CancellationToken,
+    statement: Option<Statement>,
+}
+
 #[derive(Debug)]
-struct Current {
+struct Statement {
     text: String,
     since: Instant,
     begun: SystemTime,
-    token: CancellationToken,
 }
 
-/// A statement that runs, until this is dropped.
+/// A step of a statement that runs, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
     entry: &'a Entry,
@@ -90,10 +98,10 @@ impl Registry {
                 break id;
             }
         };
-        let (since, current) = (SystemTime::now(), Mutex::default());
+        let (since, answering) = (SystemTime::now(), Mutex::default());
         let terminated = CancellationToken::new();
         let rows = AtomicU64::default();
-        let entry = Arc::new(Entry { id, secret, client, since, current, rows, terminated });
+        let entry = Arc::new(Entry { id, secret, client, since, answering, rows, terminated });
         connections.insert(id, Arc::clone(&entry));
         Ok(entry)
     }
@@ -148,36 +156,43 @@ impl Activity for Registry {
 }
 
 impl Entry {
-    /// Notes that the connection runs a statement, or waits with it for a turn.
+    /// Notes that the client is waited for: nothing is left that could be cancelled.
+    pub(super) fn rest(&self) {
+        *self.answering.lock().expect(NO_PANIC) = None;
+    }
+
+    /// Notes that the connection runs a step of a statement, or waits with it for a turn.
     pub(super) fn begin(&self, text: &str) -> Running<'_> {
-        let token = CancellationToken::new();
         self.rows.store(0, Ordering::Relaxed);
         let text = kept_text(text);
         let (since, begun) = (Instant::now(), SystemTime::now());
-        let current = Current { text, since, begun, token: token.clone() };
-        *self.current.lock().expect(NO_PANIC) = Some(current);
-        Running { entry: self, token }
+        let mut answering = self.answering.lock().expect(NO_PANIC);
+        let answering = answering.get_or_insert_default();
+        answering.statement = Some(Statement { text, since, begun });
+        Running { entry: self, token: answering.token.clone() }
     }
 
     fn connected(&self) -> Connected {
-        let current = self.current.lock().expect(NO_PANIC);
+        let answering = self.answering.lock().expect(NO_PANIC);
+        let statement = answering.as_ref().and_then(|it| it.statement.as_ref());
         Connected {
             id: self.id,
             client: Arc::clone(&self.client),
             since: self.since,
-            running: current.as_ref().map(|it| (it.text.clone(), it.begun)),
+            running: statement.map(|it| (it.text.clone(), it.begun)),
             rows: self.rows.load(Ordering::Relaxed),
         }
     }
 
     fn cancel(&self) -> bool {
-        let current = self.current.lock().expect(NO_PANIC);
-        current.as_ref().map(|it| it.token.cancel()).is_some()
+        let answering = self.answering.lock().expect(NO_PANIC);
+        answering.as_ref().map(|it| it.token.cancel()).is_some()
     }
 
     fn info(&self) -> Option<QueryInfo> {
-        let current = self.current.lock().expect(NO_PANIC);
-        current.as_ref().map(|it| QueryInfo {
+        let answering = self.answering.lock().expect(NO_PANIC);
+        let statement = answering.as_ref().and_then(|it| it.statement.as_ref());
+        statement.map(|it| QueryInfo {
             id: self.id,
             principal: self.client.principal.clone(),
             address: self.client.address,
@@ -189,6 +204,8 @@ impl Entry {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        *self.entry.current.lock().expect(NO_PANIC) = None;
+        if let Some(answering) = &mut *self.entry.answering.lock().expect(NO_PANIC) {
+            answering.statement = None;
+        }
     }
 }
