@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use crate::aio;
 use crate::devices;
 use crate::table;
 
@@ -55,4 +56,5 @@ extern "C" fn forget_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     table::forget_all();
     devices::forget_all();
+    aio::forget_all();
 }

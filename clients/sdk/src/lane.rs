@@ -210,12 +210,8 @@ impl Lane {
                 hint::spin_loop();
                 continue;
             }
-            match &self.connection {
-                Some((_, lane)) => {
-                    let under_way = &self.under_way;
-                    lane.sleep(PULSE.min(left), |lane| has_answer(lane, under_way));
-                }
-                None => std::thread::sleep(ATTEMPT_INTERVAL.min(left)),
+            if let Some(watch) = self.watch() {
+                watch.sleep(left);
             }
             self.look_after_connection();
         }
@@ -480,9 +476,4 @@ impl Iterator for Pieces {
         self.is_over = self.start >= self.request.length;
         Some(Piece { request: self.place, start, length })
     }
-}
-
-fn has_answer(lane: &ClientLane, under_way: &[Option<Piece>; SLOTS]) -> bool {
-    let used = under_way.iter().enumerate().filter(|(_, piece)| piece.is_some());
-    used.map(|(index, _)| Slot::at(index)).any(|slot| lane.status(slot).is_some())
 }

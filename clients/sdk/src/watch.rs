@@ -40,6 +40,17 @@ impl Watch {
         }
         match &self.lane {
             Some(lane) => self.waiter.wait(lane, PULSE.min(time_max)),
+            None => self.sleep(time_max),
+        }
+    }
+
+    /// Waits as [`Watch::wait`] does, but sleeps at once.
+    pub(crate) fn sleep(&self, time_max: Duration) {
+        if self.has_ended {
+            return;
+        }
+        match &self.lane {
+            Some(lane) => lane.sleep(PULSE.min(time_max)),
             None => std::thread::sleep(ATTEMPT_INTERVAL.min(time_max)),
         }
     }

@@ -102,7 +102,6 @@ fn room(index: usize) -> Option<(usize, MutexGuard<'static, State>)> {
         std::mem::forget(state.signal.take());
         (state.ring, state.waiting) = (None, 0);
         state.end_flights();
-        UNDER_WAY.store(0, Ordering::Relaxed);
     }
     (state.ring.is_none() && state.waiting == 0).then_some((index, state))
 }
@@ -152,6 +151,11 @@ fn find_settled(handle: usize) -> Option<MutexGuard<'static, State>> {
         drop(state);
         wait_for(&watch, Duration::MAX);
     }
+}
+
+/// Forgets what the parent of this process has under way.
+pub(crate) fn forget_all() {
+    UNDER_WAY.store(0, Ordering::Relaxed);
 }
 
 /// Waits for all that is under way in any context of this process.
@@ -212,13 +216,14 @@ impl State {
         }
         let (Some(plan), Some(_inside)) = (flight.plan(), Inside::enter()) else { return false };
         if self.flights.is_none() {
-            self.flights = Flights::on(plan.device).map(Box::new);
+            let Some(flights) = Flights::on(plan.device) else {
+                self.habit.make_unfit();
+                return false;
+            };
             self.ring().forbid_reading_in_memory();
+            self.flights = Some(Box::new(flights));
         }
-        let Some(flights) = self.flights.as_mut() else {
-            self.habit.make_unfit();
-            return false;
-        };
+        let flights = self.flights.as_mut().expect("it was just looked");
         // SAFETY: - The caller vouches for it.
         let has_begun = flights.is_on(plan.device) && unsafe { flights.begin(plan, flight) };
         if has_begun {
