@@ -18,6 +18,7 @@ use super::calls;
 use super::flight::{Flight, Flights, Habit};
 use super::form::Event;
 use super::ring::Ring;
+use super::under_way;
 use crate::fork;
 use crate::inside::Inside;
 use crate::link;
@@ -30,9 +31,6 @@ const CONTEXTS_MAX: usize = 256;
 static HANDLES: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
 
 static CONTEXTS: [Context; CONTEXTS_MAX] = [const { Context::new() }; CONTEXTS_MAX];
-
-/// Requests of all contexts that are under way.
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// One more than the highest place that was ever used.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -153,14 +151,9 @@ fn find_settled(handle: usize) -> Option<MutexGuard<'static, State>> {
     }
 }
 
-/// Forgets what the parent of this process has under way.
-pub(crate) fn forget_all() {
-    UNDER_WAY.store(0, Ordering::Relaxed);
-}
-
 /// Waits for all that is under way in any context of this process.
 pub(crate) fn settle_all() {
-    if UNDER_WAY.load(Ordering::Relaxed) == 0 || sdk::is_untold_child() {
+    if !under_way::is_any() || sdk::is_untold_child() {
         return;
     }
     for place in &HANDLES[..COUNT.load(Ordering::Relaxed)] {
@@ -227,7 +220,7 @@ impl State {
         // SAFETY: - The caller vouches for it.
         let has_begun = flights.is_on(plan.device) && unsafe { flights.begin(plan, flight) };
         if has_begun {
-            UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+            under_way::add_one();
             // Those that wait have to look for it from now on.
             self.wake();
         }
@@ -247,7 +240,7 @@ impl State {
             count += 1;
         });
         if count > 0 {
-            UNDER_WAY.fetch_sub(count, Ordering::Relaxed);
+            under_way::remove(count);
             self.wake();
         }
     }

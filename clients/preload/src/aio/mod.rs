@@ -22,10 +22,12 @@ mod form;
 mod interface;
 mod ring;
 mod submit;
+mod under_way;
 
 pub(crate) use calls::SYS_IO_PGETEVENTS;
 pub(crate) use collect::collect;
-pub(crate) use context::{destroy, forget_all, give_back, settle_all};
+pub(crate) use context::{destroy, give_back, settle_all};
 pub(crate) use form::{Event, Request, Wait};
 pub(crate) use interface::{cancel, set_up};
 pub(crate) use submit::submit;
+pub(crate) use under_way::forget_all;
