@@ -1,5 +1,17 @@
 import { expect, test } from 'vitest';
-import { beginning, newest, newestFirst, older, queryOf, recordOf } from './records';
+import {
+  after,
+  beginning,
+  ends,
+  followedFrom,
+  followingOf,
+  newerCount,
+  newest,
+  newestFirst,
+  older,
+  queryOf,
+  recordOf,
+} from './records';
 
 const partition = (number: number, start: number, end: number) => ({
   partition: number,
@@ -52,4 +64,61 @@ test('the newest record is first, also of one instant', () => {
     ['1', '3', '2026-01-02', null, null, null],
   ].map(recordOf);
   expect(newestFirst(records).map(({ offset }) => offset)).toEqual(['3', '10', '9']);
+});
+
+test('records are followed from the newest on, or from where that was paused', () => {
+  const partitions = [partition(0, 0, 1_000), partition(1, 7, 7)];
+  const fresh = followedFrom(partitions, null, new Map());
+  expect(fresh).toEqual({
+    positions: new Map([
+      [0, 950],
+      [1, 7],
+    ]),
+    skippedCount: 0,
+  });
+  expect(
+    followedFrom(
+      partitions,
+      null,
+      new Map([
+        [0, 990],
+        [1, 7],
+      ]),
+    ),
+  ).toEqual({
+    positions: new Map([
+      [0, 990],
+      [1, 7],
+    ]),
+    skippedCount: 0,
+  });
+  expect(followedFrom(partitions, 0, new Map([[0, 300]]))).toEqual({
+    positions: new Map([[0, 900]]),
+    skippedCount: 600,
+  });
+  expect(followingOf('a"b', fresh.positions)).toContain(
+    `"a""b$log$bytes" WHERE partition IN (0, 1)) WITH (SNAPSHOT = false) ` +
+      `AS OF AT LEAST '0:950,1:7'`,
+  );
+});
+
+test('positions go on after the records that came', () => {
+  const records = [recordOf(['0', '7', 't', null, null, null])];
+  expect([
+    ...after(
+      new Map([
+        [0, 3],
+        [1, 4],
+      ]),
+      records,
+    ),
+  ]).toEqual([
+    [0, 8],
+    [1, 4],
+  ]);
+});
+
+test('what came since is counted for the partitions that are shown', () => {
+  const before = ends([partition(0, 0, 10), partition(1, 0, 5)], 0);
+  expect(newerCount([partition(0, 0, 12), partition(1, 0, 9)], before)).toBe(2);
 });

@@ -28,17 +28,63 @@ const OFFSETS_MAX = 100;
 const OFFSETS_MIN = 10;
 /** More partitions are not asked at a time. */
 export const PARTITIONS_MAX = 50;
+/** Records that are kept of those that come; the oldest go. */
+export const FOLLOWED_MAX = 500;
+
+/** By partition the offset after the last one that is known. */
+export type Positions = ReadonlyMap<number, number>;
+
+export const NOTHING_KNOWN: Positions = new Map();
 
 /** The newest part of each partition, or of the chosen one. */
 export function newest(partitions: readonly Partition[], chosen: number | null): Window[] {
+  return newestOf(partitions, chosen).filter(({ from, end }) => from < end);
+}
+
+/** The same with the parts in which there is nothing. */
+function newestOf(partitions: readonly Partition[], chosen: number | null): Window[] {
   const asked = partitions.filter(({ partition }) => chosen === null || partition === chosen);
-  return asked
-    .slice(0, PARTITIONS_MAX)
-    .map(({ partition, start_offset, end_offset }) => {
-      const from = Math.max(start_offset, end_offset - step(asked.length));
-      return { partition, from, end: end_offset };
-    })
-    .filter(({ from, end }) => from < end);
+  return asked.slice(0, PARTITIONS_MAX).map(({ partition, start_offset, end_offset }) => {
+    const from = Math.max(start_offset, end_offset - step(asked.length));
+    return { partition, from, end: end_offset };
+  });
+}
+
+/** Where all that there is of the partitions that are asked ends. */
+export function ends(partitions: readonly Partition[], chosen: number | null): Positions {
+  return new Map(newestOf(partitions, chosen).map(({ partition, end }) => [partition, end]));
+}
+
+/**
+ * Where to begin to follow: before the newest records, and not before what is known. `skippedCount`
+ * offsets lie between what is known and that.
+ */
+export function followedFrom(
+  partitions: readonly Partition[],
+  chosen: number | null,
+  known: Positions,
+): { positions: Positions; skippedCount: number } {
+  const positions = new Map<number, number>();
+  let skippedCount = 0;
+  for (const { partition, from } of newestOf(partitions, chosen)) {
+    const position = known.get(partition) ?? from;
+    positions.set(partition, Math.max(position, from));
+    skippedCount += Math.max(0, from - position);
+  }
+  return { positions, skippedCount };
+}
+
+/** Where these records end, and what was known before. */
+export function after(known: Positions, records: readonly Record[]): Positions {
+  const ended = records.map(({ partition, offset }) => [partition, Number(offset) + 1] as const);
+  return new Map([...known, ...ended]);
+}
+
+/** Offsets of these partitions that came after what is known. */
+export function newerCount(partitions: readonly Partition[], known: Positions): number {
+  return partitions.reduce((sum, { partition, end_offset }) => {
+    return sum + Math.max(0, end_offset - (known.get(partition) ?? end_offset));
+  }, 0);
 }
 
 /** The part of a partition that begins at an offset. */
@@ -65,17 +111,31 @@ function step(partitionCount: number): number {
 
 /** One query for all of them. Keys and values come as bytes: one that is no text fails nothing. */
 export function queryOf(topic: string, windows: readonly Window[]): string {
-  const table = `"${topic.replaceAll('"', '""')}$log$bytes"`;
+  const selected = selectOf(topic);
   return windows
     .map(
       ({ partition, from, end }) =>
-        `SELECT partition, "offset", time, key, value, headers FROM ${table} ` +
-        `WHERE partition = ${partition} AND "offset" >= ${from} AND "offset" < ${end}`,
+        `${selected} WHERE partition = ${partition} AND "offset" >= ${from} AND "offset" < ${end}`,
     )
     .join(' UNION ALL ');
 }
 
-/** A row of that query. */
+/** The query that gives records from the positions on, and goes on as they come. */
+export function followingOf(topic: string, positions: Positions): string {
+  const points = [...positions].map(([partition, offset]) => `${partition}:${offset}`);
+  const asked = [...positions.keys()].join(', ');
+  return (
+    `SUBSCRIBE TO (${selectOf(topic)} WHERE partition IN (${asked})) ` +
+    `WITH (SNAPSHOT = false) AS OF AT LEAST '${points.join(',')}'`
+  );
+}
+
+function selectOf(topic: string): string {
+  const table = `"${topic.replaceAll('"', '""')}$log$bytes"`;
+  return `SELECT partition, "offset", time, key, value, headers FROM ${table}`;
+}
+
+/** A row of these queries. */
 export function recordOf(cells: Cells): Record {
   const [partition, offset, time, key, value, headers] = cells;
   const told = textOf(value ?? null);

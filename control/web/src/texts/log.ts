@@ -45,6 +45,14 @@ export const log = {
   newest: 'Newest',
   newer: (count: number): string => `${count.toLocaleString('en')} more came`,
   older: 'Older',
+  followRecords: 'Follow',
+  pause: 'Pause',
+  resume: 'Resume',
+  followed: (count: number): string =>
+    `Records appear as they come. The newest ${count} are kept here.`,
+  paused: 'Paused. Resume goes on after the newest record that is shown.',
+  skipped: (count: number): string =>
+    `Not shown: ${many(count, 'offset', 'offsets')} that came meanwhile. Choose a partition and an offset to see them.`,
   firstPartitions: (count: number): string =>
     `Those of the first ${count} partitions; choose another one above.`,
   noRecords: 'There are no records here.',

@@ -7,7 +7,11 @@ import { checkView, settled } from './everybody.ts';
 
 const PASSWORD = 'a long password of vera';
 const NARROW = { width: 360, height: 740 };
+const FINGER = { width: 390, height: 844 };
 const WIDE = { width: 1280, height: 900 };
+
+/** Records that the page keeps of those that come. */
+const FOLLOWED_MAX = 500;
 
 export const EXAMPLE = `SELECT value->>'symbol' AS symbol, sum((value->>'qty')::bigint) AS qty
 FROM "orders$current" GROUP BY 1`;
@@ -43,6 +47,7 @@ export async function log(site: Site): Promise<void> {
     await queries(own);
     await looksWell(own);
     await browsesRecords(own);
+    await followsRecords(own);
     await own.visit('administration/users', /Users/);
     const dialog = await own.begin('Add a user');
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
@@ -140,6 +145,68 @@ async function browsesRecords(own: Console): Promise<void> {
   await own.button('Show').click();
   await until('one record is left', async () => (await records.locator('tbody tr').count()) === 1);
   await records.getByText('deep').first().waitFor();
+}
+
+/** New records appear, paused and resumed; no more are kept than the page says. */
+async function followsRecords(own: Console): Promise<void> {
+  const { page } = own;
+  await own.visit('log/audit.log', 'audit.log');
+  await settled(page);
+  await page.getByText('There are no records here.').waitFor();
+  await own.button('Follow').click();
+  await page.getByText('Records appear as they come.').waitFor();
+  await insertMany('one', 1);
+  const lines = page.getByRole('group', { name: 'Records' }).locator('tbody tr');
+  await lines.getByText('one-1', { exact: true }).first().waitFor();
+  check((await running()) === 1, 'the broker runs one query');
+  for (const theme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: theme });
+    for (const size of [WIDE, FINGER]) {
+      await page.setViewportSize(size);
+      await checkView(page, `followed records, ${theme}, ${size.width} pixels`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
+
+  await own.button('Pause').click();
+  await page.getByText('Paused.').waitFor();
+  await until('the query ends at the broker', async () => (await running()) === 0);
+  await insertMany('two', 2);
+  await page.getByText('2 more came').waitFor();
+  check((await lines.count()) === 1, 'nothing comes while it is paused');
+  await own.button('Resume').click();
+  await lines.getByText('two-2', { exact: true }).first().waitFor();
+  const offsets = await lines.locator('td:nth-child(2)').allTextContents();
+  const seen = offsets.map((text) => /[0-9]+$/.exec(text.trim())?.[0]).join();
+  check(seen === '2,1,0', `each record is there once, the newest first: ${seen}`);
+
+  await insertMany('many', FOLLOWED_MAX);
+  await lines.getByText(`many-${FOLLOWED_MAX}`, { exact: true }).first().waitFor();
+  check((await lines.count()) === FOLLOWED_MAX, `so many are kept: ${await lines.count()}`);
+  await own.button('Pause').click();
+  await insertMany('late', 150);
+  await page.getByText('150 more came').waitFor();
+  await own.button('Resume').click();
+  await page.getByText('Not shown: 50 offsets').waitFor();
+  await lines.getByText('late-150', { exact: true }).first().waitFor();
+  check((await lines.getByText('late-50', { exact: true }).count()) === 0, 'those are left out');
+
+  await ask('kill-broker');
+  await own.button('Resume').waitFor();
+  await ask('start-broker');
+  await page.getByText('The broker does not answer').waitFor({ state: 'detached' });
+  await insertMany('again', 1);
+  await own.button('Resume').click();
+  await lines.getByText('again-1', { exact: true }).first().waitFor();
+  await page.getByRole('link', { name: 'Tasks' }).click();
+  await until('it ends with its page', async () => (await running()) === 0);
+}
+
+/** Records of `audit.log` with the values NAME-1, NAME-2 and so on. */
+async function insertMany(name: string, count: number): Promise<void> {
+  const rows = Array.from({ length: count }, (_, index) => `('${name}-${index + 1}')`);
+  await ask('memlane', 'sql', '-c', `INSERT INTO "audit.log" (value) VALUES ${rows.join(', ')}`);
 }
 
 async function queries(own: Console): Promise<void> {
