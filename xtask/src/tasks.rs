@@ -33,6 +33,7 @@ const COUNTS_IN_SOAK: &[(&str, &str)] = &[
     ("MEMLANE_ALL_APPLICATIONS", "1"),
     ("MEMLANE_BOOTED_CLONES", "20"),
     ("MEMLANE_WATCHED_SECONDS", "20"),
+    ("MEMLANE_HANG_SECONDS", "60"),
 ];
 
 /// The variable that chooses the first of the seeds that are not the same in every run.
@@ -54,6 +55,7 @@ const SOAK_SUITES: &[&str] = &[
     "system/copy_storm",
     "system/command_storm",
     "system/disk_kills",
+    "system/hung_disk",
     "system/ring_storm",
     "system/log_storm",
     "guest/power_cut",
