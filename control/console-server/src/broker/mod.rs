@@ -4,7 +4,9 @@
 mod interface;
 mod place;
 mod queries;
+mod records;
 
 pub(crate) use interface::Interface;
 pub(crate) use place::HttpPlace;
 pub(crate) use queries::{AskedFor, Queries, QueryError, SqlPlace};
+pub(crate) use records::{NewRecord, WriteError};

@@ -72,6 +72,15 @@ pub(crate) enum AskedFor {
     User,
 }
 
+/// Purpose of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Whatever is asked by it changes nothing.
+    Reads,
+    /// One record is written.
+    Writes,
+}
+
 /// Where the broker serves SQL, and as whom it is asked.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlPlace {
@@ -100,20 +109,43 @@ impl SqlPlace {
         Ok(Self { config, asked_for })
     }
 
-    fn config_for(&self, user: &str) -> Config {
-        let mut config = self.config.clone();
-        match self.asked_for {
-            AskedFor::Console => config.options(READS_ONLY),
+    fn config_for(&self, user: &str, access: Access) -> Config {
+        let mut options = Vec::new();
+        if access == Access::Reads {
+            options.push(READS_ONLY.to_owned());
+        }
+        if self.asked_for == AskedFor::User {
             // Names of users have neither spaces nor backslashes.
-            AskedFor::User => {
-                config.options(format!("{READS_ONLY} -c memlane.on_behalf_of={user}"))
-            }
-        };
+            options.push(format!("-c memlane.on_behalf_of={user}"));
+        }
+        let mut config = self.config.clone();
+        config.options(options.join(" "));
         config
     }
 
+    /// A connection for a user, which ends with its line.
+    pub(super) async fn connect(
+        &self,
+        user: &str,
+        access: Access,
+    ) -> Result<(Client, Line), QueryError> {
+        let config = self.config_for(user, access);
+        let (client, connection) = config.connect(NoTls).await.map_err(|error| broken(&error))?;
+        let connection = tokio::spawn(async move {
+            // An error of the connection is one of the statement that waits for it.
+            let _ended = connection.await;
+        });
+        let line = Line { cancel: client.cancel_token(), connection: connection.abort_handle() };
+        Ok((client, line))
+    }
+
     /// Looks whether the broker keeps to what was said with the login.
-    async fn check_in_force(&self, client: &Client, user: &str) -> Result<(), QueryError> {
+    pub(super) async fn check_in_force(
+        &self,
+        client: &Client,
+        user: &str,
+        access: Access,
+    ) -> Result<(), QueryError> {
         let told = client.simple_query(IN_FORCE).await.map_err(|error| broken(&error))?;
         let row = told.iter().find_map(|it| match it {
             SimpleQueryMessage::Row(row) => Some((row.get(0), row.get(1))),
@@ -122,7 +154,9 @@ impl SqlPlace {
         let (name, only_reads) = row.unwrap_or_default();
         let ignored = match self.asked_for {
             AskedFor::User if name != Some(user) => format!("that it is asked on behalf of {user}"),
-            _ if only_reads != Some("on") => "that queries only read".to_owned(),
+            _ if access == Access::Reads && only_reads != Some("on") => {
+                "that queries only read".to_owned()
+            }
             _ => return Ok(()),
         };
         Err(QueryError::Broken(format!(
@@ -162,7 +196,7 @@ pub(crate) enum QueryError {
 /// All queries that run.
 #[derive(Debug)]
 pub(crate) struct Queries {
-    place: SqlPlace,
+    pub(super) place: SqlPlace,
     running: Arc<Shares<String>>,
 }
 
@@ -175,15 +209,9 @@ impl Queries {
     pub(crate) async fn begin(&self, user: &str, text: &str) -> Result<Running, QueryError> {
         let kind = Kind::of(text)?;
         let turn = self.enter(user)?;
-        let (client, connection) =
-            self.place.config_for(user).connect(NoTls).await.map_err(|error| broken(&error))?;
-        let connection = tokio::spawn(async move {
-            // An error of the connection is one of the query that waits for it.
-            let _ended = connection.await;
-        });
-        let line = Line { cancel: client.cancel_token(), connection: connection.abort_handle() };
+        let (client, line) = self.place.connect(user, Access::Reads).await?;
         let begun = async {
-            self.place.check_in_force(&client, user).await?;
+            self.place.check_in_force(&client, user, Access::Reads).await?;
             start(&client, kind, text).await
         };
         let begun = tokio::time::timeout(PLAN_TIME_MAX, begun).await;
@@ -203,7 +231,8 @@ impl Queries {
         })
     }
 
-    fn enter(&self, user: &str) -> Result<Place<String>, QueryError> {
+    /// The place of one more statement of a user.
+    pub(super) fn enter(&self, user: &str) -> Result<Place<String>, QueryError> {
         self.running.enter(&user.to_owned()).map_err(|full| {
             QueryError::Busy(match full {
                 Full::OfOne(count) => format!("{user} has {count} queries that run: end one first"),
@@ -267,14 +296,14 @@ async fn start(
     Ok((columns, Box::pin(messages)))
 }
 
-fn broken(error: &tokio_postgres::Error) -> QueryError {
+pub(super) fn broken(error: &tokio_postgres::Error) -> QueryError {
     let source = std::error::Error::source(error);
     let why = source.map(|it| format!(": {it}")).unwrap_or_default();
     QueryError::Broken(format!("the broker cannot be asked by SQL: {error}{why}"))
 }
 
 /// Dropped, it has the broker end what runs, and then closes the connection.
-struct Line {
+pub(super) struct Line {
     cancel: CancelToken,
     connection: AbortHandle,
 }
@@ -429,13 +458,15 @@ mod tests {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("it is ours");
             SqlPlace::new(here, Some(("console", &file)), AskedFor::User)
         };
-        let config = place(0o640).expect("it can be used").config_for("ann");
+        let config = place(0o640).expect("it can be used").config_for("ann", Access::Reads);
         assert_eq!(
             (config.get_user(), config.get_password()),
             (Some("console"), Some(&b"secret"[..]))
         );
         let options = "-c default_transaction_read_only=on -c memlane.on_behalf_of=ann";
         assert_eq!(config.get_options(), Some(options));
+        let writing = place(0o640).expect("it can be used").config_for("ann", Access::Writes);
+        assert_eq!(writing.get_options(), Some("-c memlane.on_behalf_of=ann"));
         assert!(place(0o644).is_err());
         let elsewhere = "192.0.2.1:5433".parse().expect("an address");
         assert!(SqlPlace::new(elsewhere, None, AskedFor::Console).is_err());

@@ -17,7 +17,7 @@ use crate::http::login::{
     self, LoginRequest, OwnSession, PasswordChanged, PasswordRequest, SetupRequest,
 };
 use crate::http::sign_on::{self, Ways};
-use crate::http::topics::{self, QueryRequest};
+use crate::http::topics::{self, QueryRequest, RecordCreate};
 use crate::http::{machine_consoles, watching};
 use crate::refusal::Kind::{
     BrokerDown, Busy, Changed, Conflict, Exists, Forbidden, Forged, Invalid, InvalidField,
@@ -194,6 +194,11 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("A topic with its partitions and settings")
         .answers(Answer::Json)
         .refuses(&[Forbidden, NotFound, NoBroker, BrokerDown]),
+    Endpoint::post("/console/v1/topics/{name}/records", "produce_record", || post(topics::produce))
+        .about("Write a record to a topic; takes the role operator")
+        .takes(schema::<RecordCreate>())
+        .with_status(204)
+        .refuses(&[Forbidden, InvalidField, NotFound, Conflict, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/query", "query_topics", || post(topics::query))
         .about("Run a query over topics: a line of JSON for columns, for rows, and for the end")
         .takes(schema::<QueryRequest>())

@@ -1,18 +1,19 @@
-//! Topics and groups of the broker, and queries over topics.
+//! Topics and groups of the broker, queries over topics, and records that are written to them.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::{Body as ResponseBody, Bytes};
 use axum::extract::{Path, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use futures::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::broker::{Interface, QueryError};
+use crate::broker::{Interface, NewRecord, Queries, QueryError, WriteError};
 use crate::gateway::check_unlimited;
 use crate::http::body::Body;
 use crate::http::caller::Known;
@@ -23,6 +24,7 @@ use crate::refusal::{Kind, Refusal};
 const LIST: &str = "list_topics";
 const SHOW: &str = "show_topic";
 const QUERY: &str = "query_topics";
+const PRODUCE: &str = "produce_record";
 
 /// A line of JSON for each thing that is told.
 const LINES: &str = "application/x-ndjson";
@@ -31,6 +33,18 @@ const LINES: &str = "application/x-ndjson";
 #[serde(deny_unknown_fields)]
 pub(super) struct QueryRequest {
     query: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordCreate {
+    key: Option<String>,
+    /// Without one the record deletes its key.
+    value: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Without one the key chooses, as it does for Java's clients.
+    partition: Option<i32>,
 }
 
 /// Topics and groups, or why there are none; and whether who asks may query them.
@@ -77,8 +91,7 @@ pub(super) async fn query(
     Body(asked): Body<QueryRequest>,
 ) -> Result<Response, Refusal> {
     check_unlimited(&known.caller, QUERY)?;
-    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-sql");
-    let queries = console.queries.as_ref().ok_or_else(nowhere)?;
+    let queries = queries_of(&console)?;
     let running = queries.begin(&known.caller.user, &asked.query).await.map_err(refusal_of)?;
     let change = Change::to(&json!({"query": asked.query}));
     let told = stream::unfold(Some((running, known, console)), async |state| {
@@ -95,6 +108,30 @@ pub(super) async fn query(
     Ok(change.told(lines))
 }
 
+/// Writes a record to a topic.
+pub(super) async fn produce(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+    Body(asked): Body<RecordCreate>,
+) -> Result<Response, Refusal> {
+    check_unlimited(&known.caller, PRODUCE)?;
+    let value_bytes = asked.value.as_ref().map(String::len);
+    let headers: Vec<_> = asked.headers.keys().collect();
+    // What a record holds may be for few eyes: the log says how much it was.
+    let change = Change::to(&json!({
+        "key": asked.key,
+        "value_bytes": value_bytes,
+        "headers": headers,
+        "partition": asked.partition,
+    }));
+    let RecordCreate { key, value, headers, partition } = asked;
+    let record = NewRecord { key, value, headers, partition };
+    let written = queries_of(&console)?.write(&known.caller.user, &name, &record).await;
+    written.map_err(refusal_of_write)?;
+    Ok(change.told(StatusCode::NO_CONTENT.into_response()))
+}
+
 fn line(told: &Value) -> Result<Bytes, Infallible> {
     Ok(Bytes::from(format!("{told}\n")))
 }
@@ -102,6 +139,21 @@ fn line(told: &Value) -> Result<Bytes, Infallible> {
 fn broker_of(console: &Console) -> Result<&Interface, Refusal> {
     let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
     console.broker.as_ref().ok_or_else(nowhere)
+}
+
+fn queries_of(console: &Console) -> Result<&Queries, Refusal> {
+    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-sql");
+    console.queries.as_ref().ok_or_else(nowhere)
+}
+
+fn refusal_of_write(error: WriteError) -> Refusal {
+    match error {
+        WriteError::NoTopic(what) => Refusal::new(Kind::NotFound, &what),
+        WriteError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
+        WriteError::Field(field, what) => Refusal::in_field(field, &what),
+        WriteError::Refused(what) => Refusal::new(Kind::Conflict, &what),
+        WriteError::Unasked(error) => refusal_of(error),
+    }
 }
 
 fn refusal_of(error: QueryError) -> Refusal {

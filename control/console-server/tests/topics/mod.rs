@@ -308,6 +308,46 @@ fn a_console_says_what_it_misses() -> Result<()> {
     wait_for("the console to see the broker", TIME_LIMIT, || Ok(!is_down()?))
 }
 
+const RECORDS: &str = "/console/v1/topics/orders/records";
+
+#[test]
+fn a_record_is_written_as_it_was_asked_for_and_by_operators_alone() -> Result<()> {
+    let together = Together::start()?;
+    let site = &together.site;
+    let (viewer, operator) = (together.user("vic", "viewer")?, together.user("olga", "operator")?);
+    let record = json!({"key": "d'\\", "value": "{\"a\": 1}", "headers": {"trace": "ab"}});
+    check(&site.post(&Client::nobody(), RECORDS, &record)?, 401, "unauthorized");
+    check(&site.post(&viewer, RECORDS, &record)?, 403, "forbidden");
+    let forged = Client { headers: operator.headers[..1].to_vec() };
+    check(&site.post(&forged, RECORDS, &record)?, 403, "forged");
+    for record in [&record, &json!({"value": "no key", "partition": 1}), &json!({"key": "a"})] {
+        let answer = site.post(&operator, RECORDS, record)?;
+        ensure!(answer.status == 204, "{record}: {answer:?}");
+    }
+    let read = |text: &str| lines(&together.query(&operator, text)?).map(|it| rows(&it));
+    let written = read("SELECT key, value, headers FROM orders WHERE headers IS NOT NULL")?;
+    assert_eq!(written, [json!(["d'\\", "{\"a\": 1}", "{\"trace\": \"ab\"}"])]);
+    let written = read("SELECT key, partition FROM orders WHERE value = 'no key'")?;
+    assert_eq!(written, [json!([null, "1"])]);
+    assert_eq!(read("SELECT count(*) FROM orders WHERE value IS NULL")?, [json!(["2"])]);
+
+    let nowhere = "/console/v1/topics/a%22%3B%20DROP%20TOPIC%20orders/records";
+    check(&site.post(&operator, nowhere, &record)?, 404, "not_found");
+    check(&site.post(&operator, RECORDS, &json!({"partition": 2}))?, 409, "conflict");
+    check(&site.post(&operator, RECORDS, &json!({"offset": 2}))?, 400, "invalid_request");
+    let compacted = "topic create kept --config cleanup.policy=compact";
+    together.memlane(compacted)?;
+    let keyless =
+        site.post(&operator, "/console/v1/topics/kept/records", &json!({"value": "1"}))?;
+    check(&keyless, 422, "invalid_field");
+    assert_eq!(keyless.json()?["field"], "key", "{keyless:?}");
+    let audit = site.get(&together.administrator, "/console/v1/audit?user=olga&status=204")?;
+    ensure!(audit.body.contains("value_bytes") && !audit.body.contains("no key"), "{audit:?}");
+    let (none, administrator) = Site::with_administrator()?;
+    check(&none.post(&administrator, RECORDS, &record)?, 404, "no_broker");
+    Ok(())
+}
+
 /// A console that logs in to a broker with users, access lists and the topics `open` and `closed`.
 struct Guarded {
     broker: Broker,
@@ -393,6 +433,29 @@ fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() ->
     assert_eq!(rows(&lines(&who)?), [json!(["olga", "console"])]);
     guarded.as_admin("acl add olga read --topic closed")?;
     assert_eq!(rows(&lines(&count("closed")?)?), [json!(["0"])]);
+    Ok(())
+}
+
+#[test]
+fn a_record_is_written_where_the_broker_lets_the_console_and_who_asks() -> Result<()> {
+    let guarded = Guarded::start("--broker-users")?;
+    let olga = json!({"name": "olga", "role": "operator"});
+    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    let write = |topic: &str| {
+        let path = format!("/console/v1/topics/{topic}/records");
+        guarded.site.post(&olga, &path, &json!({"key": "a", "value": "1"}))
+    };
+    for user in ["console", "olga"] {
+        guarded.as_admin(&format!("acl add {user} read --topic open"))?;
+        check(&write("open")?, 403, "forbidden");
+        guarded.as_admin(&format!("acl add {user} write --topic open"))?;
+    }
+    let written = write("open")?;
+    ensure!(written.status == 204, "{written:?}");
+    assert_eq!(rows(&lines(&guarded.ask(&olga, "SELECT key FROM open")?)?), [json!(["a"])]);
+    // The right of the console's user alone is not enough.
+    guarded.as_admin("acl add console write --topic closed")?;
+    check(&write("closed")?, 403, "forbidden");
     Ok(())
 }
 

@@ -15,6 +15,8 @@ interface FieldBase {
   hint?: string;
   /** Whether it is asked for, by what the others say; without this it always is. */
   when?(values: Values): boolean;
+  /** What is wrong with what was filled in; empty when nothing is. Without this nothing can be. */
+  problem?(values: Values): string;
   /** Whether it stands with those that few need. */
   isAdvanced?: boolean;
 }

@@ -1,9 +1,20 @@
 import { expect, test } from 'vitest';
-import type { Image, Pool, Project, Snapshot, Task, Token, User, Volume } from '../api/model';
+import type {
+  Image,
+  Pool,
+  Project,
+  Snapshot,
+  Task,
+  Token,
+  TopicDetails,
+  User,
+  Volume,
+} from '../api/model';
 import * as access from './access';
 import * as images from './images';
 import { Values, commandLine, curl, quoted, type Operation } from './operation';
 import * as snapshots from './snapshots';
+import * as topics from './topics';
 import * as volumes from './volumes';
 
 const VOLUME: Volume = {
@@ -52,6 +63,18 @@ const IMAGE: Image = {
   failure: null,
 };
 
+const TOPIC: TopicDetails = {
+  name: 'orders',
+  volume: 'topic.orders',
+  partition_count: 2,
+  durability: 'ram',
+  size_bytes: 0,
+  records_in: 0,
+  records_out: 0,
+  settings: {},
+  partitions: [],
+};
+
 type Filled = Record<string, string | boolean | string[]>;
 
 function check(operation: Operation, filled: Filled, command: string | null, request: string) {
@@ -78,6 +101,32 @@ test('a volume is created with what differs from the defaults', () => {
     'memlane volume create db --size 1GiB --durability journal --sector 4096',
     'POST /v1/volumes {"name":"db","size":"1GiB","durability":"journal","reduction":"full","capacity":"thin","sector_bytes":4096}',
   );
+});
+
+test('a record is produced as it was typed', () => {
+  const partitions = [0, 1].map((partition) => {
+    return { partition, start_offset: 0, end_offset: 0, size_bytes: 0 };
+  });
+  const operation = topics.produceRecord({ ...TOPIC, partitions });
+  const columns = 'key, value, headers';
+  const headers = '{"trace":"a:b","empty":""}';
+  check(
+    operation,
+    { key: 'a', value: " it's\n", headers: 'trace: a:b\n\nempty:', partition: '1' },
+    `memlane sql -c ${quoted(`INSERT INTO "orders" (${columns}, partition) VALUES ('a', ' it''s\n', '${headers}', 1)`)}`,
+    `POST /console/v1/topics/orders/records {"key":"a","value":" it's\\n","headers":${headers},"partition":1}`,
+  );
+  check(
+    operation,
+    { delete: true, value: 'unused' },
+    `memlane sql -c 'INSERT INTO "orders" (${columns}) VALUES (NULL, NULL, NULL)'`,
+    'POST /console/v1/topics/orders/records {"key":null,"value":null,"headers":{},"partition":null}',
+  );
+  const field = operation.fields.find(({ name }) => name === 'headers');
+  const problem = (text: string) => field?.problem?.(Values.of([]).with('headers', text));
+  expect(problem('a: 1\nb: 2')).toBe('');
+  expect(problem('a: 1\nno colon')).toContain('no colon');
+  expect(problem('a: 1\na: 2')).toContain('twice');
 });
 
 test('a volume is resized, renamed and set', () => {

@@ -137,3 +137,16 @@ export class Records {
     }
   }
 }
+
+/** Whether the broker lets who asks write to a topic. */
+export async function mayProduce(topic: string, signal: AbortSignal): Promise<boolean> {
+  const table = `"${topic.replaceAll('"', '""')}"`.replaceAll("'", "''");
+  const query = `SELECT has_table_privilege('${table}', 'INSERT')`;
+  let may = false;
+  for await (const line of linesOf(query, signal)) {
+    const told = JSON.parse(line) as QueryTold;
+    if (told.error !== undefined) throw new Error(told.error);
+    may ||= (told.rows ?? []).some(([cell]) => cell === 't' || cell === 'true');
+  }
+  return may;
+}

@@ -48,6 +48,7 @@ export async function log(site: Site): Promise<void> {
     await looksWell(own);
     await browsesRecords(own);
     await followsRecords(own);
+    await producesRecord(own);
     await own.visit('administration/users', /Users/);
     const dialog = await own.begin('Add a user');
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
@@ -70,6 +71,9 @@ export async function log(site: Site): Promise<void> {
     await own.row('audit.log').first().waitFor();
     await page.getByText('they take the role operator').waitFor();
     check((await own.button('Run').count()) === 0, 'who looks has no button for queries');
+    await own.visit('log/orders', 'orders');
+    await page.getByText('Reading and producing records takes the role operator.').waitFor();
+    check((await own.button('Produce a record').count()) === 0, 'nor one for records');
   });
 }
 
@@ -207,6 +211,49 @@ async function followsRecords(own: Console): Promise<void> {
 async function insertMany(name: string, count: number): Promise<void> {
   const rows = Array.from({ length: count }, (_, index) => `('${name}-${index + 1}')`);
   await ask('memlane', 'sql', '-c', `INSERT INTO "audit.log" (value) VALUES ${rows.join(', ')}`);
+}
+
+/** A record is written as it was typed, and who may not write is told before. */
+async function producesRecord(own: Console): Promise<void> {
+  const { page } = own;
+  await ask(
+    'memlane',
+    'sql',
+    '-c',
+    'CREATE MATERIALIZED VIEW sums AS SELECT key, count(*) AS n FROM orders GROUP BY key',
+  );
+  await own.visit('log/sums', 'sums');
+  await own.button('Produce a record').click();
+  await page.getByRole('alert').filter({ hasText: 'does not let you write' }).waitFor();
+  check((await page.getByRole('dialog').count()) === 0, 'and is asked for nothing');
+
+  await own.visit('log/orders', 'orders');
+  await settled(page);
+  const dialog = await own.begin('Produce a record');
+  await dialog.fill({ Key: 'hand', Value: '{"by":"hand"}', Headers: 'no colon' });
+  await dialog.element.getByText('There is no name before a colon').waitFor();
+  check(await dialog.submit().isDisabled(), 'headers that are none are not sent');
+  await dialog.fill({ Headers: 'trace: cd:34', Partition: '1' });
+  check((await dialog.commandLine()).includes('INSERT INTO "orders"'), 'SQL does the same');
+  for (const theme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: theme });
+    for (const size of [WIDE, FINGER]) {
+      await page.setViewportSize(size);
+      await checkView(page, `a record to produce, ${theme}, ${size.width} pixels`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
+  await dialog.confirm();
+  await own.told('The record was written to orders.');
+  await page.getByText('1 more came').waitFor();
+  await own.button(/^Newest/).click();
+  const records = page.getByRole('group', { name: 'Records' });
+  const line = records.getByRole('row').filter({ hasText: '"hand"' });
+  await line.getByRole('button').click();
+  check((await line.getByRole('cell').first().textContent()) === '1', 'it is in partition 1');
+  const opened = records.locator('tr.opened');
+  for (const text of ['hand', 'trace', 'cd:34']) await opened.getByText(text).first().waitFor();
 }
 
 async function queries(own: Console): Promise<void> {
