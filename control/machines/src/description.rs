@@ -36,7 +36,7 @@ pub(crate) struct Description {
 
 /// libvirt's answer is no XML as it should be.
 #[derive(Debug, thiserror::Error)]
-#[error("libvirt described a machine in XML that cannot be read: {0}")]
+#[error("cannot parse the domain XML from libvirt: {0}")]
 pub(crate) struct Unreadable(String);
 
 impl From<quick_xml::Error> for Unreadable {
@@ -60,7 +60,7 @@ impl Description {
                 Event::Start(element) => {
                     path.push(local_name(&element));
                     if path.len() > DEPTH_MAX {
-                        return Err(Unreadable("it is too deep".to_owned()));
+                        return Err(Unreadable("its elements are nested too deep".to_owned()));
                     }
                     reading.begin(&path, &element, namespace)?;
                 }

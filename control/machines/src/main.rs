@@ -56,8 +56,9 @@ fn start(options: Options) -> anyhow::Result<()> {
         return clap_mangen::generate_to(Options::command(), folder)
             .with_context(|| format!("cannot write to {}", folder.display()));
     }
-    let filter = EnvFilter::try_new(&options.log)
-        .with_context(|| format!("--log {:?} is no filter", options.log))?;
+    let filter = EnvFilter::try_new(&options.log).with_context(|| {
+        format!("invalid log filter --log {:?}; use a level such as info", options.log)
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
@@ -99,6 +100,7 @@ fn gid_of(group: &str) -> anyhow::Result<u32> {
         .with_context(|| format!("cannot read {GROUPS_PATH}"))?;
     let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let line = groups.lines().map(fields).find(|fields| fields[0] == group);
-    line.and_then(|fields| fields.get(2)?.parse().ok())
-        .with_context(|| format!("there is no group {group:?}"))
+    line.and_then(|fields| fields.get(2)?.parse().ok()).with_context(|| {
+        format!("no group {group:?} on this host; create it with groupadd --system {group}")
+    })
 }

@@ -42,7 +42,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let ended = tokio::task::spawn_blocking(operation).await;
     ended.unwrap_or_else(|error| {
-        let detail = format!("the operation did not end: {error}");
+        let detail = format!("the operation was aborted: {error}");
         Err(Problem::new(ProblemKind::Internal, detail))
     })
 }

@@ -32,7 +32,7 @@ pub(super) async fn serial(
         None | Some("force=false") => Takeover::Refused,
         Some("force=true") => Takeover::Forced,
         Some(_) => {
-            let problem = Problem::new(ProblemKind::InvalidField, "force is true or false");
+            let problem = Problem::new(ProblemKind::InvalidField, "force must be true or false");
             return Err(problem.in_field("force").into());
         }
     };
@@ -62,11 +62,13 @@ fn asked(mut request: Request) -> Result<(OnUpgrade, OwnedSemaphorePermit), Prob
     let is_asked_for = protocol == Some(CONSOLE_PROTOCOL);
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let upgrade = upgrade.filter(|_| is_asked_for).ok_or_else(|| {
-        let detail = format!("ask for it with Connection: Upgrade and Upgrade: {CONSOLE_PROTOCOL}");
+        let detail = format!(
+            "this path needs an upgrade: send Connection: Upgrade and Upgrade: {CONSOLE_PROTOCOL}"
+        );
         Problem::new(ProblemKind::InvalidRequest, detail)
     })?;
     let permit = Arc::clone(&PERMITS).try_acquire_owned().map_err(|_| {
-        let detail = format!("{CONSOLE_COUNT_MAX} consoles are open, which is all that may be");
+        let detail = format!("too many open consoles: the limit is {CONSOLE_COUNT_MAX}; close one");
         Problem::new(ProblemKind::Busy, detail)
     })?;
     Ok((upgrade, permit))
@@ -84,7 +86,7 @@ where
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = passed {
-            tracing::debug!(%error, "a console ended");
+            tracing::debug!(%error, "console connection closed");
         }
         drop(permit);
     });

@@ -49,8 +49,9 @@ impl Access {
 /// Serves at `socket` until the program is asked to end.
 pub(crate) async fn run(socket: &Path, access: Access, service: Service) -> anyhow::Result<()> {
     let listener = bind(socket, access)?;
-    let mut end = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+    let mut end = signal(SignalKind::terminate()).context("cannot install signal handlers")?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).context("cannot install signal handlers")?;
     service_manager::ready();
     tracing::info!(socket = %socket.display(), "serving");
     tokio::select! {
@@ -92,7 +93,7 @@ async fn serve(listener: UnixListener, access: Access, service: Service) {
         let connection = match listener.accept().await {
             Ok((connection, _)) => connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for a moment");
+                tracing::warn!(%error, "cannot accept API connections; retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

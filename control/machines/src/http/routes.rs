@@ -42,17 +42,19 @@ pub(super) fn router(service: Arc<Service>) -> Router {
 /// For everybody else.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
-        let detail = "only root and the group of this socket may use machines";
+        let detail =
+            "permission denied: only root and members of this socket's group may use virtual \
+             machines";
         Refusal(Problem::new(ProblemKind::Forbidden, detail))
     })
 }
 
 async fn unknown_path() -> Refusal {
-    Refusal(Problem::new(ProblemKind::UnknownPath, "machines are at /v1/machines"))
+    Refusal(Problem::new(ProblemKind::UnknownPath, "no such path; machines are at /v1/machines"))
 }
 
 async fn method_not_allowed() -> Refusal {
-    Refusal(Problem::new(ProblemKind::MethodNotAllowed, "this path has other methods"))
+    Refusal(Problem::new(ProblemKind::MethodNotAllowed, "method not supported for this path"))
 }
 
 async fn openapi() -> Response {
@@ -73,11 +75,13 @@ async fn create(State(service): Shared, body: Body) -> Answer {
 async fn parsed<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let arriving = to_bytes(body, BODY_BYTES_MAX);
     let arrived = tokio::time::timeout(BODY_TIME_MAX, arriving).await.map_err(|_| {
-        let detail = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+        let detail =
+            format!("the request body took longer than {} s to arrive", BODY_TIME_MAX.as_secs());
         Problem::new(ProblemKind::Timeout, detail)
     })?;
     let body = arrived.map_err(|error| {
-        let detail = format!("the body did not arrive in {BODY_BYTES_MAX} bytes: {error}");
+        let detail =
+            format!("cannot read the request body, at most {BODY_BYTES_MAX} bytes: {error}");
         Problem::new(ProblemKind::BodyTooLarge, detail)
     })?;
     api::parse_request(&body)
@@ -124,7 +128,7 @@ async fn delete(
         None | Some("volumes=keep") => Volumes::Keep,
         Some("volumes=delete") => Volumes::Delete,
         Some(_) => {
-            let problem = Problem::new(ProblemKind::InvalidField, "volumes is keep or delete");
+            let problem = Problem::new(ProblemKind::InvalidField, "volumes must be keep or delete");
             return Err(problem.in_field("volumes").into());
         }
     };

@@ -46,13 +46,16 @@ const CODE_OPERATION_FAILED: u32 = 9;
 pub(crate) enum LibvirtError {
     #[error("cannot reach libvirt at {0}: {1}; is libvirtd running?")]
     Unreachable(String, io::Error),
-    #[error("libvirt asks for a login (kind {0}), which is not supported over its Unix socket")]
+    #[error(
+        "libvirt requires authentication (type {0}) on its Unix socket, which is not supported; \
+         set auth_unix_rw = \"none\" in libvirtd.conf"
+    )]
     Login(u32),
-    #[error("the connection to libvirt broke: {0}")]
+    #[error("lost the connection to libvirt: {0}")]
     Broken(#[from] io::Error),
-    #[error("libvirt did not answer in {} s", CALL_TIME_MAX.as_secs())]
+    #[error("libvirt did not answer within {} s", CALL_TIME_MAX.as_secs())]
     Late,
-    #[error("libvirt answered what its protocol does not have")]
+    #[error("invalid reply from libvirt: protocol error")]
     Malformed,
     /// Its own words, and its number for the kind.
     #[error("libvirt: {message}")]

@@ -117,7 +117,7 @@ fn part_of(message: &[u8]) -> Result<Part<'_>, Malformed> {
 }
 
 fn malformed(_: Malformed) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "libvirt's stream is not as its protocol has it")
+    io::Error::new(io::ErrorKind::InvalidData, "invalid stream packet from libvirt: protocol error")
 }
 
 #[cfg(test)]

@@ -23,7 +23,10 @@ impl Service {
         self.check_unused(&mut libvirt, volume)?;
         let is_free = |target: &String| machine.disks.iter().all(|disk| disk.target != *target);
         let target = targets().find(is_free).ok_or_else(|| {
-            Problem::new(ProblemKind::NotSupported, format!("{name:?} has no name for a disk"))
+            Problem::new(
+                ProblemKind::NotSupported,
+                format!("machine {name:?} has no free disk name (vda to vdz)"),
+            )
         })?;
         let sides = match has_power(machine.state) {
             true => &[Side::Live, Side::Config][..],
@@ -53,7 +56,7 @@ impl Service {
         let xml = libvirt.config_xml(&domain).map_err(libvirt_problem(name))?;
         let config = self.parsed(&domain, &xml)?.disks.into_iter().find(|disk| is_it(&disk));
         let Some(disk) = live.as_ref().or(config.as_ref()) else {
-            let detail = format!("{volume:?} is no disk of {name:?}");
+            let detail = format!("volume {volume:?} is not a disk of machine {name:?}");
             return Err(Problem::new(ProblemKind::NotFound, detail).in_field("volume"));
         };
         let kind = disk.kind;
@@ -82,7 +85,8 @@ impl Service {
         while self.described(libvirt, domain)?.has_volume(volume) {
             if Instant::now() >= deadline {
                 let detail = format!(
-                    "the guest {:?} was asked for {volume:?} and has not given it up in {} s",
+                    "the guest of machine {:?} did not release disk {volume:?} within {} s; \
+                     unmount it in the guest and retry",
                     domain.name,
                     DETACH_TIME_MAX.as_secs()
                 );
@@ -99,8 +103,11 @@ impl Service {
         match machine.is_own {
             true => Ok(machine),
             false => {
-                let detail =
-                    format!("{:?} was not made here; virsh changes its disks", domain.name);
+                let detail = format!(
+                    "machine {:?} is not managed by memlane-machines; change its disks with \
+                         virsh",
+                    domain.name
+                );
                 Err(Problem::new(ProblemKind::NotSupported, detail))
             }
         }

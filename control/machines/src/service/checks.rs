@@ -37,8 +37,8 @@ pub(super) fn check_name(field: &str, name: &str) -> Result<(), Problem> {
         false => Err(invalid(
             field,
             format!(
-                "{name:?} cannot be used: 1 to {NAME_BYTES_MAX} letters, digits and ._- are \
-                 allowed, a letter or digit first"
+                "invalid name {name:?}: use 1 to {NAME_BYTES_MAX} letters, digits and ._-, \
+                 starting with a letter or digit"
             ),
         )),
     }
@@ -49,7 +49,10 @@ pub(super) fn names(request: &MachineCreate) -> Result<Vec<String>, Problem> {
     let names: Vec<String> = match request.count {
         None => vec![request.name.clone()],
         Some(count) if !(1..=COUNT_MAX).contains(&count) => {
-            return Err(invalid("count", format!("1 to {COUNT_MAX} machines are made at once")));
+            return Err(invalid(
+                "count",
+                format!("invalid count; 1 to {COUNT_MAX} machines can be created at once"),
+            ));
         }
         Some(count) => (1..=count).map(|number| format!("{}-{number}", request.name)).collect(),
     };
@@ -59,15 +62,17 @@ pub(super) fn names(request: &MachineCreate) -> Result<Vec<String>, Problem> {
 
 pub(super) fn check_sizes(request: &MachineCreate) -> Result<(), Problem> {
     if !(1..=CPU_COUNT_MAX).contains(&request.cpus) {
-        return Err(invalid("cpus", format!("a machine has 1 to {CPU_COUNT_MAX} processors")));
+        return Err(invalid("cpus", format!("invalid number of CPUs; use 1 to {CPU_COUNT_MAX}")));
     }
     if !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&request.memory.0) {
-        return Err(invalid("memory", "a machine has 32 MiB to 4 TiB of memory"));
+        return Err(invalid("memory", "invalid memory size; use 32 MiB to 4 TiB"));
     }
     match disk(request)? {
-        DiskSource::Volume(_) if request.count.is_some() => {
-            Err(invalid("count", "several machines cannot use one volume; clone it for them"))
-        }
+        DiskSource::Volume(_) if request.count.is_some() => Err(invalid(
+            "count",
+            "several machines cannot use one volume; give each a clone (clone instead of \
+                 volume)",
+        )),
         DiskSource::Volume(volume) => check_name("volume", volume),
         DiskSource::CloneOf(source) => check_source("clone_of", source),
         // The daemon judges it.
@@ -88,10 +93,12 @@ pub(super) fn disk(request: &MachineCreate) -> Result<DiskSource<'_>, Problem> {
         (Some(volume), None, None) => Ok(DiskSource::Volume(volume)),
         (None, Some(source), None) => Ok(DiskSource::CloneOf(source)),
         (None, None, Some(size)) => Ok(DiskSource::Empty(size)),
-        (None, None, None) => {
-            Err(invalid("volume", "name a volume, what to clone, or the size of an empty one"))
-        }
-        _ => Err(invalid("volume", "a volume, what to clone and a size exclude each other")),
+        (None, None, None) => Err(invalid(
+            "volume",
+            "no disk source given; give a volume, a volume to clone, or the size of an \
+                 empty disk",
+        )),
+        _ => Err(invalid("volume", "volume, clone and size exclude each other; give one of them")),
     }
 }
 
@@ -111,14 +118,14 @@ pub(super) fn check_attached(volume: &str, protocol: DiskProtocol) -> Result<(),
 
 pub(super) fn check_networks(request: &MachineCreate) -> Result<(), Problem> {
     if request.networks.len() > NETWORK_COUNT_MAX {
-        let detail = format!("a machine has {NETWORK_COUNT_MAX} networks at most");
+        let detail = format!("too many networks; a machine can have at most {NETWORK_COUNT_MAX}");
         return Err(invalid("networks", detail));
     }
     request.networks.iter().try_for_each(|network| match network {
         MachineNetwork::User => Ok(()),
         MachineNetwork::Network(name) => check_name("networks", name),
         MachineNetwork::Bridge(name) if name.len() > BRIDGE_BYTES_MAX => {
-            let detail = format!("a bridge's name has {BRIDGE_BYTES_MAX} letters at most");
+            let detail = format!("the bridge name is longer than {BRIDGE_BYTES_MAX} characters");
             Err(invalid("networks", detail))
         }
         MachineNetwork::Bridge(name) => check_name("networks", name),
@@ -129,13 +136,13 @@ pub(super) fn check_networks(request: &MachineCreate) -> Result<(), Problem> {
 pub(super) fn check_seed(request: &MachineCreate, names: &[String]) -> Result<(), Problem> {
     let Some(user_data) = &request.user_data else {
         return match request.network_config {
-            Some(_) => Err(invalid("network_config", "it goes with user_data alone")),
+            Some(_) => Err(invalid("network_config", "only valid together with user_data")),
             None => Ok(()),
         };
     };
     let network_bytes = request.network_config.as_ref().map_or(0, String::len);
     if user_data.len() + network_bytes > SEED_TEXT_BYTES_MAX {
-        let detail = format!("cloud-init is told {SEED_TEXT_BYTES_MAX} bytes at most");
+        let detail = format!("cloud-init data is longer than {SEED_TEXT_BYTES_MAX} bytes");
         return Err(invalid("user_data", detail));
     }
     check_user_data(user_data).map_err(|why| invalid("user_data", why))?;
@@ -155,14 +162,14 @@ pub(super) fn cdrom(folder: &Path, request: &MachineCreate) -> Result<Option<Pat
 pub(super) fn boot(folder: &Path, request: &MachineCreate) -> Result<Option<Boot>, Problem> {
     let Some(kernel) = &request.kernel else {
         return match request.initrd.is_some() || request.kernel_args.is_some() {
-            true => Err(invalid("kernel", "an initrd and a kernel's arguments are for a kernel")),
+            true => Err(invalid("kernel", "an initrd and kernel arguments need a kernel")),
             false => Ok(None),
         };
     };
     let arguments = request.kernel_args.clone().unwrap_or_default();
     let is_printable = arguments.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     if arguments.len() > KERNEL_ARGS_BYTES_MAX || !is_printable {
-        let detail = format!("{KERNEL_ARGS_BYTES_MAX} printable ASCII characters at most");
+        let detail = format!("use at most {KERNEL_ARGS_BYTES_MAX} printable ASCII characters");
         return Err(invalid("kernel_args", detail));
     }
     let kernel = boot_file(folder, "kernel", kernel)?;
@@ -177,7 +184,7 @@ fn boot_file(folder: &Path, field: &str, name: &str) -> Result<PathBuf, Problem>
     let is_file = path.symlink_metadata().is_ok_and(|it| it.is_file());
     match is_file {
         true => Ok(path),
-        false => Err(invalid(field, format!("{} is no file", path.display()))),
+        false => Err(invalid(field, format!("{} is not a regular file", path.display()))),
     }
 }
 

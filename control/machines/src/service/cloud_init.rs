@@ -57,15 +57,15 @@ pub(super) fn check_user_data(text: &str) -> Result<(), String> {
         }
         let first: String = text.lines().next().unwrap_or_default().chars().take(40).collect();
         return Err(format!(
-            "cloud-init reads nothing that begins with {first:?}: the first line is #cloud-config, \
-             or #! and a program, or another of its formats"
+            "unknown user-data format: the first line is {first:?}; cloud-init needs \
+             #cloud-config, #! and a program, or another of its headers"
         ));
     };
     let Format::Yaml(wanted) = format else { return Ok(()) };
     let outline = Outline::of(text)?;
     match outline.shape {
         Some(found) if found != *wanted => {
-            Err(format!("below {name} stands {}, not {}", found.name(), wanted.name()))
+            Err(format!("the content after {name} is {}, not {}", found.name(), wanted.name()))
         }
         // Nothing but the first line asks for nothing.
         _ => Ok(()),
@@ -88,8 +88,10 @@ pub(super) fn check_network_config(text: &str) -> Result<(), String> {
     let version = outline.scalar("network.version").or_else(|| outline.scalar("version"));
     match version {
         Some("1" | "2") => Ok(()),
-        Some(other) => Err(format!("its version is {other:?}, and cloud-init knows 1 and 2")),
-        None => Err("it lacks version: 1 or version: 2".to_owned()),
+        Some(other) => Err(format!(
+            "unsupported network-config version {other:?}; cloud-init supports 1 and 2"
+        )),
+        None => Err("missing key version; add version: 1 or version: 2".to_owned()),
     }
 }
 
@@ -112,17 +114,19 @@ impl Outline {
             let (event, span) = event.map_err(|error| {
                 let at = error.marker();
                 let place = format!("line {}, column {}", at.line(), at.col() + 1);
-                format!("it is no YAML: {place}: {}", error.info())
+                format!("invalid YAML: {place}: {}", error.info())
             })?;
             let line = span.start.line();
             if matches!(event, Event::DocumentStart(_)) {
                 document_count += 1;
             }
             if document_count > 1 {
-                return Err(format!("line {line}: a second document begins, and one is read"));
+                return Err(format!(
+                    "line {line}: a second YAML document begins; only one is allowed"
+                ));
             }
             if let Some(tag) = tag_of(&event).filter(|it| !is_standard(it)) {
-                return Err(format!("line {line}: the tag {tag} is not one that cloud-init knows"));
+                return Err(format!("line {line}: unknown YAML tag {tag}"));
             }
             reading.take(&event, &mut outline);
         }
@@ -232,17 +236,17 @@ mod tests {
     #[test]
     fn what_cloud_init_would_leave_is_refused_with_its_place() {
         for (text, why) in [
-            ("", "begins with \"\""),
-            ("hostname: web\n", "begins with \"hostname: web\""),
+            ("", "first line is \"\""),
+            ("hostname: web\n", "first line is \"hostname: web\""),
             ("# cloud-config\na: b\n", "#cloud-config"),
-            ("\u{feff}#cloud-config\n", "begins with"),
-            ("#cloud-config\na: [b\n", "no YAML: line"),
-            ("#cloud-config\na: b\n\tc: d\n", "no YAML: line 2"),
-            ("#cloud-config\na: *b\n", "no YAML: line 2"),
+            ("\u{feff}#cloud-config\n", "first line is"),
+            ("#cloud-config\na: [b\n", "invalid YAML: line"),
+            ("#cloud-config\na: b\n\tc: d\n", "invalid YAML: line 2"),
+            ("#cloud-config\na: *b\n", "invalid YAML: line 2"),
             ("#cloud-config\n- a\n", "a list"),
             ("#cloud-config\nword\n", "a plain text"),
-            ("#cloud-config\na: b\n---\nc: d\n", "line 3: a second document"),
-            ("#cloud-config\na: !vault b\n", "line 2: the tag !vault"),
+            ("#cloud-config\na: b\n---\nc: d\n", "line 3: a second YAML document"),
+            ("#cloud-config\na: !vault b\n", "line 2: unknown YAML tag !vault"),
             ("#cloud-config-archive\na: b\n", "a mapping"),
         ] {
             let refused = check_user_data(text).expect_err(text);
@@ -251,10 +255,10 @@ mod tests {
         for (text, why) in [
             ("", "empty"),
             ("- a", "a list"),
-            ("ethernets: {}\n", "lacks version"),
-            ("a: {version: 2}\n", "lacks version"),
+            ("ethernets: {}\n", "missing key version"),
+            ("a: {version: 2}\n", "missing key version"),
             ("version: 3\n", "\"3\""),
-            ("version: 2\nversion", "no YAML"),
+            ("version: 2\nversion", "invalid YAML"),
         ] {
             let refused = check_network_config(text).expect_err(text);
             assert!(refused.contains(why), "{text:?}: {refused}");

@@ -23,7 +23,7 @@ impl Service {
     pub(crate) fn screen(&self, name: &str) -> Result<UnixStream, Problem> {
         let (mut libvirt, domain) = self.found(name)?;
         if !self.described(&mut libvirt, &domain)?.has_screen {
-            let detail = format!("the machine {name:?} has no screen");
+            let detail = format!("machine {name:?} has no display");
             return Err(Problem::new(ProblemKind::NotSupported, detail));
         }
         let descriptor = libvirt.screen(&domain).map_err(libvirt_problem(name))?;

@@ -11,7 +11,8 @@ use super::{Service, libvirt_problem};
 use crate::libvirt::Connection;
 use crate::template::{Accelerator, Boot, Disk, Plan};
 
-const NO_KVM: &str = "this host has no KVM: machines are emulated, and several times slower";
+const NO_KVM: &str =
+    "KVM is not available (/dev/kvm): machines are emulated and several times slower";
 
 /// What all machines of a request have in alike.
 struct Alike<'a> {
@@ -37,7 +38,7 @@ impl Service {
                 Err(error) if error.is_no_domain() => {}
                 Err(error) => return Err(libvirt_problem(name)(error)),
                 Ok(_) => {
-                    let detail = format!("there is a machine {name:?} already");
+                    let detail = format!("machine {name:?} already exists");
                     return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("name"));
                 }
             }

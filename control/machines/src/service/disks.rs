@@ -78,7 +78,7 @@ impl Service {
                 }
             };
             if let Err(problem) = undone {
-                tracing::warn!(%problem, "cannot take back a part of a machine");
+                tracing::warn!(%problem, "cannot undo a part of a failed machine creation");
             }
         }
     }
@@ -91,7 +91,8 @@ impl Service {
     ) -> Result<(), Problem> {
         for machine in self.all_shown(libvirt)? {
             if machine.volumes.iter().any(|used| used == volume) {
-                let detail = format!("the volume {volume:?} is a disk of {:?}", machine.name);
+                let detail =
+                    format!("volume {volume:?} is in use as a disk of machine {:?}", machine.name);
                 return Err(Problem::new(ProblemKind::InUse, detail).in_field("volume"));
             }
         }
@@ -179,7 +180,7 @@ impl Service {
         let instance = format!("memlane-{:x}", self.volume(volume)?.id);
         let seed = Seed { name: machine, instance: &instance, user_data, network_config };
         let failed = |error: &dyn std::fmt::Display| {
-            let detail = format!("cannot write what cloud-init is told to {volume}: {error}");
+            let detail = format!("cannot write the cloud-init data to volume {volume}: {error}");
             Problem::new(ProblemKind::HostFailed, detail)
         };
         let image = seed.image().map_err(|error| failed(&error))?;
@@ -216,7 +217,10 @@ fn volume_request(name: &str, size: ByteSize) -> VolumeCreate {
 /// The path of an export that the daemon serves now.
 pub(super) fn socket_of(export: &Export) -> Result<String, Problem> {
     export.socket.clone().ok_or_else(|| {
-        let detail = format!("the daemon does not serve the export of {}", export.volume);
+        let detail = format!(
+            "memlaned does not serve the vhost-user export of {}; see memlane export list",
+            export.volume
+        );
         Problem::new(ProblemKind::HostFailed, detail)
     })
 }

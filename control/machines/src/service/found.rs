@@ -75,7 +75,7 @@ impl Service {
 
     pub(super) fn parsed(&self, domain: &Domain, xml: &str) -> Result<Description, Problem> {
         let mut description = Description::read(xml, &self.sockets).map_err(|error| {
-            let detail = format!("the machine {:?}: {error}", domain.name);
+            let detail = format!("machine {:?}: {error}", domain.name);
             Problem::new(ProblemKind::HostFailed, detail)
         })?;
         description.name_volumes(|id| self.name_of_volume(id))?;

@@ -53,11 +53,14 @@ impl Service {
         let (mut libvirt, domain) = self.found(name)?;
         let machine = self.shown(&mut libvirt, &domain)?;
         if !machine.is_own {
-            let detail = format!("{name:?} was not made here; virsh undefine deletes it");
+            let detail = format!(
+                "machine {name:?} is not managed by memlane-machines; delete it with virsh \
+                 undefine"
+            );
             return Err(Problem::new(ProblemKind::NotSupported, detail));
         }
         if !matches!(machine.state, api::MachineState::Off | api::MachineState::Crashed) {
-            let detail = format!("the machine {name:?} is not off; stop or kill it first");
+            let detail = format!("machine {name:?} is running; stop or kill it first");
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         // The machine goes last: a deletion that fails can be repeated.

@@ -56,6 +56,6 @@ fn libvirt_problem(name: &str) -> impl Fn(LibvirtError) -> Problem {
             it if it.is_wrong_state() => ProblemKind::Busy,
             _ => ProblemKind::HostFailed,
         };
-        Problem::new(kind, format!("the machine {name:?}: {error}"))
+        Problem::new(kind, format!("machine {name:?}: {error}"))
     }
 }

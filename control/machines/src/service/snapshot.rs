@@ -22,7 +22,7 @@ impl Service {
         // Snapshots among its disks do not change.
         volumes.retain(|volume| !volume.contains('@'));
         if volumes.is_empty() {
-            let detail = format!("no disk of {name:?} is a volume");
+            let detail = format!("machine {name:?} has no disk on a volume");
             return Err(Problem::new(ProblemKind::NotSupported, detail));
         }
         let mut warnings = Vec::new();
@@ -31,12 +31,15 @@ impl Service {
             match libvirt.freeze(&domain) {
                 Ok(()) => is_frozen = true,
                 Err(error) if request.needs_freeze => {
-                    let detail = format!("the guest of {name:?} was not frozen: {error}");
+                    let detail = format!(
+                        "cannot freeze the file systems of machine {name:?} (qemu-guest-agent): \
+                         {error}"
+                    );
                     return Err(Problem::new(ProblemKind::NotSupported, detail));
                 }
                 Err(error) => warnings.push(format!(
-                    "the guest was not frozen, its file systems are as after a loss of power: \
-                     {error}"
+                    "the snapshot is only crash-consistent: cannot freeze the guest's file \
+                     systems (qemu-guest-agent): {error}"
                 )),
             }
         }
@@ -46,8 +49,10 @@ impl Service {
         if is_frozen {
             let thawed = libvirt.thaw(&domain).map_err(libvirt_problem(name));
             if let Err(problem) = thawed {
-                tracing::error!(%problem, name, "cannot thaw a guest");
-                warnings.push(format!("the guest is still frozen ({problem}): virsh domfsthaw"));
+                tracing::error!(%problem, name, "cannot thaw the file systems of a guest");
+                warnings.push(format!(
+                    "the guest's file systems are still frozen ({problem}); run virsh domfsthaw"
+                ));
             }
         }
         let snapshots = taken.map_err(daemon_problem)?;
