@@ -290,7 +290,7 @@ fn a_static_program_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
         let (by_kernel, served) = (shell(Tool::new("env"))?, shell(site.run())?);
         let result = |output: &ToolOutput| (output.exit_code, output.stdout.clone());
         ensure!(result(&served) == result(&by_kernel), "{script}: {served:?}, not {by_kernel:?}");
-        let said = served.stderr.matches("is a static program").count();
+        let said = served.stderr.matches("is statically linked").count();
         ensure!(said == 1, "{script}: said {said} times: {}", served.stderr);
     }
     ensure!(std::fs::read(&site.file)?.starts_with(b"memlane\nmemlane\n"), "nothing was written");

@@ -467,7 +467,7 @@ fn pool_setting(text: &str) -> Result<PoolSetting, String> {
     let (key, value) = text.split_once('=').ok_or("write key=value")?;
     match key {
         "max-memory" => size(value).map(PoolSetting::MaxMemory),
-        _ => Err(format!("{key:?} is no setting; there is max-memory")),
+        _ => Err(format!("unknown setting {key:?}; pools have one setting: max-memory")),
     }
 }
 

@@ -62,7 +62,7 @@ impl Failure {
         match kind {
             ConsoleRefusal::Unauthorized => Self::new(
                 "unauthorized",
-                format!("the token is not valid: it has expired, or was taken back ({detail})"),
+                format!("the token is invalid: it has expired or was revoked ({detail})"),
                 EXIT_FAILED,
             ),
             ConsoleRefusal::OverQuota => Self::new("over_quota", detail, EXIT_NO_SPACE),

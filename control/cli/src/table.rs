@@ -104,7 +104,7 @@ impl Table {
     fn column_of(&self, name: &str) -> Result<usize, Failure> {
         self.heads.iter().position(|known| known.eq_ignore_ascii_case(name)).ok_or_else(|| {
             let known: Vec<_> = self.heads.iter().map(|name| name.to_lowercase()).collect();
-            Failure::usage(format!("{name:?} is no column; there are {}", known.join(", ")))
+            Failure::usage(format!("unknown column {name:?}; columns are {}", known.join(", ")))
         })
     }
 

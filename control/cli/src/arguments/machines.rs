@@ -174,7 +174,7 @@ fn network(text: &str) -> Result<MachineNetwork, String> {
         None if text == "user" => Ok(MachineNetwork::User),
         Some(("network", name)) => Ok(MachineNetwork::Network(name.to_owned())),
         Some(("bridge", name)) => Ok(MachineNetwork::Bridge(name.to_owned())),
-        _ => Err("write user, network=NAME or bridge=NAME".to_owned()),
+        _ => Err("invalid network; use user, network=NAME or bridge=NAME".to_owned()),
     }
 }
 

@@ -100,6 +100,6 @@ pub(crate) enum QueryCommand {
 fn speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if f64::is_finite(factor) && factor > 0.0 => Ok(factor),
-        _ => Err("it is a number above 0, such as 1.0".to_owned()),
+        _ => Err("must be a number above 0, such as 1.0".to_owned()),
     }
 }

@@ -443,7 +443,7 @@ fn config(text: &str) -> Result<Config, String> {
 
 fn separator(text: &str) -> Result<String, String> {
     match text {
-        "" => Err("it must not be empty".to_owned()),
+        "" => Err("must not be empty".to_owned()),
         "\\t" => Ok("\t".to_owned()),
         text => Ok(text.to_owned()),
     }
@@ -468,14 +468,17 @@ fn place(text: &str) -> Result<Place, String> {
         _ => {}
     }
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let offset = text.parse().map_err(|_| format!("{text:?} is no offset"))?;
+        let offset = text.parse().map_err(|_| format!("invalid offset {text:?}"))?;
         return Ok(Place::Offset(offset));
     }
     if let Ok(duration) = humantime::parse_duration(text) {
         return Ok(Place::Ago(duration));
     }
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| {
-        format!("{text:?} is neither earliest, latest, an offset, a time nor how long ago")
+        format!(
+            "invalid position {text:?}; use earliest, latest, an offset, a time, or a duration \
+             before now"
+        )
     })?;
     let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(Place::Time(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))

@@ -169,8 +169,8 @@ fn setting(text: &str) -> Result<Setting, String> {
         _ => match key.strip_prefix("label.") {
             Some(key) => Ok(Setting::Label(key.to_owned(), value)),
             None => Err(format!(
-                "{key:?} is no setting; there are reduction, durability, capacity, users, owner \
-                 and label.KEY"
+                "unknown setting {key:?}; volumes have: reduction, durability, capacity, users, \
+                 owner, label.KEY"
             )),
         },
     }

@@ -61,7 +61,8 @@ pub(super) fn proved_by(command: &Command) -> ProvedBy {
 
 pub(super) fn run(client: &Client, command: ConsoleCommand) -> Result<Report, Failure> {
     if !matches!(client.address, Address::Console(_)) {
-        let what = "a console is asked with --url https://HOST:PORT and --token-file";
+        let what =
+            "this command needs a console: give --url https://HOST:PORT and --token-file FILE";
         return Err(Failure::other(what.to_owned()));
     }
     match command {
@@ -158,7 +159,7 @@ fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
     let made = within.ask(Method::Post, TOKENS, &request).map_err(Failure::from);
     let made = made.and_then(|made| told_once(&within, made, out));
     if let Err(error) = within.delete(SESSION) {
-        eprintln!("memlane: the login for the token goes on until it is not used: {error}");
+        eprintln!("memlane: cannot log out; the session ends when it is idle: {error}");
     }
     made
 }
@@ -208,7 +209,7 @@ impl Drop for SecretFile {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::other(format!("cannot write a secret to {}: {error}", path.display()))
+    Failure::other(format!("cannot write the secret to {}: {error}", path.display()))
 }
 
 fn list(

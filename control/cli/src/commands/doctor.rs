@@ -70,8 +70,8 @@ pub(super) fn run(form: Form) -> Result<Report, Failure> {
     let findings = [
         kernel(&read("/proc/sys/kernel/osrelease")),
         root(),
-        openable("/dev/fuse", "attached volumes over loop devices; modprobe fuse"),
-        openable("/dev/loop-control", "attached volumes over loop devices; modprobe loop"),
+        openable("/dev/fuse", "attaching volumes as loop devices; run modprobe fuse"),
+        openable("/dev/loop-control", "attaching volumes as loop devices; run modprobe loop"),
         ublk(),
         huge_pages(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
         memory(&read("/proc/meminfo")),
@@ -90,7 +90,7 @@ fn report_of(findings: &[Finding], form: Form) -> Result<Report, Failure> {
         let report = Report::of(text(findings), &json_of(findings));
         return Ok(Report { is_failure: !missing.is_empty(), ..report });
     }
-    Err(Failure::other(format!("missing here: {}\n{}", missing.join(", "), text(findings))))
+    Err(Failure::other(format!("missing on this host: {}\n{}", missing.join(", "), text(findings))))
 }
 
 fn text(findings: &[Finding]) -> String {
@@ -122,8 +122,8 @@ fn kernel(release: &str) -> Finding {
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (major, minor) = KERNEL_MIN;
     let old = format!(
-        "{release}; Memlane is tested on {major}.{minor} and later. Before, loop devices are lost \
-         when the daemon is killed"
+        "{release}; Memlane is tested on {major}.{minor} and later. On older kernels loop \
+         devices are lost when the daemon is killed"
     );
     Finding::good_if(version >= KERNEL_MIN, "kernel", release, old)
 }
@@ -132,27 +132,30 @@ fn root() -> Finding {
     let status = read("/proc/self/status");
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     let is_root = line.split_whitespace().nth(1) == Some("0");
-    let plain = "not root: volumes over NBD, the ring and virtual machines alone";
+    let plain =
+        "not root: block devices cannot be attached; NBD, the ring and virtual machines work";
     Finding::good_if(is_root, "user", "root: volumes can be attached", plain)
 }
 
 fn openable(path: &'static str, what_for: &str) -> Finding {
     let opened = OpenOptions::new().read(true).write(true).open(path);
-    let failure = opened.err().map(|error| format!("{error}; needed for {what_for}"));
-    Finding::good_if(failure.is_none(), path, "it can be opened", failure.unwrap_or_default())
+    let failure = opened.err().map(|error| format!("cannot open: {error}; needed for {what_for}"));
+    Finding::good_if(failure.is_none(), path, "available", failure.unwrap_or_default())
 }
 
 fn ublk() -> Finding {
     let path = "/dev/ublk-control";
-    let absent = "not there: loop devices are used, which are slower; modprobe ublk_drv";
+    let absent = "not available: volumes are attached as loop devices, which are slower; run \
+                  modprobe ublk_drv";
     let is_there = Path::new(path).exists();
     Finding::good_if(is_there, path, "volumes are attached as ublk devices", absent)
 }
 
 fn huge_pages(setting: &str) -> Finding {
     let has_them = !matches!(setting.trim(), "" | "deny");
-    let none = "none for the pool: the kernel has them not, or denies them";
-    Finding::good_if(has_them, "huge pages", "the pool's tmpfs gets huge pages", none)
+    let none =
+        "not available for tmpfs; set /sys/kernel/mm/transparent_hugepage/shmem_enabled to advise";
+    Finding::good_if(has_them, "huge pages", "available for the pool's tmpfs", none)
 }
 
 fn memory(meminfo: &str) -> Finding {
@@ -163,33 +166,34 @@ fn memory(meminfo: &str) -> Finding {
     let (verdict, detail) = match bytes >= MEMORY_BYTES_MIN {
         true => (
             Verdict::Good,
-            format!("{available} can be had; a pool takes half of it, or --pool-size"),
+            format!("{available} available; the pool takes half of it unless --pool-size is set"),
         ),
-        false => (Verdict::Missing, format!("{available} can be had; free some for a pool")),
+        false => {
+            (Verdict::Missing, format!("{available} available, too little for a pool; free memory"))
+        }
     };
     Finding { check: "memory", verdict, detail }
 }
 
 fn swap(swaps: &str) -> Finding {
     let devices = swaps.lines().skip(1).count();
-    let some = "there is swap: parts of the pool may be moved to a disk";
-    Finding::good_if(devices == 0, "swap", "none: the pool stays in memory", some)
+    let some = "swap is on: parts of the pool may be swapped out to disk; run swapoff -a";
+    Finding::good_if(devices == 0, "swap", "off: the pool stays in memory", some)
 }
 
 fn descriptors(limits: &str) -> Finding {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let hard = line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default();
     let is_enough = hard == "unlimited" || hard.parse().is_ok_and(|n: u64| n >= DESCRIPTORS_MIN);
-    let few =
-        format!("{hard} at most; with many clients {DESCRIPTORS_MIN} are needed (LimitNOFILE)");
-    Finding::good_if(is_enough, "open files", format!("{hard} at most"), few)
+    let few = format!("limit {hard}; many clients need {DESCRIPTORS_MIN} (raise LimitNOFILE=)");
+    Finding::good_if(is_enough, "open files", format!("limit {hard}"), few)
 }
 
 fn group(groups: &str) -> Finding {
     let is_there = groups.lines().any(|line| line.starts_with("memlane:"));
-    let none = "there is none: only root and the daemon's own user may use the sockets; groupadd \
+    let none = "missing: only root and the daemon's user may use the sockets; run groupadd \
                 --system memlane";
-    Finding::good_if(is_there, "group memlane", "its members may use the sockets", none)
+    Finding::good_if(is_there, "group memlane", "exists: its members may use the sockets", none)
 }
 
 #[cfg(test)]
@@ -205,7 +209,11 @@ mod tests {
     fn what_is_missing_is_a_failure_in_either_form() {
         let missing = [memory(""), swap("")];
         let failure = report_of(&missing, Form::Text).expect_err("there is no memory");
-        assert!(failure.message.starts_with("missing here: memory\n"), "{}", failure.message);
+        assert!(
+            failure.message.starts_with("missing on this host: memory\n"),
+            "{}",
+            failure.message
+        );
         let report = report_of(&missing, Form::Json).expect("it is printed");
         assert!(report.is_failure);
         assert_eq!(report.json[0]["state"], "missing");

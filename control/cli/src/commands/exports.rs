@@ -38,7 +38,7 @@ pub(super) fn run(client: &Client, command: ExportCommand, form: Form) -> Result
 /// The socket in a line of its own, then how machines use it.
 fn text(export: &Export) -> String {
     let Some(socket) = &export.socket else {
-        return "not served; memlane status says why".to_owned();
+        return "not served; see memlane status".to_owned();
     };
     format!(
         "{socket}\n\nQEMU (from 9.2 on, reconnect-ms=1000 instead of reconnect=1):\n\n{}\n\n\

@@ -52,13 +52,13 @@ pub(super) fn run(client: &Client, command: ImageCommand, form: Form) -> Result<
 
 fn accepted_text(volume: &str, accepted: &AcceptedLoss) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
-    let mut text = format!("{} of {volume} are lost", size(accepted.lost_bytes));
+    let mut text = format!("accepted the loss of {} of {volume}", size(accepted.lost_bytes));
     if accepted.fetched_bytes > 0 {
-        text += &format!("; {} could be fetched after all", size(accepted.fetched_bytes));
+        text += &format!("; fetched {}", size(accepted.fetched_bytes));
     }
     if accepted.to_fetch_bytes > 0 {
         let left = size(accepted.to_fetch_bytes);
-        text += &format!("; {left} are still to be fetched, as the store cannot be read now");
+        text += &format!("; {left} left to fetch: the image store cannot be read now");
     }
     text
 }
@@ -70,7 +70,8 @@ fn number_of(client: &Client, image: Option<u64>) -> Result<u64, Failure> {
     }
     let images: Vec<Image> = client.get(api::IMAGES_PATH)?;
     let newest = images.iter().map(|image| image.number).max();
-    newest.ok_or_else(|| Failure::not_found("there is no image in the store yet"))
+    newest
+        .ok_or_else(|| Failure::not_found("the image store is empty; run memlane image save first"))
 }
 
 fn list_text(images: &[Image], view: &View) -> Result<String, Failure> {

@@ -32,7 +32,8 @@ pub(super) fn run(client: &Client, arguments: Machines) -> Result<Report, Failur
     let client = Client { address: Address::Socket(socket.clone()) };
     run_with(&client, arguments.command).map_err(|error| match error {
         Asked::Refused(RestError::Unreachable(_)) => Failure::unreachable(format!(
-            "cannot reach memlane-machines at {}; does it run, and may you use its socket?",
+            "cannot connect to memlane-machines at {}; check that the service runs and that you \
+             may use its socket",
             socket.display()
         )),
         error => error.into(),

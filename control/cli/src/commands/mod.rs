@@ -152,7 +152,8 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             let gone: Disconnected = client.ask(Method::Post, &path, &Option::<()>::None)?;
             let Disconnected { nbd, ring, vhost_user } = gone;
             let text = format!(
-                "{nbd} NBD connections, {ring} ring clients and {vhost_user} front ends were ended"
+                "disconnected {nbd} NBD connections, {ring} ring clients and {vhost_user} \
+                 vhost-user front ends"
             );
             Ok(Report::of(text, &gone))
         }

@@ -32,14 +32,14 @@ pub(super) fn address(place: &Place, proved_by: ProvedBy) -> Result<Address, Fai
     }
     let url = place.url.clone().or_else(|| text(URL_VARIABLE));
     let Some(url) = url else {
-        refuse_options_of_consoles(place, "name a console with --url https://HOST:PORT")?;
+        refuse_options_of_consoles(place, "no console given; use --url https://HOST:PORT")?;
         let socket = path(SOCKET_VARIABLE);
         return Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())));
     };
     if Console::is_named_by(&url) {
         return Ok(Address::Console(Arc::new(console(place, &url, proved_by)?)));
     }
-    refuse_options_of_consoles(place, "a token is sent over https:// alone")?;
+    refuse_options_of_consoles(place, "tokens are sent only over https://; use an https:// URL")?;
     Address::of_url(&url).map_err(Failure::usage)
 }
 
@@ -50,7 +50,7 @@ fn refuse_options_of_consoles(place: &Place, why: &str) -> Result<(), Failure> {
         ("--ca", place.ca.is_some()),
     ];
     match given.into_iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(Failure::usage(format!("{option} is for consoles: {why}"))),
+        Some((option, _)) => Err(Failure::usage(format!("{option} is only for consoles: {why}"))),
         None => Ok(()),
     }
 }
@@ -59,7 +59,8 @@ fn console(place: &Place, url: &str, proved_by: ProvedBy) -> Result<Console, Fai
     if proved_by == ProvedBy::Password {
         return match place.token_file {
             Some(_) => Err(Failure::usage(
-                "a token makes no tokens: leave --token-file out, --user logs in".to_owned(),
+                "a token cannot create tokens: leave out --token-file and log in with --user"
+                    .to_owned(),
             )),
             None => Console::new(url, &trust(place)?, Proof::Nothing).map_err(Failure::usage),
         };
@@ -67,8 +68,9 @@ fn console(place: &Place, url: &str, proved_by: ProvedBy) -> Result<Console, Fai
     let token_file = place.token_file.clone().or_else(|| path(TOKEN_VARIABLE));
     let Some(token_file) = token_file else {
         return Err(Failure::usage(format!(
-            "a console asks who is there: name a file that holds a token, with --token-file or \
-             {TOKEN_VARIABLE}; memlane console token create makes one, and so does the page"
+            "the console requires a token: give a file that holds one with --token-file or \
+             {TOKEN_VARIABLE}; create tokens with memlane console token create or on the \
+             console's page"
         )));
     };
     let trust = trust(place)?;
@@ -86,7 +88,7 @@ fn trust(place: &Place) -> Result<ConsoleTrust, Failure> {
     }
     match (text(PIN_VARIABLE), path(CA_VARIABLE)) {
         (Some(_), Some(_)) => Err(Failure::usage(format!(
-            "{PIN_VARIABLE} and {CA_VARIABLE} are both set; a certificate is known by one of them"
+            "{PIN_VARIABLE} and {CA_VARIABLE} are both set; unset one of them"
         ))),
         (Some(pin), None) => match pin.parse() {
             Ok(pin) => Ok(ConsoleTrust::Pinned(pin)),
@@ -100,7 +102,7 @@ fn trust(place: &Place) -> Result<ConsoleTrust, Failure> {
 /// Says that what was made is on another host, where it is: people would look for it here.
 pub(super) fn remark_host(address: &Address, what: &str, form: Form) {
     if let (Address::Console(_), Form::Text) = (address, form) {
-        eprintln!("memlane: {what} of the daemon's host, not of this one");
+        eprintln!("memlane: {what} on the daemon's host, not on this one");
     }
 }
 

@@ -59,7 +59,7 @@ fn text(pool: &Pool) -> String {
 fn forecast_text(pool: &Pool) -> String {
     let Some(forecast) = &pool.forecast else {
         return match pool.fill_state {
-            FillState::Steady => "- (it does not fill)",
+            FillState::Steady => "- (usage is not growing)",
             FillState::Unknown | FillState::Filling => "- (not known yet)",
         }
         .to_owned();

@@ -28,9 +28,9 @@ pub(super) enum Unserved {
 impl Unserved {
     pub(super) const fn reason(self) -> &'static str {
         match self {
-            Self::Static => "is a static program, which loads no library",
-            Self::OtherKind => "is no 64-bit program",
-            Self::GainsRights => "gains rights when it is started, and then loads no library",
+            Self::Static => "is statically linked and ignores LD_PRELOAD",
+            Self::OtherKind => "is not a 64-bit program",
+            Self::GainsRights => "is setuid or has file capabilities and ignores LD_PRELOAD",
         }
     }
 }

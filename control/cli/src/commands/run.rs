@@ -59,7 +59,7 @@ fn prepare(client: &Client, arguments: &Run) -> Result<Plan, Failure> {
 /// Refuses a program that cannot be run, and finds out whether it will be served.
 fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure> {
     let Some(name) = arguments.command.first().map(Path::new) else {
-        return Err(Failure::usage("name the program to run"));
+        return Err(Failure::usage("no program given; use memlane run -- PROGRAM"));
     };
     let search_path = std::env::var_os("PATH");
     match program::find(name, search_path.as_deref()) {
@@ -72,9 +72,9 @@ fn look_at_program(arguments: &Run) -> Result<Option<program::Unserved>, Failure
 fn failed_to_run(name: &Path, error: &io::Error) -> Failure {
     let message = |why: &str| format!("cannot run {}: {why}", name.display());
     match error.kind() {
-        io::ErrorKind::NotFound => Failure::no_program(message("there is no such program")),
+        io::ErrorKind::NotFound => Failure::no_program(message("no such program")),
         io::ErrorKind::PermissionDenied => {
-            Failure::not_executable(message("it is no file that may be executed"))
+            Failure::not_executable(message("it is not an executable file"))
         }
         _ => Failure::not_executable(message(&error.to_string())),
     }
@@ -93,14 +93,14 @@ fn library() -> Result<PathBuf, Failure> {
     let Some(path) = found else {
         let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         return Err(Failure::other(format!(
-            "there is no library at {}; name it in {LIBRARY_VARIABLE}",
-            places.join(", nor at ")
+            "cannot find libmemlane_preload.so at {}; set {LIBRARY_VARIABLE} to its path",
+            places.join(" or ")
         )));
     };
     // The dynamic linker takes both for the end of a name.
     if path.to_string_lossy().contains([' ', ':']) {
         return Err(Failure::other(format!(
-            "the library cannot be loaded from {}: no blank and no colon may be in its path",
+            "cannot preload {}: LD_PRELOAD takes no path with a space or a colon",
             path.display()
         )));
     }
@@ -115,8 +115,8 @@ fn ring(client: &Client) -> Result<PathBuf, Failure> {
     match &client.address {
         Address::Socket(socket) => Ok(socket.with_file_name("ring.sock")),
         Address::Tcp(_) | Address::Console(_) => Err(Failure::usage(format!(
-            "programs reach volumes through memory, on the daemon's own host: name the daemon's \
-             socket with --socket, or its ring in {RING_VARIABLE}"
+            "memlane run works only on the daemon's host: give the daemon's socket with \
+             --socket, or its ring socket in {RING_VARIABLE}"
         ))),
     }
 }
@@ -129,7 +129,7 @@ fn places_of(client: &Client, ring: &Path, name: &str) -> Result<Vec<PathBuf>, F
     let places: Vec<_> = places.chain(file.exists().then_some(file)).collect();
     if places.is_empty() {
         return Err(Failure::other(format!(
-            "volume {name:?} can be opened nowhere on this host; try: memlane attach {name}"
+            "volume {name:?} has no path on this host; attach it first: memlane attach {name}"
         )));
     }
     Ok(places)
@@ -138,19 +138,21 @@ fn places_of(client: &Client, ring: &Path, name: &str) -> Result<Vec<PathBuf>, F
 fn check_ring(ring: &Path) -> Result<(), Failure> {
     let unreachable = |why: String| {
         let ring = ring.display();
-        Failure::unreachable(format!("no rings are served at {ring}: {why}"))
+        Failure::unreachable(format!(
+            "cannot connect to the ring socket {ring}: {why}; check that memlaned runs"
+        ))
     };
     let status = std::fs::metadata(ring).map_err(|error| unreachable(error.to_string()))?;
     match status.file_type().is_socket() {
         true => Ok(()),
-        false => Err(unreachable("it is no socket".to_owned())),
+        false => Err(unreachable("it is not a socket".to_owned())),
     }
 }
 
 impl Plan {
     fn become_program(&self, arguments: &Run) -> Failure {
         let Some((program, words)) = arguments.command.split_first() else {
-            return Failure::usage("name the program to run");
+            return Failure::usage("no program given; use memlane run -- PROGRAM");
         };
         if !arguments.quiet {
             self.say(Path::new(program));
@@ -177,7 +179,7 @@ impl Plan {
     fn say(&self, program: &Path) {
         if let Some(unserved) = self.unserved {
             let program = program.display();
-            eprintln!("memlane: {program} {}: it goes through the kernel", unserved.reason());
+            eprintln!("memlane: {program} {}; its I/O goes through the kernel", unserved.reason());
         }
         for (name, places) in &self.places {
             let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();

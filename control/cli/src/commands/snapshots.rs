@@ -57,18 +57,18 @@ fn create_request(mut names: Vec<String>) -> Result<SnapshotCreate, Failure> {
     if !names.iter().any(|name| name.contains('@')) {
         let snapshot = names.pop().unwrap_or_default();
         return match names.is_empty() {
-            true => Err(Failure::usage(format!("name the snapshot too: {snapshot}@SNAPSHOT"))),
+            true => Err(Failure::usage(format!("no snapshot given; use {snapshot}@SNAPSHOT"))),
             false => Ok(SnapshotCreate { volumes: names, snapshot }),
         };
     }
     let mut request = SnapshotCreate { volumes: Vec::new(), snapshot: String::new() };
     for name in &names {
         let Some((volume, snapshot)) = name.split_once('@') else {
-            return Err(Failure::usage(format!("name the snapshot too: {name}@SNAPSHOT")));
+            return Err(Failure::usage(format!("no snapshot given; use {name}@SNAPSHOT")));
         };
         if !request.snapshot.is_empty() && request.snapshot != snapshot {
             return Err(Failure::usage(format!(
-                "snapshots of one instant have one name, not {:?} and {snapshot:?}",
+                "snapshots taken together must have the same name, not {:?} and {snapshot:?}",
                 request.snapshot
             )));
         }

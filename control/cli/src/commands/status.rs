@@ -94,7 +94,7 @@ fn overwrites_text(pool: &PoolStatus) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let (need, room) = (pool.overwrite_need_bytes, pool.overwrite_room_bytes);
     let verdict = if need <= room { "never fail" } else { "may fail" };
-    format!("{verdict}: could need {} more, {} is there", size(need), size(room))
+    format!("{verdict}: worst case {}, available {}", size(need), size(room))
 }
 
 fn cpu_latency_text(status: &CpuLatencyStatus) -> String {
@@ -150,7 +150,7 @@ fn images_text(images: &ImagesStatus) -> String {
     }
     if images.unfetched_bytes > 0 {
         let bytes = ByteSize(images.unfetched_bytes).rounded();
-        write!(text, ", {bytes} of it cannot be had now").expect(CANNOT_FAIL);
+        write!(text, ", {bytes} of it unavailable now").expect(CANNOT_FAIL);
     }
     if let Some(failure) = &images.failure {
         write!(text, "; the last save failed: {failure}").expect(CANNOT_FAIL);

@@ -60,8 +60,8 @@ pub(super) fn follow(
         if interruption.came_within(ASK_INTERVAL) {
             bar.finish_and_clear();
             return Err(Failure::interrupted(format!(
-                "task {id} ({}) goes on in the daemon; memlane task wait {id} watches it again, \
-                 memlane task cancel {id} ends it",
+                "task {id} ({}) continues in the daemon; wait for it with memlane task wait \
+                 {id}, cancel it with memlane task cancel {id}",
                 task.subject,
                 id = task.id
             )));
@@ -72,7 +72,7 @@ pub(super) fn follow(
     match task.state {
         TaskState::Failed => Err(match task.problem {
             Some(problem) => problem.into(),
-            None => Failure::other(format!("task {} failed; the log says why", task.id)),
+            None => Failure::other(format!("task {} failed; see the daemon's log", task.id)),
         }),
         TaskState::Cancelled => Err(Failure::other(format!("task {} was cancelled", task.id))),
         TaskState::Running | TaskState::Done => report_of(&task),
@@ -93,11 +93,11 @@ fn begin_after_others(
         // It may be refused for something else than a task, which no wait ends.
         let Some(id) = refusal.task else { return Err(refusal.into()) };
         if told != id {
-            eprintln!("memlane: waits for the end of task {id}");
+            eprintln!("memlane: waiting for task {id} to finish");
             told = id;
         }
         if interruption.came_within(ASK_INTERVAL) {
-            let why = format!("task {id} went on; nothing was begun");
+            let why = format!("task {id} still runs; nothing was started");
             return Err(Failure::interrupted(why));
         }
     }
@@ -120,8 +120,9 @@ struct Interruption {
 
 impl Interruption {
     fn listen() -> Result<Self, Failure> {
-        let failed =
-            |error: std::io::Error| Failure::other(format!("cannot listen to Ctrl-C: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::other(format!("cannot handle Ctrl-C (SIGINT): {error}"))
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let signal = {

@@ -30,7 +30,9 @@ pub(super) fn run(client: &Client, name: &str, force: bool) -> Result<Report, Fa
     let raw = RawTerminal::begin()?;
     let passed = pass(&console, &first);
     drop(raw);
-    passed.map_err(|error| Failure::other(format!("the terminal of {name} broke off: {error}")))?;
+    passed.map_err(|error| {
+        Failure::other(format!("lost the connection to the console of {name}: {error}"))
+    })?;
     Ok(Report::silent(&json!({"console": name})))
 }
 
@@ -90,7 +92,8 @@ impl RawTerminal {
         if !io::stdin().is_terminal() {
             return Ok(Self { settings: None });
         }
-        let failed = |error| Failure::other(format!("cannot change this terminal: {error}"));
+        let failed =
+            |error| Failure::other(format!("cannot set this terminal to raw mode (stty): {error}"));
         let settings = stty(&["-g"]).map_err(failed)?;
         let raw = Self { settings: Some(settings) };
         stty(&["raw", "-echo"]).map_err(failed)?;

@@ -96,7 +96,7 @@ fn commands_reach_the_daemon_from_another_host() -> Result<()> {
     check(&host.run(&token, &trust, "volume show nothing")?, 3, &["nothing"]);
     // A task is watched to its end.
     check(&host.run(&token, &trust, "image save db")?, 0, &[]);
-    check(&host.run(&token, &trust, "run -- /bin/true")?, 2, &["the daemon's own host"]);
+    check(&host.run(&token, &trust, "run -- /bin/true")?, 2, &["the daemon's host"]);
     let audit = site.get(&administrator, "/console/v1/audit")?.body;
     assert!(audit.contains("/v1/volumes"), "{audit}");
     Ok(())
@@ -254,7 +254,7 @@ fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
         ("--user ann --role viewer --expires 3s5", 2, "--expires"),
         ("--user ann --role viewer --expires 0s --out SPOILED", 1, "a token ends"),
         ("--user ann --role viewer --out /dev/full", 1, "/dev/full"),
-        ("--user ann --role viewer --token-file /x", 2, "a token makes no tokens"),
+        ("--user ann --role viewer --token-file /x", 2, "a token cannot create tokens"),
         ("--role viewer", 2, "--user"),
     ] {
         let words = words.replace("SPOILED", &spoiled.display().to_string());
@@ -355,7 +355,7 @@ fn tokens_that_are_no_secret_or_not_valid_are_said_so() -> Result<()> {
     wait_for("the token to expire", TIME_LIMIT, has_expired)?;
     for (options, said) in [
         ("--url https://127.0.0.1:1 status", "--token-file"),
-        ("--url http://127.0.0.1:1 --token-file /x status", "https:// alone"),
+        ("--url http://127.0.0.1:1 --token-file /x status", "only over https://"),
         ("--token-file /x status", "--url"),
         ("--url https://a/b --token-file FILE status", "host and a port"),
     ] {

@@ -70,7 +70,8 @@ where
         let connected = config.connect(tls.clone()).await;
         let (client, mut connection) = connected.map_err(|error| {
             let failure = Failure::from(error);
-            let message = format!("cannot ask {host}:{port} by SQL: {}", failure.message);
+            let message =
+                format!("cannot connect to the SQL server at {host}:{port}: {}", failure.message);
             Failure { message, ..failure }
         })?;
         tokio::spawn(async move {

@@ -45,7 +45,7 @@ fn script() -> Result<String, Failure> {
     let read = io::stdin().take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text);
     match read.map_err(|error| unreadable(error.to_string()))? as u64 {
         0..=SCRIPT_BYTES_MAX => Ok(text),
-        _ => Err(unreadable(format!("it is longer than {SCRIPT_BYTES_MAX} bytes"))),
+        _ => Err(unreadable(format!("the script is longer than {SCRIPT_BYTES_MAX} bytes"))),
     }
 }
 

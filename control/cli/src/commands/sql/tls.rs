@@ -44,7 +44,8 @@ impl TlsConnect<Socket> for Tls {
 
     fn connect(self, stream: Socket) -> Self::Future {
         Box::pin(async move {
-            let trust = self.trust.ok_or_else(|| io::Error::other("no certificate to believe"))?;
+            let trust =
+                self.trust.ok_or_else(|| io::Error::other("the file holds no CA certificate"))?;
             let encrypted = trust.encrypt(stream, &self.host).await.map_err(io::Error::other)?;
             Ok(Encrypted(encrypted))
         })

@@ -23,7 +23,7 @@ pub(super) async fn run(client: Arc<Client>, command: AclCommand) -> Result<Repo
         AclCommand::Add { user, operations, resource, deny, host } => {
             let Some((resource_type, resource_name)) = named(&resource) else {
                 return Err(Failure::usage(
-                    "say what the rule is about: --topic, --group, --transactional-id or --cluster",
+                    "no resource given; use --topic, --group, --transactional-id or --cluster",
                 ));
             };
             let pattern =
@@ -55,7 +55,8 @@ pub(super) async fn run(client: Arc<Client>, command: AclCommand) -> Result<Repo
                 removed.extend(client.remove_acls(&filter).await?);
             }
             if removed.is_empty() {
-                let context = format!("cannot remove rules of {user:?}: there are none like that");
+                let context =
+                    format!("no access rule of user {user:?} matches; see memlane acl list");
                 return Err(Failure::not_found(context));
             }
             rules_report(&removed, &View::default())

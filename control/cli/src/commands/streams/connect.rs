@@ -72,7 +72,7 @@ pub(in crate::commands) fn address(
     let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match parts {
         Some((host, port)) => Ok((host.to_owned(), port)),
-        None => Err(Failure::usage(format!("{address:?} names no broker; write HOST:PORT"))),
+        None => Err(Failure::usage(format!("invalid broker address {address:?}; use HOST:PORT"))),
     }
 }
 
@@ -100,7 +100,8 @@ pub(in crate::commands) fn password(
     let Some(path) = file else {
         return std::env::var(variable).map_err(|_| {
             Failure::usage(format!(
-                "there is no password of {user:?}: set {variable}, or name a file that holds it"
+                "no password for user {user:?}: set {variable}, or give a file that holds it \
+                 with --password-file"
             ))
         });
     };
@@ -110,7 +111,7 @@ pub(in crate::commands) fn password(
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error.to_string()))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() && line.len() <= PASSWORD_BYTES_MAX => Ok(line.to_owned()),
-        Some(line) if !line.is_empty() => Err(unreadable("its first line is too long")),
-        _ => Err(unreadable("its first line is empty")),
+        Some(line) if !line.is_empty() => Err(unreadable("the first line is too long")),
+        _ => Err(unreadable("the first line is empty")),
     }
 }

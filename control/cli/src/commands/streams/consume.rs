@@ -116,7 +116,7 @@ impl Reading {
         if let Some(missing) = self.consume.partitions.iter().find(|it| !extents.contains_key(it)) {
             let count = extents.len();
             return Err(Failure::not_found(format!(
-                "there is no partition {missing} in topic {topic:?}, which has {count}"
+                "topic {topic:?} has no partition {missing}; it has {count}"
             )));
         }
         let committed = match &member {
@@ -225,7 +225,8 @@ impl Reading {
         span.next = to;
         let topic = &self.consume.topic;
         eprintln!(
-            "memlane: offset {from} of {topic:?}, partition {partition}, is gone; on at {to}"
+            "memlane: offset {from} of topic {topic:?}, partition {partition}, was deleted; \
+             continuing at {to}"
         );
         Ok(())
     }

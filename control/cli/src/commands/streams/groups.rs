@@ -212,7 +212,7 @@ async fn moves(
     };
     if topics.is_empty() {
         return Err(Failure::not_found(format!(
-            "group {group:?} has no offsets; name the topics with --topic"
+            "group {group:?} has no committed offsets; give topics with --topic"
         )));
     }
     let mut moves = Vec::new();

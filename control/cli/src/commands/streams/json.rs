@@ -58,10 +58,11 @@ impl Words {
 
     fn bytes(self) -> Result<Option<Bytes>, String> {
         match (self.text, self.base64) {
-            (Some(_), Some(_)) => Err("it has text and base64 in one place".to_owned()),
+            (Some(_), Some(_)) => Err("a key or value has both text and base64".to_owned()),
             (Some(text), None) => Ok(Some(text.into())),
             (None, Some(base64)) => {
-                let bytes = BASE64.decode(base64).map_err(|error| format!("no base64: {error}"))?;
+                let bytes =
+                    BASE64.decode(base64).map_err(|error| format!("invalid base64: {error}"))?;
                 Ok(Some(bytes.into()))
             }
             (None, None) => Ok(None),

@@ -74,7 +74,7 @@ fn read_lines(mut input: impl BufRead, take: impl Fn(Result<Vec<u8>, String>) ->
         let taken = match read {
             Ok(0) => return,
             Ok(_) if line.len() > LINE_BYTES_MAX => {
-                take(Err(format!("a line has more than {LINE_BYTES_MAX} bytes")));
+                take(Err(format!("a line is longer than {LINE_BYTES_MAX} bytes")));
                 return;
             }
             Ok(_) => {
@@ -113,7 +113,7 @@ impl LineForm {
         let mut key = None;
         if let Some(separator) = self.key_separator.as_deref().map(str::as_bytes) {
             let at = value.windows(separator.len()).position(|it| it == separator);
-            let at = at.ok_or("it holds no key separator")?;
+            let at = at.ok_or("the key separator is missing")?;
             key = Some(value.split_to(at));
             value = value.slice(separator.len()..);
         }
@@ -181,7 +181,7 @@ impl Sender {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
         let (record, named) = self.form.read(line, now_ms).map_err(|why| {
-            Failure::other(format!("line {} is no record: {why}", self.line_number))
+            Failure::other(format!("line {} is not a valid record: {why}", self.line_number))
         })?;
         let count = self.producer.partition_count();
         let by_turns = || i32::try_from(self.next_partition % count.max(1)).unwrap_or(0);
@@ -214,7 +214,8 @@ impl Sender {
         match self.record_count() {
             0 => failure,
             count => {
-                let message = format!("{}; {count} records before were appended", failure.message);
+                let message =
+                    format!("{}; the {count} records before it were appended", failure.message);
                 Failure { message, ..failure }
             }
         }

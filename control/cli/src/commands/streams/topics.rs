@@ -56,7 +56,7 @@ fn new_topic(create: TopicCreate) -> Result<NewTopic, Failure> {
     let given = create.configs.into_iter().map(|Config { key, value }| (key, value));
     for (key, value) in given.chain(own) {
         if configs.insert(key.clone(), value).is_some() {
-            return Err(Failure::usage(format!("{key} is given twice")));
+            return Err(Failure::usage(format!("setting {key} is given twice")));
         }
     }
     let configs = configs.into_iter().collect();

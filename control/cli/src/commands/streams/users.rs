@@ -46,7 +46,7 @@ pub(super) async fn run(client: Arc<Client>, command: UserCommand) -> Result<Rep
             let own: Vec<_> = users.iter().filter(|it| it.user == name).collect();
             if own.is_empty() {
                 return Err(Failure::not_found(format!(
-                    "cannot delete user {name:?}: it does not exist"
+                    "cannot delete user {name:?}: no such user"
                 )));
             }
             for user in own {
