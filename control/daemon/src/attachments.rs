@@ -29,7 +29,7 @@ pub(crate) struct Attached {
 impl Listed for Attached {
     const KEY: &str = "attachments";
     const FILE_NAME: &str = "attachments.json";
-    const REMEDY: &str = "delete it to start with nothing attached";
+    const REMEDY: &str = "delete it to start without attachments";
 
     fn volume_id(&self) -> u64 {
         self.volume_id

@@ -34,7 +34,7 @@ pub(crate) struct EventFile {
 impl EventFile {
     /// Reads the newest events, `kept_count` at most, and goes on after them.
     pub(crate) fn open(path: PathBuf, kept_count: usize) -> anyhow::Result<(Self, Vec<Event>)> {
-        let doing = |what| format!("cannot {what} the file of events {}", path.display());
+        let doing = |what| format!("cannot {what} the event file {}", path.display());
         let events = shorten(&path, kept_count).with_context(|| doing("read"))?;
         let file = open_to_append(&path).with_context(|| doing("open"))?;
         let (sender, received) = mpsc::sync_channel(WAITING_COUNT_MAX);
@@ -47,7 +47,7 @@ impl EventFile {
         std::thread::Builder::new()
             .name("events".to_owned())
             .spawn(work)
-            .context("cannot start the thread that writes events")?;
+            .context("cannot start the event-file thread")?;
         Ok((Self { sender, written }, events))
     }
 
@@ -64,7 +64,7 @@ impl EventFile {
         let Self { sender, written } = self;
         drop(sender);
         if written.recv_timeout(LAST_WRITE_TIME_MAX) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("cannot write the last events in time");
+            tracing::warn!("event file: timed out writing the last events; they are lost");
         }
     }
 }

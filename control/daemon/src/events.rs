@@ -43,7 +43,7 @@ impl EventLog {
         match EventFile::open(state_dir.join("events.jsonl"), EVENT_COUNT_MAX) {
             Ok((file, events)) => log.go_on(file, events),
             Err(error) => {
-                let message = format!("events end with this run of the daemon: {error:#}");
+                let message = format!("cannot keep events across restarts: {error:#}");
                 log.warning("events_not_kept", None, message);
             }
         }
@@ -63,12 +63,12 @@ impl EventLog {
             remembered.file = Some(file);
         }
         if has_died {
-            let message = "the last daemon ended without being stopped: it was killed, it crashed, \
-                           or the host went down";
+            let message = "unclean shutdown: the previous daemon was killed or crashed, or the \
+                           host went down";
             self.warning("daemon_died", None, message.to_owned());
         }
         let version = env!("CARGO_PKG_VERSION");
-        self.info("daemon_started", None, format!("memlaned {version} starts"));
+        self.info("daemon_started", None, format!("memlaned {version} is starting"));
     }
 
     /// The daemon ends as it was asked to. What is told from now on is not kept.

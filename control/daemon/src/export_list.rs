@@ -42,7 +42,7 @@ impl SocketRights {
 impl Listed for ExportEntry {
     const KEY: &str = "exports";
     const FILE_NAME: &str = "exports.json";
-    const REMEDY: &str = "delete it to start with nothing exported";
+    const REMEDY: &str = "delete it to start without exports";
 
     fn volume_id(&self) -> u64 {
         self.volume_id

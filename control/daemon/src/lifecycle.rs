@@ -72,7 +72,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     );
     service_manager::ready();
     let watchdog = Watchdog::start(vec![
-        ("the maintenance of the pool", daemon.service.watch.pulse().clone()),
+        ("pool maintenance", daemon.service.watch.pulse().clone()),
         ("the interface", pulse_of(&interface)),
     ]);
     let mut reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
@@ -118,13 +118,13 @@ impl Daemon {
     ) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
-        gate.starting("the pool is opened");
+        gate.starting("opening the pool");
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
-        gate.starting("journal and images are read, and volumes restored if memory was lost");
+        gate.starting("reading the journal and images, and restoring volumes if memory was lost");
         let durable = start_durable(config, &engine, events)?;
-        gate.starting("exports are started, and devices taken over");
+        gate.starting("starting exports and taking over devices");
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
@@ -189,7 +189,7 @@ impl Daemon {
         let (nbd, tasks) = (service.nbd.clone(), Arc::clone(&service.tasks));
         let ending = Arc::clone(&durable);
         let mut endings = Endings::within(EXPORTS_TIME_MAX);
-        endings.begin("flushes that wait for the journal", move |_| ending.before_exports_stop());
+        endings.begin("flushes waiting for the journal", move |_| ending.before_exports_stop());
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
         endings.begin("journal and images", move |_| drop(keeper));
@@ -200,7 +200,7 @@ impl Daemon {
         endings.begin("the ring", move |time_max| ring.stop(time_max));
         endings.begin("vhost-user", move |time_max| vhost_user.stop(time_max));
         if let Some(fuse) = fuse {
-            endings.begin("volumes as files", move |_| fuse.stop());
+            endings.begin("the FUSE file system", move |_| fuse.stop());
         }
         if let Some(ublk) = ublk {
             endings.begin("ublk devices", move |_| ublk.stop());
@@ -208,7 +208,7 @@ impl Daemon {
         for what in endings.wait() {
             tracing::warn!("abandoning {what}: not stopped in time");
         }
-        gate.stopping("the last image is saved");
+        gate.stopping("saving the last image");
         more_time.progress();
         durable.stop(&more_time);
         drop(durable);
@@ -227,7 +227,7 @@ fn end_requests(service: Arc<Service>, time_max: Duration) {
     let deadline = Instant::now() + time_max;
     while Arc::strong_count(&service) > 1 {
         if Instant::now() >= deadline {
-            tracing::warn!("abandoning API requests that did not end in time");
+            tracing::warn!("abandoning API requests that did not finish in time");
             return;
         }
         std::thread::sleep(REQUESTS_POLL_INTERVAL);
@@ -346,7 +346,7 @@ fn start_fuse(
     permits: &Arc<SpinPermits>,
 ) -> (Option<Arc<FuseDevices>>, Devices) {
     let Some(fuse) = &config.fuse else {
-        let reason = "they are switched off by no-fuse, or as the daemon does not run as root";
+        let reason = "loop devices need root and no-fuse = false";
         return (None, Devices::Off { reason: reason.to_owned() });
     };
     match FuseDevices::start(fuse, Arc::clone(catalog), Arc::clone(permits)) {
@@ -358,7 +358,7 @@ fn start_fuse(
         }
         Err(error) => {
             let reason = format!("{error:#}");
-            tracing::error!(reason, "loop devices are not available");
+            tracing::error!(reason, "cannot attach volumes as loop devices");
             (None, Devices::Off { reason })
         }
     }

@@ -29,7 +29,11 @@ impl Filter {
     pub(crate) fn of(config: &LogConfig) -> anyhow::Result<Self> {
         let filter = EnvFilter::try_new(&config.filter);
         filter.map(Self).with_context(|| {
-            format!("log = {:?} is no filter; try info or nbd=debug", config.filter)
+            format!(
+                "invalid log filter {:?}; use a level such as info, or TARGET=LEVEL such as \
+                 nbd=debug",
+                config.filter
+            )
         })
     }
 }

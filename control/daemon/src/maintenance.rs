@@ -73,12 +73,12 @@ impl PoolWatch {
         let size = ByteSize(usage.size_bytes).rounded();
         if level > level_before {
             let message = format!(
-                "the pool is {percent} % full: {used} of {size}; delete or discard data, or give \
-                 it more memory"
+                "the pool is {percent} % full: {used} of {size}; delete or discard data, or \
+                 enlarge it with memlane pool set max-memory=SIZE"
             );
             self.events.warning("pool_filling", None, message);
         } else if level < level_before {
-            let message = format!("the pool has room again: {used} of {size} are used");
+            let message = format!("pool usage fell below the threshold: {used} of {size}");
             self.events.info("pool_has_room", None, message);
         }
     }
@@ -88,13 +88,14 @@ impl PoolWatch {
         match (before, now) {
             (None, Some(why)) => {
                 let message = format!(
-                    "the host lacks memory that the pool is to have; what needs it fails for lack \
-                     of space until the host has it again, and the pool tries each second: {why}"
+                    "the host has too little free memory for the pool; writes that need it fail \
+                     with \"no space\", and the pool retries every second. Free memory on the \
+                     host, or shrink the pool: {why}"
                 );
                 self.events.warning("pool_memory_missing", None, message);
             }
             (Some(_), None) => {
-                let message = "the host has the memory again that the pool is to have".to_owned();
+                let message = "the host has enough free memory for the pool again".to_owned();
                 self.events.info("pool_memory_found", None, message);
             }
             _ => {}
@@ -105,7 +106,7 @@ impl PoolWatch {
     fn observe_damage(&self, before: u64, now: u64) {
         if now > before {
             let message = format!(
-                "{} more blocks were found damaged; reading them fails until they are overwritten",
+                "found {} more damaged blocks; reads of them fail until they are overwritten",
                 now - before
             );
             self.events.error("pool_damaged", None, message);

@@ -44,7 +44,9 @@ impl MoreTime {
             interval
         };
         let started = Ticker::start("more-time", interval, turn).inspect_err(|error| {
-            tracing::warn!(%error, "the service manager is asked for more time only once");
+            tracing::warn!(%error,
+                "cannot start the thread that extends the start timeout (EXTEND_TIMEOUT_USEC); \
+                 the service manager may stop a long start");
         });
         Self { progressed, _asking: started.ok() }
     }

@@ -37,7 +37,8 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
     }
     let region = Region::open_growable(&spec, capacity_bytes(&config.pool, &spec)?)?;
     let mut fresh_secret = [0; 32];
-    getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
+    getrandom::fill(&mut fresh_secret)
+        .context("cannot get random bytes for the pool's hash key")?;
     let options = EngineOptions { lane_count: config.lane_count, fresh_secret };
     let engine = Engine::open(region, options)
         .with_context(|| format!("cannot open the pool in {}", spec.path.display()))?;
@@ -61,8 +62,8 @@ fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
         tracing::warn!(
             %asked,
             %has,
-            "pool-size is for a new pool, and this one keeps the size that it has; change it with \
-             memlane pool set max-memory={asked}"
+            "ignoring pool-size: the pool exists and keeps its size; resize it with memlane \
+             pool set max-memory={asked}"
         );
     }
     let can_have = ByteSize(engine.capacity_bytes());
@@ -79,13 +80,15 @@ fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
         tracing::warn!(
             lane_count,
             core_count,
-            "fewer lanes than cores: writers wait for each other; raise lanes"
+            "the pool has fewer lanes than the host has cores: writers wait for each other; \
+             raise lanes"
         );
     } else if lane_count > core_count * LANES_A_CORE_MAX {
         tracing::warn!(
             lane_count,
             core_count,
-            "many lanes for so few cores: they reserve memory without being faster; lower lanes"
+            "the pool has many more lanes than the host has cores: each reserves memory; lower \
+             lanes"
         );
     }
 }
@@ -136,7 +139,7 @@ pub(crate) fn make_room(path: &Path, size_bytes: u64, wanted_bytes: u64) -> anyh
     let more_bytes = wanted_bytes - size_bytes;
     if more_bytes > memory.available_bytes {
         bail!(
-            "{} more are wanted, and {} to give",
+            "not enough memory to resize the pool: {} more needed, {} left",
             ByteSize(more_bytes).rounded(),
             what_is_left(&memory)
         );
@@ -154,7 +157,8 @@ pub(crate) fn give_room_back(path: &Path, size_bytes: u64) {
 /// Changes the limit of a tmpfs that holds the pool and nothing else; any other is left alone.
 fn remount(path: &Path, pool_bytes: u64) -> anyhow::Result<()> {
     let dir = path.parent().context("the pool's path has no directory")?;
-    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
+    let mounts =
+        std::fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mountinfo")?;
     let Some(present) = own_tmpfs_options(&mounts, dir) else { return Ok(()) };
     let mut options = format!("size={}", pool_bytes.saturating_add(HUGE_PAGE_BYTES));
     // The kernel refuses to change this one, so it must be named again.
@@ -183,13 +187,13 @@ fn size_bytes(pool: &PoolConfig) -> anyhow::Result<u64> {
         return Ok(size.0);
     }
     let existing = region::existing_size_bytes(&pool.path)
-        .with_context(|| format!("cannot look at the pool {}", pool.path.display()))?;
+        .with_context(|| format!("cannot stat the pool {}", pool.path.display()))?;
     if let Some(bytes) = existing {
         return Ok(bytes);
     }
     let memory = HostMemory::now();
     if memory.available_bytes == u64::MAX {
-        bail!("/proc/meminfo does not tell what is free; give a pool-size");
+        bail!("cannot read MemAvailable from /proc/meminfo; set pool-size");
     }
     Ok(default_size_bytes(memory.available_bytes))
 }
@@ -203,8 +207,8 @@ fn default_size_bytes(available_bytes: u64) -> u64 {
 fn check_group(memory: &HostMemory) -> anyhow::Result<()> {
     if memory.limited_by.is_some() && memory.available_bytes < START_BYTES_MIN {
         bail!(
-            "a start takes {}, and {} left; raise the limit (MemoryMax= of a service), or end what \
-             else is in the group",
+            "not enough memory to start: {} needed, {} left; raise the limit (MemoryMax= of a \
+             service), or end other processes of the group",
             ByteSize(START_BYTES_MIN).rounded(),
             what_is_left(memory)
         );
@@ -228,7 +232,7 @@ fn what_is_left(memory: &HostMemory) -> String {
 fn is_mount_point(dir: &Path) -> anyhow::Result<bool> {
     let device_of = |path: &Path| {
         let found = std::fs::metadata(path);
-        found.map(|it| it.dev()).with_context(|| format!("cannot look at {}", path.display()))
+        found.map(|it| it.dev()).with_context(|| format!("cannot stat {}", path.display()))
     };
     Ok(device_of(dir)? != device_of(&dir.join(".."))?)
 }
@@ -244,7 +248,8 @@ fn mount_tmpfs(dir: &Path, pool_bytes: u64) -> anyhow::Result<()> {
         return Ok(());
     }
     if let Err(error) = mount(dir, "tmpfs", &huge) {
-        tracing::warn!(error = %format!("{error:#}"), "no huge pages for the pool");
+        tracing::warn!(error = %format!("{error:#}"),
+            "cannot use huge pages for the pool's tmpfs; mounting it without");
         mount(dir, "tmpfs", &plain)?;
     }
     Ok(())
@@ -260,10 +265,10 @@ fn mount(dir: &Path, kind: &str, options: &str) -> anyhow::Result<()> {
 
 /// All users may make directories in a shared tmpfs: another user's is not to be trusted.
 fn check_own_dir(dir: &Path) -> anyhow::Result<()> {
-    let found = std::fs::symlink_metadata(dir)
-        .with_context(|| format!("cannot look at {}", dir.display()))?;
+    let found =
+        std::fs::symlink_metadata(dir).with_context(|| format!("cannot stat {}", dir.display()))?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{} belongs to another user; give a pool-path", dir.display());
+        bail!("{} belongs to another user; set pool-path to a place of your own", dir.display());
     }
     Ok(())
 }

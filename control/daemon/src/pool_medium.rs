@@ -33,7 +33,7 @@ impl Medium {
 
 /// Medium of the file at `path`, now or when it is made.
 pub(crate) fn of(path: &Path) -> anyhow::Result<Medium> {
-    let looked_at = |path: &Path| format!("cannot look at the file system of {}", path.display());
+    let looked_at = |path: &Path| format!("cannot statfs {}", path.display());
     let dir = path.parent().context("the pool's path has no directory")?;
     let place = if path.exists() { path } else { dir };
     let found = rustix::fs::statfs(place).with_context(|| looked_at(place))?;
@@ -47,7 +47,7 @@ pub(crate) fn of(path: &Path) -> anyhow::Result<Medium> {
 
 /// Whether files at this place are mapped from persistent memory: by the mount, or by themselves.
 fn is_dax(place: &Path) -> anyhow::Result<bool> {
-    let looked_at = || format!("cannot look at {}", place.display());
+    let looked_at = || format!("cannot stat {}", place.display());
     let opened = File::open(place).with_context(looked_at)?;
     let flags = StatxFlags::MNT_ID;
     let found =
@@ -55,8 +55,8 @@ fn is_dax(place: &Path) -> anyhow::Result<bool> {
     if found.stx_attributes.contains(StatxAttributes::DAX) {
         return Ok(true);
     }
-    let mounts =
-        std::fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")
+        .context("cannot read /proc/self/mountinfo")?;
     Ok(has_dax_option(&mounts, found.stx_mnt_id))
 }
 
@@ -71,10 +71,10 @@ fn has_dax_option(mounts: &str, mount_id: u64) -> bool {
 /// Why a pool's file may not lie where it does, and what to do.
 pub(crate) fn refusal(path: &Path) -> String {
     format!(
-        "the pool's file {} would lie on a disk, not in memory: after a power cut the pool \
-         would be a mixture of older and newer data, and volumes would hold old data without a \
-         word, those of class `journal` included. Name a place on tmpfs, hugetlbfs or DAX with \
-         pool-path, or leave that out; to take the risk, set pool-on-disk = true",
+        "the pool's file {} is on a disk, not in memory: after a power loss the pool would be a \
+         mix of older and newer pages, and volumes, also those of class `journal`, would \
+         silently return old data. Set pool-path to a path on tmpfs, hugetlbfs or DAX, or leave \
+         it out; to accept the risk, set pool-on-disk = true",
         path.display()
     )
 }

@@ -37,11 +37,13 @@ impl Reload {
         let service = Arc::clone(&self.service);
         match self.read(&service).and_then(|fresh| self.apply(fresh)) {
             Ok(()) => {
-                let message = "the configuration was read again".to_owned();
+                let message = "configuration reloaded".to_owned();
                 self.service.events.info("configuration_read", None, message);
             }
             Err(error) => {
-                let message = format!("the configuration stays as it was: {error:#}");
+                let message = format!(
+                    "cannot reload the configuration; the old one stays in effect: {error:#}"
+                );
                 self.service.events.error("configuration_refused", None, message);
             }
         }

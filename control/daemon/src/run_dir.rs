@@ -40,7 +40,8 @@ pub(crate) fn take_state(state_dir: &Path) -> anyhow::Result<Option<TakenDir>> {
     match open_lock(&path) {
         Ok(lock) => lock_dir(lock, state_dir, "state-dir").map(Some),
         Err(error) if is_full(&error) => {
-            tracing::warn!(path = %path.display(), "no room for the lock; go on without it");
+            tracing::warn!(path = %path.display(),
+                "no space for the lock file; continuing without a lock");
             Ok(None)
         }
         Err(error) => Err(error).with_context(|| format!("cannot open {}", path.display())),
@@ -60,7 +61,7 @@ fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
     let taken = FileLock::take_within(lock, LOCK_WAIT_MAX);
     match taken.with_context(|| format!("cannot lock {dir}/{LOCK}"))? {
         Some(lock) => Ok(TakenDir { _lock: lock }),
-        None => bail!("another memlaned uses {dir}; stop it, or give this one another {option}"),
+        None => bail!("another memlaned uses {dir}; stop it, or set another {option}"),
     }
 }
 
@@ -102,7 +103,7 @@ fn make_dir_with(
         let parent = parent.unwrap_or(Path::new("."));
         sync(parent).with_context(|| format!("cannot sync the directory {}", parent.display()))?;
     }
-    ensure!(path.is_dir(), "{}: something else is in its place", attempt());
+    ensure!(path.is_dir(), "{}: replaced by another file", attempt());
     Ok(())
 }
 

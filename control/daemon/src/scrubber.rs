@@ -41,8 +41,8 @@ impl Scrubber {
             walk.go_on();
             interval
         };
-        let ticker = Ticker::start("scrub", interval, turn)
-            .context("cannot start the thread that verifies memory")?;
+        let ticker =
+            Ticker::start("scrub", interval, turn).context("cannot start the scrubber thread")?;
         Ok(Self { _ticker: ticker })
     }
 }
@@ -89,14 +89,14 @@ fn tell(events: &EventLog, report: &DamageReport) {
             CopyPlace::Image => "its image",
         };
         let message = format!(
-            "memory was damaged: block {block} of {volume} was healed from {place}, and nothing \
-             is lost; watch this host's memory"
+            "memory corruption: repaired block {block} of {volume} from {place}; no data is \
+             lost. Check this host's memory (EDAC, memtest)"
         );
         events.warning("memory_healed", Some(volume), message);
     } else {
         let message = format!(
-            "memory was damaged: block {block} of {volume} is lost, and reads of it fail until it \
-             is overwritten; watch this host's memory"
+            "memory corruption: block {block} of {volume} is lost; reads of it fail until it is \
+             overwritten. Check this host's memory (EDAC, memtest)"
         );
         events.error("memory_damaged", Some(volume), message);
     }

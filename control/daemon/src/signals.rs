@@ -30,7 +30,7 @@ impl Wishes {
         events: Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         let _inside = runtime.enter();
-        let listen = |kind| signal(kind).context("cannot listen to signals");
+        let listen = |kind| signal(kind).context("cannot install signal handlers");
         let signals = Signals {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
@@ -69,7 +69,7 @@ impl Signals {
                 _ = self.hang_up.recv() => Wish::Reload,
             };
             if wish == Wish::Stop && gate.is_starting() {
-                tracing::info!("stopped during the start; the next start begins anew");
+                tracing::info!("stopped during startup; the next start begins from scratch");
                 events.stopped();
                 exit_at_once(0);
             }

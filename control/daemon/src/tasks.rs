@@ -134,21 +134,19 @@ impl Tasks {
         let runs = |list: &mut List| list.running().next().is_some();
         let waited = self.something_ended.wait_timeout_while(list, time_max, runs);
         if waited.expect(NO_PANIC).1.timed_out() {
-            tracing::warn!(
-                "abandoning a task that does not stop; the next start cleans up after it"
-            );
+            tracing::warn!("abandoning a task that did not stop in time; the next start cleans up");
         }
     }
 
     fn enlist(&self, kind: TaskKind, subject: String) -> Result<(u64, Arc<Progress>), Problem> {
         let mut list = self.lock();
         if list.is_closed {
-            let detail = "the daemon is shutting down; try again when it is back";
+            let detail = "the daemon is shutting down; retry when it is back";
             return Err(Problem::new(ProblemKind::ShuttingDown, detail));
         }
         if let Some(entry) = list.running().find(|entry| class(entry.kind) == class(kind)) {
             let detail = format!(
-                "task {} ({}) runs; wait for it, or cancel it with memlane task cancel {}",
+                "task {} ({}) is running; wait for it, or cancel it with memlane task cancel {}",
                 entry.id, entry.subject, entry.id
             );
             return Err(Problem::new(ProblemKind::Busy, detail).behind_task(entry.id));
@@ -195,7 +193,7 @@ impl List {
 
     fn find(&self, id: u64) -> Result<&Entry, Problem> {
         self.entries.iter().find(|entry| entry.id == id).ok_or_else(|| {
-            let detail = format!("there is no task {id}, or it was over long ago");
+            let detail = format!("no task {id}; finished tasks are kept only for a while");
             Problem::new(ProblemKind::NotFound, detail)
         })
     }

@@ -35,7 +35,7 @@ pub(crate) struct Labelled {
 impl Listed for Labelled {
     const KEY: &str = "volumes";
     const FILE_NAME: &str = "labels.json";
-    const REMEDY: &str = "delete it and name owners and labels again";
+    const REMEDY: &str = "delete it and set owners and labels again";
 
     fn volume_id(&self) -> u64 {
         self.volume_id
@@ -55,26 +55,27 @@ impl Labelled {
     /// The field that is wrong and why, if one is.
     pub(crate) fn refusal(&self) -> Option<(&'static str, String)> {
         if !self.owner.is_empty() && !is_word(&self.owner) {
-            return Some(("owner", format!("{:?} is no owner: {WORD_RULE}", self.owner)));
+            return Some(("owner", format!("invalid owner {:?}: {WORD_RULE}", self.owner)));
         }
         let key = self.labels.keys().find(|key| !is_word(key));
         if let Some(key) = key {
-            return Some(("labels", format!("{key:?} is no key of a label: {WORD_RULE}")));
+            return Some(("labels", format!("invalid label key {key:?}: {WORD_RULE}")));
         }
         let is_text =
             |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
         if let Some((key, _)) = self.labels.iter().find(|(_, text)| !is_text(text)) {
             let detail = format!(
-                "the label {key:?} has more than {TEXT_BYTES_MAX} bytes or control characters"
+                "the value of label {key:?} is longer than {TEXT_BYTES_MAX} bytes or has \
+                 control characters"
             );
             return Some(("labels", detail));
         }
         let is_many = self.labels.len() > LABELS_MAX;
-        is_many.then(|| ("labels", format!("a volume has {LABELS_MAX} labels at most")))
+        is_many.then(|| ("labels", format!("a volume can have at most {LABELS_MAX} labels")))
     }
 }
 
-const WORD_RULE: &str = "it has 1 to 63 of a-z A-Z 0-9 . _ / -, beginning with a letter or a digit";
+const WORD_RULE: &str = "use 1 to 63 of a-z A-Z 0-9 . _ / -, starting with a letter or a digit";
 
 fn is_word(word: &str) -> bool {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);

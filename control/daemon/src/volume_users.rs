@@ -30,7 +30,7 @@ pub(crate) struct Users {
 impl Listed for Users {
     const KEY: &str = "volumes";
     const FILE_NAME: &str = "users.json";
-    const REMEDY: &str = "delete it and name users again";
+    const REMEDY: &str = "delete it and set users again";
 
     fn volume_id(&self) -> u64 {
         self.volume_id
@@ -82,9 +82,9 @@ pub(crate) fn refusal(users: &[String]) -> Option<String> {
         user.parse::<u32>().is_ok() || accounts::number_of(&database, user).is_some()
     };
     match users.iter().find(|user| !is_known(user)) {
-        Some(unknown) => Some(format!("this host has no user {unknown:?}")),
+        Some(unknown) => Some(format!("no user {unknown:?} on this host")),
         None if users.len() > USERS_MAX => {
-            Some(format!("a volume has {USERS_MAX} users at most; use the group memlane"))
+            Some(format!("a volume can have at most {USERS_MAX} users; use the group memlane"))
         }
         None => None,
     }

@@ -46,7 +46,8 @@ impl Watchdog {
             interval
         };
         let started = Ticker::start("watchdog", interval, turn).inspect_err(|error| {
-            tracing::error!(%error, "no watchdog thread; systemd may restart the daemon");
+            tracing::error!(%error,
+                "cannot start the watchdog thread; systemd may restart the daemon");
         });
         Self { _ticker: started.ok() }
     }
@@ -68,7 +69,7 @@ impl Watch {
                 self.parts.iter_mut().for_each(|(_, pulse, before)| *before = pulse.count());
                 tell();
             }
-            Some(name) => tracing::debug!("{name} has done nothing since the last look"),
+            Some(name) => tracing::debug!("{name} made no progress since the last check"),
         }
     }
 

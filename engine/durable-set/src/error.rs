@@ -11,47 +11,48 @@ use volumes::{SetId, VolumeError};
 pub enum DurableErrorKind {
     /// The pool belongs to another set than the journal or the images.
     #[error(
-        "memory and stable storage belong to different sets; name the directories that belong to \
-         this pool, or another pool"
+        "pool, journal and images belong to different sets; configure the journal and image \
+         directories of this pool, or another pool"
     )]
     OtherSet,
     /// The pool has volumes of its own, and stable storage has others.
     #[error(
-        "memory has volumes, and stable storage has others that would be restored; name other \
-         directories for journal and images, or delete the volumes first"
+        "the pool has volumes, and the journal and images have others to restore; configure \
+         other directories for journal and images, or delete the volumes first"
     )]
     NotEmpty,
     /// The journal cannot be read or written.
-    #[error("the journal failed")]
+    #[error("journal error")]
     Journal,
     /// The images cannot be read or written.
-    #[error("the store of images failed")]
+    #[error("image store error")]
     Images,
     /// A volume cannot be made, filled or changed.
-    #[error("a volume failed")]
+    #[error("volume error")]
     Volume,
     /// Writers needed the memory that an image kept while it was saved.
-    #[error("writers came first")]
+    #[error("interrupted by writers")]
     GaveWay,
     /// An image is still being restored from.
-    #[error("volumes are still being fetched from an image; wait until they are")]
+    #[error("volumes are still being restored from an image; wait until the restore is done")]
     Restoring,
-    #[error("the image has no volume or snapshot of that name")]
+    #[error("the image contains no volume or snapshot of that name")]
     NotInImage,
-    #[error("the journal goes on from it; save another image first, which takes its place")]
+    #[error("the journal depends on this image; save another image first")]
     StartOfJournal,
     /// The newest image cannot be read, and what it has is not all in older ones and the journal.
     #[error(
-        "older images and the journal do not have all of it; bring it back, or accept the loss"
+        "older images and the journal do not contain all of its data; bring it back, or accept \
+         the loss with --accept-loss"
     )]
     NewestUnreadable,
     /// Another image is the newest that can be read.
-    #[error("name that one to accept that what came after it is lost")]
+    #[error("give that image's number to --accept-loss to accept the loss of later data")]
     NotNewest,
     /// What was attempted is so in memory, and stable storage could not be told.
     #[error(
-        "it is so in memory, but the journal could not be told, and a power loss would take it \
-         back; it is written as soon as the journal takes something again"
+        "the change is in effect but not in the journal, and a power loss would undo it; it is \
+         written as soon as the journal can be written again"
     )]
     NotNoted,
 }

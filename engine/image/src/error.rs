@@ -14,21 +14,21 @@ pub enum ImageErrorKind {
     #[error("it exists already")]
     AlreadyExists,
     /// Stored bytes are not those that were written.
-    #[error("its bytes are damaged")]
+    #[error("it is corrupt")]
     Damaged,
     #[error("a newer version wrote it; read it with that version")]
     Newer,
-    #[error("another writer has claimed the store; stop one of the two")]
+    #[error("another daemon writes to this image store; stop one of the two")]
     Fenced,
     /// The owner asked to stop.
     #[error("it was cancelled")]
     Cancelled,
     #[error(
-        "writers in the full pool needed the memory that the save kept; it is tried again. Make \
-         the pool larger, or delete something"
+        "the pool is full and writers needed the memory of the save; the save is retried. \
+         Enlarge the pool, or delete data"
     )]
     GaveWay,
-    #[error("no space is left; free some, or keep fewer images")]
+    #[error("no space left; free space, or keep fewer images")]
     NoSpace,
     #[error("the pool has no free memory left; enlarge it, or delete something")]
     PoolFull,
@@ -38,9 +38,9 @@ pub enum ImageErrorKind {
     #[error("the store failed")]
     Unavailable,
     /// The request makes no sense for this store.
-    #[error("that cannot be done here")]
+    #[error("not supported")]
     Invalid,
-    #[error("volumes still read from it; wait until they are restored")]
+    #[error("volumes are still being restored from it; wait until the restore is done")]
     InUse,
 }
 
@@ -87,7 +87,7 @@ impl ImageError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelief {
     /// The writer was killed.
-    #[error("it was never finished")]
+    #[error("it is incomplete")]
     Unfinished,
     /// They say, or contradict, what no writer of this format wrote.
     #[error("{0}")]

@@ -120,7 +120,7 @@ impl Save<'_> {
         }
         match volumes.iter().find(|source| !source.volume.is_sound()) {
             Some(source) => {
-                Err(invalid(format!("name, id or size of {:?} is invalid", source.volume.name)))
+                Err(invalid(format!("invalid name, id or size of volume {:?}", source.volume.name)))
             }
             None => Ok(()),
         }

@@ -12,28 +12,28 @@ pub enum JournalErrorKind {
     /// The source says how.
     #[error("the disk failed")]
     Disk,
-    #[error("the disk is full; make room on it")]
+    #[error("the disk is full; free space on it")]
     NoSpace,
-    #[error("the journal is as long as it may be; complete a checkpoint, or allow it more")]
+    #[error("the journal has reached its maximum size; complete a checkpoint, or raise max-bytes")]
     Limit,
     /// What must be there is not as it was written.
-    #[error("the journal is damaged; go back to an image or a copy of the journal")]
+    #[error("the journal is corrupt; restore an image or a copy of the journal")]
     Damaged,
-    #[error("a part of the journal is missing; bring it back, or the image that replaced it")]
+    #[error("a journal segment is missing; bring it back, or the image that replaced it")]
     Missing,
-    #[error("it belongs to another pool; name the journal of this one")]
+    #[error("the journal belongs to another pool; configure the journal of this pool")]
     Foreign,
-    #[error("a later program wrote it; use that one")]
+    #[error("a newer release wrote the journal; use that release")]
     Newer,
     /// What a volume held before it was journaled is in no image.
     #[error("save an image first")]
     Unanchored,
     /// The program that restores refused what the journal says.
-    #[error("what the journal says cannot be restored")]
+    #[error("cannot replay the journal")]
     Refused,
-    #[error("the journal is being closed")]
+    #[error("the journal is closing")]
     Stopped,
-    #[error("that is not possible")]
+    #[error("invalid request")]
     Invalid,
 }
 

@@ -179,7 +179,7 @@ impl Journal {
         let mut failures = 0;
         loop {
             if self.is_stopped() {
-                let what = "cannot note a change of volumes";
+                let what = "cannot write a volume change to the journal";
                 return Err(JournalError::new(JournalErrorKind::Stopped, what));
             }
             let Err(error) = self.commits.borrow(&work) else { return Ok(()) };
@@ -492,7 +492,7 @@ fn needs_no_image(volume: &VolumeMap) -> bool {
 
 fn unanchored(volume: &VolumeMap, is_stopped: bool) -> JournalError {
     let what = format!(
-        "cannot flush volume {:?}, whose older contents are in no image yet",
+        "cannot flush volume {:?}: its older contents are not in an image yet",
         volume.name()
     );
     let kind = if is_stopped { JournalErrorKind::Stopped } else { JournalErrorKind::Unanchored };

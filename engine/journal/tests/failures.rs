@@ -84,7 +84,7 @@ fn a_flush_waits_for_a_disk_that_fails() {
 
 #[test]
 fn a_flush_waits_for_a_disk_that_is_full() {
-    check_waits(Effect::NoSpace, JournalErrorKind::NoSpace, "make room");
+    check_waits(Effect::NoSpace, JournalErrorKind::NoSpace, "free space");
 }
 
 #[test]

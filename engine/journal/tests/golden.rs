@@ -128,7 +128,7 @@ fn a_journal_of_a_later_version_is_refused_by_name() {
     let error = read(&disk, Position::START).expect_err("version 2 is not known");
     assert_eq!(error.kind, JournalErrorKind::Newer);
     let told = error.to_string();
-    assert!(told.contains(&name) && told.contains("a later program wrote it"), "{told}");
+    assert!(told.contains(&name) && told.contains("a newer release wrote"), "{told}");
 }
 
 /// The golden journal of a version, on a disk.

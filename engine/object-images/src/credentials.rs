@@ -30,11 +30,13 @@ impl Credentials {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
-            return Err("it belongs to neither root nor this user".into());
+            return Err("its owner is neither root nor this user; run chown".into());
         }
         let mode = metadata.mode() & 0o777;
         if mode & FORBIDDEN_MODE != 0 {
-            return Err(format!("others can read or change it (mode {mode:o}); chmod 600").into());
+            return Err(
+                format!("other users have access to it (mode {mode:o}); run chmod 600").into()
+            );
         }
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
@@ -49,7 +51,7 @@ impl Credentials {
                 continue;
             }
             // Never the line itself: it holds a secret.
-            let unknown = || format!("line {number} is neither a key that is known nor a comment");
+            let unknown = || format!("line {number} is neither a known key nor a comment");
             let (key, value) = line.split_once('=').ok_or_else(unknown)?;
             match key.trim_end() {
                 "AWS_ACCESS_KEY_ID" => found.key_id = value.trim().to_owned(),

@@ -105,13 +105,13 @@ impl ImageStore for ObjectImages {
 
     fn check_exclusive(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
         let path = self.client.path(ObjectName::Image(number));
-        let attempt = || format!("find that the store keeps two writers of image {number} apart");
+        let attempt = || format!("verify conditional writes (If-None-Match) with image {number}");
         match self.put_new(&path, manifest).map_err(|error| image_error(error, attempt())) {
             Err(error) if error.kind == ImageErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
             Ok(()) => Err(ImageError::new(ImageErrorKind::Invalid, attempt()).with_source(
-                "it overwrites an object that was put with If-None-Match: *; use a server that \
-                 honours that header",
+                "the object store ignores If-None-Match: * and overwrites objects; use a server \
+                 that supports conditional writes",
             )),
         }
     }

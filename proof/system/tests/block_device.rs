@@ -239,7 +239,7 @@ fn a_volume_is_attached_and_exported_at_once_only_if_it_is_to_be_shared() -> Res
     ensure!(daemon.memlane("export list")?.lines().count() <= 1, "it is exported nevertheless");
     daemon.memlane("export vhost-user v --share")?;
     daemon.memlane("detach v")?;
-    refused("attach v", "exported to virtual machines")?;
+    refused("attach v", "exported over vhost-user")?;
     attach(&daemon, "v --share")?;
     // What cannot change may be anywhere.
     daemon.memlane("snapshot create v monday")?;

@@ -207,7 +207,7 @@ impl Storm {
             // Not reachable, or gone in the middle.
             Some(5) => Ok(false),
             // One image after the other: what a kill interrupted is being fetched on.
-            Some(1) if output.stderr.contains("are still being fetched") => Ok(false),
+            Some(1) if output.stderr.contains("are still being restored") => Ok(false),
             code => bail!("{words} ended with {code:?}: {}{}", output.stdout, output.stderr),
         }
     }

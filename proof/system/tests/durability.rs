@@ -424,7 +424,7 @@ fn flushes_wait_while_the_disk_is_full_and_go_on_when_it_is_not() -> Result<()> 
     let status = daemon.status()?;
     let warning = status.warnings.iter().find(|it| it.kind == "journal_failing");
     let message = &warning.with_context(|| format!("{status:?}"))?.message;
-    ensure!(message.contains("disk is full") && message.contains("make room"), "{message}");
+    ensure!(message.contains("disk is full") && message.contains("free space"), "{message}");
     let place = format!("the journal in {}/journal", dir.display());
     ensure!(message.contains(&place), "where to make it: {message}");
     // Reads and writes go on meanwhile.
@@ -464,7 +464,7 @@ fn a_volume_that_the_full_disk_of_the_journal_cannot_note_is_refused_and_not_mad
         let refusal = daemon.try_memlane(&words)?;
         let message = &refusal.stderr;
         ensure!(refusal.exit_code == Some(1), "{refusal:?}");
-        ensure!(message.contains("disk is full") && message.contains("make room"), "{message}");
+        ensure!(message.contains("disk is full") && message.contains("free space"), "{message}");
         ensure!(!daemon.memlane("volume list")?.contains("db"), "it was made all the same");
     }
     daemon.memlane("volume create scratch --size 1MiB")?;

@@ -204,11 +204,11 @@ impl Config {
         let state_dir = settings.state_dir.clone().unwrap_or_else(|| STATE_DIR_DEFAULT.into());
         for (key, path) in [("run-dir", &run_dir), ("state-dir", &state_dir)] {
             if !path.is_absolute() {
-                bail!("{key} = {path:?} is relative; give a path that begins with /");
+                bail!("{key} = {path:?} is relative; use an absolute path");
             }
         }
         if settings.lanes == Some(0) {
-            bail!("lanes = 0: without a lane there are no writes; give 1 at least");
+            bail!("lanes = 0 is invalid: writes need at least 1 lane");
         }
         Ok(Self {
             pool: pool_config(&settings, &run_dir, privilege)?,
@@ -254,8 +254,7 @@ fn core_count() -> usize {
 fn read_file(path: &Path) -> anyhow::Result<Settings> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-    toml::from_str(&text)
-        .with_context(|| format!("the configuration file {} is wrong", path.display()))
+    toml::from_str(&text).with_context(|| format!("invalid configuration file {}", path.display()))
 }
 
 fn pool_config(
@@ -267,16 +266,19 @@ fn pool_config(
     let wants_hugetlb = settings.pool_hugetlb == Some(true);
     let (path, place) = match (&settings.pool_path, privilege) {
         (Some(path), _) if wants_hugetlb => bail!(
-            "pool-hugetlb mounts hugetlbfs in the run directory, but pool-path = {path:?} names \
-             another place; to use a hugetlbfs that is mounted there, leave pool-hugetlb out"
+            "pool-hugetlb mounts hugetlbfs in the run directory and conflicts with pool-path = \
+             {path:?}; to use a hugetlbfs mounted there, leave out pool-hugetlb"
         ),
         (Some(path), _) if !path.is_absolute() => {
-            bail!("pool-path = {path:?} is relative; give a path that begins with /")
+            bail!("pool-path = {path:?} is relative; use an absolute path")
         }
         (Some(path), _) => (path.clone(), PoolPlace::AsGiven),
         (None, Privilege::Root) if wants_hugetlb => (own_path(), PoolPlace::OwnHugetlbfs),
         (None, Privilege::Plain) if wants_hugetlb => {
-            bail!("pool-hugetlb takes root to mount hugetlbfs; name a file on one with pool-path")
+            bail!(
+                "pool-hugetlb needs root to mount hugetlbfs; without root set pool-path to a \
+                 file on a mounted hugetlbfs"
+            )
         }
         (None, Privilege::Root) => (own_path(), PoolPlace::OwnTmpfs),
         (None, Privilege::Plain) => (shared_tmpfs_path(run_dir), PoolPlace::SharedTmpfs),
@@ -295,12 +297,15 @@ fn journal_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Journ
     let journal = &settings.journal;
     let dir = journal.dir.clone().unwrap_or_else(|| state_dir.join("journal"));
     if !dir.is_absolute() {
-        bail!("dir = {dir:?} in [journal] is relative; give a path that begins with /");
+        bail!("dir = {dir:?} in [journal] is relative; use an absolute path");
     }
     let bytes_max = journal.max_bytes.map_or(JOURNAL_BYTES_MAX_DEFAULT, |size| size.0);
     if bytes_max < JOURNAL_BYTES_MAX_MIN {
         let least = ByteSize(JOURNAL_BYTES_MAX_MIN);
-        bail!("max-bytes in [journal] is {}; give {least} at least", ByteSize(bytes_max));
+        bail!(
+            "max-bytes = {} in [journal] is too small; the minimum is {least}",
+            ByteSize(bytes_max)
+        );
     }
     Ok(JournalConfig { dir, bytes_max, on_failure: journal.on_failure.unwrap_or_default() })
 }
@@ -318,10 +323,10 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
     };
     let every = images.every.map(|interval| interval.0);
     if every.is_some_and(|every| every < IMAGES_EVERY_MIN) {
-        bail!("every in [images] is less than {} s", IMAGES_EVERY_MIN.as_secs());
+        bail!("every in [images] is too short; the minimum is {} s", IMAGES_EVERY_MIN.as_secs());
     }
     if images.keep == Some(0) {
-        bail!("keep = 0 in [images]: give 1 at least, or nothing can be restored");
+        bail!("keep = 0 in [images] is invalid; keep at least 1 image");
     }
     let folder = std::env::var_os(CREDENTIALS_VARIABLE).map(PathBuf::from);
     let credentials = images.credentials.as_deref();
@@ -340,8 +345,8 @@ fn credentials_path(name: &Path, folder: Option<PathBuf>) -> anyhow::Result<Path
         _ if name.is_absolute() => Ok(name.to_owned()),
         Some(folder) => Ok(folder.join(name)),
         None => bail!(
-            "credentials = {name:?} in [images] names a credential of systemd, but systemd handed \
-             none over; use LoadCredential= in the service, or give a path that begins with /"
+            "credentials = {name:?} in [images] names a systemd credential, but the service \
+             received none; add LoadCredential= to the unit, or use an absolute path"
         ),
     }
 }
@@ -373,13 +378,13 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
             client_ca: settings.nbd_tls_client_ca.clone(),
         }),
         (None, None) if settings.nbd_tls_client_ca.is_none() => None,
-        _ => bail!("NBD over TLS takes both nbd-tls-cert and nbd-tls-key"),
+        _ => bail!("NBD over TLS needs both nbd-tls-cert and nbd-tls-key"),
     };
     let reachable_address = settings.nbd_tcp.filter(|address| !address.ip().is_loopback());
     if let (Some(address), None) = (reachable_address, &tls) {
         bail!(
-            "nbd-tcp = {address} can be reached from other hosts and needs nbd-tls-cert and \
-             nbd-tls-key; without them only loopback addresses are served"
+            "nbd-tcp = {address} is reachable from other hosts and needs nbd-tls-cert and \
+             nbd-tls-key; without TLS only loopback addresses are allowed"
         );
     }
     let socket = run_dir.join("nbd.sock");
@@ -390,10 +395,10 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
         && !is_insecure
     {
         bail!(
-            "nbd-tcp = {address}: any client of this address could read and write every volume. \
-             Have clients show certificates (nbd-tls-client-ca, with nbd-tls-cert and \
-             nbd-tls-key); or leave nbd-tcp out and use {}, where the kernel names the client; \
-             or accept it with nbd-insecure = true",
+            "nbd-tcp = {address}: any client that reaches this address could read and write \
+             every volume. Require client certificates (nbd-tls-client-ca, with nbd-tls-cert \
+             and nbd-tls-key); or leave out nbd-tcp and use the Unix socket {}, where the \
+             kernel identifies clients; or accept the risk with nbd-insecure = true",
             socket.display()
         );
     }
@@ -460,7 +465,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_key_and_the_file() {
         let error = format!("{:#}", from_toml("pool-sise = \"1G\"").expect_err("a misspelt key"));
         assert!(error.contains("unknown field `pool-sise`"), "{error}");
-        assert!(error.contains("/tmp") && error.contains("the configuration file"), "{error}");
+        assert!(error.contains("/tmp") && error.contains("configuration file"), "{error}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl FromStr for AllowRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no rule; write CLIENT = VOLUME, VOLUME:ro");
+        let wrong = || format!("invalid nbd-allow rule {text:?}; use CLIENT = VOLUME, VOLUME:ro");
         let (client, volumes) = text.split_once('=').ok_or_else(wrong)?;
         let client = client.trim();
         let volumes: Vec<_> =

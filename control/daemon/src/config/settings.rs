@@ -245,7 +245,8 @@ impl FromStr for Interval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = |error| format!("{text:?} is no time; write 90s, 15m or 1h: {error}");
+        let refuse =
+            |error| format!("invalid duration {text:?}; use for example 90s, 15m or 1h: {error}");
         humantime::parse_duration(text).map(Self).map_err(refuse)
     }
 }

@@ -51,7 +51,7 @@ impl Keeper {
             failure: None,
         };
         let ticker = Ticker::start("durability", turns.interval(), move || turns.take())
-            .context("cannot start the thread that looks after journal and images")?;
+            .context("cannot start the thread that maintains journal and images")?;
         Ok(Self { _ticker: ticker })
     }
 }
@@ -128,7 +128,7 @@ impl Turns {
             self.tended = Instant::now();
             if let Err(error) = set.maintain() {
                 let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::debug!(error, "cannot tend the journal");
+                tracing::debug!(error, "journal maintenance failed; it is retried");
             }
         }
     }
@@ -145,15 +145,23 @@ impl Turns {
         match &failure {
             Some(cause) => {
                 let what = match self.durable.journal_config.on_failure {
-                    OnJournalFailure::Wait => "flushes wait until it takes something again",
+                    OnJournalFailure::Wait => {
+                        "flushes of class journal wait until it can be written again"
+                    }
                     OnJournalFailure::ReadOnly => {
-                        "flushes fail, and volumes of class journal are read-only until it takes \
-                         something again"
+                        "flushes fail, and volumes of class journal are read-only, until it can \
+                         be written again"
                     }
                 };
-                events.error("journal_failing", None, format!("the journal: {cause}; {what}"));
+                events.error(
+                    "journal_failing",
+                    None,
+                    format!("cannot write the journal: {cause}; {what}"),
+                );
             }
-            None => events.info("journal_resumed", None, "the journal is written again".to_owned()),
+            None => {
+                events.info("journal_resumed", None, "the journal can be written again".to_owned())
+            }
         }
         self.failure = failure;
     }

@@ -51,7 +51,7 @@ impl Durable {
             }
         };
         let written = api::ByteSize(saved.bytes_written).rounded();
-        let message = format!("{} is saved; it took {written}", saved.id);
+        let message = format!("saved {}; {written} written", saved.id);
         self.events.info("image_saved", None, message);
         {
             let mut known = self.known();
@@ -71,7 +71,7 @@ impl Durable {
 
     fn tell_failure(&self, error: anyhow::Error) -> anyhow::Error {
         let cause = error_text::in_one_line(&error);
-        let message = format!("an image could not be saved: {cause}");
+        let message = format!("cannot save an image: {cause}");
         self.events.error("image_failed", None, message);
         self.known().failure = Some(cause);
         error
@@ -80,7 +80,7 @@ impl Durable {
     fn retain(&self) {
         if let Err(error) = self.set.retain(self.images_config.keep_count) {
             let cause = format!("{:#}", anyhow::Error::from(error));
-            let message = format!("old images could not be removed: {cause}");
+            let message = format!("cannot delete old images: {cause}");
             self.events.warning("image_retention_failed", None, message);
         }
     }
@@ -115,13 +115,14 @@ impl Durable {
         let streamed = streamed?;
         self.tell_missing(&streamed.unfetched);
         if streamed.is_done && streamed.bytes_read > 0 {
-            let message = "all contents of restored volumes are in memory".to_owned();
+            let message =
+                "restore finished: all contents of the restored volumes are in memory".to_owned();
             self.events.info("image_fetched", None, message);
         }
         if streamed.unfetched.blocks > 0 {
             let bytes = api::ByteSize(streamed.unfetched.blocks * BLOCK_BYTES as u64).rounded();
             anyhow::bail!(
-                "{bytes} cannot be fetched now, as memlane status tells; this is tried again"
+                "cannot fetch {bytes} of restored volumes; it is retried; see memlane status"
             );
         }
         Ok(streamed.bytes_read)
@@ -135,7 +136,8 @@ impl Durable {
             self.events.error("image_object_missing", None, tell_unfetched(object, &place));
         }
         if missing.is_empty() && !before.is_empty() {
-            let message = format!("what was missing in {place} is needed no more, or back");
+            let message =
+                format!("the objects that were missing in {place} are back or no longer needed");
             self.events.info("image_objects_back", None, message);
         }
     }
@@ -146,8 +148,8 @@ impl Durable {
         if given_up.lost > 0 {
             let bytes = api::ByteSize(given_up.lost * BLOCK_BYTES as u64).rounded();
             let message = format!(
-                "as it was accepted, {bytes} of {name} are lost; reads of them fail until they are \
-                 overwritten"
+                "loss accepted: {bytes} of volume {name} are lost; reads of them fail until \
+                 they are overwritten"
             );
             self.events.error("loss_accepted", Some(name), message);
         }
@@ -169,7 +171,7 @@ impl Durable {
         drop(known);
         let place = place_of(&self.images_config.store);
         tell_missing(&self.events, &looked.missing, &self.journal_config.dir, &place);
-        let message = format!("the store of images in {place} answers again");
+        let message = format!("the image store {place} responds again");
         self.events.info("image_store_back", None, message);
     }
 
@@ -187,7 +189,7 @@ impl Durable {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.set.delete_image(number)?;
         let newest = OpenImage::open_newest(Arc::clone(self.set.images()), &mut |_, _| {});
-        let newest = newest.context("cannot look for the newest image")?;
+        let newest = newest.context("cannot find the newest image")?;
         self.known().newest = newest.map(|image| Newest::of(&image.summary()));
         Ok(())
     }

@@ -131,10 +131,10 @@ impl Durable {
         };
         let (set, opening) = opened.with_context(|| {
             format!(
-                "the pool is in {}, its journal in {}, its images in {}; configure other places \
-                 for what does not belong to the pool, or delete the pool to restore what is \
-                 stored; if what cannot be read is lost for good, start once with \
-                 --accept-loss and the number of the newest image that can be read (0: none)",
+                "the pool is {}, the journal {}, the image store {}; configure the journal and \
+                 image store that belong to this pool, or delete the pool to restore it from \
+                 them; if something unreadable is lost for good, start once with --accept-loss \
+                 NUMBER, the newest image that can be read (0: none)",
                 parts.pool_path.display(),
                 dir.display(),
                 place_of(&parts.images.store)
@@ -192,13 +192,13 @@ impl Durable {
         let failure = self.known().failure.clone();
         match failure {
             _ if self.journal().is_out_of_room() => {
-                format!("the journal cannot be cut shorter: make room on the disk of {dir}")
+                format!("the journal cannot be truncated: free space on the file system of {dir}")
             }
             Some(failure) => format!(
-                "an image would let the journal be cut, and cannot be saved ({failure}): make \
-                 room on the disk of {dir}, or for images in {store}"
+                "the journal can be truncated once an image is saved, which fails ({failure}): \
+                 free space on the file system of {dir}, or for images in {store}"
             ),
-            None => "an image is saved now, which lets the journal be cut".to_owned(),
+            None => "an image is being saved so that the journal can be truncated".to_owned(),
         }
     }
 
@@ -220,7 +220,7 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
         let _late = answer.send(told);
     };
     let thread = std::thread::Builder::new().name("image-store".to_owned()).spawn(ask);
-    thread.context("cannot start a thread that asks the store of images")?;
+    thread.context("cannot start a thread for the image store")?;
     Ok(answered.recv_timeout(STORE_WAIT_MAX).unwrap_or(false))
 }
 
@@ -228,25 +228,26 @@ fn answers_in_time(store: Arc<dyn ImageStore>) -> anyhow::Result<bool> {
 fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     let events = &parts.events;
     for (number, error) in &opening.skipped {
-        let message = format!("image {number} is passed over: {error}");
+        let message = format!("skipping image {number}, which cannot be read: {error}");
         events.error("image_unreadable", None, message);
     }
     if let Some(error) = &opening.loss {
-        let message = format!("as it was accepted, something may be lost: {}", causes(error));
+        let message = format!("loss accepted: data may be lost: {}", causes(error));
         events.error("loss_accepted", None, message);
     }
     let place = place_of(&parts.images.store);
     tell_missing(events, &opening.missing, &parts.journal.dir, &place);
     if let Some(error) = &opening.store_failure {
         let message = format!(
-            "what images there are in {place} is not known: {}; memory has all volumes, and the \
-             store is asked again",
+            "cannot list the images in {place}: {}; all volumes are in memory, and the listing \
+             is retried",
             causes(error)
         );
         events.warning("image_unreachable", None, message);
     }
     if let Some(error) = &opening.source_failure {
-        let message = format!("blocks that were not fetched yet fail: {error}");
+        let message =
+            format!("reads of blocks that are not fetched from the image yet fail: {error}");
         events.error("image_unreachable", None, message);
     }
     let Opened::Restored {
@@ -262,29 +263,29 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     };
     for (name, error) in thin {
         let message = format!(
-            "the restored volume is thin, because the memory that it was guaranteed is not there: \
-             {}; make room and set its capacity to guaranteed again",
+            "the restored volume is thin: there is too little memory to guarantee its capacity: \
+             {}; free space in the pool, then set capacity=guaranteed again",
             causes(error)
         );
         events.error("guarantee_lost", Some(name), message);
     }
     for name in left_out {
-        let message = "the volume does not come back: the image that the pool is restored from \
-                       does not have it, and the journal has a part at most; make it again";
+        let message = "cannot restore the volume: the image does not contain it, and the journal \
+                       has only part of its changes; create it again";
         events.error("volume_lost", Some(name), message.to_owned());
     }
     if *damaged_blocks > 0 {
         let message = format!(
-            "{damaged_blocks} blocks are damaged in the journal, in {}; reads of them fail until \
-             they are overwritten",
+            "{damaged_blocks} blocks are damaged in the journal segments {}; reads of them fail \
+             until they are overwritten",
             damaged_segments.join(", ")
         );
         events.error("journal_damaged", None, message);
     }
     let image = image.map_or_else(|| "no image".to_owned(), |number| format!("image {number}"));
     let message = format!(
-        "the pool's memory was gone: {} volumes are back, from {image} and {transactions} \
-         transactions of the journal",
+        "the pool's memory was lost: restored {} volumes from {image} and {transactions} \
+         journal transactions",
         parts.engine.volumes().len()
     );
     events.warning("restored", None, message);
@@ -292,15 +293,15 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
 
 /// Reports contents that memory relies on and stable storage lacks.
 pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, place: &str) {
-    let rest =
-        "memory has all of it: an image is saved now, and flushes of class journal wait for it";
+    let rest = "no data is lost: an image is being saved from memory, and flushes of class journal \
+         wait for it";
     if let Some(lack) = &missing.journal {
-        let message = format!("the journal in {} is gone: {lack}; {rest}", dir.display());
+        let message = format!("the journal in {} is missing: {lack}; {rest}", dir.display());
         events.warning("journal_gone", None, message);
     }
     for (number, lack) in &missing.images {
         let message = format!(
-            "image {number}, which volumes were saved in, is not in {place}: {lack}; {rest}"
+            "image {number}, which holds saved volumes, is missing in {place}: {lack}; {rest}"
         );
         events.warning("image_gone", None, message);
     }
@@ -329,7 +330,7 @@ fn journal_options(config: &JournalConfig) -> JournalOptions {
 
 pub(super) fn random_id() -> anyhow::Result<[u8; 16]> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).context("cannot draw an id")?;
+    getrandom::fill(&mut id).context("cannot get random bytes for an id")?;
     Ok(id)
 }
 

@@ -51,30 +51,29 @@ impl Durable {
         let mut warnings = Vec::new();
         if let Some(cause) = self.journal_failure() {
             let dir = self.journal_config.dir.display();
-            let message = format!("the journal in {dir} cannot be written: {cause}");
+            let message = format!("cannot write the journal in {dir}: {cause}");
             warnings.push(warning("journal_failing", message));
         } else if let Some(cause) = self.journal_status().and_then(|status| status.cause) {
-            warnings.push(warning("journal_slow", format!("the journal: {cause}")));
+            warnings.push(warning("journal_slow", format!("the journal is slow: {cause}")));
         } else if self.journal().is_out_of_room() {
-            let message = format!("the journal has no room to grow; {}", self.way_to_room());
+            let message =
+                format!("the journal cannot grow: its file system is full; {}", self.way_to_room());
             warnings.push(warning("journal_disk_full", message));
         }
         if let Some(failure) = self.known().failure.clone() {
-            let message = format!("the last image could not be saved: {failure}");
+            let message = format!("cannot save an image: {failure}");
             warnings.push(warning("image_failed", message));
         }
         if let Some(failure) = self.known().fetch_failure.clone() {
             let message = format!(
-                "contents of restored volumes cannot be fetched, and reads of them fail; this is \
-                 tried again: {failure}"
+                "cannot fetch contents of restored volumes; reads of them fail, and the fetch \
+                 is retried: {failure}"
             );
             warnings.push(warning("image_unreachable", message));
         }
         if let Some(failure) = self.known().look_failure.clone() {
             let place = place_of(&self.images_config.store);
-            let message = format!(
-                "what images there are in {place} is not known, and it is asked again: {failure}"
-            );
+            let message = format!("cannot list the images in {place}; it is retried: {failure}");
             warnings.push(warning("image_unreachable", message));
         }
         let unfetched = self.set.unfetched();
@@ -134,8 +133,8 @@ pub(super) fn tell_unfetched(object: &UnfetchedObject, place: &str) -> String {
     let volumes =
         object.volumes.iter().map(|(name, &blocks)| format!("{} of {name}", size(blocks)));
     format!(
-        "packs/{} in {place} cannot be had ({}): reads of {} fail. Bring it back, and all is there \
-         again; if it is lost for good, say so with memlane image accept-loss",
+        "cannot read packs/{} in {place} ({}): reads of {} fail. Bring the object back to \
+         recover them; if it is lost for good, run memlane image accept-loss",
         object.pack,
         object.cause,
         volumes.collect::<Vec<_>>().join(", ")

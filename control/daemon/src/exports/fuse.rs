@@ -43,11 +43,11 @@ impl FuseDevices {
         let mut plan =
             Config::new(config.mount_point.clone(), config.holder_socket.clone(), helpers);
         plan.permits = spin_permits;
-        let export = Export::start(plan, catalog).context("cannot serve volumes as files")?;
+        let export = Export::start(plan, catalog).context("cannot serve volumes over FUSE")?;
         tracing::info!(
             mount_point = %config.mount_point.display(),
             origin = ?export.origin(),
-            "serving volumes as files and loop devices"
+            "serving volumes over FUSE and as loop devices"
         );
         Ok(Self { export: RwLock::new(Some(export)) })
     }
@@ -85,7 +85,7 @@ impl FuseDevices {
     ) -> Result<T, DeviceFailure> {
         let export = self.export();
         let export = export.as_ref().ok_or_else(|| {
-            DeviceFailure::Host(anyhow!("the file system of this daemon has stopped"))
+            DeviceFailure::Host(anyhow!("the daemon's FUSE file system has stopped"))
         })?;
         act(export).map_err(|error| match error.kind {
             AttachErrorKind::Busy => DeviceFailure::InUse(error.into()),
@@ -130,7 +130,7 @@ impl KernelDevices for FuseDevices {
     fn devices(&self) -> Vec<(u64, String)> {
         let listed = self.on_export(Export::attachments);
         let attachments = listed.unwrap_or_else(|failure| {
-            tracing::error!(%failure, "cannot look for devices that are there already");
+            tracing::error!(%failure, "cannot list existing loop devices");
             Vec::new()
         });
         let device = |it: &fuse::Attachment| (it.file.0, it.device.display().to_string());

@@ -70,7 +70,7 @@ impl NbdExport {
         .context("cannot serve NBD")?;
         let tcp = server.tcp_address().map(|address| address.to_string());
         let socket = config.socket.display().to_string();
-        tracing::info!(socket, tcp, "NBD is served");
+        tracing::info!(socket, tcp, "serving NBD");
         let is_insecure = config.is_insecure;
         Ok(Self { server: Mutex::new(Some(server)), socket, tcp, is_insecure })
     }

@@ -171,33 +171,40 @@ fn not_for(uid: u32, target: &Target) -> Refusal {
     let (errno, message) = match target {
         Target::Name(name) => {
             let message = format!(
-                "user {uid} may use no volume {name:?}; if there is one, the daemon's owner \
-                 can allow it with: memlane volume set {name} users={uid}"
+                "permission denied: user {uid} may not use volume {name:?}, if it exists; allow \
+                 it with: memlane volume set {name} users={uid}"
             );
             (Errno::ACCESS, message)
         }
-        Target::VolumeId(id) | Target::Again { volume_id: id, .. } => {
-            (Errno::NOENT, format!("user {uid} may use no volume with id {id}"))
-        }
+        Target::VolumeId(id) | Target::Again { volume_id: id, .. } => (
+            Errno::NOENT,
+            format!("permission denied: user {uid} may not use the volume with id {id}"),
+        ),
         Target::DeviceNumber { major, minor } => {
-            let message = format!("user {uid} may use no volume attached as {major}:{minor}");
+            let message = format!(
+                "permission denied: user {uid} may not use the volume attached as device \
+                 {major}:{minor}"
+            );
             (Errno::NOENT, message)
         }
-        Target::File { .. } => (Errno::NOENT, format!("user {uid} may use no volume by that file")),
+        Target::File { .. } => (
+            Errno::NOENT,
+            format!("permission denied: user {uid} may not use the volume of that file"),
+        ),
     };
     Refusal { errno: errno.raw_os_error(), message }
 }
 
 fn not_found(target: &Target) -> Refusal {
     let message = match target {
-        Target::Name(name) => format!("there is no volume {name:?}; memlane volume list shows all"),
+        Target::Name(name) => format!("no volume {name:?}; see memlane volume list"),
         Target::VolumeId(id) | Target::Again { volume_id: id, .. } => {
-            format!("the volume with id {id} is gone: it was deleted")
+            format!("the volume with id {id} was deleted")
         }
         Target::DeviceNumber { major, minor } => {
-            format!("no volume is attached as the device {major}:{minor}")
+            format!("no volume is attached as device {major}:{minor}")
         }
-        Target::File { .. } => "the file is not one of a volume of this daemon".to_owned(),
+        Target::File { .. } => "the file is not a volume of this daemon".to_owned(),
     };
     Refusal { errno: Errno::NOENT.raw_os_error(), message }
 }

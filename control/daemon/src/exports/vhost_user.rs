@@ -98,7 +98,8 @@ impl VhostUserExports {
             spin_permits: Arc::clone(&self.spin_permits),
             spin_max: SPIN_MAX_DEFAULT,
         };
-        let export = Export::start(config, device).context("cannot serve it over vhost-user")?;
+        let export =
+            Export::start(config, device).context("cannot export the volume over vhost-user")?;
         self.rule.restrict(export.socket())?;
         rights.give_to(export.socket())?;
         self.running().exports.insert(volume.id(), export);

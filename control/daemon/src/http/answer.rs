@@ -82,6 +82,6 @@ pub(super) async fn blocking<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(operation).await.map_err(|error| {
-        Refusal(Problem::new(ProblemKind::Internal, format!("the operation did not end: {error}")))
+        Refusal(Problem::new(ProblemKind::Internal, format!("the operation was aborted: {error}")))
     })
 }

@@ -24,15 +24,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
         let arriving = to_bytes(request.into_body(), BODY_BYTES_MAX);
         let arrived = tokio::time::timeout(BODY_TIME_MAX, arriving).await.map_err(|_| {
-            let detail = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+            let detail = format!(
+                "the request body took longer than {} s to arrive",
+                BODY_TIME_MAX.as_secs()
+            );
             Problem::new(ProblemKind::Timeout, detail)
         })?;
         let bytes = arrived.map_err(|error| {
             if is_too_long(&error) {
-                let detail = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+                let detail = format!("the request body is longer than {BODY_BYTES_MAX} bytes");
                 Problem::new(ProblemKind::BodyTooLarge, detail)
             } else {
-                let detail = format!("the body did not arrive: {error}");
+                let detail = format!("cannot read the request body: {error}");
                 Problem::new(ProblemKind::InvalidRequest, detail)
             }
         })?;

@@ -77,12 +77,12 @@ impl Gate {
         match &*self.now() {
             Now::Serving(routes) => Ok(routes.clone()),
             Now::Starting(doing) => {
-                let detail = format!("the daemon is starting: {doing}; try again in a while");
+                let detail = format!("the daemon is starting ({doing}); retry later");
                 Err(Problem::new(ProblemKind::Starting, detail))
             }
             Now::Stopping(doing) => {
                 let detail =
-                    format!("the daemon is shutting down: {doing}; try again when it is back");
+                    format!("the daemon is shutting down ({doing}); retry when it is back");
                 Err(Problem::new(ProblemKind::ShuttingDown, detail))
             }
         }

@@ -81,7 +81,7 @@ async fn accept(listener: &UnixListener) -> UnixStream {
         match listener.accept().await {
             Ok((connection, _)) => return connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept API connections for a moment");
+                tracing::warn!(%error, "cannot accept API connections; retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -122,19 +122,21 @@ fn host_routes() -> Router<Arc<Service>> {
 /// Router that refuses all others.
 pub(super) fn forbidding_router() -> Router {
     Router::new().fallback(async || {
-        let detail = "only root, the user of the daemon and the group memlane may use this socket; \
-                      add yourself to the group and log in again";
+        let detail =
+            "permission denied: only root, the daemon's user and members of the group memlane \
+             may use this socket; join the group with usermod -aG memlane USER and log in again";
         Refusal(Problem::new(ProblemKind::Forbidden, detail))
     })
 }
 
 async fn unknown_path(request: Request) -> Refusal {
-    let detail = format!("nothing is served at {}; see /openapi.json", request.uri().path());
+    let detail = format!("no such path {}; see /openapi.json", request.uri().path());
     Refusal(Problem::new(ProblemKind::UnknownPath, detail))
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> Refusal {
-    let detail = format!("{} cannot be done to {}", request.method(), request.uri().path());
+    let detail =
+        format!("method {} is not supported for {}", request.method(), request.uri().path());
     Refusal(Problem::new(ProblemKind::MethodNotAllowed, detail))
 }
 
@@ -152,7 +154,7 @@ fn text_of(name: Name) -> Result<String, Refusal> {
 fn number_of(text: Name, field: &str) -> Result<u64, Refusal> {
     let text = text_of(text)?;
     text.parse().map_err(|_| {
-        let problem = Problem::new(ProblemKind::InvalidField, format!("{text:?} is no number"));
+        let problem = Problem::new(ProblemKind::InvalidField, format!("{text:?} is not a number"));
         Refusal(problem.in_field(field))
     })
 }
@@ -205,7 +207,7 @@ fn precondition(headers: &HeaderMap) -> Result<Precondition, Refusal> {
     let mut tags = Vec::new();
     for value in headers.get_all(header::IF_MATCH) {
         let text = value.to_str().map_err(|_| {
-            let detail = "the header If-Match is no list of entity tags";
+            let detail = "invalid If-Match header: it must be a list of entity tags";
             Refusal(Problem::new(ProblemKind::InvalidRequest, detail))
         })?;
         tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));

@@ -31,7 +31,7 @@ impl Service {
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if let Some(device) = self.device_of(&volume) {
-            let detail = format!("the volume {name:?} is attached as {device} already");
+            let detail = format!("volume {name:?} is already attached as {device}");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
         if !request.share && !volume.is_read_only() {
@@ -66,7 +66,7 @@ impl Service {
         let stored = self.attachments.insert(entry.clone());
         stored.map_err(|error| {
             if let Some(Err(failure)) = self.driver(way).map(|driver| driver.detach(volume)) {
-                tracing::error!(volume = name, %failure, "cannot take back a half-made attachment");
+                tracing::error!(volume = name, %failure, "cannot undo a failed attach");
                 // It is there, and can be detached.
                 self.note_attachment(entry.clone());
             }
@@ -78,7 +78,7 @@ impl Service {
     /// Refuses a volume that others may change.
     fn check_unshared(&self, volume: &Volume) -> Result<(), Problem> {
         if self.exports.get(volume.id()).is_some() {
-            let user = "exported to virtual machines";
+            let user = "exported over vhost-user";
             return Err(refusals::of_sharing(volume, user, "delete the export"));
         }
         self.check_unwritten(volume)
@@ -112,12 +112,13 @@ impl Service {
                 Err(failure) if attach_as == AttachAs::Ublk => return Err(refused(&failure)),
                 Err(DeviceFailure::Missing(_)) => {}
                 Err(failure) => {
-                    tracing::warn!(volume = name, %failure, "cannot attach as ublk; taking loop");
+                    tracing::warn!(volume = name, %failure,
+                        "cannot attach as a ublk device; using a loop device");
                 }
             }
         }
         if attach_as == AttachAs::Ublk {
-            return Err(switched_off("they are switched off by no-fuse"));
+            return Err(switched_off("disabled by no-fuse"));
         }
         let devices = match &self.devices {
             Devices::On { devices, .. } => devices,
@@ -238,7 +239,7 @@ impl Service {
 
     fn tell_not_stored(&self, name: &str, error: &std::io::Error) {
         let problem = not_stored(name, error);
-        let message = format!("{}; it is stored with the next change", problem.detail);
+        let message = format!("{}; it is retried with the next change", problem.detail);
         self.events.warning("attachment_not_stored", Some(name), message);
     }
 
@@ -267,10 +268,10 @@ fn switched_off(reason: &str) -> Problem {
 }
 
 fn not_attached(name: &str) -> Problem {
-    Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not attached"))
+    Problem::new(ProblemKind::NotFound, format!("volume {name:?} is not attached"))
 }
 
 fn not_stored(name: &str, error: &std::io::Error) -> Problem {
-    let detail = format!("cannot store that the volume {name:?} is attached or detached: {error}");
+    let detail = format!("cannot store the attachment state of volume {name:?}: {error}");
     Problem::new(ProblemKind::HostFailed, detail)
 }

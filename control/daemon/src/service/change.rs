@@ -67,7 +67,7 @@ impl Service {
             return Err(refusals::of_volume(&never));
         }
         if request.force && request.size.is_none() && request.name.is_none() {
-            let detail = "force goes with a new size or name only";
+            let detail = "force is only valid with a new size or name";
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("force"));
         }
         if let Some(refusal) = request.users.as_deref().and_then(volume_users::refusal) {
@@ -172,7 +172,7 @@ impl Service {
             taken.push(self.set_capacity(volume, before.capacity).flatten());
         }
         for problem in taken.into_iter().filter_map(Result::err) {
-            tracing::error!(volume = volume.name(), %problem, "cannot take back half a change");
+            tracing::error!(volume = volume.name(), %problem, "cannot undo a failed change");
         }
     }
 
@@ -202,7 +202,7 @@ impl Service {
     fn set_users(&self, volume: &Volume, users: Vec<String>) -> Result<(), Problem> {
         let name = &volume.name();
         self.users.set(volume.id(), users.clone()).map_err(|error| {
-            let detail = format!("cannot store the users of the volume {name:?}: {error}");
+            let detail = format!("cannot store the users of volume {name:?}: {error}");
             Problem::new(ProblemKind::HostFailed, detail)
         })?;
         tracing::info!(volume = name, ?users, "users changed");

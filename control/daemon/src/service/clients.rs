@@ -66,7 +66,7 @@ impl Service {
     pub(super) fn file_user_of(&self, volume: &Volume) -> Option<OtherUser> {
         let Devices::On { devices, .. } = &self.devices else { return None };
         devices.other_user(volume).unwrap_or_else(|failure| {
-            let words = format!("it cannot be told who has its file open: {failure}");
+            let words = format!("cannot tell which processes have its file open: {failure}");
             Some(OtherUser { words, writes: true })
         })
     }
@@ -74,9 +74,9 @@ impl Service {
     /// An export uses the volume from the time when it is made.
     pub(super) fn export_user_of(&self, volume: &Volume) -> Option<String> {
         let name = volume.name();
-        self.exports.get(volume.id()).map(|_| {
-            format!("it is exported to virtual machines; delete the export {name:?} first")
-        })
+        self.exports
+            .get(volume.id())
+            .map(|_| format!("it is exported over vhost-user; delete the export {name:?} first"))
     }
 
     /// Lets others only read a volume that a device or a machine has for itself.
@@ -155,5 +155,5 @@ fn holder_of(attached: Option<Attached>, exported: Option<ExportEntry>) -> Optio
         format!("attached as {device}")
     });
     let exported = exported.filter(|entry| !entry.share);
-    attached.or_else(|| exported.map(|_| "exported to virtual machines".to_owned()))
+    attached.or_else(|| exported.map(|_| "exported over vhost-user".to_owned()))
 }

@@ -34,14 +34,14 @@ impl Service {
         let queues = request.queues.unwrap_or_else(VhostUserExports::queue_count_default);
         if !QUEUE_COUNTS.contains(&queues) {
             let (first, last) = (QUEUE_COUNTS.start(), QUEUE_COUNTS.end());
-            let detail = format!("a disk cannot have {queues} queues; give {first} to {last}");
+            let detail = format!("invalid queue count {queues}; use {first} to {last}");
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("queues"));
         }
         let rights = rights_of(request)?;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if self.exports.get(volume.id()).is_some() {
-            let detail = format!("the volume {name:?} is exported already");
+            let detail = format!("volume {name:?} is already exported");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
         if !(request.share || volume.is_read_only())
@@ -75,7 +75,7 @@ impl Service {
     fn begin_and_list(&self, entry: &ExportEntry, volume: &Arc<Volume>) -> Result<(), Problem> {
         let (name, device) = (&entry.volume, self.catalog.device(volume));
         self.vhost_user.begin(volume, device, entry.queues, entry.rights).map_err(|error| {
-            let detail = format!("cannot export the volume {name:?}: {error:#}");
+            let detail = format!("cannot export volume {name:?}: {error:#}");
             Problem::new(ProblemKind::HostFailed, detail)
         })?;
         self.exports.insert(entry.clone()).map_err(|error| {
@@ -92,8 +92,8 @@ impl Service {
         }
         if clients == Clients::Respected && self.vhost_user.is_connected(volume.id()) {
             let detail = format!(
-                "the volume {name:?} is the disk of a running machine; take it from the machine, \
-                 or shut that down, first"
+                "volume {name:?} is in use as the disk of a running virtual machine; detach the \
+                 disk or shut down the machine first"
             );
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
@@ -101,7 +101,7 @@ impl Service {
         stored.map_err(|error| not_stored(name, &error))?;
         self.vhost_user.end(volume.id());
         self.note_holder(volume.id());
-        tracing::info!(volume = name, "volume not exported any more");
+        tracing::info!(volume = name, "export deleted");
         Ok(())
     }
 
@@ -169,12 +169,12 @@ fn rights_of(request: &ExportCreate) -> Result<SocketRights, Problem> {
         Problem::new(ProblemKind::InvalidField, detail).in_field(field)
     };
     let ExportCreate { owner, group, mode, .. } = request;
-    let no_user = |name: &String| wrong("owner", format!("this host has no user {name:?}"));
+    let no_user = |name: &String| wrong("owner", format!("no user {name:?} on this host"));
     let uid = |name: &String| accounts::uid_named(name).ok_or_else(|| no_user(name));
-    let no_group = |name: &String| wrong("group", format!("this host has no group {name:?}"));
+    let no_group = |name: &String| wrong("group", format!("no group {name:?} on this host"));
     let gid = |name: &String| accounts::gid_named(name).ok_or_else(|| no_group(name));
     let no_mode =
-        |text: &String| wrong("mode", format!("{text:?} is no mode of a socket; give 660 or 600"));
+        |text: &String| wrong("mode", format!("invalid socket mode {text:?}; use 660 or 600"));
     let bits = |text: &String| {
         let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777);
         bits.ok_or_else(|| no_mode(text))
@@ -187,10 +187,10 @@ fn rights_of(request: &ExportCreate) -> Result<SocketRights, Problem> {
 }
 
 fn not_exported(name: &str) -> Problem {
-    Problem::new(ProblemKind::NotFound, format!("the volume {name:?} is not exported"))
+    Problem::new(ProblemKind::NotFound, format!("volume {name:?} is not exported"))
 }
 
 fn not_stored(name: &str, error: &std::io::Error) -> Problem {
-    let detail = format!("cannot store whether the volume {name:?} is exported: {error}");
+    let detail = format!("cannot store the export of volume {name:?}: {error}");
     Problem::new(ProblemKind::HostFailed, detail)
 }

@@ -40,7 +40,7 @@ impl Service {
             self.volume(name).map_err(|problem| problem.in_field("also"))?;
         }
         if request.label.len() > image::LABEL_BYTES_MAX {
-            let detail = format!("a label has {} bytes at most", image::LABEL_BYTES_MAX);
+            let detail = format!("the label is longer than {} bytes", image::LABEL_BYTES_MAX);
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("label"));
         }
         self.durable.begin_save(&self.tasks, request.also.clone(), request.label.clone())
@@ -56,8 +56,8 @@ impl Service {
         let wanted = self.choose(&image, request)?;
         if let Some(number) = self.durable.fetching() {
             let detail = format!(
-                "the contents of image {number} are still being fetched; wait until memlane \
-                 status has nothing to fetch"
+                "volumes are still being restored from image {number}; wait until memlane \
+                 status shows nothing to fetch"
             );
             return Err(Problem::new(ProblemKind::Busy, detail));
         }
@@ -66,7 +66,7 @@ impl Service {
             for (_, name) in &wanted {
                 if self.volume(name).is_ok() {
                     let detail = format!(
-                        "the volume {name:?} exists; delete it, or restore under another name"
+                        "volume {name:?} already exists; delete it, or restore under another name"
                     );
                     let problem = Problem::new(ProblemKind::AlreadyExists, detail);
                     return Err(problem.in_field("volumes"));
@@ -119,7 +119,7 @@ impl Service {
                 .map(|name| {
                     let found = records.iter().position(|record| record.name == *name);
                     found.ok_or_else(|| {
-                        let detail = format!("{} has no volume {name:?}", image.id());
+                        let detail = format!("{} contains no volume {name:?}", image.id());
                         Problem::new(ProblemKind::NotFound, detail).in_field("volumes")
                     })
                 })
@@ -130,7 +130,7 @@ impl Service {
             (None, _) => Ok(chosen.iter().map(|&index| (name_of(index), name_of(index))).collect()),
             (Some(name), &[index]) => Ok(vec![(name_of(index), name.clone())]),
             (Some(_), _) => {
-                let detail = "a name goes with exactly one volume";
+                let detail = "a new name is only valid with exactly one volume";
                 Err(Problem::new(ProblemKind::InvalidField, detail).in_field("name"))
             }
         }

@@ -38,8 +38,8 @@ impl Service {
             return Ok(());
         }
         let detail = format!(
-            "the volume {:?} cannot be {action}: it belongs to {owner}, which would not know; have \
-             it done there, or do it all the same (force, --force)",
+            "volume {:?} cannot be {action}: it is managed by {owner}; use {owner} to change \
+             it, or override with force (--force)",
             volume.name()
         );
         Err(Problem::new(ProblemKind::InUse, detail))
@@ -58,16 +58,16 @@ impl Service {
         if self.labels.of(volume.id()).owner != BROKER {
             return Ok(None);
         }
-        let cannot = || format!("the volume {:?} cannot be {action}", volume.name());
+        let cannot = || format!("volume {:?} cannot be {action}", volume.name());
         match self.broker_lock.take() {
             Ok(Some(away)) => Ok(Some(away)),
             Ok(None) => {
                 let why =
-                    "it belongs to memlane-broker, which runs and would not know; stop it first";
+                    "it is managed by memlane-broker, which is running; stop the broker first";
                 Err(Problem::new(ProblemKind::InUse, format!("{}: {why}", cannot())))
             }
             Err(error) => {
-                let why = format!("it cannot be told whether memlane-broker runs: {error}");
+                let why = format!("cannot tell whether memlane-broker is running: {error}");
                 Err(Problem::new(ProblemKind::HostFailed, format!("{}: {why}", cannot())))
             }
         }

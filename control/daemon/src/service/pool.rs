@@ -33,7 +33,7 @@ impl Service {
 
     pub(crate) fn change_pool(&self, request: &PoolPatch) -> Result<Task, Problem> {
         let Some(size) = request.max_memory else {
-            let problem = Problem::new(ProblemKind::InvalidField, "nothing is to be changed");
+            let problem = Problem::new(ProblemKind::InvalidField, "the request changes nothing");
             return Err(problem.in_field("max_memory"));
         };
         let resize = Resize {
@@ -79,7 +79,7 @@ impl Resize {
             pool::give_room_back(&self.path, size_bytes);
         }
         let message = format!(
-            "the pool has {} of memory; it had {}",
+            "pool resized to {} from {}",
             ByteSize(size_bytes).rounded(),
             ByteSize(before_bytes).rounded()
         );

@@ -49,14 +49,14 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
         DeviceFailure::Host(_) => ProblemKind::HostFailed,
         DeviceFailure::Missing(_) => ProblemKind::NotSupported,
     };
-    Problem::new(kind, format!("cannot {action} the volume {name:?}: {failure}"))
+    Problem::new(kind, format!("cannot {action} volume {name:?}: {failure}"))
 }
 
 /// Two that write one volume without knowing of each other destroy what is on it.
 pub(super) fn of_sharing(volume: &Volume, user: &str, remedy: &str) -> Problem {
     let detail = format!(
-        "the volume {:?} is {user}, and two machines that change one file system destroy it; \
-         {remedy} first, or share it if what is on it is made for that (share, --share)",
+        "volume {:?} is {user}; two hosts that mount one file system corrupt it; {remedy} \
+         first, or use share (--share) for a cluster file system",
         volume.name()
     );
     Problem::new(ProblemKind::InUse, detail).in_field("volume")

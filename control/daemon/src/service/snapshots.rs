@@ -41,7 +41,7 @@ impl Service {
             .parse()
             .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
         if request.volumes.is_empty() {
-            let problem = Problem::new(ProblemKind::InvalidField, "no volume is named");
+            let problem = Problem::new(ProblemKind::InvalidField, "no volume given");
             return Err(problem.in_field("volumes"));
         }
         let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
@@ -71,7 +71,7 @@ impl Service {
         let snapshot = self.snapshot(name)?;
         let user = self.nbd_user_of(&snapshot).or_else(|| self.export_user_of(&snapshot));
         if let Some(user) = user {
-            let detail = format!("the snapshot {name:?} cannot be renamed: {user}");
+            let detail = format!("snapshot {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
@@ -87,7 +87,7 @@ impl Service {
         let _turn = self.turn();
         let snapshot = self.snapshot(name)?;
         if let Some(user) = self.user_of(&snapshot) {
-            let detail = format!("the snapshot {name:?} cannot be deleted: {user}");
+            let detail = format!("snapshot {name:?} cannot be deleted: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
@@ -110,7 +110,7 @@ impl Service {
             let (volume_name, own_name) = own_names(&snapshot);
             let volume = self.volume(&volume_name)?;
             if let Some(user) = self.user_of(&volume) {
-                let detail = format!("the volume {volume_name:?} cannot be restored: {user}");
+                let detail = format!("volume {volume_name:?} cannot be restored: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
             let _away = self.keep_owner_away(&volume, "restored", ownership)?;
@@ -182,7 +182,7 @@ impl Service {
     fn snapshot(&self, name: &str) -> Result<Arc<Volume>, Problem> {
         let found = self.volume(name).ok().filter(|volume| volume.is_snapshot());
         found.ok_or_else(|| {
-            let detail = format!("there is no snapshot {name:?}; names are VOLUME@SNAPSHOT");
+            let detail = format!("no snapshot {name:?}; snapshot names are VOLUME@SNAPSHOT");
             Problem::new(ProblemKind::NotFound, detail)
         })
     }

@@ -171,7 +171,8 @@ impl Service {
     fn memory_warning(&self) -> Option<Warning> {
         let why = self.engine.memory_shortage()?;
         let message = format!(
-            "the host lacks {} that the pool is to have; free memory, or give the pool less: {why}",
+            "the host lacks {} of memory for the pool; free memory on the host, or shrink the \
+             pool: {why}",
             ByteSize(self.engine.untaken_bytes()).rounded()
         );
         Some(Warning { kind: "pool_memory_missing".to_owned(), message })
@@ -185,10 +186,10 @@ impl Service {
         (lack_bytes > 0).then(|| Warning {
             kind: "overwrites_uncovered".to_owned(),
             message: format!(
-                "overwrites may fail with \"no space\": thin volumes hold blocks that share \
-                 memory, are compressed or repeat one value; overwritten with other data, they \
-                 could need {} more, and {} is sure to be there, {} too little. Give the pool more \
-                 memory, delete or discard data, or make volumes guaranteed that must not fail",
+                "the pool is overcommitted: overwrites of deduplicated, compressed or \
+                 fill-pattern blocks of thin volumes may fail with \"no space\". They could \
+                 need {} more, and {} is available, {} too little. Enlarge the pool, delete or \
+                 discard data, or set capacity=guaranteed for volumes that must not fail",
                 size(usage.overwrite_need_bytes),
                 size(usage.overwrite_room_bytes),
                 size(lack_bytes)
@@ -201,7 +202,8 @@ impl Service {
         let mut warnings = self.durable.warnings();
         if let Some(percent) = self.watch.passed_percent() {
             let message = format!(
-                "the pool is over {percent} % full; delete or discard data, or give it more memory"
+                "the pool is over {percent} % full; delete or discard data, or enlarge it with \
+                 memlane pool set max-memory=SIZE"
             );
             warnings.push(warning("pool_filling", message));
         }
@@ -209,8 +211,8 @@ impl Service {
         warnings.extend(damage.lost.iter().map(|lost| {
             let bytes = ByteSize(lost.bytes).rounded();
             let message = format!(
-                "{bytes} of {} are lost: reads of them fail until they are overwritten. Restore \
-                 the volume from an image beside it, or overwrite them",
+                "{bytes} of {} are lost: reads of them fail until they are overwritten. \
+                 Overwrite them, or restore the volume from an image under another name",
                 lost.name
             );
             warning("blocks_lost", message)
@@ -218,16 +220,16 @@ impl Service {
         if damage.withheld_bytes > 0 {
             let bytes = ByteSize(damage.withheld_bytes).rounded();
             let message = format!(
-                "{bytes} of memory were found damaged and are not used any more; watch this \
-                 host's memory"
+                "{bytes} of the pool are retired because of memory corruption; check this \
+                 host's memory (EDAC, memtest)"
             );
             warnings.push(warning("memory_withheld", message));
         }
         warnings.extend(self.overwrite_warning());
         if self.pool_medium.loses_writes() {
             let message = format!(
-                "the pool's file {} lies on a disk, as pool-on-disk allows: after a power cut \
-                 volumes may hold old data, those of class journal included",
+                "the pool's file {} is on a disk (pool-on-disk): after a power loss volumes may \
+                 return old data, also those of class journal",
                 self.pool_path.display()
             );
             warnings.push(warning("pool_on_disk", message));
@@ -235,23 +237,23 @@ impl Service {
         let damaged_count = self.engine.damaged_entries();
         if damaged_count > 0 {
             let message = format!(
-                "{damaged_count} blocks were lost: the pool's memory was damaged from outside. \
-                 Save what you need and make a new pool"
+                "{damaged_count} blocks were lost: another program has written to the pool's \
+                 memory. Back up what you need and create a new pool"
             );
             warnings.push(warning("pool_damaged", message));
         }
         if let Some(address) = self.nbd.as_ref().and_then(|nbd| nbd.insecure_address()) {
             let message = format!(
-                "any client of {address} may use volumes over NBD without a certificate; \
-                 have clients show certificates (nbd-tls-client-ca) and take nbd-insecure away"
+                "NBD on {address} accepts clients without certificates; require them \
+                 (nbd-tls-client-ca) and remove nbd-insecure"
             );
             warnings.push(warning("nbd_insecure", message));
         }
         if let Devices::On { devices, .. } = &self.devices {
             warnings.extend(devices.dead_devices().iter().map(|device| {
                 let message = format!(
-                    "{device} has lost its volume and fails every request; unmount what is on it \
-                     and end what has it open, and it is removed"
+                    "device {device} has lost its volume and fails all I/O; unmount it and \
+                     close all programs that use it, then it is removed"
                 );
                 warning("device_dead", message)
             }));
@@ -266,16 +268,17 @@ impl Service {
         let failed = self.attachments.all().into_iter().filter(|it| self.device_in(it).is_none());
         let failed = failed.map(|entry| {
             let message = format!(
-                "the volume {:?} could not be attached again, which the log tells the cause of, or \
-                 its device was taken away by hand. Detach it, or attach it once the cause is gone",
+                "cannot restore the attachment of volume {:?}, or its device was removed by \
+                 hand; see the daemon's log. Detach the volume, or attach it again once the \
+                 cause is fixed",
                 entry.name
             );
             warning("attachment_failed", message)
         });
         let unexported = self.failed_exports().into_iter().map(|name| {
             let message = format!(
-                "the volume {name:?} could not be exported again; the log says why. Delete its \
-                 export and make it anew once the cause is gone"
+                "cannot restore the export of volume {name:?}; see the daemon's log. Delete the \
+                 export and create it again once the cause is fixed"
             );
             warning("export_failed", message)
         });

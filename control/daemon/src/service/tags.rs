@@ -39,7 +39,8 @@ impl Precondition {
             return Ok(());
         }
         let name = &volume.name;
-        let detail = format!("the volume {name:?} has changed since it was read; read it again");
+        let detail =
+            format!("volume {name:?} has changed since it was read; read it again and retry");
         Err(Problem::new(ProblemKind::PreconditionFailed, detail))
     }
 }

@@ -70,7 +70,7 @@ impl Service {
                 Clients::Disconnected => self.device_user_of(&volume),
             };
             if let Some(user) = user {
-                let detail = format!("the volume {name:?} cannot be deleted: {user}");
+                let detail = format!("volume {name:?} cannot be deleted: {user}");
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
             let ownership = Ownership::of_force(clients == Clients::Disconnected);
@@ -134,9 +134,9 @@ impl Service {
         driver.write_cache_changed(volume).map_err(|failure| {
             let name = volume.name();
             if let Err(error) = self.durable.set().set_durability(&name, before) {
-                tracing::error!(volume = name, %error, "cannot take back a change of durability");
+                tracing::error!(volume = name, %error, "cannot undo a failed change of durability");
             }
-            refusals::of_device("tell the kernel the durability of", &name, &failure)
+            refusals::of_device("set the write cache mode of the device of", &name, &failure)
         })
     }
 
@@ -154,8 +154,7 @@ impl Service {
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
         self.vhost_user.resized(volume.id());
-        let refused =
-            |failure| refusals::of_device("tell the kernel the new size of", &name, &failure);
+        let refused = |failure| refusals::of_device("set the device size of", &name, &failure);
         // The file of a volume has a size, too, whether it is attached or not.
         let of_file = match &self.devices {
             Devices::On { devices, .. } => devices.resized(volume).map_err(refused),
@@ -185,7 +184,7 @@ impl Service {
         let user = user.or_else(|| self.export_user_of(volume));
         let user = user.or_else(|| snapshots.iter().find_map(|it| self.export_user_of(it)));
         if let Some(user) = user {
-            let detail = format!("the volume {name:?} cannot be renamed: {user}");
+            let detail = format!("volume {name:?} cannot be renamed: {user}");
             return Err(Problem::new(ProblemKind::InUse, detail).in_field("name"));
         }
         Ok(())

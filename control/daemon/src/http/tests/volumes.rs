@@ -282,7 +282,7 @@ async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
     for patch in [r#"{"name": "mine"}"#, r#"{"size": "4MiB"}"#] {
         let answer = house.ask("PATCH", path, patch).await;
         answer.refused("in_use", None);
-        assert!(answer.problem().detail.contains("belongs to broker"), "{}", answer.text);
+        assert!(answer.problem().detail.contains("managed by broker"), "{}", answer.text);
     }
     house.ask("POST", restore, "").await.refused("in_use", None);
     house.ask("POST", &format!("{restore}?force=true"), "").await.json(200);
@@ -310,7 +310,7 @@ async fn what_belongs_to_a_broker_that_runs_is_not_changed_in_place_also_by_forc
     for (method, path, body) in [("POST", restore, ""), ("PATCH", "/v1/volumes/topic", shrink)] {
         let answer = house.ask(method, path, body).await;
         answer.refused("in_use", None);
-        assert!(answer.problem().detail.contains("which runs"), "{}", answer.text);
+        assert!(answer.problem().detail.contains("which is running"), "{}", answer.text);
     }
     let larger = r#"{"size": "16MiB"}"#;
     house.ask("PATCH", "/v1/volumes/topic", larger).await.json(200);
