@@ -163,8 +163,8 @@ impl Acceptor {
 fn stranger(peer: &Peer) -> Refusal {
     let uid = peer.uid;
     let message = format!(
-        "user {uid} may use no volume of this daemon; its owner can allow that with: memlane \
-         volume set VOLUME users={uid}"
+        "permission denied: user {uid} may not use any volume of this daemon; allow it with: \
+         memlane volume set VOLUME users={uid}"
     );
     Refusal { errno: Errno::ACCESS.raw_os_error(), message }
 }

@@ -375,7 +375,7 @@ fn another_user_opens_a_volume_only_when_it_is_one_of_its_users() -> Result<()> 
     };
     let check_refused = |uid: &str| {
         let refused = user(uid)?;
-        let is_told = refused.stderr.contains(&format!("user {uid} may not use volume"));
+        let is_told = refused.stderr.contains(&format!("user {uid} may not use any volume"));
         ensure!(refused.exit_code == Some(101) && is_told, "{refused:?}");
         Ok(())
     };
