@@ -1,7 +1,7 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo demo-log demo-sql test check bench deb docs soak fmt toolchain packages-%
+.PHONY: help demo demo-log demo-sql test check bench deb release docs soak fmt toolchain packages-%
 
 help:
 	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
@@ -12,6 +12,7 @@ help:
 	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'
 	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients'
 	@echo 'make deb       Debian packages of all programs in target/deb'
+	@echo 'make release   packages, container files, bill of materials and checksums of the tagged commit in target/release-files'
 	@echo 'make docs      a site of all documents in target/docs/book, with search (mdBook is installed the first time)'
 	@echo 'make fmt       format the code'
 
@@ -35,6 +36,10 @@ bench: packages-test toolchain
 
 deb: packages-deb toolchain
 	@cargo xtask deb
+
+# The time of the commit stands in the packages, not that of the build.
+release: packages-deb toolchain
+	@SOURCE_DATE_EPOCH=$$(git log -1 --pretty=%ct) cargo xtask release
 
 docs: toolchain
 	@cargo xtask docs

@@ -14,6 +14,8 @@ mod image_check;
 mod page;
 mod plan;
 mod progress;
+mod release;
+mod sbom;
 mod site;
 mod stress;
 mod stuck;
@@ -41,6 +43,9 @@ usage: cargo xtask TASK
   soak            the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients
   deb [--programs FOLDER]
                   Debian packages in target/deb, of release programs or of those in FOLDER
+  release [--programs FOLDER]
+                  the files of a release in target/release-files, of the tagged commit; with FOLDER
+                  of programs that were built before, without a look at the tag
   deb-check FOLDER
                   install, upgrade and purge packages of the programs in FOLDER, in a container
   fuzz TARGET SECONDS
@@ -78,6 +83,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["deb"] => tasks::deb(),
         ["deb-check", folder] => tasks::deb_check(Path::new(folder)),
         ["deb", "--programs", folder] => tasks::deb_of(Path::new(folder)),
+        ["release"] => tasks::release(),
+        ["release", "--programs", folder] => tasks::release_of(Path::new(folder)),
         ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["demo"] => tasks::demo(),
         ["demo-log"] => tasks::demo_log(),

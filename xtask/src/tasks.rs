@@ -15,7 +15,7 @@ use crate::house::{self, House};
 use crate::page::{self, Page};
 use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
-use crate::{deb, deb_check, failures, site, stress, tidy};
+use crate::{deb, deb_check, failures, release, site, stress, tidy};
 
 /// A suite that takes longer hangs.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -293,13 +293,30 @@ pub(crate) fn soak() -> Result<()> {
 
 /// Debian packages of the programs as they ship.
 pub(crate) fn deb() -> Result<()> {
-    let root = house::root();
-    if let Page::Missing(reason) = page::build(&root)? {
+    deb_of(&packaged(&house::root())?)
+}
+
+/// Builds what packages hold, and returns the folder of the programs.
+fn packaged(root: &Path) -> Result<PathBuf> {
+    if let Page::Missing(reason) = page::build(root)? {
         bail!("the console would be packed without its page, as {reason}");
     }
-    let programs = builds::shipped(&root, PACKAGED, Features::Default)?;
+    let programs = builds::shipped(root, PACKAGED, Features::Default)?;
     let first = programs.first().context("no program was built")?;
-    deb_of(first.path.parent().context("a program lies in a folder")?)
+    Ok(first.path.parent().context("a program lies in a folder")?.to_owned())
+}
+
+/// The files of a release, of the commit with the tag of its version.
+pub(crate) fn release() -> Result<()> {
+    let root = house::root();
+    release::check_tag(&root)?;
+    release_of(&packaged(&root)?)
+}
+
+/// The same of programs that were built before, whatever they were built of.
+pub(crate) fn release_of(programs: &Path) -> Result<()> {
+    eprintln!("{}", release::make(&house::root(), programs, PACKAGED)?.display());
+    Ok(())
 }
 
 /// The same of programs that were built before.
