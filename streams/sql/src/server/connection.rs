@@ -4,9 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
-
-use super::interrupt::{Ending, Interrupt};
+use super::interrupt::Ending;
 use super::io::{Io, Stream, Unread};
 use super::state::{Connection, Portal, Prepared};
 use crate::engine::ON_BEHALF_OF;
@@ -192,12 +190,10 @@ impl Connection {
         if !self.work.has_inserted() {
             return Ok(contain_future(self.commit_work()).await?);
         }
-        let interrupt = Interrupt {
-            token: CancellationToken::new(),
-            ends: self.ends(),
-            time_max: self.variables.statement_time(),
-            begun: Instant::now(),
-        };
+        let entry = Arc::clone(&self.entry);
+        let running = entry.begin("COMMIT");
+        let time_max = self.variables.statement_time();
+        let interrupt = self.interrupt(&running, time_max, Instant::now());
         interrupt.unless(io, contain_future(self.commit_work())).await
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::common::ScalarValue;
+use tokio::task::yield_now;
 
 use super::interrupt::{Ending, Interrupt, of_arrow};
 use super::io::{Io, SEND_BYTES, Stream};
@@ -76,7 +77,14 @@ impl Connection {
                     return Err(SqlError::protocol(what).into());
                 }
             };
-            take_rows(insert, &mut copy, &mut taken, is_end)?;
+            while take_rows(insert, &mut copy, &mut taken, is_end)? {
+                // A message may have many, and its client may have gone meanwhile.
+                let others = async {
+                    yield_now().await;
+                    Ok(())
+                };
+                interrupt.unless(io, others).await?;
+            }
             if is_end {
                 let count = self.keep_inserted(&insert.topic, taken)?;
                 return Ok(format!("COPY {count}"));
@@ -85,31 +93,30 @@ impl Connection {
     }
 }
 
-/// Makes records of the rows that are whole.
+/// Makes records of rows that are whole, some at a time; `false` where there were none.
 fn take_rows(
     insert: &InsertPlan,
     copy: &mut CopyIn,
     taken: &mut Taken,
     is_end: bool,
-) -> Result<(), SqlError> {
-    loop {
-        let mut rows: Vec<(u64, CopiedRow)> = Vec::new();
-        while rows.len() < ROW_COUNT {
-            match copy.row(is_end) {
-                Ok(Some(row)) => rows.push((copy.line(), row)),
-                Ok(None) => break,
-                Err(error) => {
-                    // Of several errors the first counts.
-                    records(insert, copy, &rows)?;
-                    return Err(at_line(error, insert, copy.line()));
-                }
+) -> Result<bool, SqlError> {
+    let mut rows: Vec<(u64, CopiedRow)> = Vec::new();
+    while rows.len() < ROW_COUNT {
+        match copy.row(is_end) {
+            Ok(Some(row)) => rows.push((copy.line(), row)),
+            Ok(None) => break,
+            Err(error) => {
+                // Of several errors the first counts.
+                records(insert, copy, &rows)?;
+                return Err(at_line(error, insert, copy.line()));
             }
         }
-        if rows.is_empty() {
-            return Ok(());
-        }
-        taken.add(records(insert, copy, &rows)?)?;
     }
+    if rows.is_empty() {
+        return Ok(false);
+    }
+    taken.add(records(insert, copy, &rows)?)?;
+    Ok(true)
 }
 
 fn records(

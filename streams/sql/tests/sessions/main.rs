@@ -5,6 +5,7 @@
 mod support;
 
 mod cut;
+mod ended;
 mod raw;
 mod stale;
 mod transactions;
