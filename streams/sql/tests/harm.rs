@@ -49,6 +49,7 @@ fn what_nests_as_deep_as_allowed_is_answered() {
             (nested("(", "1", ")", 50), "1"),
             (nested("cast(", "1", " as text)", 49), "1"),
             (nested("case when true then ", "1", " end", 100), "1"),
+            (nested("coalesce(upper(", "'x'", "), 'y')", 5), "X"),
             (format!("{}select count(*) from c7", twice.collect::<String>()), "1"),
             (format!("select {}true", "not ".repeat(100)), "t"),
         ] {
@@ -82,6 +83,8 @@ fn what_would_take_too_long_to_plan_is_refused() {
             (format!("select coalesce({})", list("1", 50_000)), "54023"),
             (format!("select array[{}]", list("1", 50_000)), "54001"),
             (format!("select 1{}", " union all select 1".repeat(10_000)), "54001"),
+            (nested("coalesce(upper(", "'x'", "), 'y')", 20), "54001"),
+            (nested("coalesce(", "'x'", ", 'y')", 40), "54001"),
         ] {
             let shown: String = query.chars().take(60).collect();
             assert_eq!(failure(&client, &query).await, state, "{shown}");
@@ -98,7 +101,7 @@ fn a_statement_that_is_planned_is_given_up_in_time_and_when_it_is_cancelled() {
     run(async {
         let running = Running::start(Limits::default(), false).await;
         let (client, other) = (running.client().await, running.client().await);
-        let rows = vec!["(1, 'a')"; 50_000].join(",");
+        let rows = vec!["(1, 'a')"; 35_000].join(",");
         let long = format!("select count(*) from (values {rows}) v, ({ENDLESS}) e");
         let hurried = "-c statement_timeout=1ms";
         let hurried = running.client_saying("admin", support::SECRET, hurried).await;
@@ -232,6 +235,47 @@ fn parameters_of_the_login_hold_from_the_first_statement() {
         let odd = running.client_saying("admin", support::SECRET, odd).await.map(drop);
         let told = odd.expect_err("no time");
         assert_eq!(told.code().map(|it| it.code()), Some("22023"), "{told}");
+        running.stop().await;
+    });
+}
+
+#[test]
+fn the_words_of_long_lists_are_counted_as_long_as_a_statement_is_there() {
+    run(async {
+        let limits = Limits { query_bytes: 64 << 20, total_bytes: 96 << 20, ..Limits::default() };
+        let running = Running::start(limits, false).await;
+        running.topics.create("orders", 1);
+        let client = running.client().await;
+        let list = |item: &str, count: usize| vec![item; count].join(",");
+        for query in [
+            format!("select count(*) from (values {}) v", list("(1)", 250_000)),
+            format!("select count(*) from (values {}) v", list("(1, 'a')", 20_000)),
+            format!("insert into orders (value) values {}", list("('a')", 50_000)),
+            format!("explain select 1 where 1 = any(array[{}])", list("1", 50_000)),
+        ] {
+            let shown: String = query.chars().take(60).collect();
+            assert_eq!(failure(&client, &query).await, "53200", "{shown}");
+        }
+        assert_eq!(running.server.memory_bytes(), 0);
+        // What is prepared holds its memory until it is forgotten: all of it has a limit too.
+        let rows = format!("select count(*) from (values {}) v", list("(1)", 10_000));
+        let first = client.prepare(&rows).await.expect("its memory is there");
+        let held = running.server.memory_bytes();
+        assert!(held > 24 << 20, "{held}");
+        let mut others = Vec::new();
+        let refused = loop {
+            assert!((others.len() + 1) * held <= 96 << 20, "more than all may take");
+            match client.prepare(&rows).await {
+                Ok(other) => others.push(other),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused.code().map(|it| it.code()), Some("53200"));
+        drop(others);
+        let count: i64 = client.query_one(&first, &[]).await.expect("a row").get(0);
+        assert_eq!(count, 10_000);
+        client.simple_query("deallocate all").await.expect("it forgets them");
+        assert_eq!(running.server.memory_bytes(), 0);
         running.stop().await;
     });
 }

@@ -582,7 +582,7 @@ fn a_query_of_death_ends_alone() {
         let deep = format!("select {}1{}", "(".repeat(10_000), ")".repeat(10_000));
         let wide = format!("select 1{}", " or true".repeat(100_000));
         let chain = format!("select 1 where true{}", " and 1 = 1".repeat(249));
-        let list = format!("select 1 in ({})", vec!["7"; 20_000].join(","));
+        let list = format!("select 1 in ({})", vec!["7"; 8_000].join(","));
         let cross = "select count(*) from generate_series(1, 100000) a, \
         generate_series(1, 100000) b, \
                      generate_series(1, 100000) c";

@@ -44,6 +44,56 @@ impl QueryMemory {
     }
 }
 
+/// Memory that the engine takes for a word of a statement that is parsed and planned: measured with
+/// long lists after IN and VALUES, of which nothing else is counted.
+const WORD_BYTES: usize = 1 << 10;
+
+/// Words of a statement that are not counted: more than people write.
+const WORD_COUNT_FREE: usize = 4_096;
+
+/// Memory that a statement holds as long as it is prepared, by the number of its words.
+#[derive(Debug)]
+pub(crate) struct StatementMemory {
+    total: Arc<MemoryTotal>,
+    bytes: usize,
+}
+
+impl StatementMemory {
+    /// Takes the memory of a statement of so many words.
+    ///
+    /// # Errors
+    /// That is more than a query may take, or than is left for all of them.
+    pub(super) fn take(total: &Arc<MemoryTotal>, word_count: usize, limit: usize) -> Result<Self> {
+        let bytes = word_count.saturating_sub(WORD_COUNT_FREE).saturating_mul(WORD_BYTES);
+        if bytes > limit {
+            return Err(beyond_query(limit));
+        }
+        if !take(&total.used, bytes, total.limit) {
+            return Err(beyond_total(total.limit));
+        }
+        Ok(Self { total: Arc::clone(total), bytes })
+    }
+
+    /// Bytes of the limit of its query.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for StatementMemory {
+    fn drop(&mut self) {
+        self.total.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn beyond_query(limit: usize) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("a query may take {limit} bytes"))
+}
+
+fn beyond_total(limit: usize) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("all queries may take {limit} bytes"))
+}
+
 /// Takes so much where the limit leaves it.
 fn take(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
@@ -73,13 +123,11 @@ impl MemoryPool for QueryMemory {
 
     fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
         if !take(&self.used, additional, self.limit) {
-            let what = format!("a query may take {} bytes", self.limit);
-            return Err(DataFusionError::ResourcesExhausted(what));
+            return Err(beyond_query(self.limit));
         }
         if !take(&self.total.used, additional, self.total.limit) {
             self.used.fetch_sub(additional, Ordering::Relaxed);
-            let what = format!("all queries may take {} bytes", self.total.limit);
-            return Err(DataFusionError::ResourcesExhausted(what));
+            return Err(beyond_total(self.total.limit));
         }
         Ok(())
     }
@@ -179,6 +227,9 @@ mod tests {
         drop(one);
         assert_eq!(total.used(), 50);
         two.try_grow(50).expect("what the other gave back");
+        let take = |word_count| StatementMemory::take(&total, word_count, 100);
+        assert_eq!(take(WORD_COUNT_FREE).expect("no more than is free").bytes(), 0);
+        take(WORD_COUNT_FREE + 1).expect_err("a word takes more than a query may");
         drop(two);
         assert_eq!((total.used(), first.reserved(), second.reserved()), (0, 0, 0));
     }

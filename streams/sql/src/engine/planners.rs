@@ -13,6 +13,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use tokio::runtime::Handle;
 
 use crate::error::{SqlError, SqlState};
@@ -98,7 +100,8 @@ impl ExprPlanner for Look {
     }
 }
 
-/// A rule of the engine that looks before each part of a plan that it changes.
+/// A rule of the engine that looks before each part of a plan that it changes, or before it changes
+/// one as a whole.
 #[derive(Debug)]
 pub(super) struct Looking<R: ?Sized>(pub(super) Arc<R>);
 
@@ -129,6 +132,25 @@ impl AnalyzerRule for Looking<dyn AnalyzerRule + Send + Sync> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         check().map_err(SqlError::into_engine)?;
         self.0.analyze(plan, config)
+    }
+}
+
+impl PhysicalOptimizerRule for Looking<dyn PhysicalOptimizerRule + Send + Sync> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        check().map_err(SqlError::into_engine)?;
+        self.0.optimize(plan, config)
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
     }
 }
 

@@ -27,7 +27,7 @@ use futures::{StreamExt, stream};
 use super::catalog::Catalog;
 use super::giving_way::GiveWay;
 use super::join_keys::NameJoinKeys;
-use super::memory::{CallMemory, MemoryTotal, QueryMemory};
+use super::memory::{CallMemory, MemoryTotal, QueryMemory, StatementMemory};
 use super::names::{DATABASE, SCHEMA};
 use super::pg_catalog::{self, Viewer};
 use super::pins::Pins;
@@ -104,8 +104,10 @@ impl Engine {
         self.memory.used()
     }
 
-    fn runtime(&self) -> Result<Arc<RuntimeEnv>, SqlError> {
-        let memory = QueryMemory::new(Arc::clone(&self.memory), self.query_bytes_max);
+    /// Of a query whose statement holds so much of its memory.
+    fn runtime(&self, held_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> {
+        let limit = self.query_bytes_max.saturating_sub(held_bytes);
+        let memory = QueryMemory::new(Arc::clone(&self.memory), limit);
         let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
         let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
         Ok(builder.with_disk_manager_builder(no_disk).build_arc()?)
@@ -141,7 +143,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         engine_rules.filter(|it| !it.name().starts_with(FILTER_PUSHDOWN)).collect();
     rules.push(Arc::new(GiveWay));
     rules.push(Arc::new(CountWindows));
-    rules
+    rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
 /// Types that PostgreSQL has and the engine knows by other names.
@@ -241,10 +243,20 @@ impl Session {
         self.planner.run_future(work).await
     }
 
-    /// Runs a plan with values for its parameters, `$1` first.
+    /// Takes the memory of a statement of so many words, before it is parsed.
+    pub(crate) fn take_memory(&self, word_count: usize) -> Result<StatementMemory, SqlError> {
+        let (total, limit) = (&self.engine.memory, self.engine.query_bytes_max);
+        StatementMemory::take(total, word_count, limit).map_err(|error| {
+            SqlError::from(error)
+                .with_hint("Send a long list as a parameter that is an array, and rows by COPY.")
+        })
+    }
+
+    /// Runs a plan, whose statement holds so many bytes, with values for its parameters, `$1`
+    /// first.
     pub(crate) async fn run(
         &self,
-        plan: LogicalPlan,
+        plan: (LogicalPlan, usize),
         parameters: Vec<ScalarValue>,
     ) -> Result<SendableRecordBatchStream, SqlError> {
         let (plan, context) = self.physical(plan, parameters).await?;
@@ -254,7 +266,7 @@ impl Session {
     /// The plan as text, one line a row; with `analyze` after it ran, with what it took.
     pub(crate) async fn explain(
         &self,
-        plan: LogicalPlan,
+        plan: (LogicalPlan, usize),
         parameters: Vec<ScalarValue>,
         analyze: Analyze,
     ) -> Result<SendableRecordBatchStream, SqlError> {
@@ -274,10 +286,10 @@ impl Session {
 
     async fn physical(
         &self,
-        plan: LogicalPlan,
+        (plan, held_bytes): (LogicalPlan, usize),
         parameters: Vec<ScalarValue>,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), SqlError> {
-        let (state, runtime) = (Arc::clone(&self.state), self.engine.runtime()?);
+        let (state, runtime) = (Arc::clone(&self.state), self.engine.runtime(held_bytes)?);
         let work = async move || {
             let plan = with_values(plan, parameters)?;
             let mut state = SessionState::clone(&state);

@@ -98,6 +98,7 @@ impl Connection {
         if words.iter().next().is_none() {
             return Ok(Prepared { text, ..Prepared::default() });
         }
+        let memory = Some(Arc::new(self.session.take_memory(words.iter().count())?));
         let command = match UNPARSED.contains(&words.keyword(0).as_str()) {
             true => read_command(words)?,
             false => {
@@ -136,6 +137,7 @@ impl Connection {
             text,
             tables,
             plan,
+            memory,
             columns,
             point_read,
             insert,

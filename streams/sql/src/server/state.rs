@@ -17,7 +17,7 @@ use super::rows::Rows;
 use super::shared::Server;
 use super::statistics::Figures;
 use super::work::Work;
-use crate::engine::{Activity, PointRead, Session, Viewer};
+use crate::engine::{Activity, PointRead, Session, StatementMemory, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
 use crate::statements::{Command, InsertPlan, Variables, Words};
@@ -146,6 +146,8 @@ pub(super) struct Prepared {
     pub(super) tables: Arc<[Named]>,
     /// Plan of a query, also one that is explained, copied or that a cursor is of.
     pub(super) plan: Option<LogicalPlan>,
+    /// Memory that it takes; `None` where it is empty.
+    pub(super) memory: Option<Arc<StatementMemory>>,
     /// Columns of the plan, as clients are told of them.
     pub(super) columns: Option<SchemaRef>,
     /// The same as the plan of a query, where the query is one.
@@ -184,6 +186,11 @@ impl Prepared {
         let Some((told, _)) = other else { return Ok(()) };
         let what = format!("the type of column {:?} is not known beforehand", told.name());
         Err(SqlError::unsupported(what).with_hint("Cast it to the type that it shall have."))
+    }
+
+    /// Bytes of the memory of its query that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, |it| it.bytes())
     }
 
     /// The cursor that it takes rows of.

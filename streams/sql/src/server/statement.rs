@@ -265,7 +265,7 @@ impl Connection {
             prepared.check_sent(&rows.schema())?;
             return Ok(Outcome::Rows(rows, "SELECT"));
         }
-        let plan = prepared.plan.clone();
+        let plan = prepared.plan.clone().map(|plan| (plan, prepared.held_bytes()));
         let parameters = parameters.to_vec();
         const PLANNED: &str = "queries are planned when they are prepared";
         let done = |tag: &str| Ok(Outcome::Done(tag.to_owned()));
@@ -287,6 +287,7 @@ impl Connection {
             Command::Extension(extension) => self.extension(extension, prepared, &parameters).await,
             Command::Insert(_) => {
                 let insert = prepared.insert.as_ref().expect(PLANNED);
+                let insert = (insert, prepared.held_bytes());
                 let count = self.insert(insert, &parameters).await?;
                 done(&format!("INSERT 0 {count}"))
             }
@@ -405,7 +406,7 @@ impl Connection {
         const PLANNED: &str = "queries are planned when they are prepared";
         match source {
             CursorSource::Query(_) => {
-                let plan = prepared.plan.clone().expect(PLANNED);
+                let plan = (prepared.plan.clone().expect(PLANNED), prepared.held_bytes());
                 Ok(Rows::new(self.session.run(plan, parameters).await?))
             }
             CursorSource::Extension(extension) => {

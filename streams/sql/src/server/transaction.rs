@@ -294,12 +294,12 @@ impl Connection {
     /// Keeps the rows of an INSERT for the end of the transaction.
     pub(super) async fn insert(
         &mut self,
-        insert: &InsertPlan,
+        (insert, held_bytes): (&InsertPlan, usize),
         parameters: &[ScalarValue],
     ) -> Result<usize, SqlError> {
         self.check_insert(insert)?;
         let (plan, _) = self.session.plan(insert.query(parameters)?).await?;
-        let mut rows = self.session.run(plan, Vec::new()).await?;
+        let mut rows = self.session.run((plan, held_bytes), Vec::new()).await?;
         let mut taken = Taken::new(self.work.inserted_bytes);
         while let Some(batch) = rows.next().await {
             taken.add(insert.records(&batch?)?)?;

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArguments, GroupByExpr, ObjectName, OrderByKind, Query, Select, Statement, Visit,
-    Visitor,
+    Expr, Function, FunctionArguments, GroupByExpr, ObjectName, OrderByKind, Query, Select,
+    Statement, Visit, Visitor,
 };
 
 use crate::error::{SqlError, SqlState};
@@ -19,6 +19,13 @@ const CHOICE_COUNT_MAX: usize = 1_000;
 const CHOOSING: &[&str] = &["coalesce", "greatest", "least"];
 
 const ELEMENT_COUNT_MAX: usize = 5_000;
+
+/// Functions of which the engine makes CASE: each argument but the last stands there twice, once to
+/// be tested and once to be returned.
+const COPYING: &[&str] = &["coalesce"];
+
+/// Parts that such functions in each other come to, beyond two of each part that is written.
+const COPY_COUNT_MAX: usize = 1_000;
 
 /// Queries in queries.
 const QUERY_DEPTH_MAX: usize = 25;
@@ -38,6 +45,15 @@ pub(in crate::engine) fn check(statement: &Statement) -> Result<(), SqlError> {
 struct Bounds {
     /// The queries around what is looked at, outermost first.
     queries: Vec<Level>,
+    /// Of each expression around what is looked at, outermost first, the sizes of its parts.
+    sizes: Vec<Size>,
+}
+
+/// Parts of an expression: those that are written, and those that the engine makes of them.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    written: usize,
+    made: usize,
 }
 
 /// One query.
@@ -122,7 +138,28 @@ impl Visitor for Bounds {
         }
     }
 
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        let Size { written, made } = self.sizes.pop().unwrap_or_default();
+        let made = match expr {
+            Expr::Function(function) if is_copying(function) => made.saturating_mul(2),
+            _ => made,
+        };
+        if made > COPY_COUNT_MAX + 2 * written {
+            let what = format!(
+                "calls of {} nest so deep that they have more than {COPY_COUNT_MAX} parts",
+                COPYING.join(", ")
+            );
+            return refuse(SqlState::TOO_COMPLEX, what);
+        }
+        if let Some(around) = self.sizes.last_mut() {
+            around.written += 1 + written;
+            around.made = around.made.saturating_add(1 + made);
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        self.sizes.push(Size::default());
         match expr {
             Expr::Function(function) => {
                 let FunctionArguments::List(list) = &function.args else {
@@ -146,6 +183,11 @@ impl Visitor for Bounds {
         }
         ControlFlow::Continue(())
     }
+}
+
+fn is_copying(function: &Function) -> bool {
+    let name = function.name.0.last().and_then(|it| it.as_ident());
+    name.is_some_and(|it| COPYING.iter().any(|copying| it.value.eq_ignore_ascii_case(copying)))
 }
 
 fn refuse(state: SqlState, what: String) -> ControlFlow<SqlError> {
@@ -209,6 +251,11 @@ mod tests {
             let error = checked(&format!("SELECT {bad}")).expect_err("one more");
             assert_eq!(error.state, SqlState(state), "{error}");
         }
+        let copying = |count: usize| {
+            format!("SELECT {}x{}", "coalesce(upper(".repeat(count), "), 'y')".repeat(count))
+        };
+        checked(&copying(7)).expect("as deep as allowed");
+        assert_eq!(checked(&copying(10)).expect_err("too deep").state, SqlState::TOO_COMPLEX);
         checked(&nested(24)).expect("25 queries");
         assert_eq!(checked(&nested(25)).expect_err("26").state, SqlState::TOO_COMPLEX);
         for by in ["ORDER", "GROUP"] {
