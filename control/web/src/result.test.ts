@@ -24,6 +24,9 @@ test('rows of a query that ends stand as they came, up to a limit', () => {
   expect(result.rows()).toHaveLength(ROWS_SHOWN_MAX);
   expect(result.rows()[0]?.cells[0]).toBe('a');
   expect([result.isCut, result.count]).toEqual([true, ROWS_SHOWN_MAX + 3]);
+  expect([result.isSomeLost, result.kept().length]).toEqual([false, ROWS_SHOWN_MAX + 3]);
+  result.add(Array.from({ length: 11_000 }, () => ['b', '']));
+  expect([result.isSomeLost, result.kept().length]).toEqual([true, 11_000]);
 });
 
 test('of a live query there is what holds now, the newest first', () => {

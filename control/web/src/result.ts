@@ -14,6 +14,9 @@ export interface Row {
 /** More rows are not shown: a page of so many is read by nobody. */
 export const ROWS_SHOWN_MAX = 500;
 
+/** Rows of a query that ends are kept up to here: more than the console tells of one. */
+const ROWS_KEPT_MAX = 11_000;
+
 /** What a live query tells of a row beside its cells. */
 const ABOUT = new Set(['mz_timestamp', 'mz_diff', 'mz_progressed', 'mz_position', 'mz_state']);
 
@@ -21,6 +24,8 @@ export class Result {
   columns: QueryColumn[] = [];
   count = 0;
   isCut = false;
+  /** Whether rows came that are not kept. */
+  isSomeLost = false;
   private isLive = false;
   private diffAt = -1;
   private shownAt: number[] = [];
@@ -48,24 +53,34 @@ export class Result {
 
   /** The newest first where it goes on, else as they came. */
   rows(): Row[] {
+    return this.all().slice(0, ROWS_SHOWN_MAX);
+  }
+
+  /** The same with those that are not shown. */
+  kept(): Cells[] {
+    return this.all().map(({ cells }) => cells);
+  }
+
+  private all(): Row[] {
     if (this.diffAt < 0) return this.isLive ? this.list.toReversed() : [...this.list];
     const rows = [...this.held].flatMap(([key, { cells, times }]) =>
       Array.from({ length: times }, (_, index) => ({ key: `${key} ${index}`, cells })),
     );
-    return rows.reverse().slice(0, ROWS_SHOWN_MAX);
+    return rows.reverse();
   }
 
   private append(cells: Cells): void {
-    if (!this.isLive && this.list.length >= ROWS_SHOWN_MAX) {
-      this.isCut = true;
+    if (!this.isLive && this.list.length >= ROWS_KEPT_MAX) {
+      this.isSomeLost = true;
       return;
     }
     this.numbered += 1;
     this.list.push({ key: String(this.numbered), cells });
-    if (this.list.length > ROWS_SHOWN_MAX) {
-      this.list.shift();
-      this.isCut = true;
-    }
+    if (this.list.length <= ROWS_SHOWN_MAX) return;
+    this.isCut = true;
+    if (!this.isLive) return;
+    this.list.shift();
+    this.isSomeLost = true;
   }
 
   private change(cells: Cells, diff: number): void {
@@ -79,6 +94,7 @@ export class Result {
     const oldest = this.held.keys().next().value;
     if (oldest !== undefined) this.held.delete(oldest);
     this.isCut = true;
+    this.isSomeLost = true;
   }
 }
 

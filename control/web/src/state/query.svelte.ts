@@ -1,7 +1,7 @@
 /** A query over topics that runs: rows as they come, until it ends or nobody looks any more. */
 import { Refusal, open } from '../api/calls';
 import type { QueryColumn, QueryTold } from '../api/model';
-import { Result, type Row } from '../result';
+import { Result, type Cells, type Row } from '../result';
 
 export const QUERY_PATH = '/console/v1/query';
 
@@ -14,10 +14,13 @@ class Query {
   /** Rows that came, of which not all are shown. */
   count = $state(0);
   isCut = $state(false);
+  /** Whether rows came that are not kept, or the console told less than there is. */
+  isSomeLost = $state(false);
   /** Why it ended: `done`, a limit of the console's, or `stopped`. */
   reason = $state('');
   failure = $state('');
   private abort: AbortController | null = null;
+  private result = new Result();
 
   get isRunning(): boolean {
     return this.state === 'running' || this.state === 'following';
@@ -28,9 +31,10 @@ class Query {
     const abort = new AbortController();
     this.abort = abort;
     Object.assign(this, { state: 'running', columns: [], rows: [], count: 0, isCut: false });
-    Object.assign(this, { reason: '', failure: '' });
+    Object.assign(this, { reason: '', failure: '', isSomeLost: false });
+    const result = new Result();
+    this.result = result;
     try {
-      const result = new Result();
       for await (const line of linesOf(query, abort.signal)) {
         if (this.abort !== abort) return;
         this.take(JSON.parse(line) as QueryTold, result);
@@ -41,6 +45,11 @@ class Query {
       this.failure = error instanceof Refusal || error instanceof Error ? error.message : '';
       this.state = 'failed';
     }
+  }
+
+  /** The rows that came and still hold, in the order in which they are shown. */
+  kept(): readonly Cells[] {
+    return this.result.kept();
   }
 
   /** Ends what runs, at the broker too. What came is shown on. */
@@ -64,12 +73,14 @@ class Query {
       this.rows = result.rows();
       this.count = result.count;
       this.isCut = result.isCut;
+      this.isSomeLost = result.isSomeLost;
     }
     if (told.error !== undefined) {
       this.failure = told.error;
       this.state = 'failed';
     } else if (told.end !== undefined) {
       this.reason = told.end;
+      this.isSomeLost ||= told.end !== 'done';
       this.state = 'ended';
     }
   }

@@ -1,4 +1,5 @@
 /** Topics with their partitions and lag, queries with live rows, rights, and a broker that dies. */
+import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
@@ -49,6 +50,7 @@ export async function log(site: Site): Promise<void> {
     await browsesRecords(own);
     await followsRecords(own);
     await producesRecord(own);
+    await keepsQueries(own);
     await own.visit('administration/users', /Users/);
     const dialog = await own.begin('Add a user');
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
@@ -256,6 +258,69 @@ async function producesRecord(own: Console): Promise<void> {
   for (const text of ['hand', 'trace', 'cd:34']) await opened.getByText(text).first().waitFor();
 }
 
+/** A query is saved and taken up again, and its rows are files, also those that are not shown. */
+async function keepsQueries(own: Console): Promise<void> {
+  const { page } = own;
+  await own.visit('log', 'Topics');
+  const text = page.getByLabel('SELECT or SUBSCRIBE');
+  const ask = async (query: string, said: string): Promise<void> => {
+    await text.fill(query);
+    await own.button('Run').click();
+    await page.getByText(said).waitFor();
+  };
+  const hand = `SELECT key, value, partition, headers->>'no' AS no FROM orders WHERE key = 'hand'`;
+  await ask(hand, 'Done. 1 row came.');
+  const csv = await savedFile(own, 'CSV');
+  check(csv === 'key,value,partition,no\r\nhand,"{""by"":""hand""}",1,\r\n', `it is CSV: ${csv}`);
+  const rows = JSON.parse(await savedFile(own, 'JSON')) as unknown;
+  const expected = [{ key: 'hand', value: '{"by":"hand"}', partition: 1, no: null }];
+  check(JSON.stringify(rows) === JSON.stringify(expected), `it is JSON: ${JSON.stringify(rows)}`);
+  await ask('SELECT 1 AS a, 2 AS a', 'Done. 1 row came.');
+  await page.getByText('JSON needs a name of its own for each column').waitFor();
+  check(await own.button('Save as JSON').isDisabled(), 'no value hides another one');
+  await ask('SELECT value FROM "audit.log"', 'Done. 654 rows came.');
+  check((await savedFile(own, 'CSV')).split('\r\n').length === 656, 'all rows are in the file');
+
+  const kept = page.locator('summary', { hasText: 'Saved and earlier queries' });
+  await text.fill(hand);
+  await kept.click();
+  await page.getByLabel('Name of a query').fill('by hand');
+  await own.button('Save the query').click();
+  await own.button('by hand').waitFor();
+  for (const theme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: theme });
+    for (const size of [WIDE, FINGER]) {
+      await page.setViewportSize(size);
+      await checkView(page, `kept queries, ${theme}, ${size.width} pixels`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
+  await page.reload();
+  await page.getByRole('heading', { level: 1, name: 'Topics' }).waitFor();
+  await kept.click();
+  const earlier = page.locator('ul.earlier button');
+  const first = await earlier.first().textContent();
+  check(first?.trim() === 'SELECT value FROM "audit.log"', `what was run last is first: ${first}`);
+  await earlier.nth(1).click();
+  check((await text.inputValue()) === 'SELECT 1 AS a, 2 AS a', 'an earlier query is taken up');
+  await own.button('by hand').click();
+  check((await text.inputValue()) === hand, 'a saved query is taken up');
+  await own.button('Remove by hand').click();
+  await own.button('by hand').waitFor({ state: 'detached' });
+  await own.button('Forget these').click();
+  check((await earlier.count()) === 0, 'earlier queries are forgotten');
+}
+
+/** The file that the page gives of a result. */
+async function savedFile(own: Console, kind: 'CSV' | 'JSON'): Promise<string> {
+  const coming = own.page.waitForEvent('download');
+  await own.button(`Save as ${kind}`).click();
+  const download = await coming;
+  check(download.suggestedFilename() === `query.${kind.toLowerCase()}`, 'it is named after that');
+  return readFileSync(await download.path(), 'utf8');
+}
+
 async function queries(own: Console): Promise<void> {
   const { page } = own;
   const text = page.getByLabel('SELECT or SUBSCRIBE');
@@ -312,7 +377,7 @@ async function looksWell(own: Console): Promise<void> {
         await own.visit(path, /Topics|orders/);
         await settled(page);
         await page.getByLabel('SELECT or SUBSCRIBE').fill('SELECT * FROM orders');
-        await page.locator('summary').click();
+        await page.locator('summary').last().click();
         await own.button('Run').click();
         await page.getByText('Done. 5 rows came.').waitFor();
         await checkView(page, `${path}, ${theme}, ${size.width} pixels`);
