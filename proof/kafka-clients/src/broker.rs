@@ -176,12 +176,17 @@ impl Broker {
     }
 
     fn start() -> Result<Self> {
-        let folder = new_folder()?;
         if Self::is_reference() {
-            start_reference(folder)
+            Self::reference()
         } else {
+            let folder = new_folder()?;
             start_product(folder, POOL_SIZE, &[WITHOUT_LOGIN, PRODUCT_OPTIONS].concat())
         }
+    }
+
+    /// Apache Kafka, a cluster of one with nothing in it.
+    pub fn reference() -> Result<Self> {
+        start_reference(new_folder()?)
     }
 
     /// One of its own with these options of `memlane-broker`, which say whom it lets in.
