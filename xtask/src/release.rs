@@ -1,8 +1,8 @@
 //! The files of a release in one folder: packages, container files, bill of materials, notes,
 //! what they were built of and by, and checksums of all of them.
 //!
-//! Packs what was built; never builds, tags or publishes. `make release` sets `SOURCE_DATE_EPOCH` to
-//! the time of the commit, so that packages hold no date of the build.
+//! Packs what was built; never builds, tags or publishes. `make release` sets `SOURCE_DATE_EPOCH`
+//! to the time of the commit, so that packages hold no date of the build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
