@@ -35,26 +35,16 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::CommandFactory;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tracing_subscriber::EnvFilter;
 
 use crate::options::Options;
 
 fn main() -> ExitCode {
-    service_manager::die_of_panics();
-    let options = option_file::read_options().map_err(anyhow::Error::from);
-    match options.and_then(|options: Options| start(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memlane-console: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(|options| start(&options))
 }
 
 fn start(options: &Options) -> anyhow::Result<()> {
     if let Some(folder) = &options.man {
-        return clap_mangen::generate_to(Options::command(), folder)
-            .with_context(|| format!("cannot write to {}", folder.display()));
+        return program::write_manual::<Options>(folder);
     }
     if let Some(shell) = options.completions {
         let mut script = Vec::new();
@@ -66,14 +56,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
         ensure!(page::is_built_in(), "there is no page in this console");
         return Ok(());
     }
-    let filter = EnvFilter::try_new(&options.log)
-        .with_context(|| format!("--log {:?} is no filter", options.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
+    program::start_log(&options.log)?;
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

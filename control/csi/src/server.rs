@@ -18,10 +18,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use program::Signals;
 use prost::Message;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
@@ -39,9 +38,6 @@ const CALL_COUNT_MAX: u32 = 64;
 
 /// How long a call is waited for: less than the kubelet does.
 const CALL_TIME_MAX: Duration = Duration::from_secs(110);
-
-/// How long to pause after the system had no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The versions of the interface that this driver speaks, by their major one.
 const VERSIONS: &str = "1.0.0";
@@ -68,22 +64,21 @@ impl Sockets {
 
 /// Serves until the program is asked to end.
 pub(crate) async fn run(sockets: &Sockets, driver: &Arc<Driver>) -> anyhow::Result<()> {
-    let mut end = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+    let signals = Signals::listen_to_stop()?;
     let csi = bind(&sockets.csi)?;
     let registration = sockets.registration.as_deref().map(bind).transpose()?;
     let endpoint = sockets.told_to_kubelet.to_string_lossy().into_owned();
-    service_manager::ready();
     tracing::info!(socket = %sockets.csi.display(), node = driver.node, "serving");
-    tokio::select! {
-        () = serve(csi, move |driver, request| Box::pin(answer(driver, request)), driver) => {}
-        () = serve_registration(registration, endpoint, driver) => {}
-        _ = end.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    service_manager::stopping();
+    let serving = async {
+        tokio::select! {
+            () = serve(csi, move |driver, request| Box::pin(answer(driver, request)), driver) => {}
+            () = serve_registration(registration, endpoint, driver) => {}
+        }
+    };
+    program::serve_until_stopped(signals, serving).await;
     for socket in sockets.registration.iter().chain([&sockets.csi]) {
-        remove_stale(socket)?;
+        program::remove_if_there(socket)
+            .with_context(|| format!("cannot remove the socket {}", socket.display()))?;
     }
     Ok(())
 }
@@ -106,26 +101,9 @@ async fn serve<A>(listener: UnixListener, answer: A, driver: &Arc<Driver>)
 where
     A: Fn(Arc<Driver>, Request<Incoming>) -> Answering + Clone + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
-    loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        let connection = match listener.accept().await {
-            Ok((connection, _)) => connection,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for a moment");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let serving = serve_connection(connection, answer.clone(), Arc::clone(driver));
-        tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::debug!(%error, "connection ended");
-            }
-            drop(permit);
-        });
-    }
+    let serving =
+        |(connection, _)| serve_connection(connection, answer.clone(), Arc::clone(driver));
+    program::serve_all("connection", CONNECTION_COUNT_MAX, || listener.accept(), serving).await;
 }
 
 async fn serve_connection<A>(
@@ -151,20 +129,10 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     let folder = path.parent().with_context(|| doing("find the folder of"))?;
     std::fs::create_dir_all(folder).with_context(|| doing("make the folder of"))?;
-    let new_path = path.with_extension("new");
-    remove_stale(&new_path)?;
-    let listener = UnixListener::bind(&new_path).with_context(|| doing("make"))?;
-    let mode = Permissions::from_mode(0o600);
-    std::fs::set_permissions(&new_path, mode).with_context(|| doing("protect"))?;
-    std::fs::rename(&new_path, path).with_context(|| doing("place"))?;
-    Ok(listener)
-}
-
-fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        result => result.with_context(|| format!("cannot remove the socket {}", path.display())),
-    }
+    program::bind_in_place(path, |new_path| {
+        let mode = Permissions::from_mode(0o600);
+        std::fs::set_permissions(new_path, mode).with_context(|| doing("protect"))
+    })
 }
 
 /// Paths of gRPC to functions of the driver.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ::maintenance::Maintenance;
 use adaptive_polling::{CpuLatencyRequest, SpinPermits};
+use program::Wish;
 use volumes::Engine;
 
 use crate::attachments::AttachmentList;
@@ -30,7 +31,7 @@ use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache, note_holders};
-use crate::signals::{Wish, Wishes};
+use crate::signals::Wishes;
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;

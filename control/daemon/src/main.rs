@@ -46,8 +46,7 @@ mod watchdog;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use tracing::Level;
 
 use crate::config::{Config, Flags};
@@ -60,8 +59,7 @@ fn main() -> ExitCode {
     }
     let flags = Flags::parse();
     if let Some(folder) = &flags.man {
-        let written = clap_mangen::generate_to(Flags::command(), folder);
-        return finish(written.with_context(|| format!("cannot write to {}", folder.display())));
+        return finish(program::write_manual::<Flags>(folder));
     }
     finish(Config::read(flags.clone()).and_then(|config| {
         let log = Log::start(&config.log)?;

@@ -107,14 +107,6 @@ fn make_dir_with(
     Ok(())
 }
 
-/// Removes what an earlier daemon left at `path`.
-pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

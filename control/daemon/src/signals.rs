@@ -3,19 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use anyhow::Context;
+use program::{Signals, Wish};
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::events::EventLog;
 use crate::http::Gate;
-
-/// Wish of the sender of a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Stop,
-    Reload,
-}
 
 /// Wishes that were not yet taken up. Asking twice for one thing is asking once.
 #[derive(Debug)]
@@ -30,14 +22,9 @@ impl Wishes {
         events: Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         let _inside = runtime.enter();
-        let listen = |kind| signal(kind).context("cannot install signal handlers");
-        let signals = Signals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
-        };
+        let signals = Signals::listen()?;
         let (wishes, wanted) = mpsc::channel();
-        runtime.spawn(signals.heed(wishes, gate, events));
+        runtime.spawn(heed(signals, wishes, gate, events));
         Ok(Self(wanted))
     }
 
@@ -53,34 +40,22 @@ impl Wishes {
     }
 }
 
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    async fn heed(mut self, wishes: Sender<Wish>, gate: Arc<Gate>, events: Arc<EventLog>) {
-        let mut is_stopping = false;
-        loop {
-            let wish = tokio::select! {
-                _ = self.terminate.recv() => Wish::Stop,
-                _ = self.interrupt.recv() => Wish::Stop,
-                _ = self.hang_up.recv() => Wish::Reload,
-            };
-            if wish == Wish::Stop && gate.is_starting() {
-                tracing::info!("stopped during startup; the next start begins from scratch");
-                events.stopped();
-                exit_at_once(0);
-            }
-            if wish == Wish::Stop && is_stopping {
-                tracing::warn!("stopped at once; the next start cleans up");
-                exit_at_once(1);
-            }
-            is_stopping |= wish == Wish::Stop;
-            // Nothing is wanted any more of a daemon that ends.
-            let _taken_up = wishes.send(wish);
+async fn heed(mut signals: Signals, wishes: Sender<Wish>, gate: Arc<Gate>, events: Arc<EventLog>) {
+    let mut is_stopping = false;
+    loop {
+        let wish = signals.next().await;
+        if wish == Wish::Stop && gate.is_starting() {
+            tracing::info!("stopped during startup; the next start begins from scratch");
+            events.stopped();
+            exit_at_once(0);
         }
+        if wish == Wish::Stop && is_stopping {
+            tracing::warn!("stopped at once; the next start cleans up");
+            exit_at_once(1);
+        }
+        is_stopping |= wish == Wish::Stop;
+        // Nothing is wanted any more of a daemon that ends.
+        let _taken_up = wishes.send(wish);
     }
 }
 

@@ -25,9 +25,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
 use rest_client::{Address, Client};
-use tracing_subscriber::EnvFilter;
 
 use crate::description::Sockets;
 use crate::http::Access;
@@ -40,31 +38,14 @@ const BLOCKING_THREAD_COUNT_MAX: usize = 8;
 const GROUPS_PATH: &str = "/etc/group";
 
 fn main() -> ExitCode {
-    service_manager::die_of_panics();
-    let options = option_file::read_options().map_err(anyhow::Error::from);
-    match options.and_then(start) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memlane-machines: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(|options: Options| match &options.man {
+        Some(folder) => program::write_manual::<Options>(folder),
+        None => start(options),
+    })
 }
 
 fn start(options: Options) -> anyhow::Result<()> {
-    if let Some(folder) = &options.man {
-        return clap_mangen::generate_to(Options::command(), folder)
-            .with_context(|| format!("cannot write to {}", folder.display()));
-    }
-    let filter = EnvFilter::try_new(&options.log).with_context(|| {
-        format!("invalid log filter --log {:?}; use a level such as info", options.log)
-    })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
+    program::start_log(&options.log)?;
     let gid = options.group.as_deref().map(gid_of).transpose()?;
     let daemon_folder = options.daemon_socket.parent().unwrap_or(Path::new("/"));
     let sockets = Sockets {
@@ -80,15 +61,8 @@ fn start(options: Options) -> anyhow::Result<()> {
         console_folder: options.console_dir,
         machine_user: options.machine_user,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
-        .enable_all()
-        .build()
-        .context("cannot start threads")?;
-    let result = runtime.block_on(http::run(&options.socket, Access { gid }, service));
-    runtime.shutdown_background();
-    result
+    let running = http::run(&options.socket, Access { gid }, service);
+    program::block_on(BLOCKING_THREAD_COUNT_MAX, running)
 }
 
 /// The number of a group that is given by name or number.

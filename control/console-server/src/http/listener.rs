@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use program::{Signals, Wish};
 use tls::{TlsFiles, TlsSettings};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as signals;
 use tokio_rustls::TlsAcceptor;
 
@@ -43,9 +42,6 @@ const CONNECTION_BUFFER_BYTES: usize = 32 << 10;
 
 /// How often it is stored when tokens were used last.
 const KEEP_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long to pause after the system had no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers that are on their way when the console is told to end have so long.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
@@ -201,14 +197,7 @@ async fn accept_all(
 ) {
     let connections = Arc::new(Connections::default());
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for a moment");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+        let (stream, peer) = program::accept("connection", || listener.accept()).await;
         let address = peer.ip().to_canonical();
         let (connection, ended) = connections.enter(address);
         let config = tls.read().unwrap_or_else(PoisonError::into_inner).server_config();
@@ -241,9 +230,7 @@ async fn serve(
     router: Router,
     mut end: signals::Receiver<bool>,
 ) -> hyper::Result<()> {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
+    let connection = program::http1_limited(HEAD_TIME_MAX)
         .max_buf_size(CONNECTION_BUFFER_BYTES)
         .serve_connection(TokioIo::new(Lingering::new(stream)), TowerToHyperService::new(router))
         // Consoles of machines are WebSockets.
@@ -271,16 +258,8 @@ async fn keep(accounts: &Arc<Accounts>) {
 /// Returns at a signal to end. At SIGHUP the certificate is read again, and the audit log's other
 /// place opened again.
 async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("cannot listen to signals");
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut hang_up = listen(SignalKind::hangup())?;
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            _ = hang_up.recv() => {}
-        }
+    let mut signals = Signals::listen()?;
+    while signals.next().await == Wish::Reload {
         service_manager::reloading();
         if let Err(error) = audit.reopen() {
             tracing::error!(%error, "the audit log's other place stays as it was");
@@ -295,4 +274,5 @@ async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> 
         }
         service_manager::ready();
     }
+    Ok(())
 }

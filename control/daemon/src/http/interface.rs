@@ -10,7 +10,6 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::http::{AccessRule, Gate, listener};
-use crate::run_dir;
 
 /// Threads that operations may block at once.
 const BLOCKING_THREAD_COUNT_MAX: usize = 8;
@@ -40,7 +39,7 @@ impl Interface {
         let (stop, stopped) = oneshot::channel();
         let listener = {
             let _inside = runtime.enter();
-            listener::bind(socket, rule)?
+            program::bind_in_place(socket, |new_path| rule.restrict(new_path))?
         };
         let until = async move {
             // The owner has gone, which is as good.
@@ -61,7 +60,7 @@ impl Interface {
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        if let Err(error) = run_dir::remove_stale(&self.socket) {
+        if let Err(error) = program::remove_if_there(&self.socket) {
             let socket = self.socket.display();
             tracing::warn!(%error, %socket, "cannot remove the socket");
         }

@@ -1,7 +1,6 @@
 //! The socket: connections bounded in number and in time, of processes that may speak.
 
 use std::fs::Permissions;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +10,10 @@ use anyhow::Context;
 use axum::Router;
 use export_kit::Peer;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use program::Signals;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 
 use super::routes;
 use crate::service::Service;
@@ -25,9 +23,6 @@ const CONNECTION_COUNT_MAX: usize = 32;
 
 /// How long a connection may take to send the head of its next request. Idle ones are closed.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// How long to pause after the system had no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Who may speak: root, the program's own user, and members of the group, where there is one.
 #[derive(Clone, Copy, Debug)]
@@ -49,73 +44,37 @@ impl Access {
 /// Serves at `socket` until the program is asked to end.
 pub(crate) async fn run(socket: &Path, access: Access, service: Service) -> anyhow::Result<()> {
     let listener = bind(socket, access)?;
-    let mut end = signal(SignalKind::terminate()).context("cannot install signal handlers")?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).context("cannot install signal handlers")?;
-    service_manager::ready();
+    let signals = Signals::listen_to_stop()?;
     tracing::info!(socket = %socket.display(), "serving");
-    tokio::select! {
-        () = serve(listener, access, service) => {}
-        _ = end.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    service_manager::stopping();
-    remove_stale(socket).with_context(|| format!("cannot remove {}", socket.display()))
+    program::serve_until_stopped(signals, serve(listener, access, service)).await;
+    program::remove_if_there(socket).with_context(|| format!("cannot remove {}", socket.display()))
 }
 
-/// Clients find the old socket or the new one.
 fn bind(path: &Path, access: Access) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
-    let new_path = path.with_extension("sock.new");
-    remove_stale(&new_path).with_context(|| doing("replace"))?;
-    let listener = UnixListener::bind(&new_path).with_context(|| doing("make"))?;
-    std::os::unix::fs::chown(&new_path, None, access.gid).with_context(|| doing("give away"))?;
-    let mode = Permissions::from_mode(0o660);
-    std::fs::set_permissions(&new_path, mode).with_context(|| doing("protect"))?;
-    std::fs::rename(&new_path, path).with_context(|| doing("place"))?;
-    Ok(listener)
-}
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+    program::bind_in_place(path, |new_path| {
+        std::os::unix::fs::chown(new_path, None, access.gid).with_context(|| doing("give away"))?;
+        let mode = Permissions::from_mode(0o660);
+        std::fs::set_permissions(new_path, mode).with_context(|| doing("protect"))
+    })
 }
 
 async fn serve(listener: UnixListener, access: Access, service: Service) {
     let admitted = routes::router(Arc::new(service));
     let refused = routes::forbidding_router();
-    let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
-    loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        let connection = match listener.accept().await {
-            Ok((connection, _)) => connection,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept API connections; retrying");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+    let serving = |(connection, _)| {
         let router = if access.admits(&connection) { &admitted } else { &refused };
-        let serving = serving(connection, router.clone());
-        tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::debug!(%error, "connection ended");
-            }
-            drop(permit);
-        });
-    }
+        serving(connection, router.clone())
+    };
+    let next = || listener.accept();
+    program::serve_all("API connection", CONNECTION_COUNT_MAX, next, serving).await;
 }
 
 fn serving(
     connection: UnixStream,
     router: Router,
 ) -> http1::UpgradeableConnection<TokioIo<UnixStream>, TowerToHyperService<Router>> {
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
+    program::http1_limited(HEAD_TIME_MAX)
         .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router))
         .with_upgrades()
 }

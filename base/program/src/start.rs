@@ -1,0 +1,104 @@
+//! The way from the command line to what a program does, and its end.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use tracing_subscriber::EnvFilter;
+
+use crate::signals::Signals;
+
+/// Starts a program with the options of its command line and of the file that this names, and
+/// reports its failure. A panic ends it.
+pub fn run<O: Parser>(start: impl FnOnce(O) -> anyhow::Result<()>) -> ExitCode {
+    service_manager::die_of_panics();
+    let options = option_file::read_options().map_err(anyhow::Error::from);
+    match options.and_then(start) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error:#}", O::command().get_name());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the manual pages of a program with options `O` to `folder`.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
+    let written = clap_mangen::generate_to(O::command(), folder);
+    written.with_context(|| format!("cannot write to {}", folder.display()))
+}
+
+/// Starts logging to standard error, by the value of the option `--log`. Called once.
+///
+/// # Errors
+/// It is no filter.
+pub fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).with_context(|| {
+        format!("invalid log filter --log {filter:?}; use a level such as info")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    Ok(())
+}
+
+/// Does the work of a program on one thread, with so many more for what blocks. What blocks at the
+/// end is given up.
+///
+/// # Errors
+/// That of the work, or there are no threads.
+pub fn block_on(
+    blocking_thread_count_max: usize,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(blocking_thread_count_max)
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result
+}
+
+/// Serves until the program is asked to stop, and tells the service manager of both.
+pub async fn serve_until_stopped(mut signals: Signals, serving: impl Future<Output = ()>) {
+    service_manager::ready();
+    tokio::select! {
+        () = serving => {}
+        () = signals.stop() => {}
+    }
+    service_manager::stopping();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_is_none_is_refused_by_name() {
+        let error = start_log("info=what=").expect_err("it is no filter");
+        assert!(error.to_string().contains("--log \"info=what=\""), "{error}");
+    }
+
+    #[test]
+    fn a_manual_is_written_to_a_folder_that_is_there() {
+        #[derive(Parser)]
+        #[command(name = "memlane-nothing")]
+        struct Options {}
+        let dir = tempfile::tempdir().expect("a directory");
+        write_manual::<Options>(dir.path()).expect("there is room");
+        assert!(dir.path().join("memlane-nothing.1").exists());
+        let folder = dir.path().join("none");
+        let error = write_manual::<Options>(&folder).expect_err("it is not there");
+        assert_eq!(error.to_string(), format!("cannot write to {}", folder.display()));
+    }
+}
