@@ -527,8 +527,18 @@ fn errors_name_nothing_that_is_internal() -> Result<()> {
 }
 
 /// Functions of PostgreSQL's that are not there.
-const NOT_THERE: &[&str] =
-    &["xmlcomment('a')", "lo_creat(1)", "pg_stat_reset()", "numrange(1, 2)", "int4range(1, 2)"];
+const NOT_THERE: &[&str] = &[
+    "xmlcomment('a')",
+    "lo_creat(1)",
+    "pg_stat_reset()",
+    "numrange(1, 2)",
+    "int4range(1, 2)",
+    "ts_headline('a', 'b')",
+    "host('127.0.0.1')",
+    "jsonb_exists('{}', 'a')",
+    "set_config('a.b', 'c', false)",
+    "row(1, 2)",
+];
 
 #[test]
 fn functions_that_are_not_there_are_refused_by_their_names() -> Result<()> {

@@ -280,14 +280,11 @@ fn of_plan(what: &str) -> SqlError {
     let missing = lower.strip_prefix("invalid function '").and_then(|it| it.split('\'').next());
     let missing_rows = || lower.strip_prefix("table function '")?.split('\'').next();
     if let Some(name) = missing.or_else(missing_rows) {
-        return match FUNCTIONS.split_whitespace().any(|it| it == name) {
-            true => SqlError::unsupported(format!("function {name} is not supported"))
-                .with_hint("Ask a PostgreSQL that reads the topics through postgres_fdw."),
-            false => {
-                let what = format!("function {name} does not exist");
-                SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
-            }
-        };
+        return missing_function(name);
+    }
+    if lower.starts_with("array_element does not support") {
+        return SqlError::unsupported("a subscript of what is no array is not supported")
+            .with_hint("Write -> or ->> for an element of JSON.");
     }
     let state = if lower.starts_with("table ") && lower.contains("not found") {
         SqlState::UNDEFINED_TABLE
@@ -297,7 +294,19 @@ fn of_plan(what: &str) -> SqlError {
     SqlError::new(state, what)
 }
 
-/// Names of PostgreSQL's functions.
+/// Says that a function is not there: not here, or not in PostgreSQL either.
+pub(super) fn missing_function(name: &str) -> SqlError {
+    match FUNCTIONS.split_whitespace().any(|it| it == name) {
+        true => SqlError::unsupported(format!("function {name} is not supported"))
+            .with_hint("Ask a PostgreSQL that reads the topics through postgres_fdw."),
+        false => {
+            let what = format!("function {name} does not exist");
+            SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+        }
+    }
+}
+
+/// Names of PostgreSQL's functions, and of what is called as one.
 const FUNCTIONS: &str = include_str!("functions.txt");
 
 /// Of parts of messages, the first of which counts that is there.

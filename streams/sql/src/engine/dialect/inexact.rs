@@ -371,6 +371,10 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
     {
         return Err(refused("IGNORE NULLS"));
     }
+    if let ("count", []) = (name.as_str(), list.args.as_slice()) {
+        let what = "count(*) must be used to call a parameterless aggregate function";
+        return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what));
+    }
     if let Some(over) = &function.over {
         if is_distinct {
             return Err(refused("DISTINCT in a window function"));
@@ -383,10 +387,6 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
         return check_window_call(&name, &list.args);
     }
     match (name.as_str(), list.args.as_slice()) {
-        ("count", []) => {
-            let what = "count(*) must be used to call a parameterless aggregate function";
-            Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what))
-        }
         ("count", [_, _, ..]) => {
             let what = "function count with several arguments does not exist";
             Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))

@@ -7,28 +7,19 @@ use std::ops::ControlFlow;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Join, JoinConstraint, JoinOperator, Select, SelectItem, SetExpr, Statement,
-    Value, Visit, Visitor,
+    FunctionArguments, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr,
+    Statement, TableFactor, Value, Visit, Visitor,
 };
 
 use super::inexact::refused;
+use super::loose;
 use super::names::folded;
 use super::written::text_of;
+use crate::engine::errors::missing_function;
 use crate::error::{SqlError, SqlState};
 
 /// Functions of PostgreSQL whose answers are its own here too, one a line.
 const EXACT: &str = include_str!("functions.txt");
-
-/// Functions that PostgreSQL has and the engine answers in another way.
-const INEXACT: &[&str] = &[
-    "array_dims",
-    "array_remove",
-    "array_replace",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxy",
-];
 
 /// Functions that statements are changed to, and that none may name.
 const INTERNAL: &[&str] = &[
@@ -129,6 +120,14 @@ struct Check<'a> {
 impl Visitor for Check<'_> {
     type Break = SqlError;
 
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        broken(loose::recursion(query))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
+        broken(loose::factor(factor))
+    }
+
     /// `a ISNULL` is read as a name for the column.
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<SqlError> {
         if is_wild(select) {
@@ -154,11 +153,16 @@ impl Visitor for Check<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        if let Err(error) = loose::escape(expr) {
+            return ControlFlow::Break(error);
+        }
         let checked = match expr {
             Expr::Function(call) => {
                 let name = call.name.0.last().and_then(|it| it.as_ident()).map(folded);
                 let name = name.unwrap_or_default();
-                self.function(&name).and_then(|()| arguments(&name, &call.args))
+                self.function(&name)
+                    .and_then(|()| loose::call(&name, call))
+                    .and_then(|()| arguments(&name, &call.args))
             }
             Expr::Cast {
                 kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, ..
@@ -201,10 +205,7 @@ impl Visitor for Check<'_> {
             | Expr::ILike { pattern, escape_char: None, .. } => like(pattern),
             other => form(other),
         };
-        match checked {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(error),
-        }
+        broken(checked)
     }
 
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
@@ -215,16 +216,17 @@ impl Visitor for Check<'_> {
     }
 }
 
+fn broken(checked: Result<(), SqlError>) -> ControlFlow<SqlError> {
+    match checked {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
 impl Check<'_> {
     fn function(&self, name: &str) -> Result<(), SqlError> {
-        if INEXACT.contains(&name) {
-            return Err(refused(&format!("function {name}")));
-        }
         match self.unknown.functions.contains(name) {
-            true => {
-                let what = format!("function {name} does not exist");
-                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what))
-            }
+            true => Err(missing_function(name)),
             false => Ok(()),
         }
     }
@@ -302,6 +304,7 @@ fn form(expr: &Expr) -> Result<(), SqlError> {
         Expr::CompoundFieldAccess { root, .. } if matches!(**root, Expr::Array(_)) => {
             Err(syntax("["))
         }
+        Expr::CompoundFieldAccess { access_chain, .. } => loose::subscripts(access_chain),
         _ => Ok(()),
     }
 }
@@ -395,6 +398,11 @@ fn data_type_of(data_type: &DataType) -> Result<(), SqlError> {
             Err(refused("character, which fills texts up with blanks,"))
         }
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => data_type_of(element),
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
+            loose::numeric(info)
+        }
+        DataType::Interval { fields: None, precision: None } => Ok(()),
+        DataType::Interval { .. } => Err(refused("a type of intervals with fields or digits")),
         DataType::DoublePrecision => Ok(()),
         other => {
             let name = other.to_string().to_uppercase();

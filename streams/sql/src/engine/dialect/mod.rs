@@ -23,6 +23,7 @@ mod kinds;
 mod known;
 mod letters;
 mod lists;
+mod loose;
 mod names;
 mod nullable;
 mod operands;

@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, ValueWithSpan, visit_expressions,
+    FunctionArguments, Ident, ObjectName, UnaryOperator, Value, visit_expressions,
 };
 
+use super::loose::quoted;
 use crate::error::{SqlError, SqlState};
 
 /// Items of a list after IN: plans are not cancelled while they are made.
@@ -111,7 +112,7 @@ pub(super) fn add_seconds(text: &mut String) {
 
 pub(super) fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
-        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        Expr::Value(value) => quoted(value),
         Expr::Nested(inner) => text_of(inner),
         _ => None,
     }
