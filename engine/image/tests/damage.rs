@@ -91,7 +91,7 @@ fn a_damaged_chunk_is_named_with_its_place_and_the_blocks_that_need_it() {
     let pack = pack.strip_prefix("packs/").expect("it is one");
     assert_eq!(
         damage.error.to_string(),
-        format!("cannot read chunk 1 at 0 of pack {pack}: its bytes are damaged")
+        format!("cannot read chunk 1 at 0 of pack {pack}: it is corrupt")
     );
     let run = BlockRun { volume: "data".into(), first_block: 0, block_count: 12 };
     assert_eq!(damage.blocks, std::slice::from_ref(&run));

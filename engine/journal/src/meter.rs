@@ -224,7 +224,7 @@ mod tests {
         let JournalState::Failing { since, failure } = status.state else { panic!("{status:?}") };
         assert_eq!(meter.failure().as_ref(), Some(&failure));
         assert_eq!((since, failure.at), (Duration::from_secs(5), Duration::from_secs(6)));
-        assert!(failure.cause.contains("cannot write") && failure.cause.contains("room"));
+        assert!(failure.cause.contains("cannot write") && failure.cause.contains("free space"));
         meter.note_writing(Duration::from_secs(8));
         write(&meter, 1, 2, 4096);
         let status = meter.status(Duration::from_secs(9));

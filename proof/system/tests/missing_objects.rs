@@ -154,7 +154,7 @@ fn a_loss_is_only_what_the_owner_declares() -> Result<()> {
     site.daemon.lose_memory()?;
     site.daemon.start_again()?;
     let told = site.memlane("image accept-loss db")?;
-    ensure!(told.contains("800 KiB of db are lost"), "{told}");
+    ensure!(told.contains("the loss of 800 KiB of db"), "{told}");
     site.bring_pack_back()?;
     ensure!(site.readable("db", 0)?.is_empty(), "it was given up");
     let lost = site.daemon.status()?.damage.lost;
