@@ -1,5 +1,8 @@
 //! A topic and its consumer group move to Apache Kafka and back by `MirrorMaker` 2, as the guide
 //! says: producers and consumers change their address alone.
+//!
+//! It takes longer than 90 s: Kafka and a mirror for each direction are virtual machines of Java,
+//! and a mirror looks for topics and groups every five seconds.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
