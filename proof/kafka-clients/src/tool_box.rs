@@ -36,6 +36,12 @@ impl ToolBox {
         machine.ask(class, arguments, input).with_context(|| format!("cannot run {class}"))
     }
 
+    /// The words of a tool that asks the broker at `address`; no option holds a blank.
+    pub fn words<'a>(address: &'a str, options: &'a str) -> Vec<&'a str> {
+        let options = options.split_whitespace();
+        ["--bootstrap-server", address].into_iter().chain(options).collect()
+    }
+
     /// Runs `class`, which must succeed, and returns what it printed.
     pub fn check(class: &str, arguments: &[&str], input: &str) -> Result<String> {
         let answer = Self::run(class, arguments, input)?;

@@ -56,16 +56,14 @@ impl Site {
 
     fn run_with_input(&self, tool: &str, options: &str, input: &str) -> Result<String> {
         let address = self.broker.address();
-        let mut words = vec!["--bootstrap-server", &address];
-        words.extend(options.split_whitespace());
+        let words = ToolBox::words(&address, options);
         ToolBox::check(tool, &words, input).with_context(|| self.broker.last_words())
     }
 
     /// Runs a tool that fails, and returns all that it printed.
     fn refused(&self, tool: &str, options: &str) -> Result<String> {
         let address = self.broker.address();
-        let mut words = vec!["--bootstrap-server", &address];
-        words.extend(options.split_whitespace());
+        let words = ToolBox::words(&address, options);
         let Answer { exit_code, printed, errors } = ToolBox::run(tool, &words, "")?;
         ensure!(exit_code != 0, "{tool} {options} was not refused: {printed}");
         Ok(printed + &errors)

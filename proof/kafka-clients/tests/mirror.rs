@@ -51,8 +51,7 @@ struct Site<'a> {
 
 impl Site<'_> {
     fn run(&self, tool: &str, options: &str, input: &str) -> Result<String> {
-        let mut words = vec!["--bootstrap-server", &self.address];
-        words.extend(options.split_whitespace());
+        let words = ToolBox::words(&self.address, options);
         ToolBox::check(tool, &words, input).with_context(|| format!("at {}", self.name))
     }
 
