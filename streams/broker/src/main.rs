@@ -40,10 +40,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::CommandFactory;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
@@ -68,21 +66,12 @@ const THREADS_TIME_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(cfg!(panic = "unwind"), "the broker is built with panic = \"unwind\"");
 
 fn main() -> ExitCode {
-    service_manager::die_of_panics();
-    let options = option_file::read_options().map_err(anyhow::Error::from);
-    match options.and_then(|options| start(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("memlane-broker: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(|options| start(&options))
 }
 
 fn start(options: &Options) -> anyhow::Result<()> {
     if let Some(folder) = &options.man {
-        return clap_mangen::generate_to(Options::command(), folder)
-            .with_context(|| format!("cannot write to {}", folder.display()));
+        return program::write_manual::<Options>(folder);
     }
     match &options.command {
         Some(command) => command.run(),
@@ -91,14 +80,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
 }
 
 fn run(options: &Options) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&options.log)
-        .with_context(|| format!("--log {:?} is no filter", options.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
+    program::start_log(&options.log)?;
     let coordinator_options = options.coordinator()?;
     let storage: Arc<dyn Storage> = match options.embedded {
         Some(size_bytes) => {

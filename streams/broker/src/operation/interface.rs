@@ -14,12 +14,11 @@ use axum::Router;
 use axum::extract::{Path as PathOf, State};
 use axum::response::Response;
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::answers::{health, json, problem, text};
 use super::metrics;
@@ -35,9 +34,6 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The buffer of a connection, and so the longest head of a request.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
-
-/// How long to pause after the system had no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The broker's user and its group may use the socket.
 const SOCKET_MODE: u32 = 0o660;
@@ -133,23 +129,22 @@ impl Listeners {
     }
 
     async fn serve(&self, router: &Router) {
-        let permits = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
-        loop {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            let permit = permit.expect("the semaphore is never closed");
-            let accepted = tokio::select! {
+        let next = || async {
+            tokio::select! {
                 tcp = accept_tcp(self.tcp.as_ref()) => tcp.map(Connection::Tcp),
                 unix = accept_unix(self.unix.as_ref()) => unix.map(Connection::Unix),
-            };
-            match accepted {
-                Ok(Connection::Tcp(stream)) => spawn(stream, router.clone(), permit),
-                Ok(Connection::Unix(stream)) => spawn(stream, router.clone(), permit),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept HTTP connections for a moment");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        };
+        let serving = |connection| {
+            let router = router.clone();
+            async move {
+                match connection {
+                    Connection::Tcp(stream) => serve(stream, router).await,
+                    Connection::Unix(stream) => serve(stream, router).await,
                 }
             }
-        }
+        };
+        program::serve_all("HTTP connection", CONNECTION_COUNT_MAX, next, serving).await;
     }
 }
 
@@ -181,22 +176,14 @@ async fn accept_unix(listener: Option<&UnixListener>) -> io::Result<tokio::net::
     }
 }
 
-fn spawn(
+async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    permit: tokio::sync::OwnedSemaphorePermit,
-) {
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
+) -> hyper::Result<()> {
+    program::http1_limited(HEAD_TIME_MAX)
         .max_buf_size(CONNECTION_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::debug!(%error, "HTTP connection ended");
-        }
-        drop(permit);
-    });
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .await
 }
 
 /// Takes the place of a socket that another process left behind, and of nothing else.

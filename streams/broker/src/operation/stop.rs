@@ -1,11 +1,10 @@
 //! Signals: they ask the broker to stop, or to read its files again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
+use program::Wish;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -16,9 +15,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(14);
 /// The signals that are heeded, on a thread that waits for nothing else.
 pub(crate) struct Signals {
     runtime: Runtime,
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
+    heeded: program::Signals,
 }
 
 impl Signals {
@@ -26,14 +23,9 @@ impl Signals {
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        let (terminate, interrupt, hang_up) = (
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::hangup())?,
-        );
+        let heeded = program::Signals::listen()?;
         drop(inside);
-        Ok(Self { runtime, terminate, interrupt, hang_up })
+        Ok(Self { runtime, heeded })
     }
 
     /// Ends with a signal to stop. SIGHUP has users, access lists and certificates read again.
@@ -42,7 +34,7 @@ impl Signals {
         let broker = Arc::downgrade(broker);
         let (stop, stops) = oneshot::channel();
         let work = move || {
-            while !self.is_stop() {
+            while self.runtime.block_on(self.heeded.next()) == Wish::Reload {
                 broker.upgrade().iter().for_each(|broker| reload(broker));
             }
             // It may have ended by itself.
@@ -53,34 +45,13 @@ impl Signals {
         Ok(stops)
     }
 
-    /// Waits for the next signal.
-    fn is_stop(&mut self) -> bool {
-        let Self { runtime, terminate, interrupt, hang_up } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                _ = terminate.recv() => true,
-                _ = interrupt.recv() => true,
-                _ = hang_up.recv() => false,
-            }
-        })
-    }
-
     /// The broker is to have ended before this does.
-    fn end_at_last(mut self) {
-        let start = Instant::now();
-        while let Some(left) = STOP_TIME_MAX.checked_sub(start.elapsed()) {
-            let Self { runtime, terminate, interrupt, .. } = &mut self;
-            let has_come = runtime.block_on(async {
-                tokio::select! {
-                    _ = terminate.recv() => true,
-                    _ = interrupt.recv() => true,
-                    () = tokio::time::sleep(left) => false,
-                }
-            });
-            if has_come {
-                tracing::warn!("stopped at once; what was acknowledged is there at the next start");
-                exit_at_once(1);
-            }
+    fn end_at_last(self) {
+        let Self { runtime, mut heeded } = self;
+        let again = async { tokio::time::timeout(STOP_TIME_MAX, heeded.stop()).await };
+        if runtime.block_on(again).is_ok() {
+            tracing::warn!("stopped at once; what was acknowledged is there at the next start");
+            exit_at_once(1);
         }
         tracing::warn!("what is waited for does not end; what was acknowledged is there");
         exit_at_once(0);
