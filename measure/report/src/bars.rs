@@ -42,6 +42,14 @@ pub(crate) struct Verdict {
 }
 
 impl Bar {
+    fn named(self, what: &'static str, short: &'static str) -> Self {
+        Self { what, short, ..self }
+    }
+
+    fn shown_as(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
     /// A bar is decided by an interval that lies on one side of it, and never by a smoke test.
     pub(crate) fn verdict(&self, book: &Book) -> Option<Verdict> {
         let estimate = self.measured.as_ref()?;
@@ -121,37 +129,29 @@ struct FloorBar {
 }
 
 const FLOOR_BARS: [FloorBar; 4] = [
-    FloorBar {
-        what: "4 KiB random read, time over the memcpy floor's",
-        short: "engine 4K read",
-        op: "read",
-        block_bytes: "4096",
-        bound: Bound::AtMost(1.3),
-    },
-    FloorBar {
-        what: "128 KiB read, bytes per second over memcpy's",
-        short: "engine 128K read",
-        op: "read",
-        block_bytes: "131072",
-        bound: Bound::AtLeast(0.75),
-    },
-    FloorBar {
-        what: "128 KiB write of fresh random data, bytes per second over memcpy's",
-        short: "engine 128K write",
-        op: "overwrite",
-        block_bytes: "131072",
-        bound: Bound::AtLeast(0.35),
-    },
-    FloorBar {
-        what: "4 KiB random overwrite, fresh random data, time over the memcpy store floor's",
-        short: "engine 4K overwrite",
-        op: "overwrite",
-        block_bytes: "4096",
-        bound: Bound::AtMost(1.8),
-    },
+    floor_bar("read", "4096", Bound::AtMost(1.3))
+        .named("4 KiB random read, time over the memcpy floor's", "engine 4K read"),
+    floor_bar("read", "131072", Bound::AtLeast(0.75))
+        .named("128 KiB read, bytes per second over memcpy's", "engine 128K read"),
+    floor_bar("overwrite", "131072", Bound::AtLeast(0.35)).named(
+        "128 KiB write of fresh random data, bytes per second over memcpy's",
+        "engine 128K write",
+    ),
+    floor_bar("overwrite", "4096", Bound::AtMost(1.8)).named(
+        "4 KiB random overwrite, fresh random data, time over the memcpy store floor's",
+        "engine 4K overwrite",
+    ),
 ];
 
+const fn floor_bar(op: &'static str, block_bytes: &'static str, bound: Bound) -> FloorBar {
+    FloorBar { what: "", short: "", op, block_bytes, bound }
+}
+
 impl FloorBar {
+    const fn named(self, what: &'static str, short: &'static str) -> Self {
+        Self { what, short, ..self }
+    }
+
     fn is_of(&self, group: &Group) -> bool {
         group.has(&engine_case(self.op, self.block_bytes, "random", "1"))
     }
@@ -197,14 +197,8 @@ fn engine_bars(book: &Book) -> Vec<Bar> {
             Bound::AtLeast(_) => book.ratio((group, FLOOR_NS), (group, NS)),
         }
     };
-    let bar = |bar: &FloorBar| Bar {
-        what: bar.what,
-        short: bar.short,
-        bound: bar.bound,
-        format: Format::Ratio,
-        measured: measured(bar),
-    };
-    FLOOR_BARS.iter().map(bar).collect()
+    let judged = |it: &FloorBar| bar(it.bound, measured(it)).named(it.what, it.short);
+    FLOOR_BARS.iter().map(judged).collect()
 }
 
 /// Cases of the engine held against each other, or against floors of their own.
@@ -228,50 +222,35 @@ fn engine_pair_bars(book: &Book) -> Vec<Bar> {
     let scaling = |op: &str| book.estimate(case(op, "random", "2")?, "figures/scaling_to_floor");
     let compressible = case("overwrite", "compressible", "1");
     vec![
-        at_most(
-            ("overwrite of compressible data, over random data", "engine compressible to random"),
-            1.3,
-            over_random("compressible"),
+        at_most(1.3, over_random("compressible")).named(
+            "overwrite of compressible data, over random data",
+            "engine compressible to random",
         ),
-        at_least(
-            (
-                "reduction of compressible data within 10 s of idling, over LZ4 level 1's",
-                "engine reduction, to LZ4",
-            ),
-            1.0,
-            within(compressible, "figures/reduction", "figures/lz4_reduction"),
+        at_least(1.0, within(compressible, "figures/reduction", "figures/lz4_reduction")).named(
+            "reduction of compressible data within 10 s of idling, over LZ4 level 1's",
+            "engine reduction, to LZ4",
         ),
+        at_most(1.3, over_random("duplicate"))
+            .named("overwrite of duplicates, over random data", "engine duplicates to random"),
         at_most(
-            ("overwrite of duplicates, over random data", "engine duplicates to random"),
-            1.3,
-            over_random("duplicate"),
-        ),
-        at_most(
-            (
-                "4 KiB random read of compressed pages, over decoding and the memcpy floor",
-                "engine read of compressed pages",
-            ),
             1.15,
             within(case("read", "compressible", "1"), NS, "figures/floor_decode_ns_mean"),
+        )
+        .named(
+            "4 KiB random read of compressed pages, over decoding and the memcpy floor",
+            "engine read of compressed pages",
         ),
-        at_least(
-            ("two threads reading, of the floor's own scaling", "engine read, two threads"),
-            0.9,
-            scaling("read"),
+        at_least(0.9, scaling("read"))
+            .named("two threads reading, of the floor's own scaling", "engine read, two threads"),
+        at_least(0.9, scaling("overwrite")).named(
+            "two threads writing, of the floor's own scaling",
+            "engine overwrite, two threads",
         ),
-        at_least(
-            ("two threads writing, of the floor's own scaling", "engine overwrite, two threads"),
-            0.9,
-            scaling("overwrite"),
-        ),
-        at_most(
-            (
+        at_most(10.0, within(half_load, "figures/intended_ns_p999", "figures/intended_ns_p50"))
+            .named(
                 "p99.9 of a 4 KiB overwrite at 50 % load, over the median",
                 "engine p99.9 at half load",
             ),
-            10.0,
-            within(half_load, "figures/intended_ns_p999", "figures/intended_ns_p50"),
-        ),
     ]
 }
 
@@ -293,72 +272,48 @@ const NBD: &str = "volume NBD";
 const VHOST_USER: &str = "volume vhost-user-blk";
 
 const PEER_BARS: [PeerBar; 7] = [
-    PeerBar {
-        what: "attached device, 4 KiB random read at depth 1, mean latency over loop's",
-        short: "attached 4K read, to loop",
-        volume: ATTACHED,
-        peer: "loop over tmpfs",
-        rw: "randread",
-        depth: "1",
-        bound: Bound::AtMost(0.5),
-    },
-    PeerBar {
-        what: "attached device, 4 KiB random write at depth 1, mean latency over loop's",
-        short: "attached 4K write, to loop",
-        volume: ATTACHED,
-        peer: "loop over tmpfs",
-        rw: "randwrite",
-        depth: "1",
-        bound: Bound::AtMost(0.6),
-    },
-    PeerBar {
-        what: "FUSE file, 4 KiB random read at depth 1, mean latency over QEMU's FUSE export",
-        short: "FUSE file 4K read, to QEMU FUSE",
-        volume: FUSE_FILE,
-        peer: "QEMU FUSE export over tmpfs",
-        rw: "randread",
-        depth: "1",
-        bound: Bound::AtMost(0.2),
-    },
-    PeerBar {
-        what: "NBD over a Unix socket at depth 1, mean latency over nbdkit's",
-        short: "NBD depth 1, to nbdkit",
-        volume: NBD,
-        peer: "nbdkit memory",
-        rw: "randread",
-        depth: "1",
-        bound: Bound::AtMost(0.4),
-    },
-    PeerBar {
-        what: "NBD over a Unix socket at depth 1, mean latency over qemu-nbd's",
-        short: "NBD depth 1, to qemu-nbd",
-        volume: NBD,
-        peer: "qemu-nbd over tmpfs",
-        rw: "randread",
-        depth: "1",
-        bound: Bound::AtMost(0.4),
-    },
-    PeerBar {
-        what: "NBD at depth 16, operations per second over nbdkit's",
-        short: "NBD depth 16, to nbdkit",
-        volume: NBD,
-        peer: "nbdkit memory",
-        rw: "randread",
-        depth: "16",
-        bound: Bound::AtLeast(2.0),
-    },
-    PeerBar {
-        what: "NBD at depth 16, operations per second over qemu-nbd's",
-        short: "NBD depth 16, to qemu-nbd",
-        volume: NBD,
-        peer: "qemu-nbd over tmpfs",
-        rw: "randread",
-        depth: "16",
-        bound: Bound::AtLeast(2.0),
-    },
+    peer_bar((ATTACHED, "loop over tmpfs"), ("randread", "1"), Bound::AtMost(0.5)).named(
+        "attached device, 4 KiB random read at depth 1, mean latency over loop's",
+        "attached 4K read, to loop",
+    ),
+    peer_bar((ATTACHED, "loop over tmpfs"), ("randwrite", "1"), Bound::AtMost(0.6)).named(
+        "attached device, 4 KiB random write at depth 1, mean latency over loop's",
+        "attached 4K write, to loop",
+    ),
+    peer_bar((FUSE_FILE, "QEMU FUSE export over tmpfs"), ("randread", "1"), Bound::AtMost(0.2))
+        .named(
+            "FUSE file, 4 KiB random read at depth 1, mean latency over QEMU's FUSE export",
+            "FUSE file 4K read, to QEMU FUSE",
+        ),
+    peer_bar((NBD, "nbdkit memory"), ("randread", "1"), Bound::AtMost(0.4)).named(
+        "NBD over a Unix socket at depth 1, mean latency over nbdkit's",
+        "NBD depth 1, to nbdkit",
+    ),
+    peer_bar((NBD, "qemu-nbd over tmpfs"), ("randread", "1"), Bound::AtMost(0.4)).named(
+        "NBD over a Unix socket at depth 1, mean latency over qemu-nbd's",
+        "NBD depth 1, to qemu-nbd",
+    ),
+    peer_bar((NBD, "nbdkit memory"), ("randread", "16"), Bound::AtLeast(2.0))
+        .named("NBD at depth 16, operations per second over nbdkit's", "NBD depth 16, to nbdkit"),
+    peer_bar((NBD, "qemu-nbd over tmpfs"), ("randread", "16"), Bound::AtLeast(2.0)).named(
+        "NBD at depth 16, operations per second over qemu-nbd's",
+        "NBD depth 16, to qemu-nbd",
+    ),
 ];
 
+const fn peer_bar(
+    (volume, peer): (&'static str, &'static str),
+    (rw, depth): (&'static str, &'static str),
+    bound: Bound,
+) -> PeerBar {
+    PeerBar { what: "", short: "", volume, peer, rw, depth, bound }
+}
+
 impl PeerBar {
+    const fn named(self, what: &'static str, short: &'static str) -> Self {
+        Self { what, short, ..self }
+    }
+
     fn is_of(&self, target: &str, group: &Group) -> bool {
         let job = [("rw", self.rw), ("block_bytes", "4096"), ("queue_depth", self.depth)];
         group.target() == target && group.has(&job) && group.has(&[("jobs", "1")])
@@ -416,14 +371,8 @@ fn export_bars(book: &Book) -> Vec<Bar> {
         })?;
         book.ratio((of, bar.path()), (to, bar.path()))
     };
-    let bar = |bar: &PeerBar| Bar {
-        what: bar.what,
-        short: bar.short,
-        bound: bar.bound,
-        format: Format::Ratio,
-        measured: measured(bar),
-    };
-    PEER_BARS.iter().map(bar).collect()
+    let judged = |it: &PeerBar| bar(it.bound, measured(it)).named(it.what, it.short);
+    PEER_BARS.iter().map(judged).collect()
 }
 
 fn whole_bars(book: &Book) -> Vec<Bar> {
@@ -443,33 +392,19 @@ fn whole_bars(book: &Book) -> Vec<Bar> {
     };
     let idle = newest(&peers, |group| group.case() == "idle with 8 volumes attached");
     vec![
-        at_least(
-            ("log with 80 % reads, messages per second over appends alone", "log 80/20 to 100/0"),
-            0.87,
-            of_log("figures/total_ratio_to_100_0"),
+        at_least(0.87, of_log("figures/total_ratio_to_100_0")).named(
+            "log with 80 % reads, messages per second over appends alone",
+            "log 80/20 to 100/0",
         ),
-        at_most(
-            ("the same log, p99.9 over the median", "log p99.9 to median"),
-            5.0,
-            of_log("figures/all_service_p999_to_p50"),
-        ),
-        at_least(
-            ("pgbench with 4 clients, transactions over zram's", "pgbench, to zram + ext4"),
-            1.0,
-            transactions(),
-        ),
-        at_most(
-            ("programs and libraries, memory used over zram lz4's", "memory used, to zram"),
-            0.92,
-            memory(book),
-        ),
-        Bar {
-            what: "processor time of 8 idle attached volumes, of one core",
-            short: "8 idle volumes",
-            bound: Bound::AtMost(0.5),
-            format: Format::Points,
-            measured: idle.and_then(|group| book.estimate(group, "figures/idle_core_percent")),
-        },
+        at_most(5.0, of_log("figures/all_service_p999_to_p50"))
+            .named("the same log, p99.9 over the median", "log p99.9 to median"),
+        at_least(1.0, transactions())
+            .named("pgbench with 4 clients, transactions over zram's", "pgbench, to zram + ext4"),
+        at_most(0.92, memory(book))
+            .named("programs and libraries, memory used over zram lz4's", "memory used, to zram"),
+        at_most(0.5, idle.and_then(|group| book.estimate(group, "figures/idle_core_percent")))
+            .named("processor time of 8 idle attached volumes, of one core", "8 idle volumes")
+            .shown_as(Format::Points),
     ]
 }
 
@@ -486,20 +421,17 @@ fn memory(book: &Book) -> Option<Estimated> {
     book.ratio((volume, "store/used_bytes"), (zram, "store/used_bytes"))
 }
 
-fn at_most(
-    (what, short): (&'static str, &'static str),
-    limit: f64,
-    measured: Option<Estimated>,
-) -> Bar {
-    Bar { what, short, bound: Bound::AtMost(limit), format: Format::Ratio, measured }
+/// A bar on a ratio, without its names.
+fn bar(bound: Bound, measured: Option<Estimated>) -> Bar {
+    Bar { what: "", short: "", bound, format: Format::Ratio, measured }
 }
 
-fn at_least(
-    (what, short): (&'static str, &'static str),
-    limit: f64,
-    measured: Option<Estimated>,
-) -> Bar {
-    Bar { what, short, bound: Bound::AtLeast(limit), format: Format::Ratio, measured }
+fn at_most(limit: f64, measured: Option<Estimated>) -> Bar {
+    bar(Bound::AtMost(limit), measured)
+}
+
+fn at_least(limit: f64, measured: Option<Estimated>) -> Bar {
+    bar(Bound::AtLeast(limit), measured)
 }
 
 /// The newest run's group of which this is true.

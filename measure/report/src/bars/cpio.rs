@@ -2,9 +2,8 @@
 
 use results::Suite;
 
-use super::{Bar, Bound, newest};
+use super::{Bar, at_most, newest};
 use crate::book::Book;
-use crate::figure::Format;
 
 const CASE: &str = "fio cores=1";
 const VOLUME: &str = "volume attached + ext4";
@@ -34,7 +33,7 @@ pub(super) fn bars(book: &Book) -> Vec<Bar> {
             newest(&groups, |it| it.run() == of.run() && it.case() == CASE && it.target() == peer)
         });
         let measured = of.zip(to).and_then(|(of, to)| book.ratio((of, CYCLES), (to, CYCLES)));
-        Bar { what, short, bound: Bound::AtMost(limit), format: Format::Ratio, measured }
+        at_most(limit, measured).named(what, short)
     };
     BARS.map(bar).into()
 }

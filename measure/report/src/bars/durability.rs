@@ -2,7 +2,7 @@
 
 use results::Suite;
 
-use super::{Bar, Bound, at_least, at_most, newest};
+use super::{Bar, at_least, at_most, newest};
 use crate::book::Book;
 use crate::figure::Format;
 use crate::group::Group;
@@ -36,31 +36,21 @@ fn flush_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
     let gained =
         |target: &str| book.ratio((writes(target, "8")?, RATE), (writes(target, "1")?, RATE));
     vec![
-        at_most(
-            (
-                "durable write of 4 KiB to ext4 on an attached journal volume, over the disk's",
-                "journal, ext4, to disk",
-            ),
-            1.5,
-            over_disk(EXT4),
+        at_most(1.5, over_disk(EXT4)).named(
+            "durable write of 4 KiB to ext4 on an attached journal volume, over the disk's",
+            "journal, ext4, to disk",
         ),
-        at_most(
-            (
-                "durable write of 4 KiB to an attached journal volume, over the disk's",
-                "journal, attached, to disk",
-            ),
-            1.5,
-            over_disk(ATTACHED),
+        at_most(1.5, over_disk(ATTACHED)).named(
+            "durable write of 4 KiB to an attached journal volume, over the disk's",
+            "journal, attached, to disk",
         ),
-        at_least(
-            ("8 writers on an attached journal volume, durable writes over one's", "8 writers"),
-            3.0,
-            gained(ATTACHED),
+        at_least(3.0, gained(ATTACHED)).named(
+            "8 writers on an attached journal volume, durable writes over one's",
+            "8 writers",
         ),
-        at_least(
-            ("8 writers on a journal volume over NBD, durable writes over one's", "8 over NBD"),
-            3.0,
-            gained(NBD),
+        at_least(3.0, gained(NBD)).named(
+            "8 writers on a journal volume over NBD, durable writes over one's",
+            "8 over NBD",
         ),
     ]
 }
@@ -73,33 +63,22 @@ fn image_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         |case: &str| book.ratio((of(case, VOLUME)?, BYTES_PER_S), (of(case, DISK)?, BYTES_PER_S));
     let estimate = |case: &str, figure: &str| book.estimate(of(case, VOLUME)?, figure);
     vec![
-        at_least(
-            ("an image saved, bytes per second over the disk's", "image save, to disk"),
-            0.7,
-            over_disk("image save"),
-        ),
-        at_least(
-            ("an image restored, bytes per second over the disk's", "image restore, to disk"),
-            0.7,
-            over_disk("image restore"),
-        ),
-        Bar {
-            what: "an image after 1 % of blocks changed, bytes of the full image",
-            short: "image after 1 %",
-            bound: Bound::AtMost(0.03),
-            format: Format::Percent,
-            measured: estimate(
-                "image save after 1 % of blocks changed",
-                "figures/bytes_of_full_image_share",
-            ),
-        },
-        Bar {
-            what: "first read after the loss of memory, from the start of the daemon",
-            short: "first read after loss",
-            bound: Bound::AtMost(1e9),
-            format: Format::Micros,
-            measured: estimate("first read after the loss of memory", "figures/first_read_ns"),
-        },
+        at_least(0.7, over_disk("image save"))
+            .named("an image saved, bytes per second over the disk's", "image save, to disk"),
+        at_least(0.7, over_disk("image restore"))
+            .named("an image restored, bytes per second over the disk's", "image restore, to disk"),
+        at_most(
+            0.03,
+            estimate("image save after 1 % of blocks changed", "figures/bytes_of_full_image_share"),
+        )
+        .named("an image after 1 % of blocks changed, bytes of the full image", "image after 1 %")
+        .shown_as(Format::Percent),
+        at_most(1e9, estimate("first read after the loss of memory", "figures/first_read_ns"))
+            .named(
+                "first read after the loss of memory, from the start of the daemon",
+                "first read after loss",
+            )
+            .shown_as(Format::Micros),
     ]
 }
 
@@ -120,5 +99,5 @@ fn snapshot_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         ("volume attached", "the same on an attached volume", "snapshots, attached"),
         ("volume NBD", "the same over NBD", "snapshots, NBD"),
     ];
-    names.map(|(target, what, short)| at_most((what, short), 3.0, over_none(target))).into()
+    names.map(|(target, what, short)| at_most(3.0, over_none(target)).named(what, short)).into()
 }

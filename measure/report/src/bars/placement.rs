@@ -2,7 +2,7 @@
 
 use results::placement::{Placement, Workload};
 
-use super::{Bar, Bound};
+use super::{Bar, at_least};
 use crate::book::Book;
 use crate::figure::Format;
 use crate::placed::{Placed, PlacedAll};
@@ -22,19 +22,15 @@ pub(super) fn bars(book: &Book) -> Vec<Bar> {
         all.of(Workload::Orders).filter(is_asked).last()
     };
     vec![
-        Bar {
-            what: "orders, data and logs on a journal volume: NOPM over the disk's, memory limited",
-            short: "NOPM on a journal volume, to disk",
-            bound: Bound::AtLeast(2.0),
-            format: Format::Ratio,
-            measured: newest(Placement::Whole).and_then(|placed| all.times(book, placed)),
-        },
-        Bar {
-            what: "orders, logs only on a journal volume: share of the whole's gain",
-            short: "gain of logs only",
-            bound: Bound::AtLeast(0.5),
-            format: Format::Percent,
-            measured: newest(Placement::Logs).and_then(|placed| all.gain(book, placed)),
-        },
+        at_least(2.0, newest(Placement::Whole).and_then(|placed| all.times(book, placed))).named(
+            "orders, data and logs on a journal volume: NOPM over the disk's, memory limited",
+            "NOPM on a journal volume, to disk",
+        ),
+        at_least(0.5, newest(Placement::Logs).and_then(|placed| all.gain(book, placed)))
+            .named(
+                "orders, logs only on a journal volume: share of the whole's gain",
+                "gain of logs only",
+            )
+            .shown_as(Format::Percent),
     ]
 }

@@ -2,7 +2,7 @@
 
 use results::Suite;
 
-use super::{Bar, Bound, at_least, at_most, newest};
+use super::{Bar, at_least, at_most, newest};
 use crate::book::Book;
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
@@ -74,78 +74,14 @@ fn query_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         ),
     ];
     let lookups = over("current value by key", "figures/lookups_per_s");
-    let mut bars = vec![at_least(
-        (
-            "current value by key over SQL, 4 clients, lookups per second over PostgreSQL's",
-            "SQL lookup, to PostgreSQL",
-        ),
-        1.2,
-        lookups,
+    let mut bars = vec![at_least(1.2, lookups).named(
+        "current value by key over SQL, 4 clients, lookups per second over PostgreSQL's",
+        "SQL lookup, to PostgreSQL",
     )];
-    let scan = |(case, what, short)| at_least((what, short), 4.0, over(case, RECORDS_PER_S));
+    let scan = |(case, what, short)| at_least(4.0, over(case, RECORDS_PER_S)).named(what, short);
     bars.extend(scans.map(scan));
     bars
 }
-
-/// What is followed, how many of a hundred records pass, names of the bar, and its bound.
-const FOLLOW_BARS: [(&str, &str, &str, &str, f64); 8] = [
-    (
-        "filled",
-        "0",
-        "filled log, live query that no record passes, records per second over a consumer's",
-        "live query, 0 %",
-        0.8,
-    ),
-    (
-        "filled",
-        "1",
-        "filled log, live query that 1 % pass, over a consumer's",
-        "live query, 1 %",
-        0.8,
-    ),
-    (
-        "filled",
-        "50",
-        "filled log, live query that 50 % pass, over a consumer's",
-        "live query, 50 %",
-        0.6,
-    ),
-    (
-        "filled",
-        "100",
-        "filled log, live query that all pass, over a consumer's",
-        "live query, 100 %",
-        0.5,
-    ),
-    (
-        "coming",
-        "0",
-        "records that come, live query that none passes, records per second over a consumer's",
-        "live query meanwhile, 0 %",
-        0.8,
-    ),
-    (
-        "coming",
-        "1",
-        "records that come, live query that 1 % pass, over a consumer's",
-        "live query meanwhile, 1 %",
-        0.8,
-    ),
-    (
-        "coming",
-        "50",
-        "records that come, live query that 50 % pass, over a consumer's",
-        "live query meanwhile, 50 %",
-        0.6,
-    ),
-    (
-        "coming",
-        "100",
-        "records that come, live query that all pass, over a consumer's",
-        "live query meanwhile, 100 %",
-        0.5,
-    ),
-];
 
 fn follow_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
     let measured = |log: &str, percent: &str| {
@@ -155,9 +91,34 @@ fn follow_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         let is_other = |group: &Group| group.target() == CONSUMER && group.has(&[("log", log)]);
         ratio(book, groups, (is_own, is_other), RECORDS_PER_S)
     };
-    let bar =
-        |(log, percent, what, short, limit)| at_least((what, short), limit, measured(log, percent));
-    FOLLOW_BARS.map(bar).into()
+    vec![
+        at_least(0.8, measured("filled", "0")).named(
+            "filled log, live query that no record passes, records per second over a consumer's",
+            "live query, 0 %",
+        ),
+        at_least(0.8, measured("filled", "1"))
+            .named("filled log, live query that 1 % pass, over a consumer's", "live query, 1 %"),
+        at_least(0.6, measured("filled", "50"))
+            .named("filled log, live query that 50 % pass, over a consumer's", "live query, 50 %"),
+        at_least(0.5, measured("filled", "100"))
+            .named("filled log, live query that all pass, over a consumer's", "live query, 100 %"),
+        at_least(0.8, measured("coming", "0")).named(
+            "records that come, live query that none passes, records per second over a consumer's",
+            "live query meanwhile, 0 %",
+        ),
+        at_least(0.8, measured("coming", "1")).named(
+            "records that come, live query that 1 % pass, over a consumer's",
+            "live query meanwhile, 1 %",
+        ),
+        at_least(0.6, measured("coming", "50")).named(
+            "records that come, live query that 50 % pass, over a consumer's",
+            "live query meanwhile, 50 %",
+        ),
+        at_least(0.5, measured("coming", "100")).named(
+            "records that come, live query that all pass, over a consumer's",
+            "live query meanwhile, 100 %",
+        ),
+    ]
 }
 
 fn many_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
@@ -168,25 +129,17 @@ fn many_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         });
         book.estimate(group?, RECORDS_PER_S)
     };
-    let bar = |what, short, measured| Bar {
-        what,
-        short,
-        bound: Bound::AtLeast(200_000.0),
-        format: Format::Count,
-        measured,
-    };
+    let bar = |percent| at_least(200_000.0, measured(percent)).shown_as(Format::Count);
     vec![
-        bar(
+        bar("0.1").named(
             "10,000 live queries of 0.1 % of the records each, records per second taken in and \
              delivered",
             "10,000 live queries, 0.1 %",
-            measured("0.1"),
         ),
-        bar(
+        bar("0.001").named(
             "10,000 live queries of 0.001 % of the records each, records per second taken in and \
              delivered",
             "10,000 live queries, 0.001 %",
-            measured("0.001"),
         ),
     ]
 }
@@ -201,21 +154,13 @@ fn delivery_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         ratio(book, groups, (is_own, is_other), path)
     };
     vec![
-        at_most(
-            (
-                "a message as row of a live query at 5,000 a second, p50 over a consumer's",
-                "live row, p50",
-            ),
-            1.5,
-            over("latency/p50"),
+        at_most(1.5, over("latency/p50")).named(
+            "a message as row of a live query at 5,000 a second, p50 over a consumer's",
+            "live row, p50",
         ),
-        at_most(
-            (
-                "a message as row of a live query at 5,000 a second, p99 over a consumer's",
-                "live row, p99",
-            ),
-            1.5,
-            over("latency/p99"),
+        at_most(1.5, over("latency/p99")).named(
+            "a message as row of a live query at 5,000 a second, p99 over a consumer's",
+            "live row, p99",
         ),
     ]
 }
@@ -233,31 +178,25 @@ fn value_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
     let keeping = ratio(book, groups, (is_keeping, is_plain), RECORDS_PER_S);
     let restart = at_size("first read of a current value after a restart", FIRST_READ_NS);
     vec![
-        Bar {
-            what: "10 million current values, bytes of memory for each key beside the log",
-            short: "current values, bytes a key",
-            bound: Bound::AtMost(32.0),
-            format: Format::Count,
-            measured: at_size(
-                "current values, memory beside the log",
-                "figures/index_bytes_per_key",
-            ),
-        },
-        Bar {
-            what: "10 million current values, from the start of the broker to the first read",
-            short: "current values, restart",
-            bound: Bound::AtMost(2e9),
-            format: Format::Micros,
-            measured: restart,
-        },
-        at_least(
-            (
-                "producer of a topic that keeps current values, records per second over one \
+        at_most(
+            32.0,
+            at_size("current values, memory beside the log", "figures/index_bytes_per_key"),
+        )
+        .named(
+            "10 million current values, bytes of memory for each key beside the log",
+            "current values, bytes a key",
+        )
+        .shown_as(Format::Count),
+        at_most(2e9, restart)
+            .named(
+                "10 million current values, from the start of the broker to the first read",
+                "current values, restart",
+            )
+            .shown_as(Format::Micros),
+        at_least(0.8, keeping).named(
+            "producer of a topic that keeps current values, records per second over one \
                  that does not",
-                "produce, current values",
-            ),
-            0.8,
-            keeping,
+            "produce, current values",
         ),
     ]
 }

@@ -2,7 +2,7 @@
 
 use results::Suite;
 
-use super::{Bar, Bound, newest};
+use super::{Bar, Bound, at_most, bar, newest};
 use crate::book::Book;
 use crate::figure::Format;
 
@@ -22,19 +22,16 @@ pub(super) fn bars(book: &Book) -> Vec<Bar> {
     };
     let cloned = newest(&groups, of_clones);
     vec![
-        Bar {
-            what: "TPC-C-derived, 10 warehouses, 4 users: NOPM by pgbench, difference from ours",
-            short: "NOPM by pgbench",
-            bound: Bound::Within(difference_max),
-            format: Format::Percent,
-            measured: checked.and_then(|it| book.estimate(it, "figures/pgbench_difference_share")),
-        },
-        Bar {
-            what: "4 databases cloned from one load, memory over that of one",
-            short: "memory of clones",
-            bound: Bound::AtMost(ratio_max),
-            format: Format::Ratio,
-            measured: cloned.and_then(|it| book.estimate(it, "figures/clones_ram_ratio")),
-        },
+        bar(
+            Bound::Within(difference_max),
+            checked.and_then(|it| book.estimate(it, "figures/pgbench_difference_share")),
+        )
+        .named(
+            "TPC-C-derived, 10 warehouses, 4 users: NOPM by pgbench, difference from ours",
+            "NOPM by pgbench",
+        )
+        .shown_as(Format::Percent),
+        at_most(ratio_max, cloned.and_then(|it| book.estimate(it, "figures/clones_ram_ratio")))
+            .named("4 databases cloned from one load, memory over that of one", "memory of clones"),
     ]
 }

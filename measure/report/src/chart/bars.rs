@@ -29,18 +29,21 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
+    /// Chart of bars without a line, parts and figures beside them.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        hint: &'static str,
+        format: Format,
+        bars: Vec<Bar>,
+    ) -> Self {
+        let title = title.into();
+        Self { title, hint, format, line: None, part_names: &[], beside: None, bars }
+    }
+
     /// Chart of values of which more is better, in the order of their headings.
     pub(crate) fn higher_is_better(title: &str, format: Format, mut bars: Vec<Bar>) -> Self {
         bars.sort_by(|a, b| a.group.cmp(&b.group));
-        Self {
-            title: title.to_owned(),
-            hint: "higher is better",
-            format,
-            line: None,
-            part_names: &[],
-            beside: None,
-            bars,
-        }
+        Self::new(title, "higher is better", format, bars)
     }
 }
 
@@ -60,6 +63,12 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
+    /// Bar of one part, below a heading.
+    pub(crate) fn new(group: impl Into<String>, name: impl Into<String>, part: Estimated) -> Self {
+        let parts = vec![part];
+        Self { group: group.into(), name: name.into(), parts, ..Self::default() }
+    }
+
     fn sum(&self) -> f64 {
         self.parts.iter().map(Estimated::value).sum()
     }

@@ -5,11 +5,12 @@ use maud::{Markup, html};
 use results::Suite;
 use results::projection::{APPLICATION, CORES};
 
+use super::layout::{GroupTable, Named};
 use crate::book::Book;
 use crate::chart::{Bar, Bars, Line, Lines};
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
-use crate::table::{Cell, Column, Table};
+use crate::table::Table;
 
 const CYCLES: &str = "figures/cpio_cycles";
 const SHARES: [&str; 4] = ["user", "system", "idle", "waiting for I/O"];
@@ -53,57 +54,38 @@ fn name(book: &Book, group: &Group) -> String {
     }
 }
 
-fn bars(book: &Book, groups: &[Group], paths: [Parts; 4]) -> Vec<Bar> {
+/// Bars of four parts, in the order of applications and targets.
+fn bars(
+    book: &Book,
+    groups: &[Group],
+    part: impl Fn(&Group, usize) -> Option<Estimated>,
+) -> Vec<Bar> {
     let bar = |group: &Group| {
-        let parts: Option<Vec<Estimated>> = paths.iter().map(|part| part(book, group)).collect();
-        Some(Bar {
-            group: application(group).to_owned(),
-            name: name(book, group),
-            parts: parts?,
-            ..Bar::default()
-        })
+        let parts: Option<Vec<Estimated>> = (0..4).map(|index| part(group, index)).collect();
+        let (heading, name) = (application(group).to_owned(), name(book, group));
+        Some(Bar { group: heading, name, parts: parts?, ..Bar::default() })
     };
     let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
     bars.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
     bars
 }
 
-type Parts = fn(&Book, &Group) -> Option<Estimated>;
-
 fn spenders(book: &Book, groups: &[Group]) -> Bars {
-    let paths: [Parts; 4] = [
-        |book, group| book.estimate(group, "figures/application_cycles"),
-        |book, group| book.estimate(group, "figures/driver_cycles"),
-        |book, group| book.estimate(group, "figures/store_cycles"),
-        |book, group| book.estimate(group, "figures/rest_cycles"),
-    ];
-    Bars {
-        title: "Cycles per I/O by who used them".to_owned(),
-        hint: "cycles, target and cores · lower is better",
-        format: Format::Count,
-        line: None,
-        part_names: &SPENDERS,
-        beside: None,
-        bars: bars(book, groups, paths),
-    }
+    let part = |group: &Group, index: usize| {
+        book.estimate(group, &format!("figures/{}_cycles", SPENDERS[index]))
+    };
+    let hint = "cycles, target and cores · lower is better";
+    let bars = bars(book, groups, part);
+    let bars = Bars::new("Cycles per I/O by who used them", hint, Format::Count, bars);
+    Bars { part_names: &SPENDERS, ..bars }
 }
 
 fn time(book: &Book, groups: &[Group]) -> Bars {
-    let paths: [Parts; 4] = [
-        |book, group| share(book, group, "user_s"),
-        |book, group| share(book, group, "system_s"),
-        |book, group| share(book, group, "idle_s"),
-        |book, group| share(book, group, "io_wait_s"),
-    ];
-    Bars {
-        title: "Where the processors' time went".to_owned(),
-        hint: "of all cores, target and cores",
-        format: Format::Percent,
-        line: None,
-        part_names: &SHARES,
-        beside: None,
-        bars: bars(book, groups, paths),
-    }
+    const FIGURES: [&str; 4] = ["user_s", "system_s", "idle_s", "io_wait_s"];
+    let hint = "of all cores, target and cores";
+    let bars = bars(book, groups, |group, index| share(book, group, FIGURES[index]));
+    let bars = Bars::new("Where the processors' time went", hint, Format::Percent, bars);
+    Bars { part_names: &SHARES, ..bars }
 }
 
 fn share(book: &Book, group: &Group, name: &str) -> Option<Estimated> {
@@ -146,7 +128,7 @@ fn scaling(book: &Book, groups: &[Group]) -> Lines {
 }
 
 fn table(book: &Book, groups: &[Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 8] = [
+    const FIGURES: [Named; 8] = [
         ("cycles/IO", CYCLES, Format::Count),
         ("without driver", "figures/cpio_without_driver_cycles", Format::Count),
         ("cores in use", "figures/utilisation_share", Format::Percent),
@@ -156,23 +138,12 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         ("MB/s of memory", "figures/memory_bytes_per_s", Format::MegabytesPerSecond),
         ("memory bytes, each stored", "figures/memory_bytes_per_stored_byte", Format::Ratio),
     ];
-    let row = |group: &Group| {
-        let mut cells = vec![
-            Cell::text(application(group)),
-            Cell::text(group.word("stands_for").unwrap_or("–")),
-            Cell::text(name(book, group)),
-        ];
-        cells.extend(
-            COLUMNS.map(|(_, path, format)| Cell::estimate(book.estimate(group, path), format)),
-        );
-        cells.push(Cell::text(group.word("ios_counted_at").unwrap_or("–")));
-        cells.push(Cell::text(group.word("durability").unwrap_or("–")));
-        cells
-    };
-    let mut columns = ["Application", "in place of", "Target, cores"].map(Column::text).to_vec();
-    columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
-    columns.push(Column::text("I/Os counted at"));
-    columns.push(Column::text("what survives"));
-    let caption = "One I/O is 512 bytes, read or written".to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    GroupTable::new(book)
+        .text("Application", |group| application(group).to_owned())
+        .word("in place of", "stands_for")
+        .text("Target, cores", |group| name(book, group))
+        .figures(&FIGURES)
+        .word("I/Os counted at", "ios_counted_at")
+        .word("what survives", "durability")
+        .rows(groups, "One I/O is 512 bytes, read or written")
 }

@@ -3,31 +3,25 @@
 use maud::{Markup, html};
 use results::Suite;
 
+use super::layout::{GroupTable, Named, OTHER_SERIES, OWN_SERIES, bars, listing, strips};
 use crate::book::Book;
-use crate::chart::{Bar, Bars, Strip, Strips};
+use crate::chart::Bars;
 use crate::figure::Format;
 use crate::group::Group;
-use crate::table::{Cell, Column, Table};
-
-/// By the strips' percentiles.
-const PERCENTILES: [&str; 6] =
-    ["latency/p50", "latency/p90", "latency/p99", "latency/p999", "latency/p9999", "latency/max"];
-
-/// Colours of the page: ours, and the disk.
-const VOLUME_SERIES: usize = 0;
-const DISK_SERIES: usize = 6;
+use crate::table::{Cell, Table};
 
 pub(crate) fn body(book: &Book) -> Option<Markup> {
-    let groups = book.groups(Suite::Durability);
-    let timed = |group: &&Group| group.first().row.latency.is_some();
-    let (requests, images): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(timed);
-    (!groups.is_empty()).then(|| {
+    let timed = |group: &Group| group.first().row.latency.is_some();
+    let (requests, images): (Vec<Group>, Vec<Group>) =
+        book.groups(Suite::Durability).into_iter().partition(timed);
+    let name = |group: &Group| format!("{}: {}", book.target_name(group), group.case());
+    (!requests.is_empty() || !images.is_empty()).then(|| {
         html! {
             p { "The journal and the images lie on the disk that volumes are compared with. A "
                 "durable write is a write of 4 KiB and the flush behind it." }
             @if !requests.is_empty() {
                 (rates(book, &requests).show())
-                (strips(book, &requests).show())
+                (strips(book, &requests, "Latency of a request", (name, series)).show())
                 (latencies(book, &requests).show())
             }
             @if !images.is_empty() {
@@ -39,43 +33,17 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
 }
 
 fn series(group: &Group) -> usize {
-    if group.target().contains("volume") { VOLUME_SERIES } else { DISK_SERIES }
+    if group.target().contains("volume") { OWN_SERIES } else { OTHER_SERIES }
 }
 
-fn rates(book: &Book, groups: &[&Group]) -> Bars {
-    let bar = |group: &&Group| {
-        Some(Bar {
-            group: group.case().to_owned(),
-            name: book.target_name(group),
-            parts: vec![book.estimate(group, "app/iops")?],
-            series: series(group),
-            ..Bar::default()
-        })
-    };
-    let bars = groups
-        .iter()
-        .filter(|group| group.word("op") == Some("durable write"))
-        .filter_map(bar)
-        .collect();
+fn rates(book: &Book, groups: &[Group]) -> Bars {
+    let writes = groups.iter().filter(|group| group.word("op") == Some("durable write"));
+    let bars = bars(book, writes, "app/iops", series);
     Bars::higher_is_better("Durable writes per second", Format::Count, bars)
 }
 
-fn strips(book: &Book, groups: &[&Group]) -> Strips {
-    let strip = |group: &&Group| Strip {
-        name: format!("{}: {}", book.target_name(group), group.case()),
-        percentiles: PERCENTILES.iter().map(|path| book.estimate(group, path)).collect(),
-        series: series(group),
-    };
-    Strips {
-        title: "Latency of a request".to_owned(),
-        hint: "log scale, lower is better",
-        format: Format::Micros,
-        strips: groups.iter().map(strip).collect(),
-    }
-}
-
-fn latencies(book: &Book, groups: &[&Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 8] = [
+fn latencies(book: &Book, groups: &[Group]) -> Table {
+    const FIGURES: [Named; 8] = [
         ("mean, µs", "latency/mean", Format::Micros),
         ("p50, µs", "latency/p50", Format::Micros),
         ("p99, µs", "latency/p99", Format::Micros),
@@ -85,64 +53,31 @@ fn latencies(book: &Book, groups: &[&Group]) -> Table {
         ("flushes in a commit", "figures/flushes_per_transaction", Format::Ratio),
         ("longest snapshot, µs", "figures/snapshot_ns_max", Format::Micros),
     ];
-    let row = |group: &&Group| {
-        let of = |(_, path, format): &(&str, &str, Format)| {
-            Cell::estimate(book.estimate(group, path), *format)
-        };
-        let mut cells = vec![Cell::text(book.target_name(group)), Cell::text(group.case())];
-        cells.extend(COLUMNS.iter().map(of));
-        cells
-    };
-    let mut columns = vec![Column::text("Target"), Column::text("Load")];
-    columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
     let caption = "From when a request was sent. A commit of the journal serves all flushes that \
-                   waited for it."
-        .to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+                   waited for it.";
+    GroupTable::new(book).target("Target").case("Load").figures(&FIGURES).rows(groups, caption)
 }
 
 /// Images beside plain copies to the disk and back.
-fn copies(book: &Book, groups: &[&Group]) -> Bars {
-    let bar = |group: &&Group| {
-        Some(Bar {
-            group: group.case().to_owned(),
-            name: book.target_name(group),
-            parts: vec![book.estimate(group, "figures/bytes_per_s")?],
-            series: series(group),
-            ..Bar::default()
-        })
-    };
-    let bars = groups.iter().filter_map(bar).collect();
-    Bars::higher_is_better(
-        "Bytes of data saved and restored per second",
-        Format::MegabytesPerSecond,
-        bars,
-    )
+fn copies(book: &Book, groups: &[Group]) -> Bars {
+    let bars = bars(book, groups, "figures/bytes_per_s", series);
+    let title = "Bytes of data saved and restored per second";
+    Bars::higher_is_better(title, Format::MegabytesPerSecond, bars)
 }
 
-fn other_figures(book: &Book, groups: &[&Group]) -> Table {
-    const KINDS: [(&str, &str, Format); 3] = [
-        ("bytes_per_s", "MB/s", Format::MegabytesPerSecond),
-        ("bytes_of_full_image_share", "bytes of the full image", Format::Percent),
-        ("first_read_ns", "from the start of the daemon, µs", Format::Micros),
+fn other_figures(book: &Book, groups: &[Group]) -> Table {
+    const FIGURES: [Named; 3] = [
+        ("MB/s", "figures/bytes_per_s", Format::MegabytesPerSecond),
+        ("bytes of the full image", "figures/bytes_of_full_image_share", Format::Percent),
+        ("from the start of the daemon, µs", "figures/first_read_ns", Format::Micros),
     ];
-    let mut rows = Vec::new();
-    for group in groups {
-        for (name, words, format) in KINDS {
-            let Some(estimate) = book.estimate(group, &format!("figures/{name}")) else { continue };
-            rows.push(vec![
-                Cell::text(group.case()),
-                Cell::text(book.target_name(group)),
-                Cell::text(words),
-                Cell::estimate(Some(estimate), format),
-            ]);
-        }
-    }
-    let columns = vec![
-        Column::text("What"),
-        Column::text("Target"),
-        Column::text("Figure"),
-        Column::number("measured"),
-    ];
-    Table { caption: "Data that cannot be made smaller.".to_owned(), columns, rows }
+    let rows = groups.iter().flat_map(|group| {
+        FIGURES.into_iter().filter_map(move |(words, path, format)| {
+            let estimate = book.estimate(group, path)?;
+            let texts = [group.case(), &book.target_name(group), words].map(Cell::text);
+            let [case, target, words] = texts;
+            Some([case, target, words, Cell::Estimate(estimate, format)])
+        })
+    });
+    listing("What", "Data that cannot be made smaller.", rows)
 }

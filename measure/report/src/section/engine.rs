@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use results::Suite;
 
 use super::jobs::{count_text, size_text};
+use super::layout::{GroupTable, Named};
 use crate::bars::floors_max;
 use crate::book::Book;
 use crate::chart::{Bar, Bars};
@@ -45,28 +46,19 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
             let max_text = Format::Ratio.text_with_unit(max);
             (max, format!("the bar is at most {max_text}"))
         });
-        Some(Bar {
-            group: heading.trim().to_owned(),
-            name: name.to_owned(),
-            parts: vec![ratio],
-            limit,
-            beside: book.estimate(group, "figures/ns_mean"),
-            ..Bar::default()
-        })
+        let beside = book.estimate(group, "figures/ns_mean");
+        Some(Bar { limit, beside, ..Bar::new(heading.trim(), name, ratio) })
     };
+    let bars = groups.iter().filter_map(bar).collect();
     Bars {
-        title: "Time per request over the floor".to_owned(),
-        hint: "lower is better",
-        format: Format::Ratio,
         line: Some((1.0, "floor".to_owned())),
-        part_names: &[],
         beside: Some(("mean", Format::Nanos)),
-        bars: groups.iter().filter_map(bar).collect(),
+        ..Bars::new("Time per request over the floor", "lower is better", Format::Ratio, bars)
     }
 }
 
 fn table(book: &Book, groups: &[Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 13] = [
+    const FIGURES: [Named; 13] = [
         ("ns", "figures/ns_mean", Format::Nanos),
         ("floor ns", "figures/floor_ns_mean", Format::Nanos),
         ("ratio", "figures/ratio_to_floor", Format::Ratio),
@@ -81,38 +73,18 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         ("floor with decoding", "figures/floor_decode_ns_mean", Format::Nanos),
         ("of the floor's scaling", "figures/scaling_to_floor", Format::Ratio),
     ];
-    let is_there = |path: &str| groups.iter().any(|group| group.first().figure(path).is_some());
-    let shown: Vec<_> = COLUMNS.iter().filter(|(_, path, _)| is_there(path)).collect();
-    let row = |group: &Group| {
-        let mut cells = vec![Cell::Code(group.case().to_owned())];
-        cells.extend(
-            shown
-                .iter()
-                .map(|(_, path, format)| Cell::estimate(book.estimate(group, path), *format)),
-        );
-        cells
-    };
-    let mut columns = vec![Column::text("Case")];
-    columns.extend(shown.iter().map(|(name, ..)| Column::number(*name)));
-    let caption =
-        "Nanoseconds per request. Percentiles come from a round in which each request is \
-                   timed, which adds the cost of the clock."
-            .to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    let caption = "Nanoseconds per request. Percentiles come from a round in which each request is \
+                   timed, which adds the cost of the clock.";
+    GroupTable::new(book)
+        .cell(Column::text("Case"), |group| Cell::Code(group.case().to_owned()))
+        .known_figures(groups, &FIGURES)
+        .rows(groups, caption)
 }
 
 fn step_bars(book: &Book, groups: &[Group]) -> Bars {
-    let bar = |group: &Group| {
-        let parts = vec![book.estimate(group, "figures/ns_mean")?];
-        Some(Bar { name: group.case().to_owned(), parts, ..Bar::default() })
-    };
-    Bars {
-        title: "Each step of a 4 KiB request by itself".to_owned(),
-        hint: "lower is better",
-        format: Format::Nanos,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars: groups.iter().filter_map(bar).collect(),
-    }
+    let bar =
+        |group: &Group| Some(Bar::new("", group.case(), book.estimate(group, "figures/ns_mean")?));
+    let bars = groups.iter().filter_map(bar).collect();
+    let title = "Each step of a 4 KiB request by itself";
+    Bars::new(title, "lower is better", Format::Nanos, bars)
 }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use results::Suite;
 
 use super::jobs::{at, by_subject, count_text, job_text, size_text, steps};
+use super::layout::GroupTable;
 use crate::book::Book;
 use crate::chart::{Bar, Bars, Line, Lines};
 use crate::figure::Format;
@@ -47,12 +48,9 @@ pub(crate) fn footnote(book: &Book, subjects: &[(String, Vec<Group>)]) -> Markup
         .filter(|(_, group)| group.count("jobs") == Some(1))
         .map(|(name, group)| {
             let time = |path: &str| Cell::estimate(book.estimate(group, path), Format::Micros);
-            vec![
-                Cell::text(name.clone()),
-                Cell::text(job_text(group)),
-                time("latency/submission_mean"),
-                time("latency/completion_mean"),
-            ]
+            let mut cells = [name.clone(), job_text(group)].map(Cell::text).to_vec();
+            cells.extend(["latency/submission_mean", "latency/completion_mean"].map(time));
+            cells
         })
         .collect();
     let caption =
@@ -60,11 +58,22 @@ pub(crate) fn footnote(book: &Book, subjects: &[(String, Vec<Group>)]) -> Markup
                    ForsaOS paper states 0.314 µs of completion at 4K and 0.635 µs at 128K for \
                    sequential reads, the rest being submission."
             .to_owned();
-    let columns = [Column::text("Target"), Column::text("Job")]
-        .into_iter()
-        .chain(["submission", "completion"].map(Column::number))
-        .collect();
+    let mut columns = ["Target", "Job"].map(Column::text).to_vec();
+    columns.extend(["submission", "completion"].map(Column::number));
     html! { @if !rows.is_empty() { (Table { caption, columns, rows }.show()) } }
+}
+
+/// The groups of a block size by pattern and number of jobs, with the pattern's name.
+fn ordered<'all, 'book>(
+    groups: &'all [Group<'book>],
+    block_bytes: u64,
+) -> impl Iterator<Item = (&'static str, u64, &'all Group<'book>)> {
+    FORSA_PATTERNS.into_iter().flat_map(move |(pattern, name)| {
+        steps(groups, "jobs").into_iter().filter_map(move |jobs| {
+            let counts = [("jobs", jobs), ("block_bytes", block_bytes)];
+            Some((name, jobs, at(groups, pattern, &counts)?))
+        })
+    })
 }
 
 fn lines(
@@ -72,72 +81,49 @@ fn lines(
     (groups, block_bytes): (&[Group], u64),
     (title, path, format, hint): (&str, &str, Format, &'static str),
 ) -> Lines {
-    let lines = FORSA_PATTERNS.iter().filter_map(|(pattern, name)| {
-        let points: Vec<_> = steps(groups, "jobs")
-            .into_iter()
-            .filter_map(|jobs| {
-                let counts = [("jobs", jobs), ("block_bytes", block_bytes)];
-                Some((jobs, book.estimate(at(groups, pattern, &counts)?, path)?))
-            })
-            .collect();
-        (!points.is_empty()).then(|| Line { name: (*name).to_owned(), points })
+    let lines = FORSA_PATTERNS.map(|(_, name)| Line {
+        name: name.to_owned(),
+        points: ordered(groups, block_bytes)
+            .filter(|(of, ..)| *of == name)
+            .filter_map(|(_, jobs, group)| Some((jobs, book.estimate(group, path)?)))
+            .collect(),
     });
-    Lines { title: title.to_owned(), hint, level_name: "jobs", format, lines: lines.collect() }
+    let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
+    Lines { title: title.to_owned(), hint, level_name: "jobs", format, lines }
 }
 
 fn table(book: &Book, groups: &[Group], block_bytes: u64) -> Table {
-    let mut columns = vec![Column::text("Pattern"), Column::number("jobs")];
-    columns.extend(CHARTS.iter().map(|(title, _, format, _)| {
-        Column::number(format!("{title} {}", format.name()).trim_end().to_owned())
-    }));
-    columns.extend(["p99, µs", "p99.9, µs", "outside requests"].map(Column::number));
-    let mut rows = Vec::new();
-    for (pattern, name) in FORSA_PATTERNS {
-        for jobs in steps(groups, "jobs") {
-            let counts = [("jobs", jobs), ("block_bytes", block_bytes)];
-            let Some(group) = at(groups, pattern, &counts) else { continue };
-            let of = |path: &str, format| Cell::estimate(book.estimate(group, path), format);
-            let mut cells = vec![Cell::text(name)];
-            cells.push(Cell::number(group.first().figure("params/jobs"), Format::Count));
-            cells.extend(CHARTS.iter().map(|(_, path, format, _)| of(path, *format)));
-            cells.push(of("latency/p99", Format::Micros));
-            cells.push(of("latency/p999", Format::Micros));
-            cells.push(of("generator_share", Format::Percent));
-            rows.push(cells);
-        }
-    }
+    let name = |group: &Group| {
+        let known = FORSA_PATTERNS.iter().find(|(pattern, _)| group.word("rw") == Some(pattern));
+        known.map_or("", |(_, name)| *name)
+    };
+    let table = GroupTable::new(book).text("Pattern", name).count("jobs", "params/jobs");
+    let table = CHARTS.iter().fold(table, |table, (title, path, format, _)| {
+        let heading = format!("{title} {}", format.name());
+        table.derived((heading.trim_end(), *format), |group| book.estimate(group, path))
+    });
+    let groups = ordered(groups, block_bytes).map(|(.., group)| group);
     let caption = "“Outside requests” is the share of the time that the load generator spent \
-                   between its requests."
-        .to_owned();
-    Table { caption, columns, rows }
+                   between its requests.";
+    table
+        .figure(("p99, µs", "latency/p99", Format::Micros))
+        .figure(("p99.9, µs", "latency/p999", Format::Micros))
+        .figure(("outside requests", "generator_share", Format::Percent))
+        .rows(groups, caption)
 }
 
 /// Submission and completion, stacked, by pattern and jobs.
 fn split(book: &Book, groups: &[Group], block_bytes: u64) -> Option<Bars> {
-    let mut bars = Vec::new();
-    for (pattern, name) in FORSA_PATTERNS {
-        for jobs in steps(groups, "jobs") {
-            let counts = [("jobs", jobs), ("block_bytes", block_bytes)];
-            let Some(group) = at(groups, pattern, &counts) else { continue };
-            let parts = ["latency/submission_mean", "latency/completion_mean"]
-                .map(|path| book.estimate(group, path));
-            if let [Some(submission), Some(completion)] = parts {
-                bars.push(Bar {
-                    group: name.to_owned(),
-                    name: count_text(jobs, "job"),
-                    parts: vec![submission, completion],
-                    ..Bar::default()
-                });
-            }
-        }
-    }
+    let bar = |(name, jobs, group): (&str, u64, &Group)| {
+        let parts = ["latency/submission_mean", "latency/completion_mean"]
+            .map(|path| book.estimate(group, path));
+        let parts = parts.into_iter().collect::<Option<Vec<_>>>()?;
+        let (group, name) = (name.to_owned(), count_text(jobs, "job"));
+        Some(Bar { group, name, parts, ..Bar::default() })
+    };
+    let bars: Vec<Bar> = ordered(groups, block_bytes).filter_map(bar).collect();
     (!bars.is_empty()).then(|| Bars {
-        title: "Where the latency goes".to_owned(),
-        hint: "lower is better",
-        format: Format::Micros,
-        line: None,
         part_names: &["submission", "completion"],
-        beside: None,
-        bars,
+        ..Bars::new("Where the latency goes", "lower is better", Format::Micros, bars)
     })
 }

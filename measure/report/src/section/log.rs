@@ -4,35 +4,31 @@ use maud::{Markup, html};
 use results::Suite;
 use serde_json::Value;
 
+use super::layout::{GroupTable, Named, PERCENTILES, bars, strips};
 use crate::book::Book;
-use crate::chart::{Bar, Bars, Lane, Strip, Strips, Timeline};
+use crate::chart::{Bars, Lane, Timeline};
 use crate::figure::Format;
 use crate::group::Group;
-use crate::table::{Cell, Column, Table};
-
-/// By the strips' percentiles.
-const PERCENTILES: [&str; 6] =
-    ["latency/p50", "latency/p90", "latency/p99", "latency/p999", "latency/p9999", "latency/max"];
+use crate::table::Table;
 
 pub(crate) fn body(book: &Book) -> Option<Markup> {
     let groups = book.groups(Suite::Log);
+    const TITLE: &str = "Latency of an operation of 128 messages";
     let timeline = timeline(book, &groups);
+    let name = |group: &Group| format!("{}: {}", book.target_name(group), group.case());
+    let series = |group: &Group| series(book, &groups, group);
     (!groups.is_empty()).then(|| {
         html! {
             p { "512-byte messages, 128 of them in each append of 64 KiB; readers begin at "
                 "arbitrary points and check every message. Open loops count from when a request "
                 "was due." }
-            (strips(book, &groups).show())
+            (strips(book, &groups, TITLE, (name, series)).show())
             @if !timeline.lanes.is_empty() { (timeline.show()) }
             (throughput(book, &groups).show())
             (messages(book, &groups).show())
             (latencies(book, &groups).show())
         }
     })
-}
-
-fn name(book: &Book, group: &Group) -> String {
-    format!("{}: {}", book.target_name(group), group.case())
 }
 
 /// The same colour for the same target.
@@ -46,20 +42,6 @@ fn series(book: &Book, groups: &[Group], group: &Group) -> usize {
     }
     let own = book.target_name(group);
     targets.iter().position(|target| *target == own).unwrap_or(0)
-}
-
-fn strips(book: &Book, groups: &[Group]) -> Strips {
-    let strip = |group: &Group| Strip {
-        name: name(book, group),
-        percentiles: PERCENTILES.iter().map(|path| book.estimate(group, path)).collect(),
-        series: series(book, groups, group),
-    };
-    Strips {
-        title: "Latency of an operation of 128 messages".to_owned(),
-        hint: "log scale, lower is better",
-        format: Format::Micros,
-        strips: groups.iter().map(strip).collect(),
-    }
 }
 
 /// The first repeat of each closed loop that has slices.
@@ -97,50 +79,30 @@ fn median_and_max(slice: &Value) -> Option<(f64, f64)> {
 }
 
 fn throughput(book: &Book, groups: &[Group]) -> Bars {
-    let bar = |group: &Group| {
-        let total = book.estimate(group, "figures/messages_per_s_total")?;
-        Some(Bar {
-            group: group.case().to_owned(),
-            name: book.target_name(group),
-            parts: vec![total],
-            series: series(book, groups, group),
-            ..Bar::default()
-        })
-    };
-    let bars = groups.iter().filter_map(bar).collect();
+    let series = |group: &Group| series(book, groups, group);
+    let bars = bars(book, groups, "figures/messages_per_s_total", series);
     Bars::higher_is_better("Messages per second, reads and appends together", Format::Count, bars)
 }
 
 fn messages(book: &Book, groups: &[Group]) -> Table {
-    let row = |group: &Group| {
-        let of = |kind: &str| {
-            let path = format!("figures/messages_per_s_{kind}");
-            Cell::estimate(book.estimate(group, &path), Format::Count)
-        };
-        let mut cells = vec![Cell::text(book.target_name(group)), Cell::text(group.case())];
-        cells.extend(["read", "write", "total"].map(of));
-        cells
-    };
-    let mut columns = vec![Column::text("Target"), Column::text("Load")];
-    columns.extend(["read", "appended", "total"].map(Column::number));
-    let caption = "Messages per second; higher is better.".to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    const FIGURES: [Named; 3] = [
+        ("read", "figures/messages_per_s_read", Format::Count),
+        ("appended", "figures/messages_per_s_write", Format::Count),
+        ("total", "figures/messages_per_s_total", Format::Count),
+    ];
+    let table = GroupTable::new(book).target("Target").case("Load").figures(&FIGURES);
+    table.rows(groups, "Messages per second; higher is better.")
 }
 
 fn latencies(book: &Book, groups: &[Group]) -> Table {
-    let row = |group: &Group| {
-        let of = |path: &&str| Cell::estimate(book.estimate(group, path), Format::Micros);
-        let mut cells = vec![Cell::text(book.target_name(group)), Cell::text(group.case())];
-        cells.extend(PERCENTILES.iter().map(of));
-        cells.push(Cell::text(match group.word("loop") {
-            Some("open") => "due",
-            _ => "sent",
-        }));
-        cells
+    let from_when = |group: &Group| match group.word("loop") {
+        Some("open") => "due",
+        _ => "sent",
     };
-    let mut columns = vec![Column::text("Target"), Column::text("Load")];
-    columns.extend(["p50", "p90", "p99", "p99.9", "p99.99", "max"].map(Column::number));
-    columns.push(Column::text("from when"));
-    let caption = "Latency of an operation of 128 messages in µs; lower is better.".to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    GroupTable::new(book)
+        .target("Target")
+        .case("Load")
+        .figures(&PERCENTILES)
+        .text("from when", from_when)
+        .rows(groups, "Latency of an operation of 128 messages in µs; lower is better.")
 }

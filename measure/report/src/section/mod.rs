@@ -6,6 +6,7 @@ mod engine;
 mod forsa;
 mod fusion;
 mod jobs;
+mod layout;
 mod log;
 mod omissions;
 mod papers;

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use results::{CPU_FOR_EACH_IO, Suite};
 
 use super::jobs::job_text;
+use super::layout::{GroupTable, OTHER_SERIES, OWN_SERIES, listing};
 use crate::bars::{latency_times_min, volume_like};
 use crate::book::Book;
 use crate::chart::{Bar, Bars};
@@ -12,10 +13,6 @@ use crate::group::Group;
 use crate::table::{Cell, Column, Table};
 
 const LATENCY: &str = "latency/mean";
-
-/// Colours of the page: ours, and others.
-const VOLUME_SERIES: usize = 0;
-const PEER_SERIES: usize = 6;
 
 pub(crate) fn body(book: &Book) -> Option<Markup> {
     let groups = book.groups(Suite::Peers);
@@ -54,27 +51,24 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
             (min, format!("the bar is at least {min_text}"))
         });
         let is_ours = group.target().starts_with("volume");
+        let over_volume = over_volume(book, groups, group)?;
         Some(Bar {
-            name: book.target_name(group),
-            parts: vec![over_volume(book, groups, group)?],
-            series: if is_ours { VOLUME_SERIES } else { PEER_SERIES },
+            series: if is_ours { OWN_SERIES } else { OTHER_SERIES },
             limit,
             beside: book.estimate(group, LATENCY),
-            ..Bar::default()
+            ..Bar::new("", book.target_name(group), over_volume)
         })
     };
     let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
     bars.sort_by(|a, b| {
         a.series.cmp(&b.series).then(a.parts[0].value().total_cmp(&b.parts[0].value()))
     });
+    let title = groups.first().map_or(String::new(), job_text);
+    let hint = "mean latency over the volume's · lower is better";
     Bars {
-        title: groups.first().map_or(String::new(), job_text),
-        hint: "mean latency over the volume's · lower is better",
-        format: Format::Ratio,
         line: Some((1.0, "volume".to_owned())),
-        part_names: &[],
         beside: Some(("mean latency", Format::Micros)),
-        bars,
+        ..Bars::new(title, hint, Format::Ratio, bars)
     }
 }
 
@@ -87,36 +81,19 @@ fn over_volume(book: &Book, groups: &[Group], group: &Group) -> Option<Estimated
 }
 
 fn table(book: &Book, groups: &[Group]) -> Table {
-    let row = |group: &Group| {
-        let of = |path: &str, format| Cell::estimate(book.estimate(group, path), format);
-        vec![
-            Cell::text(book.target_name(group)),
-            of(LATENCY, Format::Micros),
-            Cell::estimate(over_volume(book, groups, group), Format::Ratio),
-            of("latency/p99", Format::Micros),
-            of("latency/p999", Format::Micros),
-            of("app/iops", Format::Count),
-            of("app/bytes_per_s", Format::MegabytesPerSecond),
-            of(&format!("figures/{CPU_FOR_EACH_IO}"), Format::Micros),
-        ]
-    };
-    let mut columns = vec![Column::text("Target")];
-    columns.extend(
-        [
-            "mean, µs",
-            "over the volume's",
-            "p99, µs",
-            "p99.9, µs",
-            "IOPS",
-            "MB/s",
-            "processor µs per I/O",
-        ]
-        .map(Column::number),
-    );
+    let cpu = format!("figures/{CPU_FOR_EACH_IO}");
     let caption = "Processor time is that of the whole machine while the job ran, the load \
-                   generator's included, for each operation; jobs under 20 s cannot claim any."
-        .to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+                   generator's included, for each operation; jobs under 20 s cannot claim any.";
+    GroupTable::new(book)
+        .target("Target")
+        .figure(("mean, µs", LATENCY, Format::Micros))
+        .derived(("over the volume's", Format::Ratio), |group| over_volume(book, groups, group))
+        .figure(("p99, µs", "latency/p99", Format::Micros))
+        .figure(("p99.9, µs", "latency/p999", Format::Micros))
+        .figure(("IOPS", "app/iops", Format::Count))
+        .figure(("MB/s", "app/bytes_per_s", Format::MegabytesPerSecond))
+        .figure(("processor µs per I/O", &cpu, Format::Micros))
+        .rows(groups, caption)
 }
 
 /// What stands beside the speed: what acknowledged data survives, and what a server takes idle.
@@ -150,26 +127,15 @@ fn promises(book: &Book, jobs: &[Group]) -> Table {
 
 /// What they call their result.
 fn whole_workloads(book: &Book, groups: &[Group]) -> Table {
-    let mut rows = Vec::new();
-    for group in groups {
-        for name in group.first().row.figures.keys() {
+    let rows = groups.iter().flat_map(|group| {
+        group.first().row.figures.keys().map(move |name| {
             let (words, format) = figure_words(name);
             let estimate = book.estimate(group, &format!("figures/{name}"));
-            rows.push(vec![
-                Cell::text(group.case()),
-                Cell::text(book.target_name(group)),
-                Cell::text(words),
-                Cell::estimate(estimate, format),
-            ]);
-        }
-    }
-    let columns = vec![
-        Column::text("Workload"),
-        Column::text("Target"),
-        Column::text("Figure"),
-        Column::number("measured"),
-    ];
-    Table { caption: "Whole workloads on the same targets, and none.".to_owned(), columns, rows }
+            let (case, target) = (Cell::text(group.case()), Cell::text(book.target_name(group)));
+            [case, target, Cell::text(words), Cell::estimate(estimate, format)]
+        })
+    });
+    listing("Workload", "Whole workloads on the same targets, and none.", rows)
 }
 
 /// A figure's name for people, with the unit in which it is shown.

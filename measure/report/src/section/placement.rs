@@ -84,26 +84,20 @@ fn sentences(book: &Book, all: &PlacedAll<'_>) -> Markup {
 
 fn rates(book: &Book, all: &PlacedAll<'_>, workload: Workload) -> Bars {
     let bar = |placed: &Placed<'_>| {
+        let rate = book.estimate(&placed.group, &placed.rate_path())?;
         Some(Bar {
-            group: placed.placement.words().to_owned(),
-            name: book.target_name(&placed.group),
-            parts: vec![book.estimate(&placed.group, &placed.rate_path())?],
             series: series(placed.placement),
             beside: book.estimate(&placed.group, &memory_path()),
-            ..Bar::default()
+            ..Bar::new(placed.placement.words(), book.target_name(&placed.group), rate)
         })
     };
     let mut placed: Vec<&Placed<'_>> = all.of(workload).collect();
     placed.sort_by_key(|it| it.placement);
-    Bars {
-        title: format!("{}, by what lies on fast storage", title(workload)),
-        hint: "at the best number of users · higher is better",
-        format: Format::Count,
-        line: None,
-        part_names: &[],
-        beside: Some(("memory", Format::Mebibytes)),
-        bars: placed.into_iter().filter_map(bar).collect(),
-    }
+    let title = format!("{}, by what lies on fast storage", title(workload));
+    let hint = "at the best number of users · higher is better";
+    let bars = placed.into_iter().filter_map(bar).collect();
+    let beside = Some(("memory", Format::Mebibytes));
+    Bars { beside, ..Bars::new(title, hint, Format::Count, bars) }
 }
 
 fn by_users(book: &Book, groups: &[Group<'_>], workload: Workload) -> Lines {

@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 use results::Suite;
 
+use super::layout::{GroupTable, Named};
 use crate::book::Book;
 use crate::chart::{Bar, Bars};
 use crate::figure::Format;
 use crate::group::Group;
-use crate::table::{Cell, Column, Table};
+use crate::table::Table;
 
 pub(crate) fn body(book: &Book) -> Option<Markup> {
     let groups = book.groups(Suite::Reduction);
@@ -41,30 +42,15 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
             target if target.starts_with("volume") => 0,
             _ => 1,
         };
-        let group_name = data(group).to_owned();
-        Some(Bar {
-            group: group_name,
-            name: name(book, group),
-            parts: vec![used],
-            series,
-            ..Bar::default()
-        })
+        Some(Bar { series, ..Bar::new(data(group), name(book, group), used) })
     };
     let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
     bars.sort_by(|a, b| a.group.cmp(&b.group));
-    Bars {
-        title: "Memory that the data takes".to_owned(),
-        hint: "lower is better",
-        format: Format::Mebibytes,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars,
-    }
+    Bars::new("Memory that the data takes", "lower is better", Format::Mebibytes, bars)
 }
 
 fn table(book: &Book, groups: &[Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 8] = [
+    const FIGURES: [Named; 8] = [
         ("data, MiB", "store/written_bytes", Format::Mebibytes),
         ("used, MiB", "store/used_bytes", Format::Mebibytes),
         ("reduction", "figures/reduction", Format::Ratio),
@@ -74,22 +60,11 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         ("maps, MiB", "figures/map_bytes", Format::Mebibytes),
         ("error of duplicates", "figures/duplicate_share_error", Format::Percent),
     ];
-    let is_there = |path: &str| groups.iter().any(|group| group.first().figure(path).is_some());
-    let shown: Vec<_> = COLUMNS.iter().filter(|(_, path, _)| is_there(path)).collect();
-    let row = |group: &Group| {
-        let mut cells = vec![Cell::text(data(group)), Cell::text(name(book, group))];
-        cells.extend(
-            shown
-                .iter()
-                .map(|(_, path, format)| Cell::estimate(book.estimate(group, path), *format)),
-        );
-        cells
-    };
-    let mut columns = vec![Column::text("Data"), Column::text("Target")];
-    columns.extend(shown.iter().map(|(name, ..)| Column::number(*name)));
-    let caption =
-        "Shares are of all blocks of 4 KiB; compression is of the blocks that are neither \
-                   fill nor duplicate."
-            .to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    let caption = "Shares are of all blocks of 4 KiB; compression is of the blocks that are \
+                   neither fill nor duplicate.";
+    GroupTable::new(book)
+        .text("Data", |group| data(group).to_owned())
+        .text("Target", |group| name(book, group))
+        .known_figures(groups, &FIGURES)
+        .rows(groups, caption)
 }

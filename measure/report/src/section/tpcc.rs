@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 use results::Suite;
 
+use super::layout::{GroupTable, Named};
 use crate::book::Book;
 use crate::chart::{Bar, Bars};
 use crate::figure::Format;
 use crate::group::Group;
-use crate::table::{Cell, Column, Table};
+use crate::table::Table;
 
 const NOPM: &str = "figures/nopm";
 
@@ -33,50 +34,33 @@ fn is_of_clones(group: &Group) -> bool {
     group.first().number("figures/clones_ram_ratio").is_some()
 }
 
+fn rates(book: &Book, groups: &[Group]) -> Bars {
+    let bars = bars(book, groups, NOPM, &["closed", "thinking"]);
+    let hint = "NOPM, sum of all databases · higher is better";
+    Bars::new("New orders a minute, by the database", hint, Format::Count, bars)
+}
+
+fn waits(book: &Book, groups: &[Group]) -> Bars {
+    let bars = bars(book, groups, "latency/p99", &["open"]);
+    let title = "99 % of new orders took at most, from when they were due";
+    let hint = "steady rates in shares of the peak of each target · lower is better";
+    Bars::new(title, hint, Format::Micros, bars)
+}
+
 fn bars(book: &Book, groups: &[Group], path: &str, loop_names: &[&str]) -> Vec<Bar> {
     let bar = |group: &Group| {
         let is_asked = group.word("loop").is_some_and(|name| loop_names.contains(&name));
         let estimate = book.estimate(group, path).filter(|_| is_asked)?;
         let series = usize::from(group.word("driver") == Some("pgbench"));
-        Some(Bar {
-            group: group.case().to_owned(),
-            name: book.target_name(group),
-            parts: vec![estimate],
-            series,
-            ..Bar::default()
-        })
+        Some(Bar { series, ..Bar::new(group.case(), book.target_name(group), estimate) })
     };
     let mut bars: Vec<Bar> = groups.iter().filter_map(bar).collect();
     bars.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
     bars
 }
 
-fn rates(book: &Book, groups: &[Group]) -> Bars {
-    Bars {
-        title: "New orders a minute, by the database".to_owned(),
-        hint: "NOPM, sum of all databases · higher is better",
-        format: Format::Count,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars: bars(book, groups, NOPM, &["closed", "thinking"]),
-    }
-}
-
-fn waits(book: &Book, groups: &[Group]) -> Bars {
-    Bars {
-        title: "99 % of new orders took at most, from when they were due".to_owned(),
-        hint: "steady rates in shares of the peak of each target · lower is better",
-        format: Format::Micros,
-        line: None,
-        part_names: &[],
-        beside: None,
-        bars: bars(book, groups, "latency/p99", &["open"]),
-    }
-}
-
 fn table(book: &Book, groups: &[Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 8] = [
+    const FIGURES: [Named; 8] = [
         ("NOPM", NOPM, Format::Count),
         ("least of a database", "figures/nopm_least", Format::Count),
         ("most of a database", "figures/nopm_most", Format::Count),
@@ -86,45 +70,26 @@ fn table(book: &Book, groups: &[Group]) -> Table {
         ("99.9 %", "latency/p999", Format::Micros),
         ("pgbench's difference", "figures/pgbench_difference_share", Format::Percent),
     ];
-    let row = |group: &Group| {
-        let mut cells = vec![
-            Cell::text(group.case()),
-            Cell::text(book.target_name(group)),
-            Cell::text(group.word("engine").unwrap_or("–")),
-            Cell::text(group.word("transactions_by").unwrap_or("–")),
-        ];
-        cells.extend(
-            COLUMNS.map(|(_, path, format)| Cell::estimate(book.estimate(group, path), format)),
-        );
-        cells.push(Cell::text(group.word("durability").unwrap_or("–")));
-        cells
-    };
-    let mut columns = ["Case", "Target", "Engine", "transactions by"].map(Column::text).to_vec();
-    columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
-    columns.push(Column::text("what survives"));
     let caption = "Closed loops count from when a transaction is sent, open ones from when it is \
-                   due"
-    .to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+                   due";
+    GroupTable::new(book)
+        .case("Case")
+        .target("Target")
+        .word("Engine", "engine")
+        .word("transactions by", "transactions_by")
+        .figures(&FIGURES)
+        .word("what survives", "durability")
+        .rows(groups, caption)
 }
 
 fn clones_table(book: &Book, groups: &[&Group]) -> Table {
-    const COLUMNS: [(&str, &str, Format); 5] = [
+    const FIGURES: [Named; 5] = [
         ("loaded volume in memory", "figures/one_used_bytes", Format::Mebibytes),
         ("all clones, before they run", "figures/used_bytes_before", Format::Mebibytes),
         ("of one", "figures/clones_ram_ratio", Format::Ratio),
         ("reduction before", "figures/reduction_before", Format::Ratio),
         ("reduction after", "figures/reduction_after", Format::Ratio),
     ];
-    let row = |group: &&Group| {
-        let mut cells = vec![Cell::text(group.case())];
-        cells.extend(
-            COLUMNS.map(|(_, path, format)| Cell::estimate(book.estimate(group, path), format)),
-        );
-        cells
-    };
-    let mut columns = vec![Column::text("Case")];
-    columns.extend(COLUMNS.map(|(name, ..)| Column::number(name)));
-    let caption = "Databases cloned from one load: files over memory".to_owned();
-    Table { caption, columns, rows: groups.iter().map(row).collect() }
+    let table = GroupTable::new(book).case("Case").figures(&FIGURES);
+    table.rows(groups.iter().copied(), "Databases cloned from one load: files over memory")
 }

@@ -50,22 +50,14 @@ fn chart_of(book: &Book, measured: &[&Bar]) -> chart::Bars {
         let bound = bar.bound.words(bar.format);
         let what = json!({"bar": bar.what, "bound": bound, "figure": estimate.median.pointer});
         let share = book.follow(what, estimate, |value| bar.bound.share_taken(value));
-        Some(chart::Bar {
-            name: bar.short.to_owned(),
-            series: if bar.bound.holds(estimate.value()) { 2 } else { 1 },
-            parts: vec![share],
-            ..chart::Bar::default()
-        })
+        let series = if bar.bound.holds(estimate.value()) { 2 } else { 1 };
+        Some(chart::Bar { series, ..chart::Bar::new("", bar.short, share) })
     };
-    chart::Bars {
-        title: "How much of what its bar allows each figure takes".to_owned(),
-        hint: "lower is better; up to the line the bar is met",
-        format: Format::Ratio,
-        line: Some((1.0, "bar".to_owned())),
-        part_names: &[],
-        beside: None,
-        bars: measured.iter().filter_map(bar).collect(),
-    }
+    let title = "How much of what its bar allows each figure takes";
+    let hint = "lower is better; up to the line the bar is met";
+    let bars = measured.iter().filter_map(bar).collect();
+    let line = Some((1.0, "bar".to_owned()));
+    chart::Bars { line, ..chart::Bars::new(title, hint, Format::Ratio, bars) }
 }
 
 fn table(book: &Book, bars: &[&Bar]) -> Table {
