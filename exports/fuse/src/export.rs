@@ -14,7 +14,6 @@ use export_kit::{AttachError, AttachErrorKind, Traffic};
 use kernel::LoopDevice;
 
 use crate::connection::Connection;
-use crate::crew::{Crew, CrewPlan};
 use crate::fd_store::{FdStore, Kept};
 use crate::file_users::{FileUser, OpenFiles};
 use crate::files::{FileId, Files, is_file_name};
@@ -24,6 +23,7 @@ use crate::helper_command::{
 use crate::helper_runner::HelperRunner;
 use crate::mount;
 use crate::schedule::WORKER_COUNT_MAX;
+use crate::worker_pool::{WorkerPool, WorkerPoolOptions};
 
 /// File systems of former processes that are removed from one mount point.
 const STALE_MOUNTS_MAX: u32 = 16;
@@ -125,7 +125,7 @@ pub struct Export {
     config: Config,
     files: Arc<dyn Files>,
     connection: Arc<Connection>,
-    crew: Crew,
+    workers: WorkerPool,
     fd_store: FdStore,
     origin: Origin,
     open: Arc<OpenFiles>,
@@ -155,7 +155,7 @@ impl Export {
             }
         };
         let connection = Arc::new(connection);
-        let plan = CrewPlan {
+        let plan = WorkerPoolOptions {
             worker_count: config.worker_count,
             permits: Arc::clone(&config.permits),
             spin_max: config.spin_max,
@@ -163,16 +163,31 @@ impl Export {
             thread_start: Arc::clone(&config.thread_start),
         };
         let open = Arc::new(OpenFiles::new());
-        let crew =
-            Crew::start(&plan, Arc::clone(&connection), Arc::clone(&files), Arc::clone(&open));
-        let crew = crew
+        let workers = WorkerPool::start(
+            &plan,
+            Arc::clone(&connection),
+            Arc::clone(&files),
+            Arc::clone(&open),
+        );
+        let workers = workers
             .map_err(|error| AttachError::of_call("start threads for volumes as files", error))?;
         let mut known = HashMap::new();
         if origin == Origin::TakenOver {
             (known, dead) = look_at_devices(&config, &*files)?;
         }
         let (devices, known) = (Mutex::default(), Mutex::new(known));
-        Ok(Self { config, files, connection, crew, fd_store, origin, open, known, dead, devices })
+        Ok(Self {
+            config,
+            files,
+            connection,
+            workers,
+            fd_store,
+            origin,
+            open,
+            known,
+            dead,
+            devices,
+        })
     }
 
     pub fn origin(&self) -> Origin {
@@ -351,11 +366,11 @@ impl Export {
     /// False once the kernel has ended the connection, because it was unmounted or aborted.
     /// Then devices fail, and only a new export helps.
     pub fn is_serving(&self) -> bool {
-        self.crew.is_serving()
+        self.workers.is_serving()
     }
 
     pub fn traffic(&self) -> Traffic {
-        self.crew.traffic()
+        self.workers.traffic()
     }
 
     /// Answers the requests that were read and stops. While the connection is kept, what is asked
@@ -369,7 +384,7 @@ impl Export {
         if mount::is_mounted(mount_point).map_err(failed)? {
             mount::detach(mount_point).map_err(failed)?;
         }
-        drop(self.crew);
+        drop(self.workers);
         self.fd_store.release()
     }
 

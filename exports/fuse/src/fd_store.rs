@@ -213,7 +213,7 @@ pub(crate) fn run() -> io::Result<()> {
     detach_from_session();
     let listener = io::stdin();
     set_name();
-    let mut shelf = Shelf::default();
+    let mut stored = StoredDescriptors::default();
     loop {
         let peer = match accept_with(&listener, SocketFlags::CLOEXEC) {
             Ok(peer) => peer,
@@ -221,8 +221,8 @@ pub(crate) fn run() -> io::Result<()> {
             Err(error) => return Err(error.into()),
         };
         // A peer that misbehaves loses its own connection, nothing else.
-        if let Ok(Operation::Release) = serve_peer(&peer, &mut shelf)
-            && shelf.kept.is_empty()
+        if let Ok(Operation::Release) = serve_peer(&peer, &mut stored)
+            && stored.kept.is_empty()
         {
             return Ok(());
         }
@@ -244,7 +244,7 @@ fn set_name() {
     let _ = rustix::thread::set_name(c"memlane-holder");
 }
 
-fn serve_peer(peer: &OwnedFd, shelf: &mut Shelf) -> io::Result<Operation> {
+fn serve_peer(peer: &OwnedFd, stored: &mut StoredDescriptors) -> io::Result<Operation> {
     set_patience(peer, PATIENCE_WITH_PEERS)?;
     let uid = socket_peercred(peer)?.uid;
     if !uid.is_root() && uid != rustix::process::geteuid() {
@@ -256,18 +256,18 @@ fn serve_peer(peer: &OwnedFd, shelf: &mut Shelf) -> io::Result<Operation> {
         send(peer, &encode_reply(Status::Malformed, 0), None)?;
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let (status, generation, fd) = shelf.apply(operation, label, fd);
+    let (status, generation, fd) = stored.apply(operation, label, fd);
     send(peer, &encode_reply(status, generation), fd)?;
     Ok(operation)
 }
 
 /// What an fd store holds.
 #[derive(Default)]
-struct Shelf {
+struct StoredDescriptors {
     kept: HashMap<Vec<u8>, Kept>,
 }
 
-impl Shelf {
+impl StoredDescriptors {
     fn apply(
         &mut self,
         operation: Operation,
@@ -421,27 +421,30 @@ mod tests {
 
     #[test]
     fn what_is_kept_can_be_taken_until_it_is_released() {
-        let mut shelf = Shelf::default();
-        assert_eq!(shelf.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
-        assert_eq!(shelf.apply(Operation::Keep, b"a", Some(some_fd())).0, Status::Done);
-        let (status, generation, fd) = shelf.apply(Operation::Take, b"a", None);
+        let mut stored = StoredDescriptors::default();
+        assert_eq!(stored.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
+        assert_eq!(stored.apply(Operation::Keep, b"a", Some(some_fd())).0, Status::Done);
+        let (status, generation, fd) = stored.apply(Operation::Take, b"a", None);
         assert_eq!((status, generation, fd.is_some()), (Status::Done, 2, true));
-        assert_eq!(shelf.apply(Operation::Release, b"a", None).0, Status::Done);
-        assert_eq!(shelf.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
+        assert_eq!(stored.apply(Operation::Release, b"a", None).0, Status::Done);
+        assert_eq!(stored.apply(Operation::Take, b"a", None).0, Status::UnknownLabel);
     }
 
     #[test]
     fn keeping_nothing_is_refused() {
-        assert_eq!(Shelf::default().apply(Operation::Keep, b"a", None).0, Status::Malformed);
+        assert_eq!(
+            StoredDescriptors::default().apply(Operation::Keep, b"a", None).0,
+            Status::Malformed
+        );
     }
 
     #[test]
     fn a_full_shelf_takes_no_more() {
-        let mut shelf = Shelf::default();
+        let mut stored = StoredDescriptors::default();
         for label in 0..KEPT_MAX {
-            shelf.apply(Operation::Keep, &label.to_ne_bytes(), Some(some_fd()));
+            stored.apply(Operation::Keep, &label.to_ne_bytes(), Some(some_fd()));
         }
-        assert_eq!(shelf.apply(Operation::Keep, b"more", Some(some_fd())).0, Status::Full);
+        assert_eq!(stored.apply(Operation::Keep, b"more", Some(some_fd())).0, Status::Full);
     }
 
     #[test]
@@ -463,13 +466,13 @@ mod tests {
             None,
         )
         .expect("a pair of sockets");
-        let mut shelf = Shelf::default();
+        let mut stored = StoredDescriptors::default();
         send(&theirs, b"rubbish", None).expect("the pair is connected");
-        serve_peer(&ours, &mut shelf).expect_err("it is no request");
+        serve_peer(&ours, &mut stored).expect_err("it is no request");
         let mut reply = [0; REPLY_BYTES];
         let (length, _) = receive(&theirs, &mut reply).expect("there is an answer");
         assert_eq!(decode_reply(&reply[..length]), Some((Status::Malformed, 0)));
-        assert!(shelf.kept.is_empty());
+        assert!(stored.kept.is_empty());
     }
 
     #[test]
@@ -481,7 +484,8 @@ mod tests {
             None,
         )
         .expect("a pair of sockets");
-        let error = serve_peer(&ours, &mut Shelf::default()).expect_err("there is no request");
+        let error =
+            serve_peer(&ours, &mut StoredDescriptors::default()).expect_err("there is no request");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 

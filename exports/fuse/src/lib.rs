@@ -1,7 +1,7 @@
 //! Volumes as files over `/dev/fuse`, and as loop devices on them.
 //!
 //! ```text
-//! application ─▶ /dev/loopN ─▶ kernel ─▶ /dev/fuse ─▶ crew ─▶ server ─▶ BlockDevice
+//! application ─▶ /dev/loopN ─▶ kernel ─▶ /dev/fuse ─▶ worker pool ─▶ server ─▶ BlockDevice
 //!                direct I/O    FUSE      connection   │ ▲      what
 //!                                        │            ▼ │      is meant
 //!                                        │         schedule: which worker, and when
@@ -23,13 +23,12 @@
 //! - However many flushes wait for a disk, a worker is left for reads and writes.
 //!
 //! Locks: `Export::devices`, held while a helper command runs, because it is what keeps two of them
-//! apart; no request waits for it. `Export::known`, the schedule's waiting flushes, the crew's
+//! apart; no request waits for it. `Export::known`, the schedule's waiting flushes, the pool's
 //! count of workers and the files that are open, held for some instructions. No thread that holds
 //! one of them takes another.
 #![forbid(unsafe_code)]
 
 mod connection;
-mod crew;
 mod export;
 mod fd_store;
 mod file_users;
@@ -42,6 +41,7 @@ mod reply;
 mod request;
 mod schedule;
 mod server;
+mod worker_pool;
 
 pub use export::{Attachment, Config, DeadDevice, Export, Keep, Origin};
 pub use export_kit::{AttachError, AttachErrorKind, Traffic};

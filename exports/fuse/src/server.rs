@@ -84,16 +84,16 @@ pub(crate) trait ReplySink {
 }
 
 /// Serves requests for the files that show volumes.
-pub(crate) struct Server<'crew> {
-    pub(crate) files: &'crew dyn Files,
-    pub(crate) open: &'crew OpenFiles,
-    pub(crate) counters: &'crew Counters,
-    pub(crate) sink: &'crew dyn ReplySink,
+pub(crate) struct Server<'worker> {
+    pub(crate) files: &'worker dyn Files,
+    pub(crate) open: &'worker OpenFiles,
+    pub(crate) counters: &'worker Counters,
+    pub(crate) sink: &'worker dyn ReplySink,
     /// Called before what may wait long for its data.
-    pub(crate) before_wait: &'crew dyn Fn(),
+    pub(crate) before_wait: &'worker dyn Fn(),
     /// Told of each flush of a file that may have waited, and of whether it succeeded, before the
     /// flush is answered.
-    pub(crate) flushed: &'crew dyn Fn(u64, bool),
+    pub(crate) flushed: &'worker dyn Fn(u64, bool),
 }
 
 impl Server<'_> {

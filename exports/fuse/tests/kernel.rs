@@ -3,8 +3,8 @@
 //! Needs root, `/dev/fuse` and loop devices; without them each test says that it is skipped.
 #![forbid(unsafe_code)]
 
-#[path = "support/house.rs"]
-mod house;
+#[path = "support/fixture.rs"]
+mod fixture;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use house::{House, eventually, is_bound, read_number, run, tool};
+use fixture::{Fixture, eventually, is_bound, read_number, run, tool};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
 const MIB: u64 = 1 << 20;
@@ -29,8 +29,8 @@ const O_SYNC: i32 = 0o4_000_000 | O_DSYNC;
 struct Gates(Vec<PathBuf>);
 
 impl Gates {
-    fn close(house: &House, names: &[&str]) -> Self {
-        Self::make(names.iter().map(|name| house.gate(name)).collect())
+    fn close(fixture: &Fixture, names: &[&str]) -> Self {
+        Self::make(names.iter().map(|name| fixture.gate(name)).collect())
     }
 
     fn make(gates: Vec<PathBuf>) -> Self {
@@ -51,25 +51,25 @@ fn open(path: &Path) -> File {
 
 #[test]
 fn the_directory_shows_each_volume_with_its_size() {
-    let Some(house) = House::build(&[("db", 512, 8 * MIB), ("logs", 4096, 3 * MIB)]) else {
+    let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 4096, 3 * MIB)]) else {
         return;
     };
-    let mut names: Vec<_> = fs::read_dir(house.mount_point())
+    let mut names: Vec<_> = fs::read_dir(fixture.mount_point())
         .expect("the directory is served")
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     names.sort();
     assert_eq!(names, ["db", "logs"]);
-    let metadata = fs::metadata(house.file("db")).expect("the file is served");
+    let metadata = fs::metadata(fixture.file("db")).expect("the file is served");
     assert_eq!((metadata.len(), metadata.mode() & 0o777), (8 * MIB, 0o600));
-    let missing = fs::metadata(house.file("missing")).expect_err("there is no such volume");
+    let missing = fs::metadata(fixture.file("missing")).expect_err("there is no such volume");
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
 }
 
 #[test]
 fn bytes_written_to_a_file_are_read_back() {
-    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let file = open(&house.file("db"));
+    let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&fixture.file("db"));
     let data: Vec<u8> = (0..3_000_000_u32).map(|i| i.to_le_bytes()[1]).collect();
     file.write_all_at(&data, 12_345).expect("the volume takes it");
     file.sync_all().expect("the volume flushes");
@@ -85,8 +85,8 @@ fn bytes_written_to_a_file_are_read_back() {
 
 #[test]
 fn a_write_across_the_end_of_a_file_writes_what_fits() {
-    let Some(house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
-    let path = house.file("db");
+    let Some(fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
+    let path = fixture.file("db");
     let data = vec![7; usize::try_from(3 * MIB).expect("it is small")];
     for (flags, left) in [
         (0, 5000),
@@ -118,24 +118,24 @@ fn flushes_that_take_long_hold_up_neither_others_nor_reads_nor_writes() {
     let names: Vec<String> = (0..13).map(|number| format!("v{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let volumes: Vec<_> = names.iter().map(|&name| (name, 512, 8 * MIB)).collect();
-    let Some(mut house) = House::build(&volumes) else { return };
-    let files: Vec<_> = names.iter().map(|name| open(&house.file(name))).collect();
+    let Some(mut fixture) = Fixture::build(&volumes) else { return };
+    let files: Vec<_> = names.iter().map(|name| open(&fixture.file(name))).collect();
     let (other, flushed) = files.split_first().expect("there are some");
     thread::scope(|scope| {
-        let gates = Gates::close(&house, &names);
+        let gates = Gates::close(&fixture, &names);
         let flushes: Vec<_> = flushed.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
-        house.wait_for_count("flushes", 8);
+        fixture.wait_for_count("flushes", 8);
         for file in flushed {
             file.read_exact_at(&mut [0; 512], 0).expect("the volume returns it");
             other.write_all_at(&[8; 512], 4096).expect("the volume takes it");
         }
         assert!(flushes.iter().all(|flush| !flush.is_finished()), "the gates are closed");
-        assert_eq!(house.count("flushes"), 8, "the others wait");
+        assert_eq!(fixture.count("flushes"), 8, "the others wait");
         drop(gates);
         for flush in flushes {
             flush.join().expect("the thread returns").expect("the volume flushes");
         }
-        assert_eq!(house.count("flushes"), 12);
+        assert_eq!(fixture.count("flushes"), 12);
     });
 }
 
@@ -146,14 +146,14 @@ const WRITE_BACK_TRIES: usize = 20;
 
 /// Closes the volume's gate and has a write-back wait at it.
 fn gates_before_a_write_back(
-    house: &House,
+    fixture: &Fixture,
     file: &File,
     write_in_turn: impl Fn(),
     early_count: impl Fn() -> u64,
 ) -> Gates {
     for _ in 0..WRITE_BACK_TRIES {
         let before = early_count();
-        let gates = Gates::close(house, &["db"]);
+        let gates = Gates::close(fixture, &["db"]);
         file.write_all_at(&[6; 512], 0).expect("the volume takes it");
         let deadline = Instant::now() + WRITE_BACK_TIME;
         while Instant::now() < deadline {
@@ -174,11 +174,11 @@ fn gates_before_a_write_back(
 /// during a write-back, others are served.
 #[test]
 fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
-    let Some(house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+    let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
         return;
     };
-    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
-    let early = house.early("db");
+    let (file, other) = (open(&fixture.file("db")), open(&fixture.file("logs")));
+    let early = fixture.early("db");
     File::create(&early).expect("there is room");
     let early_count = || fs::metadata(&early).expect("it is there").len();
     let write_in_turn = || {
@@ -192,8 +192,8 @@ fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
     for writes_first in [false, true] {
         write_in_turn();
         let gates = match writes_first {
-            true => gates_before_a_write_back(&house, &file, write_in_turn, early_count),
-            false => Gates::close(&house, &["db"]),
+            true => gates_before_a_write_back(&fixture, &file, write_in_turn, early_count),
+            false => Gates::close(&fixture, &["db"]),
         };
         thread::scope(|scope| {
             let flush = scope.spawn(|| file.sync_all());
@@ -213,31 +213,31 @@ fn a_flush_that_is_expected_is_begun_early_and_holds_up_nobody_else() {
 /// Method: with the flush held, the bytes can be read and the writer still waits.
 #[test]
 fn sync_of_a_file_or_a_device_that_is_named_flushes_it() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     let sync = |path: &Path| {
         open(path).write_all_at(&[4; 512], 0).expect("it is written");
         tool("sync").arg(path).stderr(Stdio::null()).status().expect("it is installed").success()
     };
-    let both = [house.file("db"), device];
+    let both = [fixture.file("db"), device];
     assert_eq!(both.each_ref().map(|path| sync(path)), [true; 2]);
-    File::create(house.broken("db")).expect("the directory is writable");
+    File::create(fixture.broken("db")).expect("the directory is writable");
     assert_eq!(both.each_ref().map(|path| sync(path)), [false; 2]);
-    fs::remove_file(house.broken("db")).expect("it is there");
+    fs::remove_file(fixture.broken("db")).expect("it is there");
 }
 
 #[test]
 fn a_durable_write_waits_for_a_flush() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let file = open(&house.file("db"));
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&fixture.file("db"));
     for (flags, flush_count) in [(O_DSYNC, 1), (O_SYNC, 2)] {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(flags);
-        let durable = options.open(house.file("db")).expect("a served file opens");
+        let durable = options.open(fixture.file("db")).expect("a served file opens");
         thread::scope(|scope| {
-            let gates = Gates::close(&house, &["db"]);
+            let gates = Gates::close(&fixture, &["db"]);
             let write = scope.spawn(|| durable.write_all_at(&[5; 512], 0));
-            house.wait_for_count("flushes", flush_count);
+            fixture.wait_for_count("flushes", flush_count);
             let mut bytes = [0; 512];
             file.read_exact_at(&mut bytes, 0).expect("the volume returns it");
             assert_eq!(bytes, [5; 512]);
@@ -252,19 +252,19 @@ fn a_durable_write_waits_for_a_flush() {
 /// Method: reads and a durable write that do not end, on all seats but one; then everything else.
 #[test]
 fn contents_that_are_away_hold_up_nobody_else() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
         return;
     };
-    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
+    let (file, other) = (open(&fixture.file("db")), open(&fixture.file("logs")));
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(O_DSYNC);
-    let durable = options.open(house.file("db")).expect("a served file opens");
+    let durable = options.open(fixture.file("db")).expect("a served file opens");
     thread::scope(|scope| {
-        let gates = Gates::make(vec![house.away("db")]);
+        let gates = Gates::make(vec![fixture.away("db")]);
         let read = || file.read_exact_at(&mut [0; 512], 0);
         let mut waiting: Vec<_> = (0..6).map(|_| scope.spawn(read)).collect();
         waiting.push(scope.spawn(|| durable.write_all_at(&[7; 512], 512)));
-        eventually("all have begun", || house.requests_served() == 7);
+        eventually("all have begun", || fixture.requests_served() == 7);
         file.read_exact_at(&mut [0; 512], 4096).expect("this is not away");
         other.write_all_at(&[8; 512], 0).expect("another volume takes it");
         other.sync_all().expect("another volume flushes");
@@ -274,86 +274,86 @@ fn contents_that_are_away_hold_up_nobody_else() {
             one.join().expect("the thread returns").expect("it is done");
         }
     });
-    assert_eq!(house.count("flushes"), 2);
+    assert_eq!(fixture.count("flushes"), 2);
 }
 
 /// Whether the kernel sends a flush for what a program does with a file.
 #[track_caller]
-fn check_flush(house: &mut House, expected: bool, what: impl FnOnce()) {
-    let before = house.count("flushes");
+fn check_flush(fixture: &mut Fixture, expected: bool, what: impl FnOnce()) {
+    let before = fixture.count("flushes");
     what();
-    assert_eq!(house.count("flushes") > before, expected);
+    assert_eq!(fixture.count("flushes") > before, expected);
 }
 
 #[test]
 fn a_device_sends_flushes_while_its_volume_has_a_write_cache() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     let file = open(&device);
     let mut options = OpenOptions::new();
     let durable = options.write(true).custom_flags(O_DSYNC);
     let durable = durable.open(&device).expect("the device opens");
-    let cache = house::attribute(&device, "queue/write_cache");
+    let cache = fixture::attribute(&device, "queue/write_cache");
     let sync = || file.sync_all().expect("the device flushes");
     let write = || durable.write_all_at(&[6; 4096], 0).expect("the device takes it");
 
-    assert_eq!(house::read_attribute(&cache), "write back");
-    check_flush(&mut house, true, sync);
-    check_flush(&mut house, true, write);
-    File::create(house.cacheless("db")).expect("the directory is writable");
-    assert_eq!(house.ask("write-cache db"), "ok ");
-    assert_eq!(house::read_attribute(&cache), "write through");
-    check_flush(&mut house, false, sync);
-    check_flush(&mut house, false, write);
-    fs::remove_file(house.cacheless("db")).expect("it is there");
-    assert_eq!(house.ask("write-cache db"), "ok ");
-    check_flush(&mut house, true, sync);
-    check_flush(&mut house, true, write);
+    assert_eq!(fixture::read_attribute(&cache), "write back");
+    check_flush(&mut fixture, true, sync);
+    check_flush(&mut fixture, true, write);
+    File::create(fixture.cacheless("db")).expect("the directory is writable");
+    assert_eq!(fixture.ask("write-cache db"), "ok ");
+    assert_eq!(fixture::read_attribute(&cache), "write through");
+    check_flush(&mut fixture, false, sync);
+    check_flush(&mut fixture, false, write);
+    fs::remove_file(fixture.cacheless("db")).expect("it is there");
+    assert_eq!(fixture.ask("write-cache db"), "ok ");
+    check_flush(&mut fixture, true, sync);
+    check_flush(&mut fixture, true, write);
 }
 
 #[test]
 fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    File::create(house.cacheless("db")).expect("the directory is writable");
-    let device = house.attach("db");
-    let cache = house::attribute(&device, "queue/write_cache");
-    assert_eq!(house::read_attribute(&cache), "write through");
-    fs::remove_file(house.cacheless("db")).expect("it is there");
-    house.kill();
-    house.start();
-    assert_eq!(house.attach("db"), device);
-    assert_eq!(house::read_attribute(&cache), "write back");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    File::create(fixture.cacheless("db")).expect("the directory is writable");
+    let device = fixture.attach("db");
+    let cache = fixture::attribute(&device, "queue/write_cache");
+    assert_eq!(fixture::read_attribute(&cache), "write through");
+    fs::remove_file(fixture.cacheless("db")).expect("it is there");
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.attach("db"), device);
+    assert_eq!(fixture::read_attribute(&cache), "write back");
 }
 
 /// Goal: a caller whose flush failed is told so, however it was asked for, and all others
 /// are served as ever.
 #[test]
 fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
         return;
     };
-    let device = house.attach("db");
+    let device = fixture.attach("db");
     let durable = |path: &Path| {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(O_DSYNC);
         options.open(path).expect("it opens")
     };
-    let (file, other) = (open(&house.file("db")), open(&house.file("logs")));
+    let (file, other) = (open(&fixture.file("db")), open(&fixture.file("logs")));
     let [device, durable_file, durable_device] =
-        [open(&device), durable(&house.file("db")), durable(&device)];
+        [open(&device), durable(&fixture.file("db")), durable(&device)];
     let all = || {
         let writes = [&durable_file, &durable_device].map(|file| file.write_all_at(&[4; 512], 0));
         let [file_write, device_write] = writes;
         [file.sync_all(), device.sync_all(), file_write, device_write]
     };
-    File::create(house.broken("db")).expect("the directory is writable");
+    File::create(fixture.broken("db")).expect("the directory is writable");
     for outcome in all() {
         let error = outcome.expect_err("nothing was made durable");
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     }
     other.sync_all().expect("another volume flushes");
     file.write_all_at(&[5; 512], 0).expect("it is written nevertheless");
-    fs::remove_file(house.broken("db")).expect("it is there");
+    fs::remove_file(fixture.broken("db")).expect("it is there");
     assert!(all().iter().all(Result::is_ok));
 }
 
@@ -362,23 +362,23 @@ fn a_flush_that_fails_is_an_error_to_those_who_asked_for_it() {
 /// Method: stop the server during a flush; the next one is sent it again, and finishes it.
 #[test]
 fn a_server_stops_although_a_flush_does_not_end() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
         return;
     };
-    let device = house.attach("db");
+    let device = fixture.attach("db");
     // The kernel flushes a file when it puts a device on it.
-    let flushes_before = house.count("flushes");
+    let flushes_before = fixture.count("flushes");
     let file = open(&device);
     thread::scope(|scope| {
-        let gates = Gates::close(&house, &["db"]);
+        let gates = Gates::close(&fixture, &["db"]);
         let flush = scope.spawn(|| file.sync_all());
-        house.wait_for_count("flushes", flushes_before + 1);
-        let other = open(&house.file("logs"));
+        fixture.wait_for_count("flushes", flushes_before + 1);
+        let other = open(&fixture.file("logs"));
         other.sync_all().expect("another volume flushes");
-        house.stop("connection");
+        fixture.stop("connection");
         assert!(!flush.is_finished(), "the gate is closed");
-        house.start();
-        house.wait_for_count("flushes", 1);
+        fixture.start();
+        fixture.wait_for_count("flushes", 1);
         drop(gates);
         flush.join().expect("the thread returns").expect("the device flushes");
     });
@@ -386,8 +386,8 @@ fn a_server_stops_although_a_flush_does_not_end() {
 
 #[test]
 fn holes_are_punched_zeroed_and_found() {
-    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let file = open(&house.file("db"));
+    let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let file = open(&fixture.file("db"));
     file.write_all_at(&vec![7; 3 << 20], MIB).expect("the volume takes it");
     assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(MIB));
     assert_eq!(seek(&file, SeekFrom::Hole(MIB)), Ok(4 * MIB));
@@ -404,50 +404,52 @@ fn holes_are_punched_zeroed_and_found() {
 
 #[test]
 fn a_file_can_be_neither_truncated_nor_made_nor_removed() {
-    let Some(house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let truncated = open(&house.file("db")).set_len(0).expect_err("volumes are resized elsewhere");
+    let Some(fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let truncated =
+        open(&fixture.file("db")).set_len(0).expect_err("volumes are resized elsewhere");
     let not_supported = rustix::io::Errno::OPNOTSUPP.raw_os_error();
     assert_eq!(truncated.raw_os_error(), Some(not_supported));
-    let replaced = File::create(house.file("db")).expect_err("as > and cp do it");
+    let replaced = File::create(fixture.file("db")).expect_err("as > and cp do it");
     assert_eq!(replaced.raw_os_error(), Some(not_supported));
-    fs::remove_file(house.file("db")).expect_err("volumes are deleted elsewhere");
-    File::create(house.file("new")).expect_err("volumes are made elsewhere");
-    assert_eq!(fs::metadata(house.file("db")).expect("it is still there").len(), 8 * MIB);
+    fs::remove_file(fixture.file("db")).expect_err("volumes are deleted elsewhere");
+    File::create(fixture.file("new")).expect_err("volumes are made elsewhere");
+    assert_eq!(fs::metadata(fixture.file("db")).expect("it is still there").len(), 8 * MIB);
 }
 
 #[test]
 fn a_volume_is_attached_with_its_sectors_direct_io_and_discard() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 4096, 8 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 4096, 8 * MIB)]) else {
         return;
     };
     for (name, sector_bytes) in [("db", 512), ("logs", 4096)] {
-        let device = house.attach(name);
+        let device = fixture.attach(name);
         assert_eq!(read_number(&device, "queue/logical_block_size"), sector_bytes);
         assert_eq!(read_number(&device, "loop/dio"), 1);
         assert_eq!(read_number(&device, "size"), 8 * MIB / 512);
         assert_eq!(read_number(&device, "queue/rq_affinity"), 2);
         assert!(read_number(&device, "queue/discard_max_bytes") > 0);
         assert!(read_number(&device, "queue/write_zeroes_max_bytes") > 0);
-        assert_eq!(house.attach(name), device, "attaching twice finds the same device");
+        assert_eq!(fixture.attach(name), device, "attaching twice finds the same device");
     }
 }
 
 #[test]
 fn what_is_not_there_is_neither_attached_nor_detached() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
     for command in ["attach missing", "attach ..", "detach missing", "detach db"] {
-        let answer = house.ask(command);
+        let answer = fixture.ask(command);
         assert!(answer.starts_with("error NotFound"), "{command}: {answer}");
     }
 }
 
 #[test]
 fn fio_verifies_a_device_of_either_sector_size() {
-    let Some(mut house) = House::build(&[("db", 512, 64 * MIB), ("logs", 4096, 64 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 64 * MIB), ("logs", 4096, 64 * MIB)])
+    else {
         return;
     };
     for name in ["db", "logs"] {
-        let device = house.attach(name);
+        let device = fixture.attach(name);
         run(tool("fio").args(["--name=verify", "--rw=randwrite", "--bsrange=4k-256k"]).args([
             "--ioengine=libaio",
             "--iodepth=16",
@@ -463,58 +465,58 @@ fn fio_verifies_a_device_of_either_sector_size() {
 
 #[test]
 fn a_file_system_lives_on_a_device_and_gives_space_back() {
-    let Some(mut house) = House::build(&[("db", 4096, 256 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 4096, 256 * MIB)]) else { return };
+    let device = fixture.attach("db");
     run(tool("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&device));
-    let directory = house.mount_file_system(&device);
+    let directory = fixture.mount_file_system(&device);
     fs::write(directory.join("a"), vec![3; 100 << 20]).expect("the file system has room");
     run(&mut tool("sync"));
-    let full_bytes = house.allocated_bytes("db");
+    let full_bytes = fixture.allocated_bytes("db");
     assert!(full_bytes > 100 * MIB, "{full_bytes}");
-    assert!(house.ask("detach db").starts_with("error Busy"), "a mounted device is busy");
+    assert!(fixture.ask("detach db").starts_with("error Busy"), "a mounted device is busy");
 
     fs::remove_file(directory.join("a")).expect("the file is there");
     run(&mut tool("sync"));
     run(tool("fstrim").arg(&directory));
-    let trimmed_bytes = house.allocated_bytes("db");
+    let trimmed_bytes = fixture.allocated_bytes("db");
     assert!(trimmed_bytes < full_bytes - 90 * MIB, "{full_bytes} to {trimmed_bytes}");
-    house.unmount_file_system();
+    fixture.unmount_file_system();
     run(tool("fsck.ext4").args(["-fn"]).arg(&device));
 }
 
 #[test]
 fn a_read_only_volume_is_mounted_and_changed_by_nobody() {
-    let Some(mut house) = House::build(&[("db", 512, 64 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 64 * MIB)]) else { return };
+    let device = fixture.attach("db");
     run(tool("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&device));
-    let directory = house.mount_file_system(&device);
+    let directory = fixture.mount_file_system(&device);
     fs::write(directory.join("a"), [3; 4096]).expect("the file system has room");
-    house.unmount_file_system();
-    assert_eq!(house.ask("detach db"), "ok ");
-    house.kill();
-    house.protect("db");
-    house.start();
+    fixture.unmount_file_system();
+    assert_eq!(fixture.ask("detach db"), "ok ");
+    fixture.kill();
+    fixture.protect("db");
+    fixture.start();
 
-    let mode = fs::metadata(house.file("db")).expect("the file is served").mode();
+    let mode = fs::metadata(fixture.file("db")).expect("the file is served").mode();
     assert_eq!(mode & 0o777, 0o400);
-    let refused = OpenOptions::new().write(true).open(house.file("db"));
+    let refused = OpenOptions::new().write(true).open(fixture.file("db"));
     let refused = refused.expect_err("it must not be written");
     assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
-    let device = house.attach("db");
+    let device = fixture.attach("db");
     assert_eq!(read_number(&device, "ro"), 1);
-    let directory = house.mount_file_system_read_only(&device);
+    let directory = fixture.mount_file_system_read_only(&device);
     assert_eq!(fs::read(directory.join("a")).expect("the file is there"), [3; 4096]);
     fs::write(directory.join("b"), "b").expect_err("it is mounted read-only");
-    house.unmount_file_system();
+    fixture.unmount_file_system();
     let written = OpenOptions::new().write(true).open(&device);
     written.and_then(|file| file.write_all_at(&[1; 512], 0)).expect_err("it is read-only");
-    assert_eq!(house.ask("detach db"), "ok ");
+    assert_eq!(fixture.ask("detach db"), "ok ");
 }
 
 #[test]
 fn a_discarded_range_reads_as_zeros_to_its_edges() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     fs::write(&device, vec![9; 8 << 20]).expect("the device takes it");
     run(tool("blkdiscard").args(["--offset=512", "--length=1049088"]).arg(&device));
     run(tool("blkdiscard").args(["-z", "--offset=4194816", "--length=512"]).arg(&device));
@@ -526,11 +528,11 @@ fn a_discarded_range_reads_as_zeros_to_its_edges() {
 
 #[test]
 fn a_device_follows_the_size_of_its_volume() {
-    let Some(mut house) = House::build(&[("db", 4096, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 4096, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     for size in [32 * MIB, 16 * MIB] {
-        house.resize("db", size);
-        assert_eq!(house.ask("resized db"), "ok ");
+        fixture.resize("db", size);
+        assert_eq!(fixture.ask("resized db"), "ok ");
         assert_eq!(read_number(&device, "size"), size / 512);
     }
     let file = OpenOptions::new().write(true).open(&device).expect("the device opens");
@@ -539,15 +541,15 @@ fn a_device_follows_the_size_of_its_volume() {
 
 #[test]
 fn a_device_that_somebody_reads_is_busy_and_stays() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     let user = File::open(&device).expect("the device opens");
-    let answer = house.ask("detach db");
+    let answer = fixture.ask("detach db");
     assert!(answer.starts_with("error Busy"), "{answer}");
     user.read_exact_at(&mut [0; 512], 0).expect("the device is still there");
     drop(user);
-    assert_eq!(house.ask("detach db"), "ok ");
-    assert_eq!(house.ask("attachments"), "ok ");
+    assert_eq!(fixture.ask("detach db"), "ok ");
+    assert_eq!(fixture.ask("attachments"), "ok ");
 }
 
 /// Binds a loop device to a file as an administrator does.
@@ -567,34 +569,34 @@ fn unbind_by_hand(device: &Path) {
 
 #[test]
 fn a_device_that_somebody_else_made_is_neither_taken_for_the_volumes_nor_detached() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
     for options in [&["--read-only"][..], &["--offset", "4096"], &["--direct-io=on"], &[]] {
-        let foreign = bind_by_hand(&house.file("db"), options);
-        let device = house.attach("db");
+        let foreign = bind_by_hand(&fixture.file("db"), options);
+        let device = fixture.attach("db");
         assert_ne!(device, foreign, "{options:?}");
-        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
-        house.kill();
-        house.start();
-        assert_eq!(house.attach("db"), device, "the next server finds its own");
-        assert_eq!(house.ask("detach db"), "ok ");
+        assert_eq!(fixture.ask("attachments"), format!("ok db={}", device.display()));
+        fixture.kill();
+        fixture.start();
+        assert_eq!(fixture.attach("db"), device, "the next server finds its own");
+        assert_eq!(fixture.ask("detach db"), "ok ");
         assert!(is_bound(&foreign) && !is_bound(&device), "{options:?}");
-        assert!(house.ask("detach db").starts_with("error NotFound"));
+        assert!(fixture.ask("detach db").starts_with("error NotFound"));
         unbind_by_hand(&foreign);
     }
 }
 
 #[test]
 fn a_device_that_somebody_else_detached_is_not_named_any_more() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
         return;
     };
-    let device = house.attach("db");
-    assert_eq!(house.ask("device db"), format!("ok {}", device.display()));
+    let device = fixture.attach("db");
+    assert_eq!(fixture.ask("device db"), format!("ok {}", device.display()));
     run(tool("losetup").arg("--detach").arg(&device));
-    eventually("the device is no more", || house.ask("device db") == "ok none");
-    let foreign = bind_by_hand(&house.file("log"), &[]);
-    assert_eq!(house.ask("device db"), "ok none");
-    assert!(house.ask("detach db").starts_with("error NotFound"));
+    eventually("the device is no more", || fixture.ask("device db") == "ok none");
+    let foreign = bind_by_hand(&fixture.file("log"), &[]);
+    assert_eq!(fixture.ask("device db"), "ok none");
+    assert!(fixture.ask("detach db").starts_with("error NotFound"));
     assert!(is_bound(&foreign), "it is somebody else's");
     unbind_by_hand(&foreign);
 }
@@ -622,29 +624,29 @@ fn write_partition_table(file: &Path) {
 
 #[test]
 fn partitions_come_and_go_with_their_device() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
         return;
     };
-    write_partition_table(&house.file("db"));
-    let device = house.attach("db");
+    write_partition_table(&fixture.file("db"));
+    let device = fixture.attach("db");
     assert!(looks_for_partitions(&device));
     // Not every kernel understands the table that it looks at; partx does.
     run(tool("partx").arg("--update").arg(&device));
     assert_eq!(partitions_of(&device), 1);
-    assert_eq!(house.ask("detach db"), "ok ");
+    assert_eq!(fixture.ask("detach db"), "ok ");
     assert_eq!(partitions_of(&device), 0);
-    let next = house.attach("log");
+    let next = fixture.attach("log");
     assert_eq!(partitions_of(&next), 0, "of {}", next.display());
 }
 
 #[test]
 fn contents_that_are_away_hold_up_no_attaching_and_show_their_partitions_later() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
-    write_partition_table(&house.file("db"));
-    fs::write(house.away("db"), []).expect("the directory is writable");
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
+    write_partition_table(&fixture.file("db"));
+    fs::write(fixture.away("db"), []).expect("the directory is writable");
+    let device = fixture.attach("db");
     assert!(!looks_for_partitions(&device));
-    fs::remove_file(house.away("db")).expect("it was just made");
+    fs::remove_file(fixture.away("db")).expect("it was just made");
     eventually("they are looked for", || looks_for_partitions(&device));
 }
 
@@ -693,48 +695,48 @@ impl Drop for Opener {
 
 #[test]
 fn who_has_a_file_open_is_told_whoever_it_is() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB), ("log", 512, 4 * MIB)]) else {
         return;
     };
-    let check = |house: &mut House, expected: &str| {
-        let user = house.ask("user db");
+    let check = |fixture: &mut Fixture, expected: &str| {
+        let user = fixture.ask("user db");
         assert!(user.starts_with(expected), "{user}, not {expected}");
     };
-    check(&mut house, "ok none");
-    let other = Opener::new("3<>", &house.file("log"));
-    let reading = Opener::new("3<", &house.file("db"));
-    check(&mut house, &format!("ok false process {} (sh)", reading.0.id()));
-    let writing = Opener::new("3<>", &house.file("db"));
-    check(&mut house, &format!("ok true process {} (sh)", writing.0.id()));
+    check(&mut fixture, "ok none");
+    let other = Opener::new("3<>", &fixture.file("log"));
+    let reading = Opener::new("3<", &fixture.file("db"));
+    check(&mut fixture, &format!("ok false process {} (sh)", reading.0.id()));
+    let writing = Opener::new("3<>", &fixture.file("db"));
+    check(&mut fixture, &format!("ok true process {} (sh)", writing.0.id()));
     // Who opened it before the server was there counts all the same.
-    house.kill();
-    house.start();
-    check(&mut house, &format!("ok true process {} (sh)", writing.0.id()));
+    fixture.kill();
+    fixture.start();
+    check(&mut fixture, &format!("ok true process {} (sh)", writing.0.id()));
     reading.end();
     writing.end();
-    check(&mut house, "ok none");
-    let foreign = bind_by_hand(&house.file("db"), &["--read-only"]);
-    check(&mut house, &format!("ok false {} shows", foreign.display()));
+    check(&mut fixture, "ok none");
+    let foreign = bind_by_hand(&fixture.file("db"), &["--read-only"]);
+    check(&mut fixture, &format!("ok false {} shows", foreign.display()));
     unbind_by_hand(&foreign);
-    let _device = house.attach("db");
-    check(&mut house, "ok none");
-    house.kill();
-    house.start();
-    check(&mut house, "ok none");
-    assert_eq!(house.ask("detach db"), "ok ");
-    check(&mut house, "ok none");
+    let _device = fixture.attach("db");
+    check(&mut fixture, "ok none");
+    fixture.kill();
+    fixture.start();
+    check(&mut fixture, "ok none");
+    assert_eq!(fixture.ask("detach db"), "ok ");
+    check(&mut fixture, "ok none");
     other.end();
 }
 
 #[test]
 fn a_file_that_is_on_its_way_between_processes_is_open() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
-    send_away(&ours, open(&house.file("db")));
-    let user = house.ask("user db");
+    send_away(&ours, open(&fixture.file("db")));
+    let user = fixture.ask("user db");
     assert!(user.starts_with("ok true the kernel, or a process"), "{user}");
     drop((ours, theirs));
-    eventually("it is closed", || house.ask("user db") == "ok none");
+    eventually("it is closed", || fixture.ask("user db") == "ok none");
 }
 
 fn send_away(socket: &std::os::unix::net::UnixStream, file: File) {
@@ -749,10 +751,10 @@ fn send_away(socket: &std::os::unix::net::UnixStream, file: File) {
 
 #[test]
 fn a_file_is_closed_although_nobody_serves_it() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
     for redirection in ["3<>", "3<"] {
-        let mut opener = Opener::new(redirection, &house.file("db"));
-        house.kill();
+        let mut opener = Opener::new(redirection, &fixture.file("db"));
+        fixture.kill();
         opener.go_on();
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut ended = opener.0.try_wait().expect("it is our child");
@@ -761,49 +763,51 @@ fn a_file_is_closed_although_nobody_serves_it() {
             ended = opener.0.try_wait().expect("it is our child");
         }
         // Nothing else ends who waits for a server.
-        house.start();
+        fixture.start();
         assert!(ended.is_some_and(|status| status.success()), "{redirection}: {ended:?}");
     }
 }
 
 #[test]
 fn an_open_file_waits_for_the_next_server_after_a_planned_stop() {
-    let Some(mut house) = House::build(&[("db", 512, 4 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 4 * MIB)]) else { return };
     let script = r#"exec 3<>"$1"; echo; read go; printf during >&3 && echo && read go"#;
-    let mut writer = Opener::running(script, &house.file("db"));
-    house.stop("used");
+    let mut writer = Opener::running(script, &fixture.file("db"));
+    fixture.stop("used");
     writer.go_on();
-    house.start();
-    assert_eq!(house.ask("origin"), "ok TakenOver");
+    fixture.start();
+    assert_eq!(fixture.ask("origin"), "ok TakenOver");
     writer.wait_for_line();
     let mut found = [0; 6];
-    File::open(house.file("db")).and_then(|file| file.read_exact_at(&mut found, 0)).expect("data");
+    File::open(fixture.file("db"))
+        .and_then(|file| file.read_exact_at(&mut found, 0))
+        .expect("data");
     assert_eq!(&found, b"during");
     writer.end();
-    house.stop("used");
-    house.start();
-    assert_eq!(house.ask("origin"), "ok Mounted", "nobody waited for it");
+    fixture.stop("used");
+    fixture.start();
+    assert_eq!(fixture.ask("origin"), "ok Mounted", "nobody waited for it");
 }
 
 #[test]
 fn a_renamed_volume_keeps_its_device() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
-    house.rename("db", "archive");
-    assert_eq!(house.ask("attachments"), format!("ok archive={}", device.display()));
-    house.kill();
-    house.start();
-    assert_eq!(house.ask("attachments"), format!("ok archive={}", device.display()));
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
+    fixture.rename("db", "archive");
+    assert_eq!(fixture.ask("attachments"), format!("ok archive={}", device.display()));
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.ask("attachments"), format!("ok archive={}", device.display()));
     fs::write(&device, [5; 4096]).expect("the device takes it");
-    assert_eq!(house.ask("detach archive"), "ok ");
+    assert_eq!(fixture.ask("detach archive"), "ok ");
 }
 
 /// Goal: requests in flight when the server is killed are served by the next one.
 /// Method: fio writes and verifies with depth 16 while the server is killed twice.
 #[test]
 fn a_device_outlives_its_server_under_load() {
-    let Some(mut house) = House::build(&[("db", 4096, 64 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 4096, 64 * MIB)]) else { return };
+    let device = fixture.attach("db");
     let mut fio = tool("fio")
         .args(["--name=kills", "--rw=randrw", "--bs=4k", "--ioengine=libaio", "--iodepth=16"])
         .args([
@@ -818,12 +822,12 @@ fn a_device_outlives_its_server_under_load() {
         .spawn()
         .expect("fio starts");
     for kill in 1_u64..=2 {
-        let before = house.requests_served();
-        eventually("fio is at work", || house.requests_served() > before + 5000);
-        house.kill();
-        house.start();
-        assert_eq!(house.ask("origin"), "ok TakenOver", "after kill {kill}");
-        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
+        let before = fixture.requests_served();
+        eventually("fio is at work", || fixture.requests_served() > before + 5000);
+        fixture.kill();
+        fixture.start();
+        assert_eq!(fixture.ask("origin"), "ok TakenOver", "after kill {kill}");
+        assert_eq!(fixture.ask("attachments"), format!("ok db={}", device.display()));
     }
     let is_still_at_work = fio.try_wait().expect("fio can be asked").is_none();
     assert!(is_still_at_work, "fio ended before the last kill was survived");
@@ -832,10 +836,10 @@ fn a_device_outlives_its_server_under_load() {
 
 #[test]
 fn a_device_waits_for_the_next_server_after_a_planned_stop() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     fs::write(&device, [6; 4096]).expect("the device takes it");
-    house.stop("connection");
+    fixture.stop("connection");
     let reader = thread::spawn({
         let device = device.clone();
         move || {
@@ -849,119 +853,119 @@ fn a_device_waits_for_the_next_server_after_a_planned_stop() {
             file.read_exact_at(&mut memory[start..start + 4096], 0).map(|()| memory[start])
         }
     });
-    house.start();
+    fixture.start();
     let read = reader.join().expect("the reader returns");
     assert_eq!(read.expect("the read succeeds"), 6);
 }
 
 #[test]
 fn a_kill_right_after_the_start_is_survived() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    house.stop("nothing");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    fixture.stop("nothing");
     for _ in 0..10 {
-        house.start_without_waiting();
-        house.kill();
+        fixture.start_without_waiting();
+        fixture.kill();
     }
-    house.start();
-    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
+    fixture.start();
+    assert_eq!(fs::metadata(fixture.file("db")).expect("the file is served").len(), 8 * MIB);
 }
 
 /// Goal: a kill in the middle of attaching leaves nothing half-done, and never two devices.
 /// Method: kill the server at ever later moments after it was asked to attach.
 #[test]
 fn a_server_killed_while_it_attaches_leaves_one_device_at_most() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
     for delay in 0..20 {
-        house.tell("attach db");
+        fixture.tell("attach db");
         let start = Instant::now();
         eventually("the moment to kill has come", || start.elapsed().as_micros() >= 500 * delay);
-        house.kill();
-        house.start();
-        let device = house.attach("db");
-        assert_eq!(house.ask("attachments"), format!("ok db={}", device.display()));
-        assert_eq!(house.ask("detach db"), "ok ");
+        fixture.kill();
+        fixture.start();
+        let device = fixture.attach("db");
+        assert_eq!(fixture.ask("attachments"), format!("ok db={}", device.display()));
+        assert_eq!(fixture.ask("detach db"), "ok ");
     }
 }
 
 #[test]
 fn a_server_without_holder_starts_anew_and_reports_what_died() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB), ("logs", 512, 8 * MIB)]) else {
         return;
     };
-    let device = house.attach("db");
-    house.attach("logs");
+    let device = fixture.attach("db");
+    fixture.attach("logs");
     let user = File::open(&device).expect("the device opens");
-    house.kill_holder();
-    house.kill();
-    house.start();
-    assert_eq!(house.ask("origin"), "ok Mounted");
-    assert_eq!(house.ask("dead"), "ok 1", "one is in use, the other was removed");
-    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
+    fixture.kill_holder();
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.ask("origin"), "ok Mounted");
+    assert_eq!(fixture.ask("dead"), "ok 1", "one is in use, the other was removed");
+    assert_eq!(fs::metadata(fixture.file("db")).expect("the file is served").len(), 8 * MIB);
     let dead = user.read_exact_at(&mut [0; 512], 0).expect_err("its connection is lost");
     assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     drop(user);
-    eventually("the dead device is gone", || !house::is_bound(&device));
-    assert_eq!(house.ask("dead"), "ok 0", "no client is told of what is gone");
+    eventually("the dead device is gone", || !fixture::is_bound(&device));
+    assert_eq!(fixture.ask("dead"), "ok 0", "no client is told of what is gone");
 }
 
 #[test]
 fn a_dead_device_is_forgotten_when_its_number_is_given_again() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
     let user = File::open(&device).expect("the device opens");
-    house.kill_holder();
-    house.kill();
-    house.start();
-    assert_eq!(house.ask("dead"), "ok 1");
+    fixture.kill_holder();
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.ask("dead"), "ok 1");
     drop(user);
-    eventually("the dead device is gone", || !house::is_bound(&device));
-    assert_eq!(house.attach("db"), device, "the number is free again");
-    assert_eq!(house.ask("dead"), "ok 0");
-    assert_eq!(house.ask("remove-dead"), "ok ");
-    assert!(house::is_bound(&device), "a living device was removed");
+    eventually("the dead device is gone", || !fixture::is_bound(&device));
+    assert_eq!(fixture.attach("db"), device, "the number is free again");
+    assert_eq!(fixture.ask("dead"), "ok 0");
+    assert_eq!(fixture.ask("remove-dead"), "ok ");
+    assert!(fixture::is_bound(&device), "a living device was removed");
 }
 
 #[test]
 fn a_holder_that_died_is_replaced() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let device = house.attach("db");
-    let holder = house.holder_pid().expect("a holder runs").as_raw_nonzero();
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach("db");
+    let holder = fixture.holder_pid().expect("a holder runs").as_raw_nonzero();
     let command = fs::read_to_string(format!("/proc/{holder}/cmdline")).expect("it runs");
-    let socket = house.path("holder.sock").display().to_string();
+    let socket = fixture.path("holder.sock").display().to_string();
     assert!(command.split('\0').any(|word| word == socket), "{command:?} does not say whose");
-    house.kill_holder();
-    assert_eq!(house.ask("refresh"), "ok ");
-    house.kill();
-    house.start();
-    assert_eq!(house.ask("origin"), "ok TakenOver");
+    fixture.kill_holder();
+    assert_eq!(fixture.ask("refresh"), "ok ");
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.ask("origin"), "ok TakenOver");
     fs::read(&device).expect("the device goes on");
 }
 
 #[test]
 fn an_export_that_somebody_unmounts_says_so_and_can_be_started_again() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    assert_eq!(house.ask("serving"), "ok true");
-    run(tool("umount").arg(house.mount_point()));
-    eventually("the end is noticed", || house.ask("serving") == "ok false");
-    house.stop("connection");
-    house.start();
-    assert_eq!(house.ask("origin"), "ok Mounted");
-    assert_eq!(fs::metadata(house.file("db")).expect("the file is served").len(), 8 * MIB);
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    assert_eq!(fixture.ask("serving"), "ok true");
+    run(tool("umount").arg(fixture.mount_point()));
+    eventually("the end is noticed", || fixture.ask("serving") == "ok false");
+    fixture.stop("connection");
+    fixture.start();
+    assert_eq!(fixture.ask("origin"), "ok Mounted");
+    assert_eq!(fs::metadata(fixture.file("db")).expect("the file is served").len(), 8 * MIB);
 }
 
 #[test]
 fn stopping_for_good_leaves_nothing_behind() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    let holder = house.holder_pid().expect("a holder runs");
-    house.stop("nothing");
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let holder = fixture.holder_pid().expect("a holder runs");
+    fixture.stop("nothing");
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("every process may read it");
-    assert!(!mounts.contains(house.mount_point().to_str().expect("a plain path")));
-    eventually("the holder ends", || !house::is_running(holder));
+    assert!(!mounts.contains(fixture.mount_point().to_str().expect("a plain path")));
+    eventually("the holder ends", || !fixture::is_running(holder));
 }
 
 #[test]
 fn an_idle_server_sleeps() {
-    let Some(mut house) = House::build(&[("db", 512, 8 * MIB)]) else { return };
-    house.attach("db");
-    eventually("all threads sleep", || house.all_threads_sleep());
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    fixture.attach("db");
+    eventually("all threads sleep", || fixture.all_threads_sleep());
 }

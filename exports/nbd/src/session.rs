@@ -183,9 +183,9 @@ impl Transmission {
                 Work::Read(read) => self.continue_read(read, output),
             };
             match next {
-                Turn::Done => {}
-                Turn::Work(work) => self.work = work,
-                Turn::Wait(work, progress) => {
+                NextStep::Done => {}
+                NextStep::Work(work) => self.work = work,
+                NextStep::Wait(work, progress) => {
                     self.work = work;
                     return progress;
                 }
@@ -193,20 +193,20 @@ impl Transmission {
         }
     }
 
-    fn begin(&mut self, input: &mut Input, output: &mut Output) -> Turn {
+    fn begin(&mut self, input: &mut Input, output: &mut Output) -> NextStep {
         let Some(header) = input.data().first_chunk::<REQUEST_BYTES>() else {
-            return Turn::Wait(Work::None, Progress::ReceiveInput);
+            return NextStep::Wait(Work::None, Progress::ReceiveInput);
         };
         let Some(request) = Request::parse(header) else {
-            return Turn::Wait(Work::None, Progress::Close);
+            return NextStep::Wait(Work::None, Progress::Close);
         };
         input.consume(REQUEST_BYTES);
         match request.command {
             command::READ => self.read(request, output),
             command::WRITE => self.begin_write(request),
-            command::DISCONNECT => Turn::Wait(Work::None, Progress::Close),
+            command::DISCONNECT => NextStep::Wait(Work::None, Progress::Close),
             command::BLOCK_STATUS => match self.block_status(request, output) {
-                Ok(()) => Turn::Done,
+                Ok(()) => NextStep::Done,
                 Err(failure) => self.finish(request, Err(failure), output),
             },
             _ => {
@@ -295,9 +295,9 @@ impl Transmission {
         Ok(())
     }
 
-    fn begin_write(&mut self, request: Request) -> Turn {
+    fn begin_write(&mut self, request: Request) -> NextStep {
         self.counters.writes.add(1);
-        Turn::Work(Work::Write(LongWrite {
+        NextStep::Work(Work::Write(LongWrite {
             outcome: self.check_write(request),
             next: request.offset,
             left: request.length,
@@ -319,7 +319,7 @@ impl Transmission {
         mut write: LongWrite,
         input: &mut Input,
         output: &mut Output,
-    ) -> Turn {
+    ) -> NextStep {
         let count = write.piece_bytes(input);
         if count > 0 && write.outcome.is_ok() {
             let piece = &input.data()[..count];
@@ -331,14 +331,14 @@ impl Transmission {
         input.consume(count);
         write.advance_by(count);
         if write.left > 0 {
-            return Turn::Wait(Work::Write(write), Progress::ReceiveInput);
+            return NextStep::Wait(Work::Write(write), Progress::ReceiveInput);
         }
         let LongWrite { request, outcome, .. } = write;
         let outcome = outcome.and_then(|()| self.flush_if_fua(request));
         self.finish(request, outcome, output)
     }
 
-    fn read(&mut self, request: Request, output: &mut Output) -> Turn {
+    fn read(&mut self, request: Request, output: &mut Output) -> NextStep {
         self.counters.reads.add(1);
         let step = match self.check_read(request) {
             Ok(range) => {
@@ -368,24 +368,24 @@ impl Transmission {
         self.range(request, Action::Read)
     }
 
-    fn continue_read(&mut self, read: LongRead, output: &mut Output) -> Turn {
+    fn continue_read(&mut self, read: LongRead, output: &mut Output) -> NextStep {
         let request = read.request();
         let step = read.step(&*self.device, output);
         self.finish_read_step(request, step, output)
     }
 
-    fn finish_read_step(&mut self, request: Request, step: Step, output: &mut Output) -> Turn {
+    fn finish_read_step(&mut self, request: Request, step: Step, output: &mut Output) -> NextStep {
         match step {
-            Step::More(read) => Turn::Work(Work::Read(read)),
+            Step::More(read) => NextStep::Work(Work::Read(read)),
             Step::Done => {
                 self.counters.read_bytes.add(u64::from(request.length));
-                Turn::Done
+                NextStep::Done
             }
             Step::Failed(failure) => self.finish(request, Err(failure), output),
             Step::Broken => {
                 self.counters.count_error();
                 self.is_broken = true;
-                Turn::Wait(Work::None, Progress::Close)
+                NextStep::Wait(Work::None, Progress::Close)
             }
         }
     }
@@ -396,9 +396,9 @@ impl Transmission {
         request: Request,
         outcome: Result<Answer, Failure>,
         output: &mut Output,
-    ) -> Turn {
+    ) -> NextStep {
         let failure = match outcome {
-            Ok(Answer::Later) => return Turn::Done,
+            Ok(Answer::Later) => return NextStep::Done,
             Ok(Answer::Now) => None,
             Err(failure) => {
                 self.counters.count_error();
@@ -406,7 +406,7 @@ impl Transmission {
             }
         };
         replies::put_outcome(request.cookie, self.agreement.replies, failure.as_ref(), output);
-        Turn::Done
+        NextStep::Done
     }
 
     /// The bytes that a request is about, if they lie on the device.
@@ -485,7 +485,7 @@ enum Answer {
 }
 
 /// What follows a step of the machine.
-enum Turn {
+enum NextStep {
     Done,
     Work(Work),
     Wait(Work, Progress),

@@ -22,12 +22,12 @@ use talk::{Request, command, errno, flag};
 const SIZE: u64 = 64 << 20;
 
 /// Two devices whose flushes can be held.
-struct House {
+struct Fixture {
     first: Arc<FaultyDevice>,
     running: Running,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         let [first, second] = [(); 2].map(|()| Arc::new(FaultyDevice::new(SIZE)));
         let export = Arc::clone(&first);
@@ -46,7 +46,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.first.release();
     }
@@ -79,21 +79,21 @@ fn reply<S: Read + Write>(client: &mut Client<S>) -> (u64, u32) {
 
 #[test]
 fn reads_and_writes_overtake_a_flush_on_their_own_connection() {
-    let house = House::new();
-    let mut client = house.client_that_flushes();
+    let fixture = Fixture::new();
+    let mut client = fixture.client_that_flushes();
     client.send(&[&write(1, 0, 4).bytes()[..], b"abcd"].concat());
     assert_eq!(reply(&mut client), (1, 0));
     client.send(&read(2, 0, 4).bytes());
     assert_eq!(reply(&mut client), (2, 0));
     assert_eq!(client.receive(4), b"abcd");
-    house.first.release();
+    fixture.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
 }
 
 #[test]
 fn flushes_that_come_during_another_one_share_the_next() {
-    let house = House::new();
-    let mut client = house.client_that_flushes();
+    let fixture = Fixture::new();
+    let mut client = fixture.client_that_flushes();
     client.send(&[flush(1).bytes(), flush(2).bytes()].concat());
     client.send(&[&fua(write(3, 0, 4)).bytes()[..], b"abcd"].concat());
     client.send(&fua(Request { command: command::TRIM, ..read(4, 0, 4096) }).bytes());
@@ -101,66 +101,66 @@ fn flushes_that_come_during_another_one_share_the_next() {
     client.send(&fua(zeroes).bytes());
     client.send(&read(6, 0, 0).bytes());
     assert_eq!(reply(&mut client), (6, 0));
-    assert_eq!(house.first.flush_count(), 1);
-    house.first.release();
+    assert_eq!(fixture.first.flush_count(), 1);
+    fixture.first.release();
     let cookies = [FIRST_FLUSH, 1, 2, 3, 4, 5];
     assert_eq!(cookies.map(|_| reply(&mut client)), cookies.map(|cookie| (cookie, 0)));
-    assert_eq!(house.first.flush_count(), 2);
+    assert_eq!(fixture.first.flush_count(), 2);
 }
 
 #[test]
 fn a_fua_write_is_stored_before_it_is_flushed() {
-    let house = House::new();
-    house.first.hold(Action::Flush);
-    let mut client = house.running.connect_to("first");
+    let fixture = Fixture::new();
+    fixture.first.hold(Action::Flush);
+    let mut client = fixture.running.connect_to("first");
     client.send(&[&fua(write(1, 0, 4)).bytes()[..], b"abcd"].concat());
-    wait_until("a flush", || house.first.flush_count() == 1);
-    assert_eq!(house.first.writes().len(), 1);
-    house.first.release();
+    wait_until("a flush", || fixture.first.flush_count() == 1);
+    assert_eq!(fixture.first.writes().len(), 1);
+    fixture.first.release();
     assert_eq!(reply(&mut client), (1, 0));
 }
 
 #[test]
 fn a_flush_that_fails_fails_everything_that_waited_for_it() {
-    let house = House::new();
-    let mut client = house.client_that_flushes();
+    let fixture = Fixture::new();
+    let mut client = fixture.client_that_flushes();
     client.send(&[flush(1).bytes(), fua(write(2, 0, 0)).bytes()].concat());
     client.send(&read(3, 0, 0).bytes());
     assert_eq!(reply(&mut client), (3, 0));
     let kind = DeviceErrorKind::NotDurable;
-    house.first.set_fault(Fault { action: Action::Flush, at: 0, kind });
-    house.first.release();
+    fixture.first.set_fault(Fault { action: Action::Flush, at: 0, kind });
+    fixture.first.release();
     for cookie in [FIRST_FLUSH, 1, 2] {
         assert_eq!(reply(&mut client), (cookie, errno::EIO));
     }
-    assert_eq!(house.running.server.status().traffic.errors, 3);
-    house.first.clear_fault();
+    assert_eq!(fixture.running.server.status().traffic.errors, 3);
+    fixture.first.clear_fault();
     assert_eq!(client.request(flush(4), &[]), 0);
 }
 
 #[test]
 fn other_connections_are_served_while_a_flush_does_not_end() {
-    let house = House::new();
-    let _stuck = house.client_that_flushes();
-    let mut neighbour = house.running.connect_to("first");
+    let fixture = Fixture::new();
+    let _stuck = fixture.client_that_flushes();
+    let mut neighbour = fixture.running.connect_to("first");
     assert_eq!(neighbour.request(write(1, 0, 4), b"abcd"), 0);
-    let mut other = house.running.connect_to("second");
+    let mut other = fixture.running.connect_to("second");
     assert_eq!(other.request(flush(1), &[]), 0);
 }
 
 #[test]
 fn more_flushes_than_may_wait_are_refused() {
-    let house = House::new();
-    let mut client = house.client_that_flushes();
+    let fixture = Fixture::new();
+    let mut client = fixture.client_that_flushes();
     let requests: Vec<u8> = (0..1025).flat_map(|cookie| flush(cookie).bytes()).collect();
     client.send(&requests);
     assert_eq!(reply(&mut client), (1024, errno::ENOMEM));
-    house.first.release();
+    fixture.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
     for cookie in 0..1024 {
         assert_eq!(reply(&mut client), (cookie, 0));
     }
-    assert_eq!(house.first.flush_count(), 2);
+    assert_eq!(fixture.first.flush_count(), 2);
 }
 
 /// Goal: the reply to a flush does not come in the middle of the data of a simple reply.
@@ -168,14 +168,14 @@ fn more_flushes_than_may_wait_are_refused() {
 /// has ended.
 #[test]
 fn a_long_reply_is_not_interrupted() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let length = 32 << 20;
-    house.first.write(0, &vec![7; length]).expect("the device has space");
-    let mut client = house.client_that_flushes();
+    fixture.first.write(0, &vec![7; length]).expect("the device has space");
+    let mut client = fixture.client_that_flushes();
     client.send(&read(1, 0, 32 << 20).bytes());
-    wait_until("the read", || house.running.server.status().traffic.reads == 1);
-    house.first.release();
-    let mut third = house.running.connect_to("first");
+    wait_until("the read", || fixture.running.server.status().traffic.reads == 1);
+    fixture.first.release();
+    let mut third = fixture.running.connect_to("first");
     assert_eq!(third.request(flush(2), &[]), 0);
     // Replies may come in any order, but whole.
     let mut cookies = Vec::new();
@@ -193,21 +193,21 @@ fn a_long_reply_is_not_interrupted() {
 
 #[test]
 fn a_client_that_disconnects_is_told_the_end_of_its_flush_first() {
-    let house = House::new();
-    let mut client = house.client_that_flushes();
+    let fixture = Fixture::new();
+    let mut client = fixture.client_that_flushes();
     client.send(&Request { command: command::DISCONNECT, ..Request::default() }.bytes());
-    house.first.release();
+    fixture.first.release();
     assert_eq!(reply(&mut client), (FIRST_FLUSH, 0));
     assert!(client.is_closed());
 }
 
 #[test]
 fn a_flush_outlives_its_client() {
-    let house = House::new();
-    drop(house.client_that_flushes());
-    assert_eq!(house.running.server.status().clients["first"], 1);
-    house.first.release();
-    wait_until("the end", || house.running.server.status().clients.is_empty());
+    let fixture = Fixture::new();
+    drop(fixture.client_that_flushes());
+    assert_eq!(fixture.running.server.status().clients["first"], 1);
+    fixture.first.release();
+    wait_until("the end", || fixture.running.server.status().clients.is_empty());
 }
 
 #[test]

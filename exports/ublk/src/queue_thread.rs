@@ -30,21 +30,21 @@ pub(crate) struct Shared {
     pub(crate) is_left: AtomicBool,
 }
 
-/// Word that the threads of all queues wait for, once they are prepared.
-pub(crate) type Gate = OnceLock<Word>;
+/// Decision that the threads of all queues wait for, once they are prepared.
+pub(crate) type StartSignal = OnceLock<Start>;
 
-/// Word for the threads.
+/// Decision to serve the device or to abandon its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    Go,
-    GoHome,
+pub(crate) enum Start {
+    Serve,
+    Abandon,
 }
 
 /// Report of a thread's beginning to the one that started it.
 pub(crate) struct Beginning {
-    /// First that everything is prepared, then, past the gate, that the queue is served.
+    /// First that everything is prepared, then, after [`Start::Serve`], that the queue is served.
     pub(crate) told: SyncSender<io::Result<()>>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) start: Arc<StartSignal>,
 }
 
 /// Serves a queue until the device is stopped, or left.
@@ -75,7 +75,7 @@ fn begin(prepared: io::Result<UblkQueue>, beginning: &Beginning) -> Option<UblkQ
     match prepared {
         Ok(mut queue) => {
             tell(Ok(()));
-            if *beginning.gate.wait() == Word::GoHome {
+            if *beginning.start.wait() == Start::Abandon {
                 return None;
             }
             let fetched = queue.fetch();

@@ -14,7 +14,7 @@ use kernel::{UblkChannel, UblkDevice};
 
 use crate::bounded::until;
 use crate::late::{Inbox, LateWork};
-use crate::queue_thread::{self, Beginning, Gate, Shared, Word};
+use crate::queue_thread::{self, Beginning, Shared, Start, StartSignal};
 
 /// How long the threads of a device may take to begin, and to end.
 const THREADS_TIME_MAX: Duration = Duration::from_secs(20);
@@ -58,10 +58,10 @@ impl Served {
     }
 
     fn start_threads(&mut self, channel: Arc<UblkChannel>, queue_count: u16) -> io::Result<()> {
-        let gate = Arc::new(Gate::default());
+        let start = Arc::new(StartSignal::default());
         let (told, heard) = mpsc::sync_channel(2 * usize::from(queue_count));
         for number in 0..queue_count {
-            let beginning = Beginning { told: told.clone(), gate: Arc::clone(&gate) };
+            let beginning = Beginning { told: told.clone(), start: Arc::clone(&start) };
             let (channel, shared) = (Arc::clone(&channel), Arc::clone(&self.shared));
             let work = move || {
                 queue_thread::run(&channel, number, &shared, &beginning);
@@ -72,13 +72,13 @@ impl Served {
             match thread::Builder::new().name(name).spawn(work) {
                 Ok(thread) => self.threads.push(thread),
                 Err(error) => {
-                    gate.get_or_init(|| Word::GoHome);
+                    start.get_or_init(|| Start::Abandon);
                     return Err(error);
                 }
             }
         }
         let prepared = hear_all(&heard, queue_count);
-        gate.get_or_init(|| if prepared.is_ok() { Word::Go } else { Word::GoHome });
+        start.get_or_init(|| if prepared.is_ok() { Start::Serve } else { Start::Abandon });
         prepared?;
         hear_all(&heard, queue_count)
     }

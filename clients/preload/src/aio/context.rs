@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use sdk::Watch;
 
 use super::calls;
-use super::flight::{Flight, Flights, Habit};
+use super::flight::{Flight, Flights, UsagePattern};
 use super::form::Event;
 use super::ring::Ring;
 use super::under_way;
@@ -45,7 +45,7 @@ struct Context {
 /// A context for as long as its lock is held.
 pub(super) struct State {
     ring: Option<Ring>,
-    habit: Habit,
+    usage: UsagePattern,
     flights: Option<Box<Flights>>,
     /// Threads that wait for events, or for the context's end.
     waiting: usize,
@@ -57,8 +57,13 @@ struct Signal(OwnedFd);
 
 impl Context {
     const fn new() -> Self {
-        let state =
-            State { ring: None, habit: Habit::new(), flights: None, waiting: 0, signal: None };
+        let state = State {
+            ring: None,
+            usage: UsagePattern::new(),
+            flights: None,
+            waiting: 0,
+            signal: None,
+        };
         Self { generation: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
@@ -76,7 +81,7 @@ pub(super) fn adopt(kernel: usize) -> usize {
     let Some((index, mut state)) = (0..CONTEXTS_MAX).find_map(room) else { return kernel };
     let Some(ring) = Ring::in_front_of(kernel) else { return kernel };
     let handle = ring.handle();
-    (state.ring, state.habit) = (Some(ring), Habit::new());
+    (state.ring, state.usage) = (Some(ring), UsagePattern::new());
     CONTEXTS[index].generation.store(fork::generation(), Ordering::Relaxed);
     COUNT.fetch_max(index + 1, Ordering::Relaxed);
     HANDLES[index].store(handle, Ordering::Relaxed);
@@ -187,7 +192,7 @@ impl State {
     pub(super) fn take(&mut self) -> Option<Event> {
         let event = self.ring().take();
         if event.is_some() {
-            self.habit.saw_collected();
+            self.usage.saw_collected();
         }
         event
     }
@@ -199,18 +204,18 @@ impl State {
     /// As for [`Flights::begin`].
     pub(super) unsafe fn begin(&mut self, flight: Flight) -> bool {
         if self.ring().is_read_in_memory() {
-            self.habit.make_unfit();
+            self.usage.make_unfit();
         }
         if self.ring().count() > 0 {
-            self.habit.saw_overlapping();
+            self.usage.saw_overlapping();
         }
-        if !self.habit.wants_lane() {
+        if !self.usage.wants_lane() {
             return false;
         }
         let (Some(plan), Some(_inside)) = (flight.plan(), Inside::enter()) else { return false };
         if self.flights.is_none() {
             let Some(flights) = Flights::on(plan.device) else {
-                self.habit.make_unfit();
+                self.usage.make_unfit();
                 return false;
             };
             self.ring().forbid_reading_in_memory();

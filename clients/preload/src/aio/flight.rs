@@ -23,15 +23,15 @@ const SIGNS_MIN: u32 = 32;
 /// Completions that are taken from the lane at once.
 const COMPLETIONS_MAX: usize = 64;
 
-/// Use of a context so far, as far as it tells whether a lane is of use.
-pub(super) struct Habit {
+/// Use of a context so far, which decides whether it gets a lane.
+pub(super) struct UsagePattern {
     collected: u32,
     overlapping: u32,
     /// It looks for events in memory, or no lane could be had.
     is_unfit: bool,
 }
 
-impl Habit {
+impl UsagePattern {
     pub(super) const fn new() -> Self {
         Self { collected: 0, overlapping: 0, is_unfit: false }
     }
@@ -224,14 +224,14 @@ mod tests {
 
     #[test]
     fn a_lane_is_for_those_who_keep_requests_under_way_and_collect_by_calls() {
-        let mut habit = Habit::new();
+        let mut usage = UsagePattern::new();
         for _ in 0..SIGNS_MIN {
-            assert!(!habit.wants_lane());
-            habit.saw_collected();
-            habit.saw_overlapping();
+            assert!(!usage.wants_lane());
+            usage.saw_collected();
+            usage.saw_overlapping();
         }
-        assert!(habit.wants_lane());
-        habit.make_unfit();
-        assert!(!habit.wants_lane());
+        assert!(usage.wants_lane());
+        usage.make_unfit();
+        assert!(!usage.wants_lane());
     }
 }

@@ -1,9 +1,9 @@
-//! Assignment of requests to workers, in place and time: the one object that the workers of a crew
+//! Assignment of requests to workers, in place and time: the one object that the workers of a pool
 //! ask.
 //!
 //! - **One leader.** One worker leads: it alone waits for requests, and serves what comes. The
 //!   others are parked. A leader that is busy for long calls one of them to help, which goes back
-//!   to sleep when there is little to do ([`Roster`]).
+//!   to sleep when there is little to do ([`Leadership`]).
 //! - **What may wait is not for the leader.** Before a flush that waits for a disk,
 //!   data that are away, or a discard that takes long, the leader hands on the leadership and takes
 //!   one of the places for slow work. There is one place fewer than workers, so that a worker is
@@ -15,11 +15,12 @@
 //!   replaced should the disk take longer. Whether requests come one at a time is learnt from what
 //!   came during earlier flushes ([`Watch`]).
 //! - **A flush that is expected** is begun early: where so many writes and then a flush came again
-//!   and again, what the flush will wait for is begun after the last of the writes ([`Habits`]).
+//!   and again, what the flush will wait for is begun after the last of the writes
+//!   ([`FlushPredictor`]).
 //!
-//! A request goes through three questions: [`Schedule::turn`] when it was read; what may be slow is
-//! announced by [`Turn::will_wait`], [`Turn::begin_flush`] or [`Turn::begin_write_back`]; and
-//! [`Turn::end`] says whether the worker still leads.
+//! A request goes through three questions: [`Schedule::assign`] when it was read; what may be slow
+//! is announced by [`Assignment::will_wait`], [`Assignment::begin_flush`] or
+//! [`Assignment::begin_write_back`]; and [`Assignment::end`] says whether the worker still leads.
 //!
 //! The lock of the waiting flushes is held for some instructions, and nothing else is taken.
 
@@ -30,20 +31,20 @@ use export_kit::{Counters, Traffic};
 
 use crate::request::Operation;
 
-mod habits;
+mod flush_predictor;
+mod leadership;
 mod pace;
-mod roster;
 mod waiting;
 mod watch;
 
-use habits::Habits;
+use flush_predictor::FlushPredictor;
+use leadership::Leadership;
 use pace::Pace;
-use roster::Roster;
 use waiting::{Place, WaitingFlushes};
 use watch::Watch;
 
+pub(crate) use leadership::WORKER_COUNT_MAX;
 pub(crate) use pace::FilePace;
-pub(crate) use roster::WORKER_COUNT_MAX;
 pub(crate) use waiting::{BATCH_MAX, Flush};
 
 /// Where a little is known of each file, but not for any number of them, they are told apart by
@@ -57,11 +58,11 @@ fn file_class(node: u64) -> usize {
 }
 
 pub(crate) struct Schedule {
-    roster: Roster,
+    leadership: Leadership,
     watch: Watch,
     waiting: WaitingFlushes,
     pace: Pace,
-    habits: Habits,
+    predictor: FlushPredictor,
     /// One for each worker: what others have begun is seen there.
     counters: Vec<Counters>,
     core_count: usize,
@@ -84,7 +85,7 @@ pub(crate) enum SlowWork {
 
 /// Result of serving a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TurnEnd {
+pub(crate) struct AssignmentEnd {
     /// True if the worker still leads, or need not.
     pub(crate) still_leads: bool,
     /// Work for which it has been aside, if it leads again.
@@ -95,11 +96,11 @@ impl Schedule {
     /// For so many workers, none of which has begun.
     pub(crate) fn new(worker_count: usize) -> Self {
         Self {
-            roster: Roster::new(worker_count),
+            leadership: Leadership::new(worker_count),
             watch: Watch::new(),
             waiting: WaitingFlushes::new(worker_count),
             pace: Pace::new(),
-            habits: Habits::new(),
+            predictor: FlushPredictor::new(),
             counters: (0..worker_count).map(|_| Counters::default()).collect(),
             core_count: thread::available_parallelism().map_or(1, usize::from),
         }
@@ -114,62 +115,62 @@ impl Schedule {
     }
 
     /// Makes the calling thread known as `worker`, once and before it asks anything else.
-    pub(crate) fn sign_on(&self, worker: usize) {
-        self.roster.sign_on(worker);
+    pub(crate) fn register(&self, worker: usize) {
+        self.leadership.register(worker);
     }
 
     /// Returns whether the calling worker leads from now on, because no other does.
     pub(crate) fn try_lead(&self, worker: usize) -> bool {
-        self.roster.try_lead(worker)
+        self.leadership.try_lead(worker)
     }
 
     pub(crate) fn has_leader(&self) -> bool {
-        self.roster.has_leader()
+        self.leadership.has_leader()
     }
 
     /// Sleeps until called, unless there is no leader or `is_over` says that there is no point.
     pub(crate) fn park(&self, worker: usize, is_over: impl Fn() -> bool) {
-        self.roster.park(worker, is_over);
+        self.leadership.park(worker, is_over);
     }
 
     /// Gives up the leadership and calls a parked worker to take it.
     pub(crate) fn resign(&self) {
-        self.roster.resign();
+        self.leadership.resign();
     }
 
     /// The leader is about to sleep: a worker that is awake may relieve it.
     pub(crate) fn fall_asleep(&self, worker: usize) {
-        self.roster.fall_asleep(worker);
+        self.leadership.fall_asleep(worker);
     }
 
     /// Returns whether the worker that slept as the leader still leads.
     pub(crate) fn wake_up(&self, worker: usize) -> bool {
-        self.roster.wake_up(worker)
+        self.leadership.wake_up(worker)
     }
 
     /// Returns whether a worker that was called leads instead of one that sleeps, which it has to
     /// wake: each request wakes that one otherwise, which finds it gone.
     pub(crate) fn try_relieve(&self, worker: usize) -> bool {
-        self.watch.is_alone() && self.roster.try_relieve(worker)
+        self.watch.is_alone() && self.leadership.try_relieve(worker)
     }
 
     /// The leader has more to do than it can: calls a parked worker, if there is a core for it.
     pub(crate) fn call_help(&self) {
         // More busy workers than cores would only stand in each other's way.
-        if self.roster.awake_count() < self.core_count {
-            self.roster.call_one();
+        if self.leadership.awake_count() < self.core_count {
+            self.leadership.call_one();
         }
     }
 
-    /// Wakes every thread, because the crew is over.
+    /// Wakes every thread, because the worker pool is over.
     pub(crate) fn end(&self) {
-        self.roster.call_all();
+        self.leadership.call_all();
         self.watch.wake();
     }
 
     /// The work of the thread that watches leaders which are aside, until `is_over`.
     pub(crate) fn watch(&self, is_over: impl Fn() -> bool) {
-        self.watch.run(|| self.roster.replace_aside(), is_over);
+        self.watch.run(|| self.leadership.replace_aside(), is_over);
     }
 
     /// Takes note of whether a request had to wait for a leader that was aside.
@@ -179,13 +180,13 @@ impl Schedule {
 
     /// Takes note of a flush that may have waited for a disk, before it is answered.
     pub(crate) fn flushed(&self, node: u64, has_succeeded: bool) {
-        self.habits.flushed(node, has_succeeded);
+        self.predictor.flushed(node, has_succeeded);
     }
 
-    /// One request, from when it was read.
-    pub(crate) fn turn(&self, worker: usize, role: Role) -> Turn<'_> {
+    /// Assigns a request that was read to a worker.
+    pub(crate) fn assign(&self, worker: usize, role: Role) -> Assignment<'_> {
         let (has_place, aside, begun_before) = Default::default();
-        Turn { schedule: self, worker, role, has_place, aside, begun_before }
+        Assignment { schedule: self, worker, role, has_place, aside, begun_before }
     }
 
     /// How many requests all workers but one have begun to answer.
@@ -196,7 +197,7 @@ impl Schedule {
 }
 
 /// One request of one worker, from when it was read to when it was answered.
-pub(crate) struct Turn<'schedule> {
+pub(crate) struct Assignment<'schedule> {
     schedule: &'schedule Schedule,
     worker: usize,
     role: Role,
@@ -207,7 +208,7 @@ pub(crate) struct Turn<'schedule> {
     begun_before: Cell<Option<u64>>,
 }
 
-impl Turn<'_> {
+impl Assignment<'_> {
     /// The request may take long: another worker leads from now on, if there is a place.
     pub(crate) fn will_wait(&self) {
         if !self.has_place.get() && self.schedule.waiting.try_take_place() {
@@ -227,7 +228,7 @@ impl Turn<'_> {
     }
 
     /// Returns whether this worker does a flush that may wait for a disk, and then calls
-    /// [`Turn::end_flush`]. Otherwise another one will do it.
+    /// [`Assignment::end_flush`]. Otherwise another one will do it.
     pub(crate) fn begin_flush(&self, flush: Flush) -> bool {
         let schedule = self.schedule;
         if !self.has_place.get() {
@@ -252,8 +253,8 @@ impl Turn<'_> {
     /// After a write: whether what the next flush will wait for is to be done now, because a flush
     /// is expected and there is no other request that would have to wait.
     pub(crate) fn begin_write_back(&self, node: u64) -> bool {
-        let Schedule { habits, watch, waiting, .. } = self.schedule;
-        let is_time = habits.wrote(node) && watch.is_alone() && !self.has_place.get();
+        let Schedule { predictor, watch, waiting, .. } = self.schedule;
+        let is_time = predictor.wrote(node) && watch.is_alone() && !self.has_place.get();
         let begins = is_time && self.role == Role::Leader && waiting.try_take_place();
         if begins {
             self.take_place_for(SlowWork::WriteBack);
@@ -270,24 +271,24 @@ impl Turn<'_> {
         }
     }
 
-    /// The request was answered, and [`Turn::next_flushes`] found nothing.
-    pub(crate) fn end(self) -> TurnEnd {
-        let Schedule { watch, roster, .. } = self.schedule;
+    /// The request was answered, and [`Assignment::next_flushes`] found nothing.
+    pub(crate) fn end(self) -> AssignmentEnd {
+        let Schedule { watch, leadership, .. } = self.schedule;
         let Some(work) = self.aside.get() else {
             let still_leads = self.role != Role::Leader || !self.has_place.get();
-            return TurnEnd { still_leads, was_aside: None };
+            return AssignmentEnd { still_leads, was_aside: None };
         };
         watch.come_back();
-        let still_leads = roster.come_back(self.worker);
-        TurnEnd { still_leads, was_aside: still_leads.then_some(work) }
+        let still_leads = leadership.come_back(self.worker);
+        AssignmentEnd { still_leads, was_aside: still_leads.then_some(work) }
     }
 
     fn take_place_for(&self, work: SlowWork) {
         self.has_place.set(true);
-        let Schedule { watch, roster, .. } = self.schedule;
+        let Schedule { watch, leadership, .. } = self.schedule;
         if self.role == Role::Leader && watch.is_alone() && watch.step_aside() {
             self.aside.set(Some(work));
-            roster.step_aside(self.worker);
+            leadership.step_aside(self.worker);
         } else {
             self.resign();
         }
@@ -295,7 +296,7 @@ impl Turn<'_> {
 
     fn resign(&self) {
         if self.role == Role::Leader {
-            self.schedule.roster.resign();
+            self.schedule.leadership.resign();
         }
     }
 }

@@ -3,7 +3,7 @@
 //! All memory that they need is there before the first request. A worker that panics ends the
 //! process: the connection is kept elsewhere, and the next process answers what was in flight.
 //!
-//! A worker whose flush does not end cannot be stopped. A crew that is dropped waits for it for a
+//! A worker whose flush does not end cannot be stopped. A pool that is dropped waits for it for a
 //! bounded time, and then leaves it alone: it answers its request if it ever can, and goes.
 
 use std::io;
@@ -23,7 +23,7 @@ use crate::file_users::OpenFiles;
 use crate::files::Files;
 use crate::reply::Failure;
 use crate::request::{self, Header, Malformed, Operation};
-use crate::schedule::{BATCH_MAX, Flush, Role, SlowWork, Turn, TurnEnd};
+use crate::schedule::{Assignment, AssignmentEnd, BATCH_MAX, Flush, Role, SlowWork};
 use crate::server::{DATA_BYTES_MAX, SCRATCH_BYTES, Server};
 
 mod shared;
@@ -37,46 +37,46 @@ const HELP_FROM_BYTES: usize = 512 << 10;
 /// What a request costs besides its data, in bytes of data that cost as much.
 const REQUEST_COST_BYTES: usize = 4096;
 
-/// Make-up of a crew.
+/// Settings of a worker pool.
 #[derive(Clone)]
-pub(crate) struct CrewPlan {
+pub(crate) struct WorkerPoolOptions {
     pub(crate) worker_count: usize,
     pub(crate) permits: Arc<SpinPermits>,
     pub(crate) spin_max: Duration,
-    /// Time that a crew that is dropped waits for its workers.
+    /// Time that a worker pool that is dropped waits for its workers.
     pub(crate) stop_patience: Duration,
     /// Called by each worker before its first request.
     pub(crate) thread_start: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Running workers. Dropping the crew stops them after the requests that they are at.
-pub(crate) struct Crew {
+/// Running workers. Dropping the worker pool stops them after the requests that they are at.
+pub(crate) struct WorkerPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     stop_patience: Duration,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn start(
-        plan: &CrewPlan,
+        options: &WorkerPoolOptions,
         connection: Arc<Connection>,
         files: Arc<dyn Files>,
         open: Arc<OpenFiles>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(plan.worker_count, connection, files, open)?);
-        let stop_patience = plan.stop_patience;
-        let mut crew = Self { shared, threads: Vec::new(), stop_patience };
-        for index in 0..plan.worker_count {
-            let (plan, shared) = (plan.clone(), Arc::clone(&crew.shared));
-            crew.spawn(format!("fuse-{index}"), move || {
-                Worker::new(index, &plan, &shared).run(&plan);
+        let shared = Arc::new(Shared::new(options.worker_count, connection, files, open)?);
+        let stop_patience = options.stop_patience;
+        let mut pool = Self { shared, threads: Vec::new(), stop_patience };
+        for index in 0..options.worker_count {
+            let (options, shared) = (options.clone(), Arc::clone(&pool.shared));
+            pool.spawn(format!("fuse-{index}"), move || {
+                Worker::new(index, &options, &shared).run(&options);
             })?;
         }
-        let shared = Arc::clone(&crew.shared);
-        crew.spawn("fuse-watch".to_owned(), move || {
+        let shared = Arc::clone(&pool.shared);
+        pool.spawn("fuse-watch".to_owned(), move || {
             shared.schedule.watch(|| shared.is_over());
         })?;
-        Ok(crew)
+        Ok(pool)
     }
 
     fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -108,7 +108,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes()).expect("it was zero before");
@@ -144,14 +144,14 @@ struct Worker<'shared> {
 }
 
 impl<'shared> Worker<'shared> {
-    fn new(index: usize, plan: &CrewPlan, shared: &'shared Shared) -> Self {
+    fn new(index: usize, options: &WorkerPoolOptions, shared: &'shared Shared) -> Self {
         let mut scratch = vec![0; SCRATCH_BYTES];
         // Touched now, so that no request waits for the memory.
         scratch.fill(1);
         Self {
             index,
             shared,
-            waiter: Waiter::new(Arc::clone(&plan.permits), plan.spin_max),
+            waiter: Waiter::new(Arc::clone(&options.permits), options.spin_max),
             machine: ThisMachine::new(),
             buffer: MessageBuffer::new(),
             scratch,
@@ -161,14 +161,14 @@ impl<'shared> Worker<'shared> {
         }
     }
 
-    fn run(mut self, plan: &CrewPlan) {
+    fn run(mut self, options: &WorkerPoolOptions) {
         if let Err(error) = kernel::serve_block_io() {
             // The program's to warn of, once, when it marks itself before it starts threads.
             tracing::debug!(%error, "memory that serving needs may be written to a served device");
         }
-        (plan.thread_start)();
+        (options.thread_start)();
         let shared = self.shared;
-        shared.schedule.sign_on(self.index);
+        shared.schedule.register(self.index);
         while !shared.is_over() {
             if shared.schedule.try_lead(self.index) || self.help() {
                 self.lead();
@@ -179,7 +179,7 @@ impl<'shared> Worker<'shared> {
     }
 
     /// Waits for requests and serves them, until a slow one comes, another worker leads, or the
-    /// crew stops.
+    /// pool stops.
     fn lead(&mut self) {
         self.backlog_bytes = 0;
         while !self.shared.is_over() {
@@ -281,13 +281,13 @@ impl<'shared> Worker<'shared> {
     /// Serves the message in the buffer. Says whether a leader still leads.
     fn serve(&mut self, length: usize, role: Role) -> bool {
         let shared = self.shared;
-        let turn = shared.schedule.turn(self.index, role);
+        let assignment = shared.schedule.assign(self.index, role);
         let server = Server {
             files: shared.files.as_ref(),
             open: &shared.open,
             counters: shared.schedule.counters(self.index),
             sink: shared.connection.as_ref(),
-            before_wait: &|| turn.will_wait(),
+            before_wait: &|| assignment.will_wait(),
             flushed: &|node, has_succeeded| shared.schedule.flushed(node, has_succeeded),
         };
         let (header, operation) = match request::parse(self.buffer.message(length)) {
@@ -309,15 +309,15 @@ impl<'shared> Worker<'shared> {
             }
         }
         let (machine, scratch) = (&self.machine, &mut self.scratch);
-        answer(&turn, &server, Request { header, operation, machine, scratch });
+        answer(&assignment, &server, Request { header, operation, machine, scratch });
         loop {
-            turn.next_flushes(&mut self.batch);
+            assignment.next_flushes(&mut self.batch);
             if self.batch.is_empty() {
                 break;
             }
             report(server.serve_flushes(&self.batch));
         }
-        let TurnEnd { still_leads, was_aside } = turn.end();
+        let AssignmentEnd { still_leads, was_aside } = assignment.end();
         self.was_aside = was_aside;
         still_leads
     }
@@ -332,9 +332,9 @@ struct Request<'worker> {
 }
 
 /// Answers a request, or leaves its flush to another worker.
-fn answer(turn: &Turn<'_>, server: &Server<'_>, request: Request<'_>) {
+fn answer(assignment: &Assignment<'_>, server: &Server<'_>, request: Request<'_>) {
     let Request { header, operation, machine, scratch } = request;
-    let pace = turn.pace_of(header.node, &operation);
+    let pace = assignment.pace_of(header.node, &operation);
     let begun = pace.as_ref().map(|_| machine.now());
     let served = server.serve(header, &operation, scratch);
     if let (Some(pace), Some(begun)) = (pace, begun) {
@@ -343,13 +343,15 @@ fn answer(turn: &Turn<'_>, server: &Server<'_>, request: Request<'_>) {
     match served {
         Ok(Some(flush)) if !flush.may_wait => report(server.serve_flushes(&[flush])),
         Ok(Some(flush)) => {
-            if turn.begin_flush(flush) {
+            if assignment.begin_flush(flush) {
                 report(server.serve_flushes(&[flush]));
-                turn.end_flush();
+                assignment.end_flush();
             }
         }
         Ok(None) => {
-            if matches!(operation, Operation::Write { .. }) && turn.begin_write_back(header.node) {
+            if matches!(operation, Operation::Write { .. })
+                && assignment.begin_write_back(header.node)
+            {
                 server.write_back(header.node);
             }
         }

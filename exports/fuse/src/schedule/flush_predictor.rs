@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{FILE_CLASSES, file_class};
 
 /// Flushes that came after equally many writes before the next one is expected.
-const FLUSHES_BEFORE_BELIEF: u8 = 4;
+const CONFIRMATIONS_MIN: u8 = 4;
 
-/// More writes than these before a flush are no habit.
+/// More writes than these before a flush are no pattern.
 const WRITES_MAX: u8 = 16;
 
-/// Two files of one class that are used at once have no habits. A lost update costs a wrong guess
+/// Two files of one class that are used at once have no pattern. A lost update costs a wrong guess
 /// at worst, so that plain loads and stores do.
 #[derive(Debug)]
-pub(super) struct Habits {
+pub(super) struct FlushPredictor {
     files: [AtomicU32; FILE_CLASSES],
 }
 
 /// What is known of one file, packed into one word.
 #[derive(Clone, Copy, Debug, Default)]
-struct Habit {
+struct FlushPattern {
     /// Since the last flush.
     writes: u8,
     /// Before the last flush.
@@ -31,33 +31,34 @@ struct Habit {
     confirmed: u8,
 }
 
-impl Habits {
+impl FlushPredictor {
     pub(super) fn new() -> Self {
         Self { files: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     /// Takes note of a write. Returns whether a flush is expected next.
     pub(super) fn wrote(&self, node: u64) -> bool {
-        self.change(node, |habit| habit.writes = habit.writes.saturating_add(1)).expects_flush()
+        self.change(node, |pattern| pattern.writes = pattern.writes.saturating_add(1))
+            .expects_flush()
     }
 
     /// Takes note of a flush, and of whether it succeeded.
     pub(super) fn flushed(&self, node: u64, has_succeeded: bool) {
-        self.change(node, |habit| habit.end(has_succeeded));
+        self.change(node, |pattern| pattern.end(has_succeeded));
     }
 
-    fn change(&self, node: u64, change: impl FnOnce(&mut Habit)) -> Habit {
+    fn change(&self, node: u64, change: impl FnOnce(&mut FlushPattern)) -> FlushPattern {
         let file = &self.files[file_class(node)];
-        let mut habit = Habit::unpack(file.load(Ordering::Relaxed));
-        change(&mut habit);
-        file.store(habit.pack(), Ordering::Relaxed);
-        habit
+        let mut pattern = FlushPattern::unpack(file.load(Ordering::Relaxed));
+        change(&mut pattern);
+        file.store(pattern.pack(), Ordering::Relaxed);
+        pattern
     }
 }
 
-impl Habit {
+impl FlushPattern {
     fn expects_flush(self) -> bool {
-        self.writes == self.expected && self.confirmed >= FLUSHES_BEFORE_BELIEF
+        self.writes == self.expected && self.confirmed >= CONFIRMATIONS_MIN
     }
 
     fn end(&mut self, has_succeeded: bool) {
@@ -86,47 +87,47 @@ mod tests {
     use super::*;
 
     /// Writes so often and flushes; returns after how many of the writes a flush was expected.
-    fn write_and_flush(habits: &Habits, writes: u32) -> Vec<u32> {
-        let expected = (1..=writes).filter(|_| habits.wrote(1)).collect();
-        habits.flushed(1, true);
+    fn write_and_flush(predictor: &FlushPredictor, writes: u32) -> Vec<u32> {
+        let expected = (1..=writes).filter(|_| predictor.wrote(1)).collect();
+        predictor.flushed(1, true);
         expected
     }
 
     #[test]
     fn a_flush_is_expected_after_the_writes_that_came_before_the_last_ones() {
-        let habits = Habits::new();
-        for _ in 0..=FLUSHES_BEFORE_BELIEF {
-            assert!(write_and_flush(&habits, 3).is_empty());
+        let predictor = FlushPredictor::new();
+        for _ in 0..=CONFIRMATIONS_MIN {
+            assert!(write_and_flush(&predictor, 3).is_empty());
         }
-        assert_eq!(write_and_flush(&habits, 3), [3]);
+        assert_eq!(write_and_flush(&predictor, 3), [3]);
     }
 
     #[test]
     fn one_wrong_guess_ends_the_belief() {
-        let habits = Habits::new();
-        (0..10).for_each(|_| drop(write_and_flush(&habits, 1)));
-        assert_eq!(write_and_flush(&habits, 2), [1]);
-        assert!(write_and_flush(&habits, 1).is_empty());
+        let predictor = FlushPredictor::new();
+        (0..10).for_each(|_| drop(write_and_flush(&predictor, 1)));
+        assert_eq!(write_and_flush(&predictor, 2), [1]);
+        assert!(write_and_flush(&predictor, 1).is_empty());
     }
 
     #[test]
     fn many_writes_and_failing_flushes_are_no_habit() {
-        let habits = Habits::new();
-        (0..10).for_each(|_| assert!(write_and_flush(&habits, 300).is_empty()));
+        let predictor = FlushPredictor::new();
+        (0..10).for_each(|_| assert!(write_and_flush(&predictor, 300).is_empty()));
         for _ in 0..10 {
-            assert!(!habits.wrote(2));
-            habits.flushed(2, false);
+            assert!(!predictor.wrote(2));
+            predictor.flushed(2, false);
         }
     }
 
     #[test]
     fn flushes_of_nothing_and_other_files_change_no_habit() {
-        let habits = Habits::new();
-        for _ in 0..=FLUSHES_BEFORE_BELIEF {
-            assert!(write_and_flush(&habits, 1).is_empty());
-            habits.flushed(1, true);
-            habits.wrote(2);
+        let predictor = FlushPredictor::new();
+        for _ in 0..=CONFIRMATIONS_MIN {
+            assert!(write_and_flush(&predictor, 1).is_empty());
+            predictor.flushed(1, true);
+            predictor.wrote(2);
         }
-        assert_eq!(write_and_flush(&habits, 1), [1]);
+        assert_eq!(write_and_flush(&predictor, 1), [1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Workers of a crew that wait for requests, and workers that sleep.
+//! Workers of a worker pool that wait for requests, and workers that sleep.
 //!
 //! One worker leads: it alone waits. The others are parked; the leader calls one when requests
 //! pile up, or when it is about to do something slow and resigns. Several threads waiting at the
@@ -35,7 +35,7 @@ const fn aside(worker: usize) -> usize {
 }
 
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct Leadership {
     /// [`NO_LEADER`], or [`awake`], [`asleep`] or [`aside`] of the worker that leads.
     leader: AtomicUsize,
     /// One bit for each parked worker.
@@ -43,7 +43,7 @@ pub(super) struct Roster {
     threads: Vec<OnceLock<Thread>>,
 }
 
-impl Roster {
+impl Leadership {
     pub(super) fn new(worker_count: usize) -> Self {
         assert!((1..=WORKER_COUNT_MAX).contains(&worker_count), "{worker_count} workers");
         let threads = (0..worker_count).map(|_| OnceLock::new()).collect();
@@ -51,9 +51,9 @@ impl Roster {
     }
 
     /// Makes the calling thread known as `worker`, once and before it parks.
-    pub(super) fn sign_on(&self, worker: usize) {
+    pub(super) fn register(&self, worker: usize) {
         let signed = self.threads[worker].set(thread::current());
-        assert!(signed.is_ok(), "worker {worker} signed on twice");
+        assert!(signed.is_ok(), "worker {worker} registered twice");
     }
 
     pub(super) fn has_leader(&self) -> bool {
@@ -62,7 +62,7 @@ impl Roster {
 
     /// Returns whether the calling worker leads from now on.
     pub(super) fn try_lead(&self, worker: usize) -> bool {
-        // PAIRS-WITH: Roster::resign, "the former leader is done with waiting".
+        // PAIRS-WITH: Leadership::resign, "the former leader is done with waiting".
         self.change_leader(NO_LEADER, awake(worker))
     }
 
@@ -108,7 +108,7 @@ impl Roster {
 
     /// Gives up the leadership and calls a parked worker to take it.
     pub(super) fn resign(&self) {
-        // PAIRS-WITH: Roster::try_lead, "the former leader is done with waiting".
+        // PAIRS-WITH: Leadership::try_lead, "the former leader is done with waiting".
         self.leader.store(NO_LEADER, Ordering::SeqCst);
         self.call_one();
     }
@@ -150,7 +150,7 @@ impl Roster {
     }
 
     fn thread(&self, worker: usize) -> &Thread {
-        self.threads[worker].get().expect("workers sign on before they park")
+        self.threads[worker].get().expect("workers register before they park")
     }
 }
 
@@ -162,79 +162,79 @@ mod tests {
 
     #[test]
     fn there_is_one_leader_at_a_time() {
-        let roster = Roster::new(2);
-        assert!(roster.try_lead(0));
-        assert!(!roster.try_lead(1));
-        roster.resign();
-        assert!(roster.try_lead(1));
+        let leadership = Leadership::new(2);
+        assert!(leadership.try_lead(0));
+        assert!(!leadership.try_lead(1));
+        leadership.resign();
+        assert!(leadership.try_lead(1));
     }
 
     #[test]
     fn a_leader_that_sleeps_is_relieved_and_finds_that_out() {
-        let roster = Roster::new(3);
-        assert!(roster.try_lead(0));
-        assert!(!roster.try_relieve(1));
-        roster.fall_asleep(0);
-        assert!(!roster.try_lead(1));
-        assert!(roster.try_relieve(1));
-        assert!(!roster.try_relieve(2));
-        assert!(!roster.wake_up(0));
-        roster.fall_asleep(1);
-        assert!(roster.wake_up(1));
-        assert!(!roster.try_relieve(2));
+        let leadership = Leadership::new(3);
+        assert!(leadership.try_lead(0));
+        assert!(!leadership.try_relieve(1));
+        leadership.fall_asleep(0);
+        assert!(!leadership.try_lead(1));
+        assert!(leadership.try_relieve(1));
+        assert!(!leadership.try_relieve(2));
+        assert!(!leadership.wake_up(0));
+        leadership.fall_asleep(1);
+        assert!(leadership.wake_up(1));
+        assert!(!leadership.try_relieve(2));
     }
 
     #[test]
     fn a_leader_that_is_aside_too_long_is_replaced() {
-        let roster = Roster::new(2);
-        assert!(roster.try_lead(0));
-        roster.replace_aside();
-        roster.step_aside(0);
-        assert!(!roster.try_lead(1));
-        assert!(roster.come_back(0));
-        roster.step_aside(0);
-        roster.replace_aside();
-        assert!(roster.try_lead(1));
-        assert!(!roster.come_back(0));
+        let leadership = Leadership::new(2);
+        assert!(leadership.try_lead(0));
+        leadership.replace_aside();
+        leadership.step_aside(0);
+        assert!(!leadership.try_lead(1));
+        assert!(leadership.come_back(0));
+        leadership.step_aside(0);
+        leadership.replace_aside();
+        assert!(leadership.try_lead(1));
+        assert!(!leadership.come_back(0));
     }
 
     #[test]
     fn a_worker_does_not_park_when_none_leads() {
-        let roster = Roster::new(1);
-        roster.sign_on(0);
-        roster.park(0, || false);
-        assert!(roster.try_lead(0));
+        let leadership = Leadership::new(1);
+        leadership.register(0);
+        leadership.park(0, || false);
+        assert!(leadership.try_lead(0));
     }
 
     #[test]
     fn a_parked_worker_takes_over_from_a_leader_that_resigns() {
-        let roster = Roster::new(2);
-        assert!(roster.try_lead(0));
+        let leadership = Leadership::new(2);
+        assert!(leadership.try_lead(0));
         thread::scope(|scope| {
             let follower = scope.spawn(|| {
-                roster.sign_on(1);
-                roster.park(1, || false);
-                roster.try_lead(1)
+                leadership.register(1);
+                leadership.park(1, || false);
+                leadership.try_lead(1)
             });
-            while roster.parked.load(Ordering::SeqCst) == 0 {
+            while leadership.parked.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
-            roster.resign();
+            leadership.resign();
             assert!(follower.join().expect("the follower returns"));
         });
     }
 
     #[test]
     fn a_call_wakes_a_parked_worker_although_there_is_a_leader() {
-        let roster = Roster::new(2);
-        assert!(roster.try_lead(0));
+        let leadership = Leadership::new(2);
+        assert!(leadership.try_lead(0));
         thread::scope(|scope| {
             let called = scope.spawn(|| {
-                roster.sign_on(1);
-                roster.park(1, || false);
+                leadership.register(1);
+                leadership.park(1, || false);
             });
             while !called.is_finished() {
-                roster.call_one();
+                leadership.call_one();
                 thread::yield_now();
             }
         });
@@ -242,22 +242,22 @@ mod tests {
 
     #[test]
     fn all_workers_wake_at_the_end() {
-        let roster = Roster::new(3);
+        let leadership = Leadership::new(3);
         let is_over = AtomicBool::new(false);
-        assert!(roster.try_lead(0));
+        assert!(leadership.try_lead(0));
         thread::scope(|scope| {
             for worker in 0..3 {
-                let (roster, is_over) = (&roster, &is_over);
+                let (leadership, is_over) = (&leadership, &is_over);
                 scope.spawn(move || {
-                    roster.sign_on(worker);
-                    roster.park(worker, || is_over.load(Ordering::SeqCst));
+                    leadership.register(worker);
+                    leadership.park(worker, || is_over.load(Ordering::SeqCst));
                 });
             }
-            while roster.parked.load(Ordering::SeqCst).count_ones() < 3 {
+            while leadership.parked.load(Ordering::SeqCst).count_ones() < 3 {
                 thread::yield_now();
             }
             is_over.store(true, Ordering::SeqCst);
-            roster.call_all();
+            leadership.call_all();
         });
     }
 }

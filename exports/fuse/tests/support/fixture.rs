@@ -16,7 +16,7 @@ const SERVER: &str = env!("CARGO_BIN_EXE_fuse-memory-server");
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) struct House {
+pub(crate) struct Fixture {
     directory: TempDir,
     server: Option<Server>,
     mounted: Option<PathBuf>,
@@ -28,7 +28,7 @@ struct Server {
     answers: BufReader<ChildStdout>,
 }
 
-impl House {
+impl Fixture {
     /// A running server with volumes of the given names, sectors and sizes; `None` where this
     /// machine cannot run one, which is said.
     pub(crate) fn build(volumes: &[(&str, u32, u64)]) -> Option<Self> {
@@ -40,15 +40,15 @@ impl House {
             .prefix("memlane-fuse-")
             .tempdir_in("/dev/shm")
             .expect("tmpfs has room for a directory");
-        let mut house = Self { directory, server: None, mounted: None };
-        fs::create_dir(house.path("backing")).expect("the directory is new");
+        let mut fixture = Self { directory, server: None, mounted: None };
+        fs::create_dir(fixture.path("backing")).expect("the directory is new");
         for &(name, sector_bytes, size_bytes) in volumes {
-            let path = house.path("backing").join(format!("{name}.{sector_bytes}"));
+            let path = fixture.path("backing").join(format!("{name}.{sector_bytes}"));
             let file = fs::File::create(path).expect("the directory is new");
             file.set_len(size_bytes).expect("holes need no room");
         }
-        house.start();
-        Some(house)
+        fixture.start();
+        Some(fixture)
     }
 
     pub(crate) fn start(&mut self) {
@@ -282,7 +282,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.clean_up();
     }

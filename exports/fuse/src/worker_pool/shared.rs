@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) running: Mutex<usize>,
     pub(super) one_ended: Condvar,
     pub(super) is_over: AtomicBool,
-    /// Readable once the crew shall stop.
+    /// Readable once the worker pool'shall stop.
     pub(super) stop: OwnedFd,
     /// Readable while a leader that sleeps has been relieved.
     pub(super) relief: OwnedFd,
@@ -56,7 +56,7 @@ impl Shared {
         change(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Ends the whole crew, because there will be no more requests.
+    /// Ends the whole worker pool, because there will be no more requests.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.schedule.end();
