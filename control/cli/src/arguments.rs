@@ -1,8 +1,8 @@
 //! The command line, as data.
 
+pub(crate) mod connection;
 pub(crate) mod console;
 mod machines;
-pub(crate) mod place;
 pub(crate) mod sql;
 pub(crate) mod streams;
 mod volumes;
@@ -16,9 +16,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde::de::DeserializeOwned;
 
+use self::connection::ConnectionOptions;
 use self::console::ConsoleCommand;
 pub(crate) use self::machines::{CreateMachine, MachineCommand, Machines};
-use self::place::Place;
 use self::sql::SqlCommand;
 use self::streams::StreamsCommand;
 pub(crate) use self::volumes::{Create, ListVolumes, VolumeCommand};
@@ -30,7 +30,7 @@ use crate::table::View;
 #[command(name = "memlane", version, propagate_version = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) connection: ConnectionOptions,
 
     /// Print one JSON value, also for an error
     #[arg(long, global = true)]
@@ -535,7 +535,7 @@ mod tests {
     fn flags_for_all_commands_may_come_last() {
         let arguments = parse("memlane volume list --json --socket /s").expect("good arguments");
         assert!(arguments.json);
-        assert_eq!(arguments.place.socket.as_deref(), Some("/s".as_ref()));
+        assert_eq!(arguments.connection.socket.as_deref(), Some("/s".as_ref()));
     }
 
     #[test]

@@ -1,74 +1,74 @@
 //! The command line against a real daemon: what it prints and how it ends.
 
-mod house;
+mod fixture;
 
-use house::House;
+use fixture::Fixture;
 use serde_json::json;
 
 #[test]
 fn a_volume_lives_from_create_to_delete() {
-    let house = House::new();
-    let made = house.json("volume create db --size 16MiB --reduction compress", 0);
+    let fixture = Fixture::new();
+    let made = fixture.json("volume create db --size 16MiB --reduction compress", 0);
     assert_eq!(made["name"], "db");
     assert_eq!(made["size_bytes"], 16 << 20);
     assert_eq!(made["reduction"], "compress");
-    assert_eq!(house.json("volume show db", 0), made);
-    assert_eq!(house.json("volume list", 0), json!([made]));
-    assert_eq!(house.json("volume resize db --size 32M", 0)["size_bytes"], 32 << 20);
-    assert_eq!(house.json("volume set db reduction=none", 0)["reduction"], "none");
-    assert_eq!(house.json("volume rename db base", 0)["name"], "base");
-    assert_eq!(house.json("volume delete base", 0), json!({"deleted": "base"}));
-    assert_eq!(house.json("volume list", 0), json!([]));
+    assert_eq!(fixture.json("volume show db", 0), made);
+    assert_eq!(fixture.json("volume list", 0), json!([made]));
+    assert_eq!(fixture.json("volume resize db --size 32M", 0)["size_bytes"], 32 << 20);
+    assert_eq!(fixture.json("volume set db reduction=none", 0)["reduction"], "none");
+    assert_eq!(fixture.json("volume rename db base", 0)["name"], "base");
+    assert_eq!(fixture.json("volume delete base", 0), json!({"deleted": "base"}));
+    assert_eq!(fixture.json("volume list", 0), json!([]));
 }
 
 #[test]
 fn people_get_tables() {
-    let house = House::new();
-    house.text("volume create db --size 16MiB", 0);
-    let list = house.text("volume list", 0);
+    let fixture = Fixture::new();
+    fixture.text("volume create db --size 16MiB", 0);
+    let list = fixture.text("volume list", 0);
     assert!(list.starts_with("NAME  ") && list.contains("16.0 MiB"), "{list}");
-    assert!(house.text("volume show db", 0).contains("16MiB"));
-    let status = house.text("status", 0);
+    assert!(fixture.text("volume show db", 0).contains("16MiB"));
+    let status = fixture.text("status", 0);
     assert!(status.contains("1, 0 attached"), "{status}");
 }
 
 #[test]
 fn lists_are_sorted_and_have_the_columns_that_are_asked_for() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for (name, size) in [("b", "32MiB"), ("a", "16MiB"), ("c", "64MiB")] {
-        house.text(&format!("volume create {name} --size {size}"), 0);
+        fixture.text(&format!("volume create {name} --size {size}"), 0);
     }
-    assert_eq!(house.text("volume ls --sort -size -o name", 0), "NAME\nc\nb\na\n");
-    assert_eq!(house.text("volume ls --sort name -o name", 0), "NAME\na\nb\nc\n");
-    assert!(house.json("volume ls --sort colour", 2)["error"]["message"].is_string());
-    assert!(house.text("status", 0).contains("112 MiB, 1.8 times the pool"));
-    let list = house.text("volume ls", 0);
+    assert_eq!(fixture.text("volume ls --sort -size -o name", 0), "NAME\nc\nb\na\n");
+    assert_eq!(fixture.text("volume ls --sort name -o name", 0), "NAME\na\nb\nc\n");
+    assert!(fixture.json("volume ls --sort colour", 2)["error"]["message"].is_string());
+    assert!(fixture.text("status", 0).contains("112 MiB, 1.8 times the pool"));
+    let list = fixture.text("volume ls", 0);
     assert!(list.ends_with("\n112 MiB together, 1.8 times the pool of 64.0 MiB\n"), "{list}");
     for name in ["b", "c"] {
-        house.text(&format!("volume rm {name}"), 0);
+        fixture.text(&format!("volume rm {name}"), 0);
     }
-    assert_eq!(house.text("volume ls", 0).lines().count(), 2);
+    assert_eq!(fixture.text("volume ls", 0).lines().count(), 2);
 }
 
 #[test]
 fn what_two_layers_attempted_is_said_once() {
-    let house = House::new();
-    let error = &house.json("image delete 7", 3)["error"];
+    let fixture = Fixture::new();
+    let error = &fixture.json("image delete 7", 3)["error"];
     assert_eq!(error["message"], "cannot delete image 7: it does not exist");
 }
 
 #[test]
 fn who_stops_watching_a_task_learns_that_it_goes_on() {
     const TRIES_MAX: usize = 50;
-    let house = House::new();
+    let fixture = Fixture::new();
     let runs = |task: &serde_json::Value| task["state"] == "running";
     for _ in 0..TRIES_MAX {
-        let mut watcher = house.spawn("image rehearse");
+        let mut watcher = fixture.spawn("image rehearse");
         // It may be over before it is seen to run; then it is tried again.
         while watcher.try_wait().expect("it can be waited for").is_none() {
-            let tasks = house.json("task list", 0);
+            let tasks = fixture.json("task list", 0);
             if tasks.as_array().is_some_and(|tasks| tasks.iter().any(runs)) {
-                house::interrupt(&watcher);
+                fixture::interrupt(&watcher);
                 break;
             }
         }
@@ -85,33 +85,33 @@ fn who_stops_watching_a_task_learns_that_it_goes_on() {
 
 #[test]
 fn what_does_not_exist_is_exit_code_3() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for words in ["volume show a", "volume delete a", "volume resize a --size 4K", "detach a"] {
-        let error = house.json(words, 3);
+        let error = fixture.json(words, 3);
         assert_eq!(error["error"]["kind"], "not_found", "{words}: {error}");
     }
 }
 
 #[test]
 fn wrong_usage_is_exit_code_2() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for words in ["volume", "volume create a", "volume create a --size 1GB", "volume set a b=c"] {
-        assert_eq!(house.json(words, 2)["error"]["kind"], "usage", "{words}");
-        house.text(words, 2);
+        assert_eq!(fixture.json(words, 2)["error"]["kind"], "usage", "{words}");
+        fixture.text(words, 2);
     }
 }
 
 #[test]
 fn refusals_are_exit_code_1_and_tell_the_field_apart() {
-    let house = House::new();
-    house.json("volume create a --size 16M", 0);
+    let fixture = Fixture::new();
+    fixture.json("volume create a --size 16M", 0);
     for (words, kind, field) in [
         ("volume create a --size 16M", "already_exists", "name"),
         ("volume create b --size 4097", "invalid_field", "size"),
         ("attach a", "not_supported", "as"),
         ("attach a --as ublk", "not_supported", "as"),
     ] {
-        let error = &house.json(words, 1)["error"];
+        let error = &fixture.json(words, 1)["error"];
         assert_eq!(error["kind"], kind, "{words}: {error}");
         assert_eq!(error["field"], field, "{words}: {error}");
         let message = error["message"].as_str().expect("a message");
@@ -121,54 +121,54 @@ fn refusals_are_exit_code_1_and_tell_the_field_apart() {
 
 #[test]
 fn the_pool_its_events_and_tasks_are_shown() {
-    let house = House::new();
-    assert_eq!(house.json("pool show", 0)["max_memory_bytes"], 64 << 20);
-    assert!(house.text("pool show", 0).contains("80, 90, 95 %"));
-    let events = house.json("events", 0);
+    let fixture = Fixture::new();
+    assert_eq!(fixture.json("pool show", 0)["max_memory_bytes"], 64 << 20);
+    assert!(fixture.text("pool show", 0).contains("80, 90, 95 %"));
+    let events = fixture.json("events", 0);
     assert_eq!((&events[0]["id"], &events[0]["kind"]), (&json!(1), &json!("daemon_started")));
-    assert_eq!(house.json("events --after 1", 0), json!([]));
-    assert!(house.text("events --after 3", 0).starts_with("ID  TIME"));
-    assert_eq!(house.json("task list", 0), json!([]));
-    assert_eq!(house.json("task cancel 1", 3)["error"]["kind"], "not_found");
-    assert_eq!(house.json("task wait 1", 3)["error"]["kind"], "not_found");
+    assert_eq!(fixture.json("events --after 1", 0), json!([]));
+    assert!(fixture.text("events --after 3", 0).starts_with("ID  TIME"));
+    assert_eq!(fixture.json("task list", 0), json!([]));
+    assert_eq!(fixture.json("task cancel 1", 3)["error"]["kind"], "not_found");
+    assert_eq!(fixture.json("task wait 1", 3)["error"]["kind"], "not_found");
 }
 
 #[test]
 fn a_daemon_that_is_not_there_is_exit_code_5() {
-    let mut house = House::new();
-    house.kill();
-    let error = house.json("status", 5);
+    let mut fixture = Fixture::new();
+    fixture.kill();
+    let error = fixture.json("status", 5);
     assert_eq!(error["error"]["kind"], "unreachable");
-    house.text("volume list", 5);
+    fixture.text("volume list", 5);
 }
 
 #[test]
 fn a_killed_daemon_comes_back_with_its_volumes() {
-    let mut house = House::new();
-    let made = house.json("volume create a --size 16M", 0);
-    let epoch = house.json("status", 0)["run_epoch"].as_u64().expect("a number");
-    house.kill();
-    house.start();
-    assert_eq!(house.json("volume show a", 0)["id"], made["id"]);
-    assert_eq!(house.json("status", 0)["run_epoch"], epoch + 1);
+    let mut fixture = Fixture::new();
+    let made = fixture.json("volume create a --size 16M", 0);
+    let epoch = fixture.json("status", 0)["run_epoch"].as_u64().expect("a number");
+    fixture.kill();
+    fixture.start();
+    assert_eq!(fixture.json("volume show a", 0)["id"], made["id"]);
+    assert_eq!(fixture.json("status", 0)["run_epoch"], epoch + 1);
 }
 
 #[test]
 fn a_daemon_that_is_asked_to_stop_ends_in_order() {
-    let mut house = House::new();
-    house.json("volume create a --size 16M", 0);
-    assert_eq!(house.stop(), Some(0), "{}", house.log());
-    assert!(house.log().contains("stopped"), "{}", house.log());
-    assert!(!house.log().contains("work in flight"), "{}", house.log());
-    house.start();
-    assert_eq!(house.json("status", 0)["recovery"], "complete");
-    house.json("volume show a", 0);
+    let mut fixture = Fixture::new();
+    fixture.json("volume create a --size 16M", 0);
+    assert_eq!(fixture.stop(), Some(0), "{}", fixture.log());
+    assert!(fixture.log().contains("stopped"), "{}", fixture.log());
+    assert!(!fixture.log().contains("work in flight"), "{}", fixture.log());
+    fixture.start();
+    assert_eq!(fixture.json("status", 0)["recovery"], "complete");
+    fixture.json("volume show a", 0);
 }
 
 #[test]
 fn a_second_daemon_is_refused() {
-    let house = House::new();
-    let output = house.second_daemon();
+    let fixture = Fixture::new();
+    let output = fixture.second_daemon();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("another memlaned"), "{message}");
@@ -176,31 +176,31 @@ fn a_second_daemon_is_refused() {
 
 #[test]
 fn a_second_daemon_on_the_same_state_is_refused_and_leaves_it_alone() {
-    let house = House::new();
-    let events = house.events_on_disk();
-    let output = house.second_daemon_on_the_same_state();
+    let fixture = Fixture::new();
+    let events = fixture.events_on_disk();
+    let output = fixture.second_daemon_on_the_same_state();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("another memlaned"), "{message}");
     assert!(message.contains("another state-dir"), "{message}");
-    assert_eq!(house.events_on_disk(), events);
-    house.json("volume create a --size 16M", 0);
+    assert_eq!(fixture.events_on_disk(), events);
+    fixture.json("volume create a --size 16M", 0);
 }
 
 #[test]
 fn completions_need_no_daemon() {
-    let mut house = House::new();
-    house.kill();
+    let mut fixture = Fixture::new();
+    fixture.kill();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(house.text(&format!("completions {shell}"), 0).contains("memlane"), "{shell}");
+        assert!(fixture.text(&format!("completions {shell}"), 0).contains("memlane"), "{shell}");
     }
 }
 
 #[test]
 fn the_doctor_needs_no_daemon() {
-    let mut house = House::new();
-    house.kill();
-    let findings = house.json("doctor", 0);
+    let mut fixture = Fixture::new();
+    fixture.kill();
+    let findings = fixture.json("doctor", 0);
     let checks = findings.as_array().expect("a list");
     assert!(
         checks.iter().any(|it| it["check"] == "kernel" && it["what"].is_string()),
@@ -211,7 +211,7 @@ fn the_doctor_needs_no_daemon() {
 #[test]
 fn each_program_has_its_manual_pages() {
     let folder = tempfile::tempdir().expect("a folder");
-    let programs = house::programs_in(folder.path());
+    let programs = fixture::programs_in(folder.path());
     let written =
         std::process::Command::new(programs.join("memlane")).arg("man").arg(folder.path()).output();
     let written = written.expect("the command line runs");
@@ -228,10 +228,10 @@ fn each_program_has_its_manual_pages() {
 
 #[test]
 fn a_socket_may_come_from_the_environment() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_memlane"))
         .arg("status")
-        .env("MEMLANE_SOCKET", house.socket())
+        .env("MEMLANE_SOCKET", fixture.socket())
         .output()
         .expect("the command line runs");
     assert!(output.status.success(), "{output:?}");

@@ -177,8 +177,8 @@ pub(crate) enum GroupCommand {
         name: String,
 
         /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
-        #[arg(long, value_parser = place)]
-        to: Place,
+        #[arg(long, value_parser = offset_spec)]
+        to: OffsetSpec,
 
         /// A topic; may be given several times [default: all that the group has offsets of]
         #[arg(long = "topic", value_name = "TOPIC")]
@@ -245,8 +245,8 @@ pub(crate) struct Consume {
 
     /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
     /// [default: earliest; with --group where the group has come to]
-    #[arg(long, value_parser = place)]
-    pub(crate) from: Option<Place>,
+    #[arg(long, value_parser = offset_spec)]
+    pub(crate) from: Option<OffsetSpec>,
 
     /// Only this partition; may be given several times [default: all]
     #[arg(long = "partition", value_name = "NUMBER", conflicts_with = "group")]
@@ -449,9 +449,9 @@ fn separator(text: &str) -> Result<String, String> {
     }
 }
 
-/// A place in a partition.
+/// An offset in a partition, as users write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum OffsetSpec {
     Earliest,
     Latest,
     Offset(i64),
@@ -461,18 +461,18 @@ pub(crate) enum Place {
     Ago(Duration),
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn offset_spec(text: &str) -> Result<OffsetSpec, String> {
     match text {
-        "earliest" => return Ok(Place::Earliest),
-        "latest" => return Ok(Place::Latest),
+        "earliest" => return Ok(OffsetSpec::Earliest),
+        "latest" => return Ok(OffsetSpec::Latest),
         _ => {}
     }
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         let offset = text.parse().map_err(|_| format!("invalid offset {text:?}"))?;
-        return Ok(Place::Offset(offset));
+        return Ok(OffsetSpec::Offset(offset));
     }
     if let Ok(duration) = humantime::parse_duration(text) {
-        return Ok(Place::Ago(duration));
+        return Ok(OffsetSpec::Ago(duration));
     }
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| {
         format!(
@@ -481,7 +481,7 @@ fn place(text: &str) -> Result<Place, String> {
         )
     })?;
     let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok(Place::Time(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
+    Ok(OffsetSpec::Time(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
 }
 
 #[cfg(test)]
@@ -500,18 +500,18 @@ mod tests {
     }
 
     #[test]
-    fn places_are_words_offsets_times_and_durations() {
+    fn offsets_are_words_offsets_times_and_durations() {
         for (text, expected) in [
-            ("earliest", Place::Earliest),
-            ("latest", Place::Latest),
-            ("17", Place::Offset(17)),
-            ("15min", Place::Ago(Duration::from_secs(900))),
-            ("1970-01-01T00:00:01Z", Place::Time(1000)),
+            ("earliest", OffsetSpec::Earliest),
+            ("latest", OffsetSpec::Latest),
+            ("17", OffsetSpec::Offset(17)),
+            ("15min", OffsetSpec::Ago(Duration::from_secs(900))),
+            ("1970-01-01T00:00:01Z", OffsetSpec::Time(1000)),
         ] {
-            assert_eq!(place(text), Ok(expected), "{text}");
+            assert_eq!(offset_spec(text), Ok(expected), "{text}");
         }
         for text in ["", "newest", "-1", "1970-01-02", "99999999999999999999"] {
-            assert!(place(text).is_err(), "{text:?}");
+            assert!(offset_spec(text).is_err(), "{text:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use api::Method;
 use serde_json::{Map, Value, json};
 
-use super::place::ProvedBy;
+use super::connection::ProvedBy;
 use super::streams::connect::password;
 use super::{or_dash, time_text};
 use crate::arguments::Command;

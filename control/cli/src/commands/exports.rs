@@ -4,7 +4,7 @@ use api::{Export, ExportCreate, ExportProtocol, Method};
 use serde_json::json;
 
 use crate::arguments::ExportCommand;
-use crate::commands::{forced, or_dash, place, word_of};
+use crate::commands::{connection, forced, or_dash, word_of};
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table, View};
@@ -17,7 +17,7 @@ pub(super) fn run(client: &Client, command: ExportCommand, form: Form) -> Result
             let request =
                 ExportCreate { volume: name, protocol, queues, share, owner, group, mode };
             let export: Export = client.ask(Method::Post, api::EXPORTS_PATH, &request)?;
-            place::remark_host(&client.address, "the socket is one", form);
+            connection::remark_host(&client.address, "the socket is one", form);
             Ok(Report::of(text(&export), &export))
         }
         ExportCommand::List(view) => {

@@ -1,11 +1,11 @@
 //! Commands: what each asks the daemon, and how the answer is shown.
 
+mod connection;
 mod console;
 mod doctor;
 mod exports;
 mod images;
 mod machines;
-mod place;
 mod pool;
 mod program;
 mod run;
@@ -47,7 +47,7 @@ const OTHER_PROGRAMS: [&str; 4] =
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
     let form = arguments.form();
     let proved_by = console::proved_by(&arguments.command);
-    let client = Client { address: place::address(&arguments.place, proved_by)? };
+    let client = Client { address: connection::address(&arguments.connection, proved_by)? };
     match arguments.command {
         Command::Volume(command) => run_volume(&client, command),
         Command::Snapshot(command) => snapshots::run(&client, command),
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
             let request = AttachmentCreate { volume: name, attach_as, share };
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
-            place::remark_host(&client.address, "the block device is one", form);
+            connection::remark_host(&client.address, "the block device is one", form);
             let device = attachment.device.clone().unwrap_or_default();
             Ok(Report::of(device, &attachment))
         }

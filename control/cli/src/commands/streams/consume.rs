@@ -1,6 +1,6 @@
 //! The records of a topic, printed as they are read.
 //!
-//! Alone, it reads from a place on to the last record that was there when it began, or on and on.
+//! Alone, it reads from a position to the last record that existed when it began, or without end.
 //! As a member of a group it reads what the group gives it, and notes how far it has come when
 //! what it read has been printed: a record may be printed again after a failure, never left out.
 
@@ -16,8 +16,8 @@ use kafka_client::{
 use tokio::time::Instant;
 
 use super::json::JsonRecord;
-use super::places::{Extent, extents, offsets};
-use crate::arguments::streams::{Consume, Place};
+use super::offsets::{Extent, extents, offsets};
+use crate::arguments::streams::{Consume, OffsetSpec};
 use crate::failure::Failure;
 use crate::output::{Form, Report, is_still_read};
 use crate::visible;
@@ -131,8 +131,8 @@ impl Reading {
                 BTreeMap::new()
             }
         };
-        let place = self.consume.from.unwrap_or(Place::Earliest);
-        let starts = offsets(&self.client, topic, place, &extents).await?;
+        let from = self.consume.from.unwrap_or(OffsetSpec::Earliest);
+        let starts = offsets(&self.client, topic, from, &extents).await?;
         let span = |(&partition, extent): (&i32, &Extent)| {
             let noted = committed.get(&(topic.clone(), partition)).copied().flatten();
             // Where a group has come to counts for more than where others begin.

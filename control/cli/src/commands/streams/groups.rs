@@ -7,8 +7,8 @@ use kafka_client::{Client, CommittedOffset, GroupDetails, GroupMember, Isolation
 use serde_json::{Value, json};
 
 use super::super::{lines, or_dash};
-use super::places::{Extent, extents, offsets};
-use crate::arguments::streams::{GroupCommand, Place};
+use super::offsets::{Extent, extents, offsets};
+use crate::arguments::streams::{GroupCommand, OffsetSpec};
 use crate::failure::Failure;
 use crate::output::Report;
 use crate::table::{Cell, Table, View};
@@ -202,7 +202,7 @@ struct Move {
 async fn moves(
     client: &Client,
     group: &str,
-    to: Place,
+    to: OffsetSpec,
     topics: Vec<String>,
 ) -> Result<Vec<Move>, Failure> {
     let committed = client.group_offsets(group).await?;

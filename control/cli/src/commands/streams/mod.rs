@@ -5,7 +5,7 @@ pub(super) mod connect;
 mod consume;
 mod groups;
 mod json;
-mod places;
+mod offsets;
 mod produce;
 mod topics;
 mod users;

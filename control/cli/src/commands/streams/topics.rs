@@ -7,7 +7,7 @@ use kafka_client::{Client, ConfigChange, ConfigEntry, Isolation, NewTopic, Topic
 use serde_json::{Value, json};
 
 use super::super::lines;
-use super::places::{Extent, extents};
+use super::offsets::{Extent, extents};
 use crate::arguments::streams::{Config, TopicCommand, TopicCreate};
 use crate::failure::Failure;
 use crate::output::Report;

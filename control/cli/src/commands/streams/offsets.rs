@@ -1,11 +1,11 @@
-//! Offsets that places in a topic stand for.
+//! Offsets that users name by words, times and ages.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use kafka_client::{Client, Isolation, OffsetAt};
 
-use crate::arguments::streams::Place;
+use crate::arguments::streams::OffsetSpec;
 use crate::failure::Failure;
 
 /// Extent of a partition: offsets from `earliest` on, below `latest`.
@@ -36,22 +36,24 @@ pub(super) async fn extents(
     Ok(earliest.iter().zip(&latest).map(extent).collect())
 }
 
-/// The offset of `place` in each partition, inside of what the partition holds.
+/// The offset of `spec` in each partition, inside of what the partition holds.
 pub(super) async fn offsets(
     client: &Client,
     topic: &str,
-    place: Place,
+    spec: OffsetSpec,
     extents: &BTreeMap<i32, Extent>,
 ) -> Result<BTreeMap<i32, i64>, Failure> {
-    let time = match place {
-        Place::Earliest => return Ok(extents.iter().map(|(&at, it)| (at, it.earliest)).collect()),
-        Place::Latest => return Ok(extents.iter().map(|(&at, it)| (at, it.latest)).collect()),
-        Place::Offset(offset) => {
+    let time = match spec {
+        OffsetSpec::Earliest => {
+            return Ok(extents.iter().map(|(&at, it)| (at, it.earliest)).collect());
+        }
+        OffsetSpec::Latest => return Ok(extents.iter().map(|(&at, it)| (at, it.latest)).collect()),
+        OffsetSpec::Offset(offset) => {
             let inside = |it: &Extent| offset.clamp(it.earliest, it.latest.max(it.earliest));
             return Ok(extents.iter().map(|(&at, it)| (at, inside(it))).collect());
         }
-        Place::Time(time) => time,
-        Place::Ago(duration) => {
+        OffsetSpec::Time(time) => time,
+        OffsetSpec::Ago(duration) => {
             let time = SystemTime::now().checked_sub(duration);
             let since_1970 = time.and_then(|it| it.duration_since(SystemTime::UNIX_EPOCH).ok());
             i64::try_from(since_1970.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)

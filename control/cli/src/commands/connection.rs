@@ -1,12 +1,12 @@
-//! The daemon that is asked, or the console before it: from the command line, else from the
-//! environment.
+//! The address of the daemon, or of the console in front of it: from the command line, else from
+//! the environment.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rest_client::{Address, Console, ConsoleTrust, Proof, Token};
 
-use crate::arguments::place::Place;
+use crate::arguments::connection::ConnectionOptions;
 use crate::failure::Failure;
 use crate::output::Form;
 
@@ -17,7 +17,7 @@ const TOKEN_VARIABLE: &str = "MEMLANE_TOKEN_FILE";
 const PIN_VARIABLE: &str = "MEMLANE_PIN";
 const CA_VARIABLE: &str = "MEMLANE_CA";
 
-/// Proof to a console of who asks.
+/// Credentials that a console is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProvedBy {
     Token,
@@ -26,28 +26,31 @@ pub(super) enum ProvedBy {
 }
 
 /// A socket that is named counts, then a URL, then a socket from the environment.
-pub(super) fn address(place: &Place, proved_by: ProvedBy) -> Result<Address, Failure> {
-    if let Some(socket) = &place.socket {
+pub(super) fn address(
+    options: &ConnectionOptions,
+    proved_by: ProvedBy,
+) -> Result<Address, Failure> {
+    if let Some(socket) = &options.socket {
         return Ok(Address::Socket(socket.clone()));
     }
-    let url = place.url.clone().or_else(|| text(URL_VARIABLE));
+    let url = options.url.clone().or_else(|| text(URL_VARIABLE));
     let Some(url) = url else {
-        refuse_options_of_consoles(place, "no console given; use --url https://HOST:PORT")?;
+        refuse_options_of_consoles(options, "no console given; use --url https://HOST:PORT")?;
         let socket = path(SOCKET_VARIABLE);
         return Ok(Address::Socket(socket.unwrap_or_else(|| SOCKET_DEFAULT.into())));
     };
     if Console::is_named_by(&url) {
-        return Ok(Address::Console(Arc::new(console(place, &url, proved_by)?)));
+        return Ok(Address::Console(Arc::new(console(options, &url, proved_by)?)));
     }
-    refuse_options_of_consoles(place, "tokens are sent only over https://; use an https:// URL")?;
+    refuse_options_of_consoles(options, "tokens are sent only over https://; use an https:// URL")?;
     Address::of_url(&url).map_err(Failure::usage)
 }
 
-fn refuse_options_of_consoles(place: &Place, why: &str) -> Result<(), Failure> {
+fn refuse_options_of_consoles(options: &ConnectionOptions, why: &str) -> Result<(), Failure> {
     let given = [
-        ("--token-file", place.token_file.is_some()),
-        ("--pin", place.pin.is_some()),
-        ("--ca", place.ca.is_some()),
+        ("--token-file", options.token_file.is_some()),
+        ("--pin", options.pin.is_some()),
+        ("--ca", options.ca.is_some()),
     ];
     match given.into_iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(Failure::usage(format!("{option} is only for consoles: {why}"))),
@@ -55,17 +58,21 @@ fn refuse_options_of_consoles(place: &Place, why: &str) -> Result<(), Failure> {
     }
 }
 
-fn console(place: &Place, url: &str, proved_by: ProvedBy) -> Result<Console, Failure> {
+fn console(
+    options: &ConnectionOptions,
+    url: &str,
+    proved_by: ProvedBy,
+) -> Result<Console, Failure> {
     if proved_by == ProvedBy::Password {
-        return match place.token_file {
+        return match options.token_file {
             Some(_) => Err(Failure::usage(
                 "a token cannot create tokens: leave out --token-file and log in with --user"
                     .to_owned(),
             )),
-            None => Console::new(url, &trust(place)?, Proof::Nothing).map_err(Failure::usage),
+            None => Console::new(url, &trust(options)?, Proof::Nothing).map_err(Failure::usage),
         };
     }
-    let token_file = place.token_file.clone().or_else(|| path(TOKEN_VARIABLE));
+    let token_file = options.token_file.clone().or_else(|| path(TOKEN_VARIABLE));
     let Some(token_file) = token_file else {
         return Err(Failure::usage(format!(
             "the console requires a token: give a file that holds one with --token-file or \
@@ -73,17 +80,17 @@ fn console(place: &Place, url: &str, proved_by: ProvedBy) -> Result<Console, Fai
              console's page"
         )));
     };
-    let trust = trust(place)?;
+    let trust = trust(options)?;
     let token = Token::of_file(&token_file).map_err(Failure::other)?;
     Console::new(url, &trust, Proof::Token(token)).map_err(Failure::usage)
 }
 
 /// What the command line says of the certificate counts before all that the environment says.
-fn trust(place: &Place) -> Result<ConsoleTrust, Failure> {
-    if let Some(pin) = place.pin {
+fn trust(options: &ConnectionOptions) -> Result<ConsoleTrust, Failure> {
+    if let Some(pin) = options.pin {
         return Ok(ConsoleTrust::Pinned(pin));
     }
-    if let Some(path) = &place.ca {
+    if let Some(path) = &options.ca {
         return Ok(ConsoleTrust::Signed(path.clone()));
     }
     match (text(PIN_VARIABLE), path(CA_VARIABLE)) {
