@@ -8,22 +8,27 @@ use anyhow::{Result, ensure};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{self as of, ApiKey, BrokerId, GroupId, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
-use record_batch::{BatchOptions, NewRecord, encode_batch};
+use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
 use system::Broker;
 use uuid::Uuid;
 
 /// Kafka's codes for errors.
 const OFFSET_OUT_OF_RANGE: i16 = 1;
+const CORRUPT_MESSAGE: i16 = 2;
 const UNKNOWN_TOPIC: i16 = 3;
 const INVALID_TOPIC: i16 = 17;
 const INVALID_SESSION_TIMEOUT: i16 = 26;
+const UNSUPPORTED_VERSION: i16 = 35;
 const INVALID_PARTITIONS: i16 = 37;
 const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 const INVALID_CONFIG: i16 = 40;
 const INVALID_REQUEST: i16 = 42;
 const POLICY_VIOLATION: i16 = 44;
+const OUT_OF_ORDER: i16 = 45;
 const INVALID_TRANSACTION_TIMEOUT: i16 = 50;
+const NO_RIGHT_TO_TRANSACTION: i16 = 53;
 const MEMBER_ID_REQUIRED: i16 = 79;
+const INVALID_RECORD: i16 = 87;
 
 const NEWEST: i64 = -3;
 
@@ -99,14 +104,18 @@ fn produced(name: &str, times: &[i64]) -> Result<of::ProduceRequest> {
         ..NewRecord::default()
     };
     let records: Vec<_> = times.iter().map(record).collect();
-    let batch = encode_batch(&records, &BatchOptions::default())?;
+    Ok(sent(name, &encode_batch(&records, &BatchOptions::default())?))
+}
+
+/// A request with these bytes as the records of the first partition.
+fn sent(name: &str, records: &[u8]) -> of::ProduceRequest {
     let partition = of::produce_request::PartitionProduceData::default()
-        .with_records(Some(Bytes::copy_from_slice(&batch)));
+        .with_records(Some(Bytes::copy_from_slice(records)));
     let data = of::produce_request::TopicProduceData::default()
         .with_name(topic(name))
         .with_partition_data(vec![partition]);
     let request = of::ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000);
-    Ok(request.with_topic_data(vec![data]))
+    request.with_topic_data(vec![data])
 }
 
 fn produce(broker: &Broker, name: &str, times: &[i64]) -> Result<i16> {
@@ -129,17 +138,8 @@ fn delete_records(broker: &Broker, name: &str, before: i64) -> Result<(i16, i64)
 }
 
 fn newest(broker: &Broker, name: &str) -> Result<(i64, i64)> {
-    let partition =
-        of::list_offsets_request::ListOffsetsPartition::default().with_timestamp(NEWEST);
-    let topic = of::list_offsets_request::ListOffsetsTopic::default()
-        .with_name(topic(name))
-        .with_partitions(vec![partition]);
-    let request =
-        of::ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
-    let answer = ask(broker, ApiKey::ListOffsets, 7, request)?;
-    let ResponseKind::ListOffsets(it) = answer else { panic!("{answer:?}") };
-    let partition = &it.topics[0].partitions[0];
-    Ok((partition.offset, partition.timestamp))
+    let found = listed(broker, name, 7, NEWEST)?;
+    Ok((found.offset, found.timestamp))
 }
 
 #[test]
@@ -159,6 +159,170 @@ fn deleted_records_are_neither_the_newest_nor_named_by_negative_offsets() -> Res
     ensure!(newest(&broker, "times")? == (6, now - 2), "{:?}", newest(&broker, "times")?);
     ensure!(delete_records(&broker, "times", -1)? == (0, 8), "all are gone");
     ensure!(newest(&broker, "times")? == (-1, -1), "{:?}", newest(&broker, "times")?);
+    broker.stop()
+}
+
+type Listed = of::list_offsets_response::ListOffsetsPartitionResponse;
+
+fn listed(broker: &Broker, name: &str, version: i16, time: i64) -> Result<Listed> {
+    let partition = of::list_offsets_request::ListOffsetsPartition::default().with_timestamp(time);
+    let topic = of::list_offsets_request::ListOffsetsTopic::default()
+        .with_name(topic(name))
+        .with_partitions(vec![partition]);
+    let request =
+        of::ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(vec![topic]);
+    let answer = ask(broker, ApiKey::ListOffsets, version, request)?;
+    let ResponseKind::ListOffsets(it) = answer else { panic!("{answer:?}") };
+    Ok(it.topics[0].partitions[0].clone())
+}
+
+#[test]
+fn times_that_stand_for_places_are_known_from_their_versions_on() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let now = now_ms()?;
+    ensure!(create(&broker, plain("times"))? == 0, "it is made");
+    ensure!(produce(&broker, "times", &[now - 1, now])? == 0, "it is taken");
+    for (time, since, offset) in
+        [(-1, 1, 2), (-2, 1, 0), (-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, 0), (-7, 11, 0)]
+    {
+        for version in 1..=10 {
+            let found = listed(&broker, "times", version, time)?;
+            let wanted = match version < since {
+                true => (UNSUPPORTED_VERSION, -1),
+                false => (0, offset),
+            };
+            ensure!((found.error_code, found.offset) == wanted, "{version}: {time}: {found:?}");
+        }
+    }
+    // It is not looked at whether there is such a topic.
+    let found = listed(&broker, "none", 6, -3)?;
+    ensure!(found.error_code == UNSUPPORTED_VERSION, "{found:?}");
+    for time in [now + 1, -5] {
+        let found = listed(&broker, "times", 9, time)?;
+        ensure!((found.offset, found.leader_epoch) == (-1, -1), "{time}: {found:?}");
+    }
+    let found = listed(&broker, "times", 9, now)?;
+    ensure!(found.offset == 1 && found.leader_epoch >= 0, "{found:?}");
+    broker.stop()
+}
+
+#[test]
+fn offsets_of_a_partition_that_is_named_twice_are_refused_once() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    for name in ["twice", "once"] {
+        ensure!(create(&broker, plain(name))? == 0, "it is made");
+    }
+    let partition = of::list_offsets_request::ListOffsetsPartition::default().with_timestamp(-1);
+    let topic = |name| {
+        of::list_offsets_request::ListOffsetsTopic::default()
+            .with_name(topic(name))
+            .with_partitions(vec![partition.clone()])
+    };
+    let request = of::ListOffsetsRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_topics(vec![topic("twice"), topic("once"), topic("twice")]);
+    let answer = ask(&broker, ApiKey::ListOffsets, 7, request)?;
+    let ResponseKind::ListOffsets(it) = answer else { panic!("{answer:?}") };
+    let answered = it.topics.iter().map(|topic| {
+        let codes: Vec<i16> = topic.partitions.iter().map(|it| it.error_code).collect();
+        (&**topic.name, codes)
+    });
+    let answered: Vec<_> = answered.collect();
+    ensure!(answered == [("twice", vec![INVALID_REQUEST]), ("once", vec![0])], "{answered:?}");
+    broker.stop()
+}
+
+/// One record of a producer with an id, in a batch that says where it begins.
+fn numbered(sequence: i32, base_offset: i64) -> Result<Vec<u8>> {
+    let record = NewRecord { value: Some("v".into()), ..NewRecord::default() };
+    let producer = Some(BatchProducer { id: 5_000_000_000, epoch: 0, sequence });
+    let options = BatchOptions { producer, ..BatchOptions::default() };
+    let mut batch = encode_batch(&[record], &options)?.to_vec();
+    batch[..8].copy_from_slice(&base_offset.to_be_bytes());
+    Ok(batch)
+}
+
+type Taken = of::produce_response::PartitionProduceResponse;
+
+fn ask_to_take(broker: &Broker, name: &str, records: &[u8]) -> Result<Taken> {
+    let answer = ask(broker, ApiKey::Produce, 9, sent(name, records))?;
+    let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+    Ok(it.responses[0].partition_responses[0].clone())
+}
+
+#[test]
+fn a_batch_that_comes_again_is_answered_as_the_first_time() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let settings = [("message.timestamp.type", "LogAppendTime")];
+    ensure!(create(&broker, configured("appended", &settings))? == 0, "it is made");
+    let first = ask_to_take(&broker, "appended", &numbered(0, 0)?)?;
+    ensure!(first.error_code == 0 && first.log_append_time_ms > 0, "{first:?}");
+    ask_to_take(&broker, "appended", &numbered(1, 0)?)?;
+    while now_ms()? <= first.log_append_time_ms {
+        std::thread::yield_now();
+    }
+    let again = ask_to_take(&broker, "appended", &numbered(0, 0)?)?;
+    ensure!(again == first, "{again:?} is not {first:?}");
+    // Where the batch is gone, its time is not known.
+    ensure!(delete_records(&broker, "appended", 2)? == (0, 2), "both are gone");
+    let again = ask_to_take(&broker, "appended", &numbered(0, 0)?)?;
+    ensure!((again.error_code, again.base_offset) == (0, 0), "{again:?}");
+    broker.stop()
+}
+
+#[test]
+fn refused_batches_name_the_start_of_the_log() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("cut"))? == 0, "it is made");
+    for sequence in 0..3 {
+        let taken = ask_to_take(&broker, "cut", &numbered(sequence, 0)?)?;
+        ensure!(taken.error_code == 0, "{taken:?}");
+    }
+    ensure!(delete_records(&broker, "cut", 2)? == (0, 2), "two are gone");
+    for (sequence, base_offset, error) in [(9, 0, OUT_OF_ORDER), (3, 7, INVALID_RECORD)] {
+        let refused = ask_to_take(&broker, "cut", &numbered(sequence, base_offset)?)?;
+        let answered = (refused.error_code, refused.base_offset, refused.log_start_offset);
+        ensure!(answered == (error, -1, 2), "{refused:?}");
+    }
+    let missing = ask_to_take(&broker, "none", &numbered(0, 0)?)?;
+    ensure!((missing.error_code, missing.log_start_offset) == (UNKNOWN_TOPIC, -1), "{missing:?}");
+    broker.stop()
+}
+
+#[test]
+fn bytes_that_are_not_one_whole_batch_are_refused_before_the_log_is_looked_at() -> Result<()> {
+    const LENGTH: usize = 11;
+    const VERSION: usize = 16;
+    const CHECKSUM: usize = 20;
+    const ATTRIBUTES: usize = 22;
+    const IS_TRANSACTIONAL: u8 = 1 << 4;
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("whole"))? == 0, "it is made");
+    let batch = numbered(0, 0)?;
+    let with = |at: usize, byte: u8| {
+        let mut batch = batch.clone();
+        batch[at] = byte;
+        batch
+    };
+    let cases = [
+        ("nothing", Vec::new(), INVALID_RECORD),
+        ("a part of a header", batch[..40].to_vec(), INVALID_RECORD),
+        ("a part of the records", batch[..batch.len() - 1].to_vec(), INVALID_RECORD),
+        ("two batches", [&batch[..], &batch].concat(), INVALID_RECORD),
+        ("version 0", with(VERSION, 0), INVALID_RECORD),
+        ("version 1", with(VERSION, 1), INVALID_RECORD),
+        ("version 3", with(VERSION, 3), CORRUPT_MESSAGE),
+        ("no length of a batch", with(LENGTH, 20), CORRUPT_MESSAGE),
+        ("another sum", with(CHECKSUM, !batch[CHECKSUM]), CORRUPT_MESSAGE),
+        ("of no transaction", with(ATTRIBUTES, IS_TRANSACTIONAL), NO_RIGHT_TO_TRANSACTION),
+    ];
+    for (what, records, error) in cases {
+        let refused = ask_to_take(&broker, "whole", &records)?;
+        let answered = (refused.error_code, refused.base_offset, refused.log_start_offset);
+        ensure!(answered == (error, -1, -1), "{what}: {refused:?}");
+    }
+    let taken = ask_to_take(&broker, "whole", &batch)?;
+    ensure!((taken.error_code, taken.base_offset) == (0, 0), "{taken:?}");
     broker.stop()
 }
 
@@ -473,35 +637,55 @@ fn topics_beyond_the_places_of_the_pool_are_refused_with_their_number() -> Resul
     broker.stop()
 }
 
+/// A kind of resources with settings.
+const TOPIC: i8 = 2;
+
+/// Changes one setting of a resource: the error.
+fn change(
+    broker: &Broker,
+    (kind, name): (i8, &str),
+    setting: &str,
+    (operation, value): (i8, Option<&str>),
+) -> Result<i16> {
+    let config = of::incremental_alter_configs_request::AlterableConfig::default()
+        .with_name(text(setting))
+        .with_config_operation(operation)
+        .with_value(value.map(text));
+    let resource = of::incremental_alter_configs_request::AlterConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(text(name))
+        .with_configs(vec![config]);
+    let request = of::IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    let answer = ask(broker, ApiKey::IncrementalAlterConfigs, 1, request)?;
+    let ResponseKind::IncrementalAlterConfigs(it) = answer else { panic!("{answer:?}") };
+    Ok(it.responses[0].error_code)
+}
+
+type Shown = of::describe_configs_response::DescribeConfigsResourceResult;
+
+/// A setting of a resource as it is shown, if it is.
+fn shown(broker: &Broker, (kind, name): (i8, &str), setting: &str) -> Result<Option<Shown>> {
+    let resource = of::describe_configs_request::DescribeConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(text(name))
+        .with_configuration_keys(Some(vec![text(setting)]));
+    let request = of::DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let answer = ask(broker, ApiKey::DescribeConfigs, 4, request)?;
+    let ResponseKind::DescribeConfigs(it) = answer else { panic!("{answer:?}") };
+    Ok(it.results[0].configs.first().cloned())
+}
+
 #[test]
 fn lists_of_settings_grow_and_shrink_by_whole_words() -> Result<()> {
     let [set, delete, append, subtract] = [0_i8, 1, 2, 3];
     let mut broker = Broker::start("--embedded 128M")?;
     ensure!(create(&broker, plain("a"))? == 0, "it is made");
     let change = |name: &str, setting: &str, operation: i8, value: Option<&str>| {
-        let config = of::incremental_alter_configs_request::AlterableConfig::default()
-            .with_name(text(setting))
-            .with_config_operation(operation)
-            .with_value(value.map(text));
-        let resource = of::incremental_alter_configs_request::AlterConfigsResource::default()
-            .with_resource_type(2)
-            .with_resource_name(text(name))
-            .with_configs(vec![config]);
-        let request = of::IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
-        let answer = ask(&broker, ApiKey::IncrementalAlterConfigs, 1, request)?;
-        let ResponseKind::IncrementalAlterConfigs(it) = answer else { panic!("{answer:?}") };
-        Ok::<i16, anyhow::Error>(it.responses[0].error_code)
+        change(&broker, (TOPIC, name), setting, (operation, value))
     };
-    let shown = |setting: &str| {
-        let resource = of::describe_configs_request::DescribeConfigsResource::default()
-            .with_resource_type(2)
-            .with_resource_name(text("a"))
-            .with_configuration_keys(Some(vec![text(setting)]));
-        let request = of::DescribeConfigsRequest::default().with_resources(vec![resource]);
-        let answer = ask(&broker, ApiKey::DescribeConfigs, 4, request)?;
-        let ResponseKind::DescribeConfigs(it) = answer else { panic!("{answer:?}") };
-        let value = it.results[0].configs[0].value.as_deref().unwrap_or_default();
-        Ok::<String, anyhow::Error>(value.to_owned())
+    let shown = |setting: &str| -> Result<String> {
+        let shown = shown(&broker, (TOPIC, "a"), setting)?;
+        Ok(shown.and_then(|it| it.value).as_deref().unwrap_or_default().to_owned())
     };
     let replicas = "leader.replication.throttled.replicas";
     for (operation, value, after) in [

@@ -35,7 +35,7 @@ pub struct Produced {
     pub base_offset: i64,
     /// -1 unless the topic has the time of the append.
     pub log_append_time_ms: i64,
-    /// -1 after an error.
+    /// -1 where a batch was refused before its log was looked at.
     pub log_start_offset: i64,
     pub message: Option<String>,
     /// The records for which the batch was refused.

@@ -16,6 +16,7 @@ use kafka_protocol::messages::{
 };
 use record_log::Partition;
 
+use super::once::list_once;
 use super::{Context, on_blocking_thread};
 use crate::topics::error_of;
 
@@ -25,29 +26,32 @@ const EARLIEST: i64 = -2;
 const NEWEST: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
-const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
-/// Searches by time read the log.
-pub(super) async fn list(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse {
+/// The version that brings each of them.
+const PLACES_SINCE: &[(i64, i16)] =
+    &[(LATEST, 1), (EARLIEST, 1), (NEWEST, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)];
+
+/// Searches by time read the log. A partition that is named twice is refused, in one answer.
+pub(super) async fn list(context: Context, mut request: ListOffsetsRequest) -> ListOffsetsResponse {
     on_blocking_thread(move || {
+        let twice = list_once(&mut request);
         let is_committed_only = request.isolation_level == 1;
         let topics = request.topics.into_iter().map(|topic| {
             let partitions = topic.partitions.iter().map(|asked| {
-                let found = find(&context, &topic.name, asked, is_committed_only);
+                let key = (topic.name.clone(), asked.partition_index);
+                let checked = check(&context, &topic.name, asked, twice.contains(&key));
+                let found = checked
+                    .and_then(|()| find(&context, &topic.name, asked, is_committed_only))
+                    .map_err(|error| error.code());
+                let place = found.unwrap_or(Place::NONE);
                 let response = ListOffsetsPartitionResponse::default()
-                    .with_partition_index(asked.partition_index);
-                match found {
-                    Err(error) => {
-                        response.with_error_code(error.code()).with_offset(-1).with_timestamp(-1)
-                    }
-                    Ok(place) => {
-                        let response =
-                            response.with_offset(place.offset).with_timestamp(place.timestamp);
-                        match context.asked.version {
-                            4.. => response.with_leader_epoch(place.leader_epoch),
-                            _ => response,
-                        }
-                    }
+                    .with_partition_index(asked.partition_index)
+                    .with_error_code(found.err().unwrap_or(0))
+                    .with_offset(place.offset)
+                    .with_timestamp(place.timestamp);
+                match context.asked.version {
+                    4.. => response.with_leader_epoch(place.leader_epoch),
+                    _ => response,
                 }
             });
             ListOffsetsTopicResponse::default()
@@ -59,10 +63,35 @@ pub(super) async fn list(context: Context, request: ListOffsetsRequest) -> ListO
     .await
 }
 
+#[derive(Clone, Copy)]
 struct Place {
     offset: i64,
     timestamp: i64,
     leader_epoch: i32,
+}
+
+impl Place {
+    /// Says that no record is as new as the time that is asked for.
+    const NONE: Self = Self { offset: -1, timestamp: -1, leader_epoch: -1 };
+}
+
+/// Kafka's checks before it looks for the partition.
+fn check(
+    context: &Context,
+    name: &str,
+    asked: &ListOffsetsPartition,
+    is_twice: bool,
+) -> Result<(), ResponseError> {
+    context.check_topic(Operation::Describe, name)?;
+    if is_twice {
+        return Err(ResponseError::InvalidRequest);
+    }
+    let is_known =
+        |(time, since): &(i64, i16)| *time == asked.timestamp && *since <= context.asked.version;
+    if asked.timestamp < 0 && !PLACES_SINCE.iter().any(is_known) {
+        return Err(ResponseError::UnsupportedVersion);
+    }
+    Ok(())
 }
 
 fn find(
@@ -83,14 +112,13 @@ fn find(
         LATEST => Ok(at(end, -1)),
         EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset(), -1)),
         // Nothing is elsewhere.
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(at(-1, -1)),
+        LATEST_TIERED => Ok(Place::NONE),
         NEWEST => {
             match log.max_timestamp().map_err(|error| error_of(error.kind))?.filter(|it| *it >= 0) {
-                None => Ok(at(-1, -1)),
+                None => Ok(Place::NONE),
                 Some(newest) => by_time(log, newest, end, &at),
             }
         }
-        ..0 => Err(ResponseError::UnsupportedVersion),
         time => by_time(log, time, end, &at),
     }
 }
@@ -103,9 +131,7 @@ fn by_time(
     at: &dyn Fn(i64, i64) -> Place,
 ) -> Result<Place, ResponseError> {
     let found = log.find_time(unix_ms).map_err(|error| error_of(error.kind))?;
-    Ok(found
-        .filter(|it| it.offset < end)
-        .map_or_else(|| at(-1, -1), |it| at(it.offset, it.timestamp)))
+    Ok(found.filter(|it| it.offset < end).map_or(Place::NONE, |it| at(it.offset, it.timestamp)))
 }
 
 fn check_epoch(log: &Partition, known: i32) -> Result<(), ResponseError> {

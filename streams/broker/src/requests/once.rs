@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use kafka_protocol::messages::{RequestKind, TopicName};
+use kafka_protocol::messages::{ListOffsetsRequest, RequestKind, TopicName};
 
 /// Leaves the first of each name, and of offsets that are committed, the last.
 pub(super) fn name_once(request: &mut RequestKind) {
@@ -34,9 +34,6 @@ pub(super) fn name_once(request: &mut RequestKind) {
         RequestKind::DescribeQuorum(it) => {
             let topics = &mut it.topics;
             each_once(topics, |it| (&it.topic_name, &mut it.partitions), |it| it.partition_index);
-        }
-        RequestKind::ListOffsets(it) => {
-            each_once(&mut it.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index);
         }
         RequestKind::OffsetForLeaderEpoch(it) => {
             each_once(&mut it.topics, |it| (&it.topic, &mut it.partitions), |it| it.partition);
@@ -77,25 +74,38 @@ pub(super) fn name_once(request: &mut RequestKind) {
     }
 }
 
+/// Leaves the first of each partition, and returns those that were named again: Kafka refuses them.
+pub(super) fn list_once(request: &mut ListOffsetsRequest) -> BTreeSet<(TopicName, i32)> {
+    each_once(&mut request.topics, |it| (&it.name, &mut it.partitions), |it| it.partition_index)
+}
+
 fn once<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> K) {
     let mut seen = BTreeSet::new();
     items.retain(|it| seen.insert(key(it)));
 }
 
-/// Leaves the first of each partition.
+/// Leaves the first of each partition, and returns those that come again.
 fn each_once<T, P>(
     topics: &mut Vec<T>,
     parts: impl Fn(&mut T) -> (&TopicName, &mut Vec<P>),
     index: impl Fn(&P) -> i32,
-) {
-    let mut seen = BTreeSet::new();
+) -> BTreeSet<(TopicName, i32)> {
+    let (mut seen, mut again) = (BTreeSet::new(), BTreeSet::new());
     topics.retain_mut(|topic| {
         let (name, partitions) = parts(topic);
         let was_empty = partitions.is_empty();
         let name = name.clone();
-        partitions.retain(|it| seen.insert((name.clone(), index(it))));
+        partitions.retain(|it| {
+            let key = (name.clone(), index(it));
+            let is_first = seen.insert(key.clone());
+            if !is_first {
+                again.insert(key);
+            }
+            is_first
+        });
         was_empty || !partitions.is_empty()
     });
+    again
 }
 
 /// Leaves the last of each partition, in the order of the request.

@@ -6,8 +6,8 @@ use access::{Operation, Resource};
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
-use record_batch::Codec;
-use record_log::{Batch, LogErrorKind};
+use record_batch::{BatchHeader, Codec, HEADER_BYTES};
+use record_log::{Batch, LogError, LogErrorKind};
 
 use super::answer::{Answer, ProducedAnswer, Wait};
 use super::asked::Asked;
@@ -18,7 +18,10 @@ use super::validation::{Refusal, validate};
 use crate::broker::Broker;
 use crate::clock;
 use crate::operation::Flow;
-use crate::topics::{OpenPartition, OpenTopic, Pending, error_of};
+use crate::topics::{OpenPartition, OpenTopic, Pending, TopicSettings, error_of};
+
+/// Where a batch has the count of the bytes behind it.
+const LENGTH_AT: usize = 8;
 
 /// Where the version of a batch's format is.
 const MAGIC_AT: usize = 16;
@@ -126,42 +129,20 @@ impl Turn<'_> {
         }
         let topic = self.find(name)?;
         let partition = topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)?;
+        let bytes = self.only_batch(records)?;
+        let of_log = |refusal: Refusal| refusal.of_log_from(partition.log.start_offset());
         let settings = topic.settings();
-        let mut recompressed;
-        let mut batch = self.check(records, settings.batch_bytes_max)?;
-        validate(&mut batch, &settings, &self.broker.recompression, self.now_ms)?;
-        let is_other = |codec: &Codec| Codec::of(batch.header().attributes) != Some(*codec);
-        if let Some(codec) = settings.compression.filter(is_other) {
-            let running = &self.broker.recompression;
-            recompressed = running.run(&batch, codec, settings.batch_bytes_max)?;
-            (batch, _) =
-                Batch::split_first(&mut recompressed).map_err(|error| error_of(error.kind))?;
-        }
-        if settings.has_append_time {
-            batch.set_append_time(self.now_ms);
-        }
-        batch.set_owner(self.client.owner());
-        let appended = match self.is_transactional {
-            true => {
-                let admitted_at = self.admission.of(name, number);
-                let admitted_at =
-                    admitted_at.inspect_err(|_| partition.log.note_refused(batch.header()))?;
-                partition.log.append_to_transaction(&mut batch, self.now_ms, admitted_at)
-            }
-            false => partition.log.append(&mut batch, self.now_ms),
+        let mut recompressed = Vec::new();
+        let mut batch = self.check(bytes, &settings, &mut recompressed).map_err(of_log)?;
+        let admitted_at = self.is_transactional.then(|| self.admission.of(name, number));
+        let admitted_at = admitted_at.transpose();
+        let admitted_at =
+            admitted_at.inspect_err(|_| partition.log.note_refused(batch.header()))?;
+        let appended = match admitted_at {
+            Some(at) => partition.log.append_to_transaction(&mut batch, self.now_ms, at),
+            None => partition.log.append(&mut batch, self.now_ms),
         };
-        let appended = appended.map_err(|error| {
-            if error.kind == LogErrorKind::NoSpace {
-                self.broker.counters.refused_by_full_pool();
-            }
-            if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
-                tracing::error!(topic = name, partition = number, %error, "cannot append");
-            }
-            if error.kind == LogErrorKind::TooManyProducers {
-                return Refusal::new(error_of(error.kind), error.what);
-            }
-            error_of(error.kind).into()
-        })?;
+        let appended = appended.map_err(|error| of_log(self.not_appended(name, number, error)))?;
         let header = batch.header();
         if !appended.was_there {
             partition.traffic.count_in(header.size_bytes, header.record_count);
@@ -169,12 +150,29 @@ impl Turn<'_> {
         let end_offset = appended.base_offset + i64::from(header.last_offset_delta) + 1;
         let produced = Produced {
             base_offset: appended.base_offset,
-            log_append_time_ms: if settings.has_append_time { self.now_ms } else { -1 },
+            log_append_time_ms: match (settings.has_append_time, appended.was_there) {
+                (false, _) => -1,
+                (true, false) => self.now_ms,
+                (true, true) => append_time_ms(&partition, appended.base_offset),
+            },
             log_start_offset: partition.log.start_offset(),
             ..Produced::error(0)
         };
         self.appended.push(AppendedTo { topic, partition, end_offset, error_at });
         Ok(produced)
+    }
+
+    fn not_appended(&self, topic: &str, partition: i32, error: LogError) -> Refusal {
+        if error.kind == LogErrorKind::NoSpace {
+            self.broker.counters.refused_by_full_pool();
+        }
+        if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
+            tracing::error!(topic, partition, %error, "cannot append");
+        }
+        if error.kind == LogErrorKind::TooManyProducers {
+            return Refusal::new(error_of(error.kind), error.what);
+        }
+        error_of(error.kind).into()
     }
 
     /// Most requests bring several partitions of one topic.
@@ -194,29 +192,77 @@ impl Turn<'_> {
         Ok(topic)
     }
 
-    /// The one batch that a request may bring for a partition.
+    /// The one batch that a request may bring for a partition. As in Kafka, bytes that end before
+    /// a batch does hold none.
+    fn only_batch<'b>(&self, records: Option<&'b mut [u8]>) -> Result<&'b mut [u8], Refusal> {
+        let records = records.ok_or(ResponseError::CorruptMessage)?;
+        let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRecord, what));
+        let Some(end) = first_batch_end(records).filter(|end| *end <= records.len()) else {
+            return refuse("a partition is sent one batch of records, and not a part of one");
+        };
+        if records.get(MAGIC_AT).is_none_or(|magic| *magic < 2) {
+            return refuse("a batch has version 2 of the format, and no earlier one");
+        }
+        if (HEADER_BYTES..records.len()).contains(&end) {
+            return refuse("a partition is sent one batch of records, and not several");
+        }
+        let is_transactional = BatchHeader::read(records).is_some_and(|it| it.is_transactional());
+        if is_transactional && !self.is_transactional {
+            return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
+        }
+        Ok(records)
+    }
+
+    /// The batch as it is appended, which is made anew where the topic has another compression.
     fn check<'b>(
         &self,
-        records: Option<&'b mut [u8]>,
-        bytes_max: usize,
-    ) -> Result<Batch<'b>, ResponseError> {
-        let records = records.ok_or(ResponseError::CorruptMessage)?;
-        if records.get(MAGIC_AT).is_some_and(|magic| *magic < 2) {
-            return Err(ResponseError::UnsupportedForMessageFormat);
+        bytes: &'b mut [u8],
+        settings: &TopicSettings,
+        recompressed: &'b mut Vec<u8>,
+    ) -> Result<Batch<'b>, Refusal> {
+        let base_offset = bytes.first_chunk().map_or(0, |it| i64::from_be_bytes(*it));
+        if base_offset != 0 {
+            let what = format!("a producer counts offsets from 0, not from {base_offset}");
+            return Err(Refusal::new(ResponseError::InvalidRecord, what));
         }
-        if records.len() > bytes_max {
-            return Err(ResponseError::MessageTooLarge);
+        if bytes.len() > settings.batch_bytes_max {
+            return Err(ResponseError::MessageTooLarge.into());
         }
-        let (batch, rest) = Batch::split_first(records).map_err(|error| error_of(error.kind))?;
-        let header = batch.header();
-        if !rest.is_empty() || header.is_control() {
-            return Err(ResponseError::InvalidRecord);
+        let (mut batch, _) = Batch::split_first(bytes).map_err(|error| error_of(error.kind))?;
+        if batch.header().is_control() {
+            return Err(ResponseError::InvalidRecord.into());
         }
-        if header.is_transactional() != self.is_transactional {
-            return Err(ResponseError::InvalidTxnState);
+        if batch.header().is_transactional() != self.is_transactional {
+            return Err(ResponseError::InvalidTxnState.into());
         }
+        validate(&mut batch, settings, &self.broker.recompression, self.now_ms)?;
+        let is_other = |codec: &Codec| Codec::of(batch.header().attributes) != Some(*codec);
+        if let Some(codec) = settings.compression.filter(is_other) {
+            let running = &self.broker.recompression;
+            *recompressed = running.run(&batch, codec, settings.batch_bytes_max)?;
+            (batch, _) = Batch::split_first(recompressed).map_err(|error| error_of(error.kind))?;
+        }
+        if settings.has_append_time {
+            batch.set_append_time(self.now_ms);
+        }
+        batch.set_owner(self.client.owner());
         Ok(batch)
     }
+}
+
+/// Where the first batch ends, as its own length says; `None` where not even that is there.
+fn first_batch_end(records: &[u8]) -> Option<usize> {
+    let length = records.get(LENGTH_AT..)?.first_chunk().map(|it| i32::from_be_bytes(*it))?;
+    // One that no batch has is found to be damage later.
+    Some(usize::try_from(length).unwrap_or(0) + LENGTH_AT + size_of::<i32>())
+}
+
+/// When a batch was appended that came again; -1 where it is there no more.
+fn append_time_ms(partition: &OpenPartition, base_offset: i64) -> i64 {
+    let mut buffer = Vec::new();
+    let read = partition.log.read_appended(base_offset, HEADER_BYTES, &mut buffer);
+    let header = read.ok().and_then(|range| BatchHeader::read(&buffer[range]));
+    header.filter(|it| it.base_offset == base_offset).map_or(-1, |it| it.max_timestamp)
 }
 
 /// Makes stable what was appended, with one flush of each topic. What fails at once is written

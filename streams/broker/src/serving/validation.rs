@@ -33,22 +33,34 @@ pub(super) struct Refusal {
     pub(super) error: ResponseError,
     message: Option<String>,
     records: Vec<RecordError>,
+    log_start_offset: i64,
 }
 
 impl Refusal {
     pub(super) fn new(error: ResponseError, message: impl Into<String>) -> Self {
-        Self { error, message: Some(message.into()), records: Vec::new() }
+        Self { message: Some(message.into()), ..Self::from(error) }
+    }
+
+    /// Refusal of records for a log that begins there. As in Kafka, the answer says so unless the
+    /// batch is too long or damaged, or the log is.
+    pub(super) fn of_log_from(self, start_offset: i64) -> Self {
+        match self.error {
+            ResponseError::CorruptMessage
+            | ResponseError::MessageTooLarge
+            | ResponseError::KafkaStorageError => self,
+            _ => Self { log_start_offset: start_offset, ..self },
+        }
     }
 
     pub(super) fn into_produced(self) -> Produced {
-        let (message, record_errors) = (self.message, self.records);
-        Produced { message, record_errors, ..Produced::error(self.error.code()) }
+        let Self { error, message, records: record_errors, log_start_offset } = self;
+        Produced { message, record_errors, log_start_offset, ..Produced::error(error.code()) }
     }
 }
 
 impl From<ResponseError> for Refusal {
     fn from(error: ResponseError) -> Self {
-        Self { error, message: None, records: Vec::new() }
+        Self { error, message: None, records: Vec::new(), log_start_offset: -1 }
     }
 }
 
@@ -123,8 +135,8 @@ impl Rules {
             let what = "a producer sets no delete horizon";
             return Err(Refusal::new(ResponseError::InvalidRecord, what));
         }
-        if header.has_append_time() && !settings.has_append_time {
-            let what = "the topic has message.timestamp.type=CreateTime, the batch LogAppendTime";
+        if header.has_append_time() {
+            let what = "LogAppendTime is the broker's to set, and not a producer's";
             return Err(Refusal::new(ResponseError::InvalidTimestamp, what));
         }
         Ok(Self {
@@ -163,6 +175,6 @@ impl Rules {
             return Ok(self.newest_ms);
         }
         let message = "records of the batch break the topic's rules".to_owned();
-        Err(Refusal { error: self.error, message: Some(message), records: self.refused })
+        Err(Refusal { records: self.refused, ..Refusal::new(self.error, message) })
     }
 }
