@@ -28,6 +28,8 @@ const HTTP_SOCKET: &str = "http.sock";
 
 const WITHOUT_LOGIN: &[&str] = &["--anonymous", "loopback"];
 
+const NO_LISTS: &str = "version = 1\n";
+
 /// Lines that allow what Apache Kafka does without any.
 const EVERYBODY: &str = r#"version = 1
 [[acl]]
@@ -197,9 +199,22 @@ impl Broker {
     /// One of its own that lets everybody do everything until access lists say otherwise, with
     /// these options beside.
     pub(crate) fn of_everybody(pool_size: &str, options: &[&str]) -> Result<Self> {
+        Self::with_lists(pool_size, EVERYBODY, options)
+    }
+
+    /// One of its own without entries in its access list, where everybody is a super user.
+    pub(crate) fn of_super_user(pool_size: &str, options: &[&str]) -> Result<Self> {
+        Self::with_lists(
+            pool_size,
+            NO_LISTS,
+            &[&["--super-user", "User:ANONYMOUS"], options].concat(),
+        )
+    }
+
+    fn with_lists(pool_size: &str, lists: &str, options: &[&str]) -> Result<Self> {
         let folder = new_folder()?;
         let path = folder.path().join("access");
-        fs::write(&path, EVERYBODY).context("cannot write access lists")?;
+        fs::write(&path, lists).context("cannot write access lists")?;
         let path = path.to_str().context("the path of the folder is no UTF-8")?.to_owned();
         let access = [WITHOUT_LOGIN, &["--acl-file", &path], options].concat();
         start_product(folder, pool_size, &access)

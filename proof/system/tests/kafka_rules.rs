@@ -637,8 +637,9 @@ fn topics_beyond_the_places_of_the_pool_are_refused_with_their_number() -> Resul
     broker.stop()
 }
 
-/// A kind of resources with settings.
+/// Kinds of resources with settings.
 const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
 
 /// Changes one setting of a resource: the error.
 fn change(
@@ -673,6 +674,38 @@ fn shown(broker: &Broker, (kind, name): (i8, &str), setting: &str) -> Result<Opt
     let answer = ask(broker, ApiKey::DescribeConfigs, 4, request)?;
     let ResponseKind::DescribeConfigs(it) = answer else { panic!("{answer:?}") };
     Ok(it.results[0].configs.first().cloned())
+}
+
+#[test]
+fn settings_of_the_broker_without_a_meaning_are_taken_and_shown() -> Result<()> {
+    let [set, delete] = [0_i8, 1];
+    let mut broker = Broker::start("--embedded 128M")?;
+    let (this, all) = ((BROKER, "1"), (BROKER, ""));
+    let rate = "leader.replication.throttled.rate";
+    let [for_this, for_all] = [2, 3];
+    let is_now = |resource, value: Option<(&str, i8)>| -> Result<()> {
+        let shown = shown(&broker, resource, rate)?;
+        let found = shown.as_ref().map(|it| (it.value.as_deref().unwrap_or(""), it.config_source));
+        ensure!(found == value, "{found:?} is not {value:?}");
+        Ok(())
+    };
+    is_now(this, None)?;
+    ensure!(change(&broker, all, rate, (set, Some("1000")))? == 0, "for all");
+    is_now(this, Some(("1000", for_all)))?;
+    ensure!(change(&broker, this, rate, (set, Some("2000")))? == 0, "for this one");
+    is_now(this, Some(("2000", for_this)))?;
+    is_now(all, Some(("1000", for_all)))?;
+    ensure!(change(&broker, this, rate, (set, Some("fast")))? == INVALID_CONFIG, "no number");
+    is_now(this, Some(("2000", for_this)))?;
+    ensure!(change(&broker, this, rate, (delete, None))? == 0, "it is set no more");
+    is_now(this, Some(("1000", for_all)))?;
+    for (resource, setting) in [(this, "log.retention.ms"), ((BROKER, "2"), rate)] {
+        let refused = change(&broker, resource, setting, (set, Some("1000")))?;
+        ensure!(refused == INVALID_REQUEST, "{resource:?} {setting}: {refused}");
+    }
+    let log = broker.log();
+    ensure!(log.contains("without effect") && log.contains(rate), "{log}");
+    broker.stop()
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::broker_settings::BrokerSettings;
 use crate::coordinator::Coordinator;
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
@@ -47,6 +48,7 @@ pub(crate) struct Broker {
     pub(crate) advertised: Advertised,
     pub(crate) new_topics: NewTopics,
     pub(crate) limits: Limits,
+    pub(crate) settings: BrokerSettings,
     pub(crate) topics: Arc<Topics>,
     pub(crate) definitions: Arc<Definitions>,
     pub(crate) deriving: Arc<Deriving>,

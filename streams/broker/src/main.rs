@@ -12,6 +12,7 @@
 )]
 
 mod broker;
+mod broker_settings;
 mod clock;
 mod commands;
 mod coordinator;
@@ -35,6 +36,7 @@ mod storage;
 mod topics;
 mod waiting;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
+use crate::broker_settings::BrokerSettings;
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::definitions::Definitions;
 use crate::deriving::{Deriving, DerivingThread};
@@ -135,18 +138,15 @@ async fn serve(
     let address = listener.local_addr()?;
     let Opened { topics, gate, definitions, deriving, groups } = opened;
     gate.policy.check(address.ip())?;
-    let (host, port) = match &options.advertise {
-        Some(text) => host_and_port(text)?,
-        None => (address.ip().to_string(), address.port()),
-    };
     let signals = Signals::listen()?;
     let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
         cluster_id: coordinator.log_id.simple().to_string(),
         address,
-        advertised: Advertised { host, port },
+        advertised: advertised(options, address)?,
         new_topics: new_topics(options),
         limits: limits(options),
+        settings: BrokerSettings::default(),
         topics: Arc::clone(&topics),
         definitions,
         deriving,
@@ -192,6 +192,14 @@ async fn serve(
     alive.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+fn advertised(options: &Options, address: SocketAddr) -> anyhow::Result<Advertised> {
+    let (host, port) = match &options.advertise {
+        Some(text) => host_and_port(text)?,
+        None => (address.ip().to_string(), address.port()),
+    };
+    Ok(Advertised { host, port })
 }
 
 fn new_topics(options: &Options) -> NewTopics {

@@ -18,6 +18,14 @@ const FETCH: &str = "suites/librdkafka/fetch";
 
 const TIME_LIMIT: Duration = Duration::from_secs(90 * 60);
 
+/// Where the tests look for Kafka's own commands.
+const KAFKA: &str = "kafka";
+
+const OPTIONS: &[&str] = &["--partitions", "4"];
+
+/// A test that counts access lists and is let in by none: it has a broker of its own.
+const COUNTS_LISTS: &str = "0081";
+
 /// Tests that run at a time.
 const AT_ONCE: &str = "-p4";
 
@@ -35,9 +43,17 @@ pub(super) fn run() -> Result<Outcomes> {
         Tool::new("sh").arg(fetch).current_dir(folder).time_limit(TIME_LIMIT).check()?;
         Ok(())
     })?;
-    let kafka = folder.join("kafka");
-    put_commands(&kafka.join("bin"))?;
-    let broker = Broker::of_everybody("2GiB", &["--partitions", "4"])?;
+    put_commands(&folder.join(KAFKA).join("bin"))?;
+    let broker = Broker::of_everybody("2GiB", OPTIONS)?;
+    let mut outcomes = run_on(&broker, &folder, ("TESTS_SKIP", COUNTS_LISTS))?;
+    drop(broker);
+    let broker = Broker::of_super_user("256MiB", OPTIONS)?;
+    outcomes.extend(run_on(&broker, &folder, ("TESTS", COUNTS_LISTS))?);
+    Ok(outcomes)
+}
+
+/// Runs the tests that a variable of theirs says.
+fn run_on(broker: &Broker, folder: &Path, (variable, names): (&str, &str)) -> Result<Outcomes> {
     let report = folder.join("report.json");
     let tests = folder.join("tests");
     let address = broker.address();
@@ -51,9 +67,10 @@ pub(super) fn run() -> Result<Outcomes> {
         .current_dir(&tests)
         .env("LD_LIBRARY_PATH", &libraries)
         .env("BROKERS", &address)
-        .env("KAFKA_PATH", &text(&kafka)?)
+        .env("KAFKA_PATH", &text(&folder.join(KAFKA))?)
         .env("TEST_KAFKA_VERSION", "4.0.0")
         .env("TEST_REPORT", &text(&report)?)
+        .env(variable, names)
         .time_limit(TIME_LIMIT)
         .run()?;
     let report = fs::read(&report).with_context(|| {

@@ -79,8 +79,7 @@ fn configs_of(
             });
             return Ok(shown.collect());
         }
-        // What is set for each broker of the cluster by a request: nothing.
-        BROKER if name.is_empty() => Vec::new(),
+        BROKER if name.is_empty() => fixed::set_for_all(&context.broker),
         BROKER => {
             check_node(name)?;
             fixed::of_broker(&context.broker)
@@ -143,20 +142,23 @@ fn no_such_resource() -> Refusal {
     Refusal::new(ResponseError::InvalidRequest, what)
 }
 
-fn show(
-    setting: &'static Setting,
-    value: &str,
-    is_own: bool,
-    request: &DescribeConfigsRequest,
-) -> DescribeConfigsResourceResult {
-    let kind = match setting.kind {
+fn type_of(kind: Kind) -> i8 {
+    match kind {
         Kind::Boolean => BOOLEAN,
         Kind::Choice(_) | Kind::Text => STRING,
         Kind::Long(_, most) if i32::try_from(most).is_ok() => INT,
         Kind::Long(..) => LONG,
         Kind::Double => DOUBLE,
         Kind::Choices(_) | Kind::Replicas => LIST,
-    };
+    }
+}
+
+fn show(
+    setting: &'static Setting,
+    value: &str,
+    is_own: bool,
+    request: &DescribeConfigsRequest,
+) -> DescribeConfigsResourceResult {
     let source = if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT };
     let mut synonyms = Vec::new();
     if request.include_synonyms {
@@ -180,7 +182,7 @@ fn show(
         .with_name(text(setting.name))
         .with_value(Some(text(value)))
         .with_config_source(source)
-        .with_config_type(kind)
+        .with_config_type(type_of(setting.kind))
         .with_synonyms(synonyms)
         .with_documentation(documentation)
 }

@@ -13,7 +13,8 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::super::{Context, on_blocking_thread, text};
 use super::{BROKER, GROUP, TOPIC, check, check_node, no_such_resource};
-use crate::topics::{Change, Kind, Refusal, find_setting};
+use crate::broker_settings;
+use crate::topics::{Change, Kind, Refusal, Setting, find_setting};
 
 /// Operations on a setting (KIP-339).
 const SET: i8 = 0;
@@ -49,10 +50,10 @@ pub(in super::super) async fn alter(
             settings: resource.configs.iter().map(|it| &it.name).collect(),
         });
         let named = Request::new(&context, request.validate_only, named);
-        let defaults = &context.broker.topics.defaults;
         let responses = request.resources.iter().zip(&named.resources).map(|(resource, it)| {
+            let known = Known::of(&context, resource.resource_type);
             let (code, message) = named.change(it, &|own| {
-                resource.configs.iter().try_for_each(|change| apply(own, defaults, change))
+                resource.configs.iter().try_for_each(|change| known.apply(own, change))
             });
             AlterConfigsResourceResponse::default()
                 .with_error_code(code)
@@ -79,10 +80,11 @@ pub(in super::super) async fn replace(
         });
         let named = Request::new(&context, request.validate_only, named);
         let responses = request.resources.iter().zip(&named.resources).map(|(resource, it)| {
+            let known = Known::of(&context, resource.resource_type);
             let (code, message) = named.change(it, &|own| {
                 own.clear();
                 resource.configs.iter().try_for_each(|it| {
-                    set(own, &it.name, it.value.as_deref().ok_or_else(|| no_value(&it.name))?)
+                    known.set(own, &it.name, it.value.as_deref().ok_or_else(|| no_value(&it.name))?)
                 })
             });
             AlterConfigsResourceResponse::default()
@@ -139,61 +141,93 @@ impl<'a> Request<'a> {
         match *kind {
             TOPIC => self.context.broker.topics.configure(name, self.validate_only, change),
             BROKER if !name.is_empty() && check_node(name).is_err() => check_node(name),
-            BROKER | GROUP if settings.is_empty() => Ok(()),
-            BROKER => refuse("the broker's settings are in its configuration file"),
+            BROKER => self.context.broker.settings.configure(name, self.validate_only, change),
+            GROUP if settings.is_empty() => Ok(()),
             GROUP => refuse("groups have the broker's settings, and none of their own"),
             _ => Err(no_such_resource()),
         }
     }
 }
 
-fn apply(
-    own: &mut BTreeMap<String, String>,
-    defaults: &BTreeMap<String, String>,
-    change: &AlterableConfig,
-) -> Result<(), Refusal> {
-    let name = &*change.name;
-    let refuse = |what: String| Err(Refusal::new(ResponseError::InvalidConfig, what));
-    if change.config_operation == DELETE {
-        // Also what no release knows any more.
-        own.remove(name);
-        return Ok(());
+/// Settings that a kind of resource may have.
+struct Known<'a> {
+    find: fn(&str) -> Option<&'static Setting>,
+    defaults: Option<&'a BTreeMap<String, String>>,
+}
+
+impl<'a> Known<'a> {
+    fn of(context: &'a Context, kind: i8) -> Self {
+        match kind {
+            BROKER => Self { find: broker_settings::find, defaults: None },
+            _ => Self { find: find_setting, defaults: Some(&context.broker.topics.defaults) },
+        }
     }
-    let setting = find_setting(name).ok_or_else(|| no_setting(name))?;
-    let value = change.value.as_deref().ok_or_else(|| no_value(name))?;
-    let is_list = matches!(setting.kind, Kind::Choices(_) | Kind::Replicas);
-    let before = own.get(name).or_else(|| defaults.get(name)).map_or(setting.default, |it| it);
-    let parts = |list: &str| -> Vec<String> {
-        let parts = list.split(',').map(str::trim).filter(|it| !it.is_empty());
-        parts.map(str::to_owned).collect()
-    };
-    let (mut listed, named) = (parts(before), parts(value));
-    let changed = match change.config_operation {
-        SET => value.to_owned(),
-        APPEND if is_list => {
-            let added: Vec<_> = named.into_iter().filter(|it| !listed.contains(it)).collect();
-            listed.extend(added);
-            listed.join(",")
-        }
-        SUBTRACT if is_list => {
-            listed.retain(|it| !named.contains(it));
-            listed.join(",")
-        }
-        APPEND | SUBTRACT => return refuse(format!("setting {name:?} is not a list")),
-        other => return refuse(format!("there is no operation {other} on settings")),
-    };
-    set(own, name, &changed)
-}
 
-fn set(own: &mut BTreeMap<String, String>, name: &str, value: &str) -> Result<(), Refusal> {
-    find_setting(name).ok_or_else(|| no_setting(name))?;
-    own.insert(name.to_owned(), value.to_owned());
-    Ok(())
-}
+    fn apply(
+        &self,
+        own: &mut BTreeMap<String, String>,
+        change: &AlterableConfig,
+    ) -> Result<(), Refusal> {
+        let name = &*change.name;
+        let refuse = |what: String| Err(Refusal::new(ResponseError::InvalidConfig, what));
+        if change.config_operation == DELETE {
+            // Also what no release knows any more.
+            own.remove(name);
+            return Ok(());
+        }
+        let setting = (self.find)(name).ok_or_else(|| self.no_setting(name))?;
+        let value = change.value.as_deref().ok_or_else(|| no_value(name))?;
+        let is_list = matches!(setting.kind, Kind::Choices(_) | Kind::Replicas);
+        let before = own.get(name).or_else(|| self.defaults?.get(name));
+        let before = before.map_or(setting.default, |it| it);
+        let parts = |list: &str| -> Vec<String> {
+            let parts = list.split(',').map(str::trim).filter(|it| !it.is_empty());
+            parts.map(str::to_owned).collect()
+        };
+        let (mut listed, named) = (parts(before), parts(value));
+        let changed = match change.config_operation {
+            SET => value.to_owned(),
+            APPEND if is_list => {
+                let added: Vec<_> = named.into_iter().filter(|it| !listed.contains(it)).collect();
+                listed.extend(added);
+                listed.join(",")
+            }
+            SUBTRACT if is_list => {
+                listed.retain(|it| !named.contains(it));
+                listed.join(",")
+            }
+            APPEND | SUBTRACT => return refuse(format!("setting {name:?} is not a list")),
+            other => return refuse(format!("there is no operation {other} on settings")),
+        };
+        self.set(own, name, &changed)
+    }
 
-fn no_setting(name: &str) -> Refusal {
-    let what = format!("there is no setting {name:?} of topics");
-    Refusal::new(ResponseError::InvalidConfig, what)
+    fn set(
+        &self,
+        own: &mut BTreeMap<String, String>,
+        name: &str,
+        value: &str,
+    ) -> Result<(), Refusal> {
+        (self.find)(name).ok_or_else(|| self.no_setting(name))?;
+        own.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn no_setting(&self, name: &str) -> Refusal {
+        match self.defaults {
+            Some(_) => {
+                let what = format!("there is no setting {name:?} of topics");
+                Refusal::new(ResponseError::InvalidConfig, what)
+            }
+            None => {
+                let what = format!(
+                    "setting {name:?} is not changed by requests: the broker's settings are in \
+                     its configuration file"
+                );
+                Refusal::new(ResponseError::InvalidRequest, what)
+            }
+        }
+    }
 }
 
 fn no_value(name: &str) -> Refusal {

@@ -1,15 +1,18 @@
-//! Settings that no request changes: of the broker, by its options, and of groups, which have the
+//! Settings of the broker, by its options or without effect, and of groups, which have the
 //! broker's.
 
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
 
 use super::super::placement::FOLDER;
 use super::super::text;
-use super::{BOOLEAN, INT, LIST, LONG, STRING};
+use super::{BOOLEAN, INT, LIST, LONG, STRING, type_of};
 use crate::broker::{Broker, NODE_ID};
+use crate::broker_settings;
 use crate::topics::find_setting;
 
-/// Set when the broker was started.
+/// Set by a request for one broker, by one for all brokers, and when the broker was started.
+const SET_FOR_BROKER: i8 = 2;
+const SET_FOR_ALL: i8 = 3;
 const SET_BY_START: i8 = 4;
 
 /// Setting that clients are shown, by Kafka's name for it.
@@ -17,19 +20,20 @@ pub(super) struct Fixed {
     pub(super) name: &'static str,
     kind: i8,
     value: String,
+    source: i8,
 }
 
 impl Fixed {
     fn new(name: &'static str, kind: i8, value: impl ToString) -> Self {
-        Self { name, kind, value: value.to_string() }
+        Self { name, kind, value: value.to_string(), source: SET_BY_START }
     }
 
     pub(super) fn show(self) -> DescribeConfigsResourceResult {
         DescribeConfigsResourceResult::default()
             .with_name(text(self.name))
             .with_value(Some(text(self.value)))
-            .with_read_only(true)
-            .with_config_source(SET_BY_START)
+            .with_read_only(self.source == SET_BY_START)
+            .with_config_source(self.source)
             .with_config_type(self.kind)
             .with_documentation(None)
     }
@@ -39,8 +43,26 @@ pub(super) fn of_broker(broker: &Broker) -> Vec<Fixed> {
     let mut all = of_storage(broker);
     all.extend(of_listener(broker));
     all.extend(of_coordinator(&broker.groups));
+    let own = set(broker, &NODE_ID.to_string(), SET_FOR_BROKER);
+    let is_own = |name: &str| own.iter().any(|it| it.name == name);
+    all.extend(set_for_all(broker).into_iter().filter(|it| !is_own(it.name)));
+    all.extend(own);
     all.sort_by_key(|it| it.name);
     all
+}
+
+/// Settings that requests have set for each broker of the cluster.
+pub(super) fn set_for_all(broker: &Broker) -> Vec<Fixed> {
+    set(broker, "", SET_FOR_ALL)
+}
+
+fn set(broker: &Broker, resource: &str, source: i8) -> Vec<Fixed> {
+    let set = broker.settings.of(resource);
+    let shown = set.into_iter().filter_map(|(name, value)| {
+        let setting = broker_settings::find(&name)?;
+        Some(Fixed { name: setting.name, kind: type_of(setting.kind), value, source })
+    });
+    shown.collect()
 }
 
 fn of_storage(broker: &Broker) -> Vec<Fixed> {

@@ -1,0 +1,84 @@
+//! Settings of Kafka's brokers that mean nothing here: they are taken, as those of topics are, for
+//! the sake of tools that send them, and shown.
+//!
+//! They are kept in memory alone and end with the broker. Settings that would mean something are
+//! options of the broker, and none of these: no request changes them.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use kafka_protocol::error::ResponseError;
+
+use crate::topics::{Change, Kind, Refusal, Setting};
+
+const NO_PANIC: &str = "no thread panics with this lock";
+
+const INT: Kind = Kind::Long(1, i32::MAX as i64);
+const LONG: Kind = Kind::Long(0, i64::MAX);
+const LONG_MAX: &str = "9223372036854775807";
+
+const fn setting(name: &'static str, default: &'static str, kind: Kind) -> Setting {
+    Setting { name, default, kind, meaning: "" }
+}
+
+/// Settings that Kafka 4.3 changes while a broker runs and that have no counterpart here.
+const WITHOUT_EFFECT: &[Setting] = &[
+    setting("background.threads", "10", INT),
+    setting("follower.replication.throttled.rate", LONG_MAX, LONG),
+    setting("leader.replication.throttled.rate", LONG_MAX, LONG),
+    setting("log.cleaner.backoff.ms", "15000", LONG),
+    setting("log.cleaner.dedupe.buffer.size", "134217728", LONG),
+    setting("log.cleaner.io.buffer.load.factor", "0.9", Kind::Double),
+    setting("log.cleaner.io.buffer.size", "524288", INT),
+    setting("log.cleaner.threads", "1", INT),
+    setting("num.io.threads", "8", INT),
+    setting("num.network.threads", "3", INT),
+    setting("num.recovery.threads.per.data.dir", "2", INT),
+    setting("num.replica.fetchers", "1", INT),
+    setting("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, LONG),
+    setting("sasl.kerberos.min.time.before.relogin", "60000", LONG),
+    setting("sasl.kerberos.ticket.renew.jitter", "0.05", Kind::Double),
+    setting("sasl.kerberos.ticket.renew.window.factor", "0.8", Kind::Double),
+];
+
+/// One that is taken.
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
+    WITHOUT_EFFECT.iter().find(|setting| setting.name == name)
+}
+
+/// Those that were set: for the broker, and for each broker of the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct BrokerSettings {
+    by_resource: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+}
+
+impl BrokerSettings {
+    /// Changes what is set for a resource: the broker's number, or empty for all brokers.
+    pub(crate) fn configure(
+        &self,
+        resource: &str,
+        validate_only: bool,
+        change: &Change<'_>,
+    ) -> Result<(), Refusal> {
+        let mut by_resource = self.by_resource.lock().expect(NO_PANIC);
+        let mut set = by_resource.get(resource).cloned().unwrap_or_default();
+        change(&mut set)?;
+        for (name, value) in &set {
+            let setting = find(name).expect("a change checks the names that it sets");
+            setting.check(value).map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
+        }
+        if validate_only {
+            return Ok(());
+        }
+        let names: Vec<_> = set.keys().map(String::as_str).collect();
+        tracing::info!(settings = names.join(","), "settings of the broker without effect are set");
+        by_resource.insert(resource.to_owned(), set);
+        Ok(())
+    }
+
+    /// Names and values that are set for a resource.
+    pub(crate) fn of(&self, resource: &str) -> BTreeMap<String, String> {
+        let by_resource = self.by_resource.lock().expect(NO_PANIC);
+        by_resource.get(resource).cloned().unwrap_or_default()
+    }
+}
