@@ -1,5 +1,5 @@
-//! Tries the image of `xtask/deb/Containerfile`: built by buildah from packages and a bare Debian,
-//! its daemon is killed and started again, and a volume lives through it.
+//! Tries the container images of a release: built by buildah from packages and a bare Debian, a
+//! daemon and a broker are killed and started again, and a volume and a topic live through it.
 //!
 //! Images and containers are kept in a folder of the check; nothing of the host's is touched.
 
@@ -12,16 +12,24 @@ use anyhow::{Context, Result, ensure};
 
 use crate::deb::printed;
 
-const CONTAINERFILE: &str = "xtask/deb/Containerfile";
+const CONTAINERFILE: &str = "deploy/containers/Containerfile";
+
+/// Targets of the file.
+const IMAGES: [&str; 4] = ["daemon", "broker", "console", "csi"];
 
 /// The pool and a little more.
-const MEMORY: &str = "size=66M,mode=0700";
+const MEMORY: &str = "size=130M,mode=0700";
 
-const START: &str = "memlaned --no-fuse --pool-size 64MiB & daemon=$!
+const START: &str = "memlaned --no-fuse --pool-size 128MiB & daemon=$!
 until memlane status >/dev/null; do kill -0 $daemon; sleep 0.2; done";
-const KILLED: &str = "memlane volume create db --size 8MiB; kill -9 $daemon";
-const AGAIN: &str = "memlane volume show db; memlane-console --version; memlane-broker --version
-kill $daemon; wait $daemon; echo finished";
+const BROKER: &str = "export MEMLANE_BROKER=127.0.0.1:29092
+memlane-broker --daemon /run/memlane --listen $MEMLANE_BROKER --anonymous loopback & broker=$!
+until memlane topic list >/dev/null; do kill -0 $broker; sleep 0.2; done";
+const KILLED: &str = "memlane volume create db --size 8MiB
+memlane topic create orders; echo kept | memlane produce orders
+kill -9 $broker $daemon";
+const AGAIN: &str = "memlane volume show db; [ \"$(memlane consume orders)\" = kept ]
+kill $broker; wait $broker; kill $daemon; wait $daemon; echo finished";
 
 /// In this folder, which is made and removed. Takes root.
 pub(crate) fn check(root: &Path, packages: &Path, bare: &Path, folder: &Path) -> Result<()> {
@@ -35,21 +43,21 @@ pub(crate) fn check(root: &Path, packages: &Path, bare: &Path, folder: &Path) ->
     let base = site.buildah(&["from", "scratch"])?;
     site.buildah(&[OsStr::new("copy"), OsStr::new(&base), bare.as_os_str(), OsStr::new("/")])?;
     site.buildah(&["commit", "--rm", &base, "bare"])?;
-    let file = root.join(CONTAINERFILE);
-    let words = ["build", "--isolation", "chroot", "--build-arg", "BASE=localhost/bare"];
-    let mut build: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
-    build.extend(["--tag", "memlane", "--file"].map(OsStr::new));
-    build.extend([file.as_os_str(), packages.as_os_str()]);
-    site.buildah(&build)?;
+    for image in IMAGES {
+        site.build(image, &root.join(CONTAINERFILE), packages)?;
+    }
+    for (image, program) in [("console", "memlane-console"), ("csi", "/usr/bin/memlane-csi")] {
+        site.run(image, &[], &[program, "--version"])?;
+    }
 
     let pool = folder.join("run/pool");
     printed(Command::new("mount").args(["-t", "tmpfs", "-o", MEMORY, "memlane"]).arg(&pool))?;
-    let used = site.inside(KILLED).and_then(|_| site.inside(AGAIN));
+    let used = site.serve(KILLED).and_then(|_| site.serve(AGAIN));
     // What is mounted is unmounted whatever has failed.
     let unmounted = printed(Command::new("umount").arg(&pool));
     let told = used?;
     unmounted?;
-    ensure!(told.ends_with("finished"), "the image does not work: {told}");
+    ensure!(told.ends_with("finished"), "the images do not work: {told}");
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
@@ -67,17 +75,30 @@ impl Site {
         Ok(told.trim().to_owned())
     }
 
-    /// Starts the daemon in a new container, and does what `script` says.
-    fn inside(&self, script: &str) -> Result<String> {
-        let container = self.buildah(&["from", "localhost/memlane"])?;
+    fn build(&self, image: &str, file: &Path, packages: &Path) -> Result<()> {
+        let words = ["build", "--isolation", "chroot", "--build-arg", "BASE=localhost/bare"];
+        let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+        words.extend(["--target", image, "--tag", image, "--file"].map(OsStr::new));
+        words.extend([file.as_os_str(), packages.as_os_str()]);
+        self.buildah(&words)?;
+        Ok(())
+    }
+
+    /// Starts the daemon and a broker in a new container, and runs `script` there.
+    fn serve(&self, script: &str) -> Result<String> {
         let run = format!("{}:/run/memlane", self.folder.join("run").display());
         let pool = format!("{}:/run/memlane/pool", self.folder.join("run/pool").display());
         let kept = format!("{}:/var/lib/memlane", self.folder.join("kept").display());
-        let script = format!("{START}\n{script}");
-        let words = ["run", "--isolation", "chroot"];
+        let script = format!("{START}\n{BROKER}\n{script}");
         let volumes = ["--volume", &run, "--volume", &pool, "--volume", &kept];
-        let command = [&container, "--", "sh", "-ec", &script];
-        let told = self.buildah(&[&words[..], &volumes, &command].concat());
+        self.run("broker", &volumes, &["sh", "-ec", &script])
+    }
+
+    /// Runs a command in a new container; what it printed.
+    fn run(&self, image: &str, options: &[&str], command: &[&str]) -> Result<String> {
+        let container = self.buildah(&["from", &format!("localhost/{image}")])?;
+        let words = ["run", "--isolation", "chroot"];
+        let told = self.buildah(&[&words[..], options, &[&container, "--"], command].concat());
         self.buildah(&["rm", &container])?;
         told
     }
