@@ -20,10 +20,13 @@ const IMAGES: [&str; 4] = ["daemon", "broker", "console", "csi"];
 /// The pool and a little more.
 const MEMORY: &str = "size=130M,mode=0700";
 
+/// Runs buildah in a network of its own: containers are only a chroot, and ports may be in use.
+const APART: [&str; 5] =
+    ["--net", "sh", "-c", "ip link set lo up && exec buildah \"$@\"", "buildah"];
+
 const START: &str = "memlaned --no-fuse --pool-size 128MiB & daemon=$!
 until memlane status >/dev/null; do kill -0 $daemon; sleep 0.2; done";
-const BROKER: &str = "export MEMLANE_BROKER=127.0.0.1:29092
-memlane-broker --daemon /run/memlane --listen $MEMLANE_BROKER --anonymous loopback & broker=$!
+const BROKER: &str = "memlane-broker --daemon /run/memlane --anonymous loopback & broker=$!
 until memlane topic list >/dev/null; do kill -0 $broker; sleep 0.2; done";
 const KILLED: &str = "memlane volume create db --size 8MiB
 memlane topic create orders; echo kept | memlane produce orders
@@ -68,7 +71,10 @@ struct Site {
 impl Site {
     /// Has buildah do something; what it printed.
     fn buildah(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
-        let mut buildah = Command::new("buildah");
+        self.printed_by(Command::new("buildah"), words)
+    }
+
+    fn printed_by(&self, mut buildah: Command, words: &[impl AsRef<OsStr>]) -> Result<String> {
         buildah.arg("--root").arg(self.folder.join("images"));
         buildah.arg("--runroot").arg(self.folder.join("state"));
         let told = printed(buildah.args(["--storage-driver", "vfs"]).args(words))?;
@@ -98,7 +104,10 @@ impl Site {
     fn run(&self, image: &str, options: &[&str], command: &[&str]) -> Result<String> {
         let container = self.buildah(&["from", &format!("localhost/{image}")])?;
         let words = ["run", "--isolation", "chroot"];
-        let told = self.buildah(&[&words[..], options, &[&container, "--"], command].concat());
+        let words = [&words[..], options, &[&container, "--"], command].concat();
+        let mut apart = Command::new("unshare");
+        apart.args(APART);
+        let told = self.printed_by(apart, &words);
         self.buildah(&["rm", &container])?;
         told
     }
