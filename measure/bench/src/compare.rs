@@ -67,8 +67,8 @@ fn share(text: &str) -> Result<f64> {
 fn text(comparison: &Comparison) -> String {
     let mut parts = Vec::new();
     if !comparison.cases.is_empty() {
-        let heading = ["suite", "case", "target", "measure", "A", "B", "gain", "verdict"];
-        let mut table = vec![heading.map(str::to_owned).to_vec()];
+        let names = "suite | case | target | measure | A | B | gain | verdict";
+        let mut table = output::heading(names);
         table.extend(comparison.cases.iter().map(line));
         parts.push(output::table(&table));
     }

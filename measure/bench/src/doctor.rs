@@ -207,15 +207,13 @@ fn text(findings: &Findings) -> String {
         host.kernel,
         host.virtualisation.as_deref().unwrap_or("not told")
     )];
-    let heading = ["", "what", "needed for", "found"].map(str::to_owned).to_vec();
-    let mut table = vec![heading];
+    let mut table = output::heading(" | what | needed for | found");
     table.extend(findings.checks.iter().map(|check| {
         let mark = if check.is_available { "yes" } else { "NO" };
         vec![mark.to_owned(), check.name.clone(), check.needed_for.to_owned(), check.detail.clone()]
     }));
     parts.push(output::left_table(&table));
-    let heading = ["suite", "steps", "skipped", "time (quick)", "memory"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let mut table = output::heading("suite | steps | skipped | time (quick) | memory");
     table.extend(findings.suites.iter().map(|suite| {
         vec![
             suite.name.to_owned(),

@@ -2,6 +2,8 @@
 
 use results::{Estimate, Row, Validity};
 
+use crate::output::{self, Table};
+
 /// The rows of one run, asked for figures of a case on a target.
 pub(crate) struct Medians<'row> {
     rows: Vec<&'row Row>,
@@ -14,11 +16,44 @@ impl<'row> Medians<'row> {
 
     /// The measure of [`Row::measures`] over all repeats that count.
     pub(crate) fn of(&self, target: &str, case: &str, measure: &str) -> Option<Estimate> {
+        self.estimate((target, case), |row| row.measures().get(measure).copied())
+    }
+
+    /// Estimate of a value that is no measure, over the same repeats.
+    pub(crate) fn estimate(
+        &self,
+        (target, case): (&str, &str),
+        value: impl Fn(&Row) -> Option<f64>,
+    ) -> Option<Estimate> {
         let is_asked = |row: &&&Row| row.is_valid() && row.target == target && row.case == case;
-        let values = self.rows.iter().filter(is_asked);
         let values: Vec<f64> =
-            values.filter_map(|row| row.measures().get(measure).copied()).collect();
+            self.rows.iter().filter(is_asked).filter_map(|row| value(row)).collect();
         Estimate::new(&values)
+    }
+
+    pub(crate) fn median(&self, target: &str, case: &str, measure: &str) -> Option<f64> {
+        self.of(target, case, measure).map(|estimate| estimate.median)
+    }
+
+    /// The first valid row of each case on each target, in their order.
+    pub(crate) fn firsts(&self) -> Vec<&'row Row> {
+        let mut firsts: Vec<&Row> = Vec::new();
+        for row in self.rows.iter().copied().filter(|row| row.is_valid()) {
+            if !firsts.iter().any(|it| (&it.case, &it.target) == (&row.case, &row.target)) {
+                firsts.push(row);
+            }
+        }
+        firsts
+    }
+
+    /// Tables that have lines, each below its title, then the remarks.
+    pub(crate) fn page<const COUNT: usize>(&self, tables: [(&str, Table); COUNT]) -> String {
+        let mut parts = Vec::new();
+        for (title, table) in tables.into_iter().filter(|(_, table)| table.len() > 1) {
+            parts.extend([title.to_owned(), output::table(&table), String::new()]);
+        }
+        parts.extend(self.remarks());
+        parts.join("\n")
     }
 
     /// Targets in the order of their first valid rows.

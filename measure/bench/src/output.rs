@@ -17,6 +17,14 @@ pub(crate) fn json(value: &(impl Serialize + ?Sized)) {
     line(&text);
 }
 
+/// Cells by lines; the first line is the heading.
+pub(crate) type Table = Vec<Vec<String>>;
+
+/// A table with a heading alone, whose names stand between bars.
+pub(crate) fn heading(names: &str) -> Table {
+    vec![names.split(" | ").map(str::to_owned).collect()]
+}
+
 /// A table as text: the first row is its heading, numbers stand right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     aligned(rows, |cell, width| format!("{cell:>width$}"))

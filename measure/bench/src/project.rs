@@ -153,19 +153,10 @@ fn text(target: &Measured, assumptions: &Assumptions, cells: &[Projection]) -> S
         assumptions.years,
         assumptions.watts_per_core,
     );
-    let headings = [
-        "application",
-        "cores",
-        "scenario",
-        "load",
-        "cycles",
-        "used",
-        "M IOPS",
-        "GB/s",
-        "servers",
-        "10^9 kWh",
-    ];
-    let mut rows = vec![headings.map(str::to_owned).to_vec()];
+    let mut rows = output::heading(
+        "application | cores | scenario | load | cycles | used | M IOPS | GB/s | servers | \
+         10^9 kWh",
+    );
     rows.extend(cells.iter().map(|cell| {
         vec![
             name(&cell.of),
@@ -207,7 +198,7 @@ fn name(of: &Of) -> String {
 
 /// The tables of the 2012 slides, and what of them does not follow from the rest.
 fn slides() -> String {
-    let mut rows = vec![vec!["slides, M IOPS of 4096 cores".to_owned()]];
+    let mut rows = output::heading("slides, M IOPS of 4096 cores");
     rows[0].extend(CPIO_COLUMNS.map(str::to_owned));
     for row in &CPIO_IOPS {
         let mut cells = vec![format!("{} & {}", row.load, row.scenario)];
@@ -220,11 +211,8 @@ fn slides() -> String {
             rows.push(cells);
         }
     }
-    let mut energy = vec![
-        ["slides, 10^9 kWh for 35e21 bytes", "projected", "today", "desired"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut energy =
+        output::heading("slides, 10^9 kWh for 35e21 bytes | projected | today | desired");
     energy.extend(CPIO_ENERGY.iter().map(|line| {
         let mut cells = vec![line.name.to_owned()];
         cells.extend(line.billion_kwh.map(|(value, _)| value.to_string()));

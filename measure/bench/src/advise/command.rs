@@ -100,8 +100,8 @@ fn reduce(parts: &mut Parts, folder: &Path, arguments: &Arguments) -> Result<u64
 }
 
 fn text(findings: &Findings) -> String {
-    let heading = ["on fast storage", "memory", "of it", "on disk", "reads", "writes", "syncs"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let names = "on fast storage | memory | of it | on disk | reads | writes | syncs";
+    let mut table = output::heading(names);
     let dash = || "-".to_owned();
     let percent =
         |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));

@@ -7,30 +7,23 @@ use super::ground::{Ground, WRITERS_MAX};
 use super::image::{self, BYTES_PER_S, FIRST_READ_NS, OF_FULL_IMAGE};
 use super::snapshots::{self, SNAPSHOT_NS_MAX, Snapshots};
 use crate::medians::{Medians, cell, thousands};
-use crate::output;
+use crate::output::{Table, heading};
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
-    let mut parts = Vec::new();
-    let mut add = |title: &str, table: Vec<Vec<String>>| {
-        if table.len() > 1 {
-            parts.extend([title.to_owned(), output::table(&table), String::new()]);
-        }
-    };
-    add("Writes of 4 KiB, each durable before its writer's next: medians", flushes(&medians));
-    add("Images of what cannot be made smaller: medians", images(&medians));
-    add("Random overwrites of 4 KiB, alone and with a snapshot each second", copies(&medians));
-    parts.extend(medians.remarks());
-    parts.join("\n")
+    medians.page([
+        ("Writes of 4 KiB, each durable before its writer's next: medians", flushes(&medians)),
+        ("Images of what cannot be made smaller: medians", images(&medians)),
+        ("Random overwrites of 4 KiB, alone and with a snapshot each second", copies(&medians)),
+    ])
 }
 
-fn flushes(medians: &Medians) -> Vec<Vec<String>> {
-    let heading =
-        ["target", "us", "of the disk's", "p99 us", "/s", "/s with 8", "times 1", "in one commit"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+fn flushes(medians: &Medians) -> Table {
+    let mut table =
+        heading("target | us | of the disk's | p99 us | /s | /s with 8 | times 1 | in one commit");
     let [one, eight] = [1, WRITERS_MAX].map(flush::case_name);
     let of = |ground: Ground, case: &str, measure: &str| {
-        medians.of(&ground.to_string(), case, measure).map(|it| it.median)
+        medians.median(&ground.to_string(), case, measure)
     };
     let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     for ground in Ground::ALL {
@@ -54,48 +47,35 @@ fn flushes(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn images(medians: &Medians) -> Vec<Vec<String>> {
-    let heading = ["what", "figure", "of the disk's"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    let of = |target, case, measure| medians.of(target, case, measure).map(|it| it.median);
+fn images(medians: &Medians) -> Table {
+    let mut table = heading("what | figure | of the disk's");
+    let mut add = |case: &str, figure: Option<String>, of_disk: String| {
+        table.extend(figure.map(|figure| vec![case.to_owned(), figure, of_disk]));
+    };
+    let of = |target, case, measure| medians.median(target, case, measure);
     for case in [image::SAVE, image::RESTORE] {
-        let rates = [image::VOLUME, image::DISK].map(|target| of(target, case, BYTES_PER_S));
-        if let [Some(own), disk] = rates {
-            let figure = format!("{:.0} MB/s", own / 1e6);
-            table.push(vec![case.to_owned(), figure, cell(disk.map(|disk| own / disk), 2)]);
-        }
+        let [own, disk] = [image::VOLUME, image::DISK].map(|it| of(it, case, BYTES_PER_S));
+        let of_disk = cell(own.zip(disk).map(|(own, disk)| own / disk), 2);
+        add(case, own.map(|own| format!("{:.0} MB/s", own / 1e6)), of_disk);
     }
-    if let Some(share) = of(image::VOLUME, image::SAVE_AGAIN, OF_FULL_IMAGE) {
-        let figure = format!("{:.2} % of the full image", share * 100.0);
-        table.push(vec![image::SAVE_AGAIN.to_owned(), figure, String::new()]);
-    }
-    if let Some(ns) = of(image::VOLUME, image::FIRST_READ, FIRST_READ_NS) {
-        let figure = format!("{:.3} s", ns / 1e9);
-        table.push(vec![image::FIRST_READ.to_owned(), figure, String::new()]);
-    }
+    let share = of(image::VOLUME, image::SAVE_AGAIN, OF_FULL_IMAGE);
+    let share = share.map(|share| format!("{:.2} % of the full image", share * 100.0));
+    add(image::SAVE_AGAIN, share, String::new());
+    let read = of(image::VOLUME, image::FIRST_READ, FIRST_READ_NS);
+    add(image::FIRST_READ, read.map(|ns| format!("{:.3} s", ns / 1e9)), String::new());
     table
 }
 
-fn copies(medians: &Medians) -> Vec<Vec<String>> {
-    let heading = [
-        "target",
-        "p50 us",
-        "p99.9 us",
-        "p99.9 with snapshots",
-        "times",
-        "max ms",
-        "with snapshots",
-        "longest snapshot ms",
-    ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+fn copies(medians: &Medians) -> Table {
+    let mut table = heading(
+        "target | p50 us | p99.9 us | p99.9 with snapshots | times | max ms | with snapshots | \
+         longest snapshot ms",
+    );
     let [alone, copied] = [Snapshots::None, Snapshots::EachSecond].map(snapshots::case_name);
     for target in medians.targets() {
-        let of = |case: &str, measure| medians.of(target, case, measure).map(|it| it.median);
-        let [Some(p999), Some(p999_copied)] =
-            [&alone, &copied].map(|case| of(case, "latency_ns_p999"))
-        else {
-            continue;
-        };
+        let of = |case: &str, measure| medians.median(target, case, measure);
+        let p999 = [&alone, &copied].map(|case| of(case, "latency_ns_p999"));
+        let [Some(p999), Some(p999_copied)] = p999 else { continue };
         let scaled = |ns: Option<f64>, unit: f64| cell(ns.map(|ns| ns / unit), 2);
         table.push(vec![
             target.to_owned(),

@@ -168,8 +168,8 @@ fn is_loaded(case: &Case) -> bool {
 
 /// The suite's rows for people: medians of all repeats.
 pub(crate) fn describe(rows: &[&Row]) -> String {
-    let heading = ["case", "ns", "p99", "p99.9", "GB/s", "floor ns", "ratio", "reduction", "n"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let mut table =
+        output::heading("case | ns | p99 | p99.9 | GB/s | floor ns | ratio | reduction | n");
     for summary in summarise(rows.iter().copied()) {
         let cell = |name: &str, scale: f64, digits: usize| {
             let median = summary.measures.get(name).map(|estimate| estimate.median / scale);
@@ -191,24 +191,10 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
 }
 
 fn table(all: &[Figures]) -> Vec<Vec<String>> {
-    let heading = [
-        "op",
-        "bytes",
-        "order",
-        "data",
-        "threads",
-        "ns",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "GB/s",
-        "floor ns",
-        "ratio",
-        "reduction",
-        "LZ4",
-    ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let mut table = output::heading(
+        "op | bytes | order | data | threads | ns | p50 | p99 | p99.9 | max | GB/s | floor ns | \
+         ratio | reduction | LZ4",
+    );
     for figures in all {
         table.push(vec![
             figures.op.name().to_owned(),

@@ -5,7 +5,7 @@ use results::{Row, generator_share};
 
 use super::variant::Variant;
 use crate::medians::{Medians, cell, thousands};
-use crate::output;
+use crate::output::{self, Table, heading};
 use crate::targets::fio::{Amount, Pattern};
 
 const REMARK: &str = "Theirs: the paper's figures, on their hardware (48 cores): for the shape, \
@@ -28,27 +28,22 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
 
 fn tables(medians: &Medians, target: &str, variant: Variant) -> Vec<String> {
     let mut parts = Vec::new();
+    let mut add = |what: String, table: Table| {
+        if table.len() > 1 {
+            let title = format!("{target}, {}: {what}", variant.name());
+            parts.extend([title, output::table(&table), String::new()]);
+        }
+    };
     for jobs in FORSA_JOBS {
         for block_bytes in FORSA_BLOCK_BYTES {
-            if let Some(table) = table(medians, (target, variant), (jobs, block_bytes)) {
-                let size = block_bytes >> 10;
-                parts.push(format!(
-                    "{target}, {}: {size} KB block size, queue depth = 1, numjobs = {jobs}",
-                    variant.name()
-                ));
-                parts.push(table);
-                parts.push(String::new());
-            }
+            let size = block_bytes >> 10;
+            let what = format!("{size} KB block size, queue depth = 1, numjobs = {jobs}");
+            add(what, table(medians, (target, variant), (jobs, block_bytes)));
         }
     }
     for block_bytes in FORSA_BLOCK_BYTES {
-        if let Some(table) = over_jobs(medians, (target, variant), block_bytes) {
-            let size = block_bytes >> 10;
-            let name = variant.name();
-            parts.push(format!("{target}, {name}: {size} KB IOPS and mean latency over jobs"));
-            parts.push(table);
-            parts.push(String::new());
-        }
+        let what = format!("{} KB IOPS and mean latency over jobs", block_bytes >> 10);
+        add(what, over_jobs(medians, (target, variant), block_bytes));
     }
     parts
 }
@@ -61,24 +56,14 @@ fn table(
     medians: &Medians,
     (target, variant): (&str, Variant),
     (jobs, block_bytes): (u32, u32),
-) -> Option<String> {
-    let heading = [
-        "I/O task",
-        "MB/s",
-        "theirs",
-        "IOPS",
-        "theirs",
-        "latency us",
-        "theirs",
-        "submission us",
-        "completion us",
-        "generator %",
-        "theirs",
-    ];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+) -> Table {
+    let mut rows = heading(
+        "I/O task | MB/s | theirs | IOPS | theirs | latency us | theirs | submission us | \
+         completion us | generator % | theirs",
+    );
     for pattern in Pattern::ALL {
         let case = case(variant, pattern, block_bytes, jobs);
-        let of = |measure| medians.of(target, &case, measure).map(|it| it.median);
+        let of = |measure| medians.median(target, &case, measure);
         if of("iops").is_none() {
             continue;
         }
@@ -101,7 +86,7 @@ fn table(
             ),
         ]);
     }
-    (rows.len() > 1).then(|| output::table(&rows))
+    rows
 }
 
 /// The share of its time that the load generator spent outside its requests.
@@ -109,26 +94,18 @@ fn percent(iops: Option<f64>, latency_ns: Option<f64>, jobs: u32) -> Option<f64>
     Some(generator_share(iops?, latency_ns?, u64::from(jobs)) * 100.0)
 }
 
-fn over_jobs(
-    medians: &Medians,
-    (target, variant): (&str, Variant),
-    block_bytes: u32,
-) -> Option<String> {
-    let mut heading = vec!["jobs".to_owned()];
-    for pattern in Pattern::ALL {
-        heading.push(format!("{pattern} IOPS"));
-        heading.push("us".to_owned());
-    }
+fn over_jobs(medians: &Medians, (target, variant): (&str, Variant), block_bytes: u32) -> Table {
+    let patterns = Pattern::ALL.map(|pattern| format!("{pattern} IOPS | us")).join(" | ");
+    let mut rows = heading(&format!("jobs | {patterns}"));
     let mut counts: Vec<u64> =
         medians.rows_of(target).filter_map(|row| row.params.get("jobs")?.as_u64()).collect();
     counts.sort_unstable();
     counts.dedup();
-    let mut rows = vec![heading];
     for jobs in counts.into_iter().filter_map(|jobs| u32::try_from(jobs).ok()) {
         let mut row = vec![jobs.to_string()];
         for pattern in Pattern::ALL {
             let case = case(variant, pattern, block_bytes, jobs);
-            let of = |measure| medians.of(target, &case, measure).map(|it| it.median);
+            let of = |measure| medians.median(target, &case, measure);
             row.push(thousands(of("iops")));
             row.push(cell(of("latency_ns_mean").map(|ns| ns / 1e3), 1));
         }
@@ -136,7 +113,7 @@ fn over_jobs(
             rows.push(row);
         }
     }
-    (rows.len() > 1).then(|| output::table(&rows))
+    rows
 }
 
 #[cfg(test)]

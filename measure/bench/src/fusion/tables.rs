@@ -3,7 +3,7 @@
 use results::{Row, papers};
 
 use crate::medians::{Medians, thousands};
-use crate::output;
+use crate::output::{self, Table, heading};
 use crate::targets::fio::Pattern;
 
 /// The order of the paper's columns.
@@ -32,6 +32,12 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
     parts.push(REMARK.to_owned());
     parts.extend(medians.remarks());
     parts.join("\n")
+}
+
+/// The transfer size, and for each pattern its name and other columns.
+fn pattern_heading(others: &str) -> Table {
+    let patterns = PATTERNS.map(|pattern| format!("{}s | {others}", pattern.title()));
+    heading(&format!("KiB | {}", patterns.join(" | ")))
 }
 
 /// Where a size and pattern are at their best.
@@ -71,7 +77,7 @@ impl<'row> Peaks<'row> {
             }
         }
         let peaks = cases.into_iter().filter_map(|(depth, case)| {
-            let of = |measure| self.medians.of(self.target, case, measure).map(|it| it.median);
+            let of = |measure| self.medians.median(self.target, case, measure);
             Some(Peak {
                 depth,
                 bytes_per_s: of("bytes_per_s")?,
@@ -82,12 +88,8 @@ impl<'row> Peaks<'row> {
         peaks.max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
     }
 
-    fn throughput(&self) -> Vec<Vec<String>> {
-        let mut heading = vec!["KiB".to_owned()];
-        for pattern in PATTERNS {
-            heading.extend([format!("{}s", pattern.title()), "at".to_owned(), "theirs".to_owned()]);
-        }
-        let mut rows = vec![heading];
+    fn throughput(&self) -> Table {
+        let mut rows = pattern_heading("at | theirs");
         for &kib in &self.sizes_kib {
             let mut row = vec![kib.to_string()];
             for pattern in PATTERNS {
@@ -103,13 +105,8 @@ impl<'row> Peaks<'row> {
         rows
     }
 
-    fn requests(&self) -> Vec<Vec<String>> {
-        let mut heading = vec!["KiB".to_owned()];
-        for pattern in PATTERNS {
-            let columns = [&*format!("{}s", pattern.title()), "device", "theirs", "device"];
-            heading.extend(columns.map(str::to_owned));
-        }
-        let mut rows = vec![heading];
+    fn requests(&self) -> Table {
+        let mut rows = pattern_heading("device | theirs | device");
         for &kib in &self.sizes_kib {
             let mut row = vec![kib.to_string()];
             for pattern in PATTERNS {

@@ -9,13 +9,15 @@ use super::record::{
     CONSUMED, CONSUMED_LEAST, CONSUMED_MOST, DELIVERY_NS, MESSAGES_READ, MESSAGES_TOTAL,
     MESSAGES_WRITE, RATIO_TO_APPENDS,
 };
-use crate::output;
+use crate::medians::{Medians, cell};
+use crate::output::{self, Table, heading};
 
 /// Messages a second of each target and mix, then latencies, then what else is to be said.
 pub(crate) fn describe(rows: &[&Row]) -> String {
+    let medians = Medians::new(rows);
     let mut parts = vec![
         "Messages of 512 bytes per second, 128 to an operation, medians over repeats".to_owned(),
-        output::table(&throughput(rows)),
+        output::table(&throughput(&medians)),
         "The paper's rows are other machines and another load generator: for the shape, not for \
          the size"
             .to_owned(),
@@ -23,14 +25,14 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
         "Latency of an operation in microseconds; closed: from when it was sent, open: from when \
          it was due"
             .to_owned(),
-        output::table(&latencies(rows)),
+        output::table(&latencies(&medians)),
     ];
     for (heading, table) in [
         (
             "From when a message is due to when a waiting consumer has it, microseconds",
-            deliveries(rows),
+            deliveries(&medians),
         ),
-        ("Consumers that read all of the log at once, MiB a second", consumers(rows)),
+        ("Consumers that read all of the log at once, MiB a second", consumers(&medians)),
     ] {
         if table.len() > 1 {
             parts.extend([heading.to_owned(), output::table(&table)]);
@@ -40,78 +42,50 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
     parts.join("\n")
 }
 
-fn throughput(rows: &[&Row]) -> Vec<Vec<String>> {
-    let heading = ["target", "mix", "threads", "read/s", "write/s", "total/s", "of 100/0", "load"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    for (target, case) in cases(rows, |row| row.params.get("loop") == Some(&"closed".into())) {
-        let repeats = repeats(rows, &target, &case);
-        let count = |name| median(&repeats, |row| figure(row, name)).map_or("-".into(), count_text);
-        let param = |name| repeats[0].params.get(name).map_or("-".into(), value_text);
-        table.push(vec![
-            target,
-            param("mix"),
-            param("threads"),
-            count(MESSAGES_READ),
-            count(MESSAGES_WRITE),
-            count(MESSAGES_TOTAL),
-            median(&repeats, |row| figure(row, RATIO_TO_APPENDS))
-                .map_or(String::new(), |it| format!("{it:.2}")),
-            median(&repeats, |row| row.generator_share)
-                .map_or("-".into(), |it| format!("{:.0}%", it * 100.0)),
-        ]);
+fn throughput(medians: &Medians) -> Table {
+    let mut table =
+        heading("target | mix | threads | read/s | write/s | total/s | of 100/0 | load");
+    for row in medians.firsts().into_iter().filter(|row| is(row, "loop", "closed")) {
+        let of = |name| medians.median(&row.target, &row.case, name);
+        let param = |name| row.params.get(name).map_or("-".into(), value_text);
+        let mut line = vec![row.target.clone(), param("mix"), param("threads")];
+        let rates = [MESSAGES_READ, MESSAGES_WRITE, MESSAGES_TOTAL];
+        line.extend(rates.map(|name| of(name).map_or("-".into(), count_text)));
+        line.push(of(RATIO_TO_APPENDS).map_or(String::new(), |it| format!("{it:.2}")));
+        let load = medians.estimate((&row.target, &row.case), |row| row.generator_share);
+        line.push(load.map_or("-".into(), |it| format!("{:.0}%", it.median * 100.0)));
+        table.push(line);
     }
     for AmpsDevice { name, appends, mixed } in AMPS {
         for (mix, total, ratio) in
             [("100/0", appends, String::new()), ("80/20", mixed, format!("{:.2}", mixed / appends))]
         {
             let target = format!("paper, their {name}");
-            let [mix, total] = [mix.into(), count_text(total)];
-            table.push(vec![
-                target,
-                mix,
-                "-".into(),
-                "-".into(),
-                "-".into(),
-                total,
-                ratio,
-                "-".into(),
-            ]);
+            let total = count_text(total);
+            let cells = [&*target, mix, "-", "-", "-", &total, &ratio, "-"];
+            table.push(cells.map(str::to_owned).to_vec());
         }
     }
     table
 }
 
-fn latencies(rows: &[&Row]) -> Vec<Vec<String>> {
-    let heading = [
-        "target",
-        "case",
-        "of",
-        "mean",
-        "p50",
-        "p99",
-        "p99.9",
-        "p99.99",
-        "max",
-        "p99.9/p50",
-        "sent: p99.9",
-    ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    for (target, case) in cases(rows, |_| true) {
-        let repeats = repeats(rows, &target, &case);
-        let is_open = repeats[0].params.get("loop") == Some(&"open".into());
-        let kind = if is_open { "intended" } else { "service" };
+fn latencies(medians: &Medians) -> Table {
+    let mut table = heading(
+        "target | case | of | mean | p50 | p99 | p99.9 | p99.99 | max | p99.9/p50 | sent: p99.9",
+    );
+    for row in medians.firsts() {
+        let kind = if is(row, "loop", "open") { "intended" } else { "service" };
         for of in ["read", "append"] {
             let value = |kind: &str, what: &str| {
-                median(&repeats, |row| figure(row, &format!("{of}_{kind}_{what}")))
+                medians.median(&row.target, &row.case, &format!("{of}_{kind}_{what}"))
             };
             if value(kind, "ns_p50").is_none() {
                 continue;
             }
-            let micros = |it: Option<f64>| it.map_or("-".into(), |ns| format!("{:.1}", ns / 1e3));
-            let mut line = vec![target.clone(), case.clone(), of.to_owned()];
+            let mut line = vec![row.target.clone(), row.case.clone(), of.to_owned()];
             let names = ["ns_mean", "ns_p50", "ns_p99", "ns_p999", "ns_p9999", "ns_max"];
             line.extend(names.map(|name| micros(value(kind, name))));
-            line.push(value(kind, "p999_to_p50").map_or("-".into(), |it| format!("{it:.1}")));
+            line.push(cell(value(kind, "p999_to_p50"), 1));
             line.push(micros(value("service", "ns_p999")));
             table.push(line);
         }
@@ -119,35 +93,37 @@ fn latencies(rows: &[&Row]) -> Vec<Vec<String>> {
     table
 }
 
-fn deliveries(rows: &[&Row]) -> Vec<Vec<String>> {
+fn micros(ns: Option<f64>) -> String {
+    cell(ns.map(|ns| ns / 1e3), 1)
+}
+
+fn deliveries(medians: &Medians) -> Table {
+    let mut table = heading("target | case | mean | p50 | p99 | p999 | p9999 | max");
     let names = ["mean", "p50", "p99", "p999", "p9999", "max"];
-    let heading = ["target", "case"].into_iter().chain(names);
-    let mut table = vec![heading.map(str::to_owned).collect()];
-    for (target, case) in cases(rows, |row| row.params.get("op") == Some(&"delivery".into())) {
-        let repeats = repeats(rows, &target, &case);
-        let mut line = vec![target.clone(), case.clone()];
-        line.extend(names.map(|name| {
-            let ns = median(&repeats, |row| figure(row, &format!("{DELIVERY_NS}{name}")));
-            ns.map_or("-".into(), |ns| format!("{:.1}", ns / 1e3))
+    for row in medians.firsts().into_iter().filter(|row| is(row, "op", "delivery")) {
+        let of = |name| medians.median(&row.target, &row.case, &format!("{DELIVERY_NS}{name}"));
+        let mut line = vec![row.target.clone(), row.case.clone()];
+        line.extend(names.map(|name| micros(of(name))));
+        table.push(line);
+    }
+    table
+}
+
+fn consumers(medians: &Medians) -> Table {
+    let mut table = heading("target | case | all | the one with least | the one with most");
+    for row in medians.firsts().into_iter().filter(|row| is(row, "op", "consume")) {
+        let mut line = vec![row.target.clone(), row.case.clone()];
+        line.extend([CONSUMED, CONSUMED_LEAST, CONSUMED_MOST].map(|name| {
+            let rate = medians.median(&row.target, &row.case, name);
+            cell(rate.map(|it| it / f64::from(1 << 20)), 0)
         }));
         table.push(line);
     }
     table
 }
 
-fn consumers(rows: &[&Row]) -> Vec<Vec<String>> {
-    let heading = ["target", "case", "all", "the one with least", "the one with most"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    for (target, case) in cases(rows, |row| row.params.get("op") == Some(&"consume".into())) {
-        let repeats = repeats(rows, &target, &case);
-        let mut line = vec![target.clone(), case.clone()];
-        line.extend([CONSUMED, CONSUMED_LEAST, CONSUMED_MOST].map(|name| {
-            let rate = median(&repeats, |row| figure(row, name));
-            rate.map_or("-".into(), |it| format!("{:.0}", it / f64::from(1 << 20)))
-        }));
-        table.push(line);
-    }
-    table
+fn is(row: &Row, parameter: &str, value: &str) -> bool {
+    row.params.get(parameter).and_then(serde_json::Value::as_str) == Some(value)
 }
 
 /// Flags once each, then what could not be measured.
@@ -168,33 +144,6 @@ fn remarks(rows: &[&Row]) -> Vec<String> {
         }
     }
     remarks.into_iter().collect()
-}
-
-/// Each target with each case, in the order of their first rows.
-fn cases(rows: &[&Row], is_wanted: impl Fn(&Row) -> bool) -> Vec<(String, String)> {
-    let mut cases = Vec::new();
-    for row in rows.iter().filter(|row| row.is_valid() && is_wanted(row)) {
-        let case = (row.target.clone(), row.case.clone());
-        if !cases.contains(&case) {
-            cases.push(case);
-        }
-    }
-    cases
-}
-
-fn repeats<'a>(rows: &[&'a Row], target: &str, case: &str) -> Vec<&'a Row> {
-    let is_one = |row: &&&Row| row.is_valid() && row.target == target && row.case == case;
-    rows.iter().filter(is_one).copied().collect()
-}
-
-fn figure(row: &Row, name: &str) -> Option<f64> {
-    row.figures.get(name).copied()
-}
-
-/// None when no row has the figure.
-fn median(rows: &[&Row], figure: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
-    let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
-    results::median(&values)
 }
 
 /// `2_150_000` messages as `2.15 M`.

@@ -7,7 +7,7 @@ use super::idle;
 use super::pgbench::{self, TRANSACTIONS_PER_S};
 use crate::fio_step::AWAKE_SUFFIX;
 use crate::medians::{Medians, cell, thousands};
-use crate::output;
+use crate::output::{Table, heading};
 
 /// Each case with the measure that is compared, and whether less is better.
 const CASES: [(&str, &str, &str); 8] = [
@@ -45,31 +45,24 @@ const CPU_SECONDS_MIN: f64 = 20.0;
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
-    let mut parts = Vec::new();
-    let mut add = |title: &str, table: Vec<Vec<String>>| {
-        if table.len() > 1 {
-            parts.extend([title.to_owned(), output::table(&table), String::new()]);
-        }
-    };
-    add("Medians with the ends of their 95 % intervals; mean total latency at queue depth 1", {
-        speeds(&medians)
-    });
-    add(
-        "A volume over each peer of its kind: latency ratios (below 1: the volume is faster), \
-         IOPS ratios at depth 16 (above 1: faster). ~: intervals touch or are missing",
-        ratios(&medians),
-    );
-    add("What each promises and costs", costs(&medians, rows));
-    add("PostgreSQL, pgbench: transactions/s", databases(&medians));
-    add("Idle: percent of one core", idles(&medians));
-    parts.extend(medians.remarks());
-    parts.join("\n")
+    medians.page([
+        (
+            "Medians with the ends of their 95 % intervals; mean total latency at queue depth 1",
+            speeds(&medians),
+        ),
+        (
+            "A volume over each peer of its kind: latency ratios (below 1: the volume is faster), \
+             IOPS ratios at depth 16 (above 1: faster). ~: intervals touch or are missing",
+            ratios(&medians),
+        ),
+        ("What each promises and costs", costs(&medians, rows)),
+        ("PostgreSQL, pgbench: transactions/s", databases(&medians)),
+        ("Idle: percent of one core", idles(&medians)),
+    ])
 }
 
-fn speeds(medians: &Medians) -> Vec<Vec<String>> {
-    let mut heading = vec!["target".to_owned()];
-    heading.extend(CASES.map(|(_, title, _)| title.to_owned()));
-    let mut table = vec![heading];
+fn speeds(medians: &Medians) -> Table {
+    let mut table = heading(&format!("target | {}", CASES.map(|(_, title, _)| title).join(" | ")));
     for target in ordered(medians) {
         let mut row = vec![target.to_owned()];
         for (case, _, measure) in CASES {
@@ -105,10 +98,9 @@ fn shown(estimate: Option<Estimate>, measure: &str) -> String {
     }
 }
 
-fn ratios(medians: &Medians) -> Vec<Vec<String>> {
-    let mut heading = vec!["volume / peer".to_owned()];
-    heading.extend(CASES.map(|(_, title, _)| title.replace(" us", "")));
-    let mut table = vec![heading];
+fn ratios(medians: &Medians) -> Table {
+    let titles = CASES.map(|(_, title, _)| title.replace(" us", "")).join(" | ");
+    let mut table = heading(&format!("volume / peer | {titles}"));
     for (own, peers) in PAIRS {
         for peer in *peers {
             for suffix in ["", AWAKE_SUFFIX] {
@@ -138,19 +130,11 @@ fn ratio(own: Option<Estimate>, peer: Option<Estimate>) -> String {
     }
 }
 
-fn costs(medians: &Medians, rows: &[&Row]) -> Vec<Vec<String>> {
-    let heading = [
-        "target",
-        "reduction",
-        "used/size",
-        "CPU us per 4K read",
-        "of its server",
-        "4K write",
-        "of its server",
-        "idle % of a core",
-        "durability",
-    ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+fn costs(medians: &Medians, rows: &[&Row]) -> Table {
+    let mut table = heading(
+        "target | reduction | used/size | CPU us per 4K read | of its server | 4K write | \
+         of its server | idle % of a core | durability",
+    );
     for target in ordered(medians) {
         let Some(row) = medians.rows_of(target).find(|row| row.params.contains_key("reduces"))
         else {
@@ -158,7 +142,7 @@ fn costs(medians: &Medians, rows: &[&Row]) -> Vec<Vec<String>> {
         };
         let reduces = row.params.get("reduces").and_then(|it| it.as_bool()).unwrap_or(false);
         let used = row.store.map(|it| it.used_bytes as f64 / it.written_bytes as f64);
-        let idle = medians.of(target, idle::CASE, idle::CORE_PERCENT).map(|it| it.median);
+        let idle = medians.median(target, idle::CASE, idle::CORE_PERCENT);
         let [read, write] = [CASES[0].0, CASES[1].0].map(|case| cpu(rows, target, case));
         table.push(vec![
             target.to_owned(),
@@ -195,10 +179,9 @@ fn cpu(rows: &[&Row], target: &str, case: &str) -> (String, String) {
     (text(busy_s), text(server_s))
 }
 
-fn databases(medians: &Medians) -> Vec<Vec<String>> {
+fn databases(medians: &Medians) -> Table {
     let clients = [1, 4];
-    let heading = ["target", "1 client", "4 clients", "of zram, 4 clients"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let mut table = heading("target | 1 client | 4 clients | of zram, 4 clients");
     let of = |target, clients| medians.of(target, &pgbench::case_name(clients), TRANSACTIONS_PER_S);
     for target in ordered(medians) {
         let found = clients.map(|clients| of(target, clients));
@@ -213,18 +196,14 @@ fn databases(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn idles(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = vec![["target", "case", "percent"].map(str::to_owned).to_vec()];
+fn idles(medians: &Medians) -> Table {
+    let mut table = heading("target | case | percent");
+    let firsts = medians.firsts();
     for target in ordered(medians) {
-        let mut cases: Vec<&str> = Vec::new();
-        for row in medians.rows_of(target).filter(|row| row.case.starts_with(idle::CASE)) {
-            if !cases.contains(&&*row.case) {
-                cases.push(&row.case);
-            }
-        }
-        for case in cases {
-            let percent = medians.of(target, case, idle::CORE_PERCENT).map(|it| it.median);
-            table.push(vec![target.to_owned(), case.to_owned(), cell(percent, 3)]);
+        let is_idle = |row: &&&Row| row.target == target && row.case.starts_with(idle::CASE);
+        for row in firsts.iter().filter(is_idle) {
+            let percent = medians.median(target, &row.case, idle::CORE_PERCENT);
+            table.push(vec![target.to_owned(), row.case.clone(), cell(percent, 3)]);
         }
     }
     table

@@ -7,7 +7,7 @@ use results::{Estimate, Row, Validity};
 use serde_json::Value;
 
 use crate::medians::{Medians, thousands};
-use crate::output;
+use crate::output::{self, Table, heading};
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
@@ -88,14 +88,14 @@ fn shares(
     (gain, whole.zip(part).and_then(|(whole, part)| memory_share(whole, part)))
 }
 
-fn table(medians: &Medians<'_>, workload: Workload) -> Vec<Vec<String>> {
+fn table(medians: &Medians<'_>, workload: Workload) -> Table {
     let rate_name = match workload {
         Workload::Orders => "NOPM",
         Workload::Reports => "reports a minute",
     };
-    let heading =
-        ["on fast storage", "target", rate_name, "users", "of the slow", "gain", "memory", "of it"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    let mut table = heading(&format!(
+        "on fast storage | target | {rate_name} | users | of the slow | gain | memory | of it"
+    ));
     for placement in Placement::ALL {
         for target in medians.targets() {
             let Some(found) = rate(medians, target, (workload, placement)) else { continue };

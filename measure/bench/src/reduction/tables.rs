@@ -4,7 +4,7 @@ use results::Row;
 
 use super::estimate::Estimate;
 use crate::medians::{Medians, cell};
-use crate::output::{bytes_text, table};
+use crate::output::{bytes_text, heading, table};
 use crate::targets::Kind;
 
 /// The estimator's name among targets.
@@ -46,20 +46,15 @@ fn used(estimate: &Estimate) -> String {
 /// All data by all targets, with zram as the measure.
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
-    let mut lines = vec![
-        ["data", "target", "data MiB", "used MiB", "reduction", "over zram", "settled in s"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut lines =
+        heading("data | target | data MiB | used MiB | reduction | over zram | settled in s");
     let mut cases: Vec<&str> = rows.iter().map(|row| &*row.case).collect();
     cases.dedup();
     cases.sort_unstable();
     cases.dedup();
     let [volume, zram] = TARGETS.map(|kind| kind.to_string());
     for case in cases {
-        let of = |target: &str, measure: &str| {
-            medians.of(target, case, measure).map(|estimate| estimate.median)
-        };
+        let of = |target: &str, measure: &str| medians.median(target, case, measure);
         for target in [ESTIMATE, &volume, &zram] {
             let mib = |measure| of(target, measure).map(|bytes| bytes / f64::from(1 << 20));
             let used = of(target, "used_bytes").zip(of(&zram, "used_bytes"));

@@ -8,43 +8,29 @@ use super::produce::{BEHIND_NS, KEEPING, PLAIN};
 use super::record::{BROKER, CONSUMER, LIVE_QUERY, POSTGRESQL};
 use super::{delivery, follow, keys, point, scan};
 use crate::medians::{Medians, cell, thousands};
-use crate::output;
+use crate::output::{Table, heading};
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
-    let mut parts = Vec::new();
-    let mut add = |title: &str, table: Vec<Vec<String>>| {
-        if table.len() > 1 {
-            parts.extend([title.to_owned(), output::table(&table), String::new()]);
-        }
-    };
-    add("Beside PostgreSQL, each on one core: medians", queries(&medians));
-    add("One live query beside a consumer of all records: records a second", follow(&medians));
-    add("Many live queries at once", many(&medians));
-    add("From when a message was due, microseconds", deliveries(&medians));
-    add("Current values", values(&medians));
-    parts.extend(medians.remarks());
-    parts.join("\n")
-}
-
-fn heading(names: &[&str]) -> Vec<Vec<String>> {
-    vec![names.iter().map(|&name| name.to_owned()).collect()]
-}
-
-fn median(medians: &Medians, (target, case): (&str, &str), measure: &str) -> Option<f64> {
-    medians.of(target, case, measure).map(|it| it.median)
+    medians.page([
+        ("Beside PostgreSQL, each on one core: medians", queries(&medians)),
+        ("One live query beside a consumer of all records: records a second", follow(&medians)),
+        ("Many live queries at once", many(&medians)),
+        ("From when a message was due, microseconds", deliveries(&medians)),
+        ("Current values", values(&medians)),
+    ])
 }
 
 fn over(of: Option<f64>, to: Option<f64>) -> String {
     cell(of.zip(to).map(|(of, to)| of / to), 2)
 }
 
-fn queries(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = heading(&["what", "of", "broker, /s", "PostgreSQL, /s", "times"]);
+fn queries(medians: &Medians) -> Table {
+    let mut table = heading("what | of | broker, /s | PostgreSQL, /s | times");
     let scans = scan::FILTERS.iter().chain([&scan::GROUPS]).map(|query| query.case);
     let scans = scans.map(|case| (case, RECORDS_PER_S, "records"));
     for (case, figure, of) in [(point::CASE, LOOKUPS_PER_S, "lookups")].into_iter().chain(scans) {
-        let [own, other] = [BROKER, POSTGRESQL].map(|it| median(medians, (it, case), figure));
+        let [own, other] = [BROKER, POSTGRESQL].map(|it| medians.median(it, case, figure));
         if own.is_some() {
             let cells = [case.to_owned(), of.to_owned(), thousands(own), thousands(other)];
             table.push([&cells[..], &[over(own, other)]].concat());
@@ -53,17 +39,17 @@ fn queries(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn follow(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = heading(&["what", "records/s", "of the consumer's"]);
+fn follow(medians: &Medians) -> Table {
+    let mut table = heading("what | records/s | of the consumer's");
     for way in follow::WAYS {
         let all = follow::case(way, None);
-        let consumer = median(medians, (CONSUMER, &all), RECORDS_PER_S);
+        let consumer = medians.median(CONSUMER, &all, RECORDS_PER_S);
         if consumer.is_some() {
             table.push(vec![format!("consumer: {all}"), thousands(consumer), String::new()]);
         }
         for percent in follow::PERCENTS {
             let case = follow::case(way, Some(percent));
-            let own = median(medians, (LIVE_QUERY, &case), RECORDS_PER_S);
+            let own = medians.median(LIVE_QUERY, &case, RECORDS_PER_S);
             if own.is_some() {
                 table.push(vec![case, thousands(own), over(own, consumer)]);
             }
@@ -72,10 +58,10 @@ fn follow(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn many(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = heading(&["what", "records/s", "rows/s"]);
+fn many(medians: &Medians) -> Table {
+    let mut table = heading("what | records/s | rows/s");
     for case in Share::ALL.map(many::case) {
-        let of = |figure| median(medians, (LIVE_QUERY, &case), figure);
+        let of = |figure| medians.median(LIVE_QUERY, &case, figure);
         if let Some(records) = of(RECORDS_PER_S) {
             table.push(vec![case.clone(), thousands(Some(records)), thousands(of(ROWS_PER_S))]);
         }
@@ -83,12 +69,12 @@ fn many(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn deliveries(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = heading(&["at", "mean", "p50", "p99", "p99.9", "max"]);
+fn deliveries(medians: &Medians) -> Table {
+    let mut table = heading("at | mean | p50 | p99 | p99.9 | max");
     for target in [CONSUMER, LIVE_QUERY] {
         let of = |what: &str| {
             let measure = format!("latency_ns_{what}");
-            median(medians, (target, delivery::CASE), &measure).map(|ns| ns / 1e3)
+            medians.median(target, delivery::CASE, &measure).map(|ns| ns / 1e3)
         };
         if of("p50").is_some() {
             let cells = ["mean", "p50", "p99", "p999", "max"].map(|what| cell(of(what), 1));
@@ -98,14 +84,14 @@ fn deliveries(medians: &Medians) -> Vec<Vec<String>> {
     table
 }
 
-fn values(medians: &Medians) -> Vec<Vec<String>> {
-    let mut table = heading(&["what", "figure"]);
+fn values(medians: &Medians) -> Table {
+    let mut table = heading("what | figure");
     let mut add = |what: &str, value: Option<f64>, text: &dyn Fn(f64) -> String| {
         if let Some(value) = value {
             table.push(vec![what.to_owned(), text(value)]);
         }
     };
-    let of = |case: &str, figure: &str| median(medians, (BROKER, case), figure);
+    let of = |case: &str, figure: &str| medians.median(BROKER, case, figure);
     add(keys::INDEX, of(keys::INDEX, INDEX_BYTES_PER_KEY), &|it| format!("{it:.1} bytes a key"));
     for case in [keys::RESTART, keys::KILL] {
         add(case, of(case, FIRST_READ_NS), &|ns| format!("{:.3} s", ns / 1e9));

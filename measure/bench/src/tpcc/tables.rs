@@ -2,37 +2,24 @@
 
 use results::{NOPM, Row};
 
-use crate::medians::Medians;
-use crate::output;
+use crate::medians::{Medians, cell};
+use crate::output::{self, heading};
 
 pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
-    let heading =
-        ["case", "target", "NOPM", "least", "most", "TPM", "new order, mean ms", "99 %", "99.9 %"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    let mut known: Vec<(&str, &str)> = Vec::new();
+    let mut table =
+        heading("case | target | NOPM | least | most | TPM | new order, mean ms | 99 % | 99.9 %");
     let mut checks = Vec::new();
-    for row in rows.iter().filter(|row| row.is_valid()) {
-        let key = (&*row.case, &*row.target);
-        if known.contains(&key) {
-            continue;
-        }
-        known.push(key);
+    for row in medians.firsts() {
         let of = |measure: &str, unit: f64, digits: usize| {
-            let median = medians.of(&row.target, &row.case, measure).map(|it| it.median);
-            median.map_or_else(|| "-".to_owned(), |value| format!("{:.digits$}", value / unit))
+            let median = medians.median(&row.target, &row.case, measure);
+            cell(median.map(|value| value / unit), digits)
         };
-        table.push(vec![
-            row.case.clone(),
-            row.target.clone(),
-            of(NOPM, 1.0, 0),
-            of("nopm_least", 1.0, 0),
-            of("nopm_most", 1.0, 0),
-            of("tpm", 1.0, 0),
-            of("latency_ns_mean", 1e6, 2),
-            of("latency_ns_p99", 1e6, 2),
-            of("latency_ns_p999", 1e6, 2),
-        ]);
+        let mut line = vec![row.case.clone(), row.target.clone()];
+        line.extend([NOPM, "nopm_least", "nopm_most", "tpm"].map(|rate| of(rate, 1.0, 0)));
+        let waits = ["latency_ns_mean", "latency_ns_p99", "latency_ns_p999"];
+        line.extend(waits.map(|wait| of(wait, 1e6, 2)));
+        table.push(line);
         if row.figures.contains_key("pgbench_difference_share") {
             let percent = of("pgbench_difference_share", 0.01, 1);
             checks.push(format!("{}: pgbench and this driver differ by {percent} %", row.target));
