@@ -83,6 +83,11 @@ fn what_would_take_too_long_to_plan_is_refused() {
             (format!("select coalesce({})", list("1", 50_000)), "54023"),
             (format!("select array[{}]", list("1", 50_000)), "54001"),
             (format!("select 1{}", " union all select 1".repeat(10_000)), "54001"),
+            (format!("select 1{}", " is null".repeat(60_000)), "54001"),
+            (format!("select 'a'{}", " collate \"C\"".repeat(60_000)), "54001"),
+            (format!("select 1{}", " intersect select 1".repeat(40_000)), "54001"),
+            (format!("select now(){}", " at time zone 'UTC'".repeat(40_000)), "54001"),
+            (format!("select 1{}", "::text".repeat(51)), "54001"),
             (nested("coalesce(upper(", "'x'", "), 'y')", 20), "54001"),
             (nested("coalesce(", "'x'", ", 'y')", 40), "54001"),
         ] {

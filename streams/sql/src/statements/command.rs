@@ -211,16 +211,20 @@ fn explain(words: &Words) -> Result<Command, SqlError> {
     if words.iter().nth(1) == Some(&Token::LParen) {
         let end = words.iter().position(|it| *it == Token::RParen);
         let end = end.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "a bracket is missing"))?;
-        for index in 2..end {
-            if words.keyword(index) == "ANALYZE" && !is_off(&words.keyword(index + 1)) {
+        let options: Vec<String> = words.keywords().take(end).skip(2).collect();
+        for (index, option) in options.iter().enumerate() {
+            let is_on = !options.get(index + 1).is_some_and(|it| is_off(it));
+            if option == "ANALYZE" && is_on {
                 analyze = Analyze::Yes;
             }
         }
         at = end + 1;
     }
-    while matches!(words.keyword(at).as_str(), "ANALYZE" | "VERBOSE") {
-        if words.keyword(at) == "ANALYZE" {
-            analyze = Analyze::Yes;
+    for word in words.keywords().skip(at) {
+        match word.as_str() {
+            "ANALYZE" => analyze = Analyze::Yes,
+            "VERBOSE" => {}
+            _ => break,
         }
         at += 1;
     }
@@ -233,9 +237,9 @@ fn is_off(word: &str) -> bool {
 
 /// `DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query`.
 fn declare(words: &Words) -> Result<Command, SqlError> {
-    let at = (1..words.iter().count()).find(|it| words.keyword(*it) == "FOR");
+    let at = words.keywords().skip(1).position(|it| it == "FOR").map(|it| it + 1);
     let at = at.ok_or_else(|| SqlError::new(SqlState::SYNTAX, "DECLARE has no FOR"))?;
-    let before: Vec<String> = (2..at).map(|it| words.keyword(it)).collect();
+    let before: Vec<String> = words.keywords().take(at).skip(2).collect();
     let has = |word: &str| before.iter().any(|it| it == word);
     if !has("CURSOR") {
         return Err(SqlError::new(SqlState::SYNTAX, "DECLARE declares cursors alone"));
@@ -256,14 +260,14 @@ fn fetch(words: &Words) -> Result<Command, SqlError> {
     let count = words.iter().count();
     let syntax = |what: &str| SqlError::new(SqlState::SYNTAX, what);
     // The name is last, or before WITH and its options.
-    let end = (1..count).find(|it| words.keyword(*it) == "WITH").unwrap_or(count);
+    let end = words.keywords().skip(1).position(|it| it == "WITH").map_or(count, |it| it + 1);
     if end < 2 {
         return Err(syntax("FETCH names no cursor"));
     }
     let name = words.name(end - 1)?;
     let mut rows_max = 1;
-    for (index, token) in words.iter().enumerate().take(end - 1).skip(1) {
-        match (words.keyword(index).as_str(), token) {
+    for (keyword, token) in words.keywords().zip(words.iter()).take(end - 1).skip(1) {
+        match (keyword.as_str(), token) {
             ("ALL", _) => rows_max = usize::MAX,
             ("NEXT" | "FORWARD" | "FROM" | "IN", _) => {}
             ("RELATIVE" | "ABSOLUTE" | "PRIOR" | "LAST" | "FIRST" | "BACKWARD", _)

@@ -4,7 +4,7 @@ use access::Operation;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use live_queries::{CreateKind, Statement, parse_statement};
 
-use super::text::Words;
+use super::text::{Words, name_of};
 use crate::definition::{DefinitionKind, NewDefinition};
 use crate::engine::SCHEMA;
 use crate::error::{SqlError, SqlState};
@@ -48,12 +48,14 @@ pub(crate) async fn run_derive(
 
 /// Refuses a query over a table of typed columns: what fills topics and views knows records alone.
 fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), SqlError> {
-    for index in 0..words.iter().count() {
-        if !matches!(words.keyword(index).as_str(), "FROM" | "JOIN") {
+    let tokens: Vec<&Token> = words.iter().collect();
+    for (index, word) in words.keywords().enumerate() {
+        if !matches!(word.as_str(), "FROM" | "JOIN") {
             continue;
         }
-        let is_named = words.keyword(index + 1) == SCHEMA.to_ascii_uppercase();
-        let Ok(name) = words.name(if is_named { index + 3 } else { index + 1 }) else { continue };
+        let at = |offset: usize| tokens.get(index + offset).copied();
+        let is_named = name_of(at(1)).is_ok_and(|it| it == SCHEMA) && at(2) == Some(&Token::Period);
+        let Ok(name) = name_of(at(if is_named { 3 } else { 1 })) else { continue };
         let Some(table) = TypedTable::of_name(host, &name) else { continue };
         client.check(host, Operation::Describe, &table.topic)?;
         let what = format!("topics and views of typed tables are not supported: {name:?} is one");

@@ -12,6 +12,34 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 const NESTING_MAX: usize = 50;
 const OPERATOR_COUNT_MAX: usize = 500;
 
+/// Operators that are words: each may stand behind another one without a bracket.
+const OPERATORS: &[&str] = &[
+    "AND",
+    "AT",
+    "BETWEEN",
+    "CASE",
+    "COLLATE",
+    "EXCEPT",
+    "ILIKE",
+    "IN",
+    "INTERSECT",
+    "IS",
+    "ISNULL",
+    "JOIN",
+    "LIKE",
+    "MEMBER",
+    "MINUS",
+    "NOT",
+    "NOTNULL",
+    "OR",
+    "OVERLAPS",
+    "REGEXP",
+    "RLIKE",
+    "SIMILAR",
+    "UNION",
+    "XOR",
+];
+
 /// The words of one statement, with the white space between them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words(pub(crate) Vec<TokenWithSpan>);
@@ -22,15 +50,15 @@ impl Words {
         self.0.iter().map(|it| &it.token).filter(|it| !matches!(it, Token::Whitespace(_)))
     }
 
-    /// The word at an index among those of [`Words::iter`], in capital letters; empty where it is
-    /// quoted, a sign, or not there.
+    /// Those of [`Words::iter`] in capital letters; empty where one is quoted or a sign. To be
+    /// gone through once: there are as many as a text of the greatest length has.
+    pub(crate) fn keywords(&self) -> impl Iterator<Item = String> {
+        self.iter().map(keyword_of)
+    }
+
+    /// The word at an index among those of [`Words::keywords`]; empty where it is not there.
     pub(crate) fn keyword(&self, index: usize) -> String {
-        match self.iter().nth(index) {
-            Some(Token::Word(word)) if word.quote_style.is_none() => {
-                word.value.to_ascii_uppercase()
-            }
-            _ => String::new(),
-        }
+        self.iter().nth(index).map(keyword_of).unwrap_or_default()
     }
 
     /// The name at an index among those of [`Words::iter`]: letters that are not quoted are small
@@ -39,13 +67,7 @@ impl Words {
     /// # Errors
     /// No name is there.
     pub(crate) fn name(&self, index: usize) -> Result<String, SqlError> {
-        match self.iter().nth(index) {
-            Some(Token::Word(word)) => Ok(match word.quote_style {
-                Some(_) => word.value.clone(),
-                None => word.value.to_ascii_lowercase(),
-            }),
-            _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
-        }
+        name_of(self.iter().nth(index))
     }
 
     /// Number of parameters: the largest number of `$1`, `$2`…
@@ -99,6 +121,27 @@ impl Words {
     }
 }
 
+fn keyword_of(word: &Token) -> String {
+    match word {
+        Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
+        _ => String::new(),
+    }
+}
+
+/// The name that a word is.
+///
+/// # Errors
+/// It is none.
+pub(super) fn name_of(word: Option<&Token>) -> Result<String, SqlError> {
+    match word {
+        Some(Token::Word(word)) => Ok(match word.quote_style {
+            Some(_) => word.value.clone(),
+            None => word.value.to_ascii_lowercase(),
+        }),
+        _ => Err(SqlError::new(SqlState::SYNTAX, "a name is missing")),
+    }
+}
+
 impl std::fmt::Display for Words {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|it| write!(f, "{}", it.token))
@@ -146,9 +189,7 @@ fn check(words: &Words) -> Result<(), SqlError> {
             Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
             Token::Word(word) if word.quote_style.is_none() => {
                 let name = word.value.to_ascii_uppercase();
-                let is_operator =
-                    matches!(&*name, "AND" | "OR" | "NOT" | "UNION" | "JOIN" | "CASE" | "EXCEPT");
-                operator_count += usize::from(is_operator);
+                operator_count += usize::from(OPERATORS.contains(&&*name));
             }
             Token::SingleQuotedByteStringLiteral(_)
             | Token::DoubleQuotedByteStringLiteral(_)
@@ -231,10 +272,14 @@ mod tests {
     fn what_nests_too_deeply_or_is_too_long_is_refused() {
         let deep = format!("select {}1{}", "(".repeat(51), ")".repeat(51));
         let wide = format!("select 1{}", "+1".repeat(1_001));
+        let tests = format!("select 1{}", " is null".repeat(501));
+        let sets = format!("select 1{}", " intersect select 1".repeat(501));
         let long = format!("select '{}'", "x".repeat(TEXT_BYTES_MAX));
         for (text, state) in [
             (deep, SqlState::TOO_COMPLEX),
             (wide, SqlState::TOO_COMPLEX),
+            (tests, SqlState::TOO_COMPLEX),
+            (sets, SqlState::TOO_COMPLEX),
             (long, SqlState::TOO_LARGE),
             ("select 'open".to_owned(), SqlState::SYNTAX),
         ] {

@@ -50,11 +50,11 @@ pub(super) fn read_begin(words: &Words) -> Result<Option<Access>, SqlError> {
 /// Modes of a transaction, with or without commas between them.
 pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, SqlError> {
     let (mut at, mut access) = (from, None);
-    let count = words.iter().count();
-    while at < count {
-        let word = |index: usize| words.keyword(at + index);
-        let [first, second, third] = [word(0), word(1), word(2)];
-        at += match [&*first, &*second, &*third] {
+    let tokens: Vec<&Token> = words.iter().collect();
+    let keywords: Vec<String> = words.keywords().collect();
+    while at < tokens.len() {
+        let word = |index: usize| keywords.get(at + index).map_or("", String::as_str);
+        at += match [word(0), word(1), word(2)] {
             ["READ", "ONLY", _] => {
                 access = Some(Access::ReadOnly);
                 2
@@ -65,7 +65,7 @@ pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, S
             }
             ["ISOLATION", "LEVEL", "SERIALIZABLE"] => 3,
             ["ISOLATION", "LEVEL", "REPEATABLE" | "READ"]
-                if matches!(&*word(3), "READ" | "COMMITTED" | "UNCOMMITTED") =>
+                if matches!(word(3), "READ" | "COMMITTED" | "UNCOMMITTED") =>
             {
                 4
             }
@@ -73,8 +73,8 @@ pub(super) fn read_modes(words: &Words, from: usize) -> Result<Option<Access>, S
             ["DEFERRABLE", ..] => 1,
             _ => return Err(wrong(words, at)),
         };
-        let is_comma = words.iter().nth(at) == Some(&Token::Comma);
-        at += usize::from(is_comma && at + 1 < count);
+        let is_comma = tokens.get(at) == Some(&&Token::Comma);
+        at += usize::from(is_comma && at + 1 < tokens.len());
     }
     Ok(access)
 }

@@ -27,6 +27,9 @@ const COPYING: &[&str] = &["coalesce"];
 /// Parts that such functions in each other come to, beyond two of each part that is written.
 const COPY_COUNT_MAX: usize = 1_000;
 
+/// Casts of casts that no bracket stands between: as many as brackets nest.
+const CAST_DEPTH_MAX: usize = 50;
+
 /// Queries in queries.
 const QUERY_DEPTH_MAX: usize = 25;
 
@@ -175,6 +178,10 @@ impl Visitor for Bounds {
                     return refuse(SqlState("54023"), what);
                 }
             }
+            Expr::Cast { .. } if cast_depth(expr) > CAST_DEPTH_MAX => {
+                let what = format!("casts nest more than {CAST_DEPTH_MAX} deep");
+                return refuse(SqlState::TOO_COMPLEX, what);
+            }
             Expr::Array(array) if array.elem.len() > ELEMENT_COUNT_MAX => {
                 let what = format!("ARRAY takes {ELEMENT_COUNT_MAX} elements at most");
                 return refuse(SqlState::TOO_COMPLEX, what);
@@ -183,6 +190,14 @@ impl Visitor for Bounds {
         }
         ControlFlow::Continue(())
     }
+}
+
+fn cast_depth(expr: &Expr) -> usize {
+    let (mut inner, mut depth) = (expr, 0);
+    while let Expr::Cast { expr, .. } = inner {
+        (inner, depth) = (expr, depth + 1);
+    }
+    depth
 }
 
 fn is_copying(function: &Function) -> bool {
