@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::error::{ClientError, check};
 use crate::login;
 use crate::retry::Retry;
-use crate::settings::Settings;
+use crate::settings::{Addresses, Settings};
 
 /// Connections that are kept. A cluster of more brokers than this opens some of them again.
 const CONNECTIONS_MAX: usize = 64;
@@ -120,6 +120,10 @@ impl Client {
     }
 
     pub(crate) async fn connection(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
+        let address = match self.settings.addresses {
+            Addresses::Advertised => address,
+            Addresses::First => &self.address,
+        };
         if let Some(known) = self.known(address) {
             return Ok(known);
         }

@@ -1,10 +1,11 @@
-//! A small client of Kafka's protocol, for the command line and the bench.
+//! A small client of Kafka's protocol, for the command line, the console and the bench.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `connection` | requests and responses in order over one socket, several in flight |
 //! | `client` | metadata, and a connection to each broker that is needed |
 //! | `topics`, `configs`, `groups`, `offsets`, `users`, `acls` | one request each |
+//! | `specs`, `resets` | offsets by kind, number or time, and groups that are moved there |
 //! | `batch` | record batches of version 2 |
 //! | `producer` | records in, offsets out; idempotent where that is asked for |
 //! | `transactions` | records and offsets that are seen together or not at all |
@@ -30,8 +31,10 @@ mod membership;
 mod offsets;
 mod prepared;
 mod producer;
+mod resets;
 mod retry;
 mod settings;
+mod specs;
 mod tls;
 mod topics;
 mod transactions;
@@ -57,8 +60,10 @@ pub use producer::{Acks, Producer, ProducerSettings, partition_of_key};
 pub use record_batch::{
     BatchOptions, BatchProducer, Codec as Compression, Header, NewRecord, Unencodable, encode_batch,
 };
+pub use resets::OffsetMove;
 pub use sasl::{Mechanism, ScramHash};
-pub use settings::{SaslSettings, Settings};
+pub use settings::{Addresses, SaslSettings, Settings};
+pub use specs::{Extent, OffsetSpec};
 pub use tls::TlsTrust;
 pub use tokio_rustls::client::TlsStream;
 pub use topics::NewTopic;

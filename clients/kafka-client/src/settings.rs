@@ -7,11 +7,22 @@ use sasl::Mechanism;
 
 use crate::tls::TlsTrust;
 
+/// Addresses at which the brokers of a cluster are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// Those that they advertise.
+    Advertised,
+    /// The one that the client begins with, for a broker that is alone: what it advertises may be
+    /// for other hosts.
+    First,
+}
+
 /// Settings of all connections of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The name that the broker knows this program by.
     pub client_id: String,
+    pub addresses: Addresses,
     /// Whose certificates are believed; without it nothing is encrypted.
     pub tls: Option<TlsTrust>,
     pub sasl: Option<SaslSettings>,
@@ -29,6 +40,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             client_id: "memlane".to_owned(),
+            addresses: Addresses::Advertised,
             tls: None,
             sasl: None,
             connect_time_max: Duration::from_secs(10),

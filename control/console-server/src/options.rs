@@ -1,7 +1,7 @@
 //! Command-line options of the console.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Parser;
@@ -78,8 +78,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", requires = "broker")]
     pub(crate) broker_sql: Option<SocketAddr>,
 
-    /// The broker's user that queries run as; its access list says what they may read
-    #[arg(long, value_name = "NAME", requires = "broker_sql", requires = "broker_password_file")]
+    /// The ADDRESS:PORT of this host where the broker serves Kafka's clients without TLS, to reset
+    /// offsets of groups
+    #[arg(long, value_name = "ADDRESS", requires = "broker")]
+    pub(crate) broker_kafka: Option<SocketAddr>,
+
+    /// The broker's user that queries run as and offsets are reset as; its access list says what it
+    /// may
+    #[arg(long, value_name = "NAME", requires = "broker", requires = "broker_password_file")]
     pub(crate) broker_user: Option<String>,
 
     /// A file with that user's password, which others may not read
@@ -148,6 +154,13 @@ pub(crate) struct Options {
     /// Write a manual page to this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
+}
+
+impl Options {
+    /// The broker's user that the console is, and the file of the password.
+    pub(crate) fn broker_login(&self) -> Option<(&str, &Path)> {
+        self.broker_user.as_deref().zip(self.broker_password_file.as_deref())
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
     ("DELETE", "sessions/1", "{}"),
     ("POST", "password", r#"{"current": "a", "new": "four words are long"}"#),
     ("POST", "query", r#"{"query": "SELECT 1"}"#),
+    ("POST", "groups/readers/offsets", r#"{"to": "latest"}"#),
     ("DELETE", "session", "{}"),
 ];
 

@@ -57,8 +57,8 @@ pub fn permission(operation: &str) -> Option<Permission> {
         "list_images" | "show_image" | "list_tasks" | "show_task" | "list_events" | "show_pool"
         | "status" | "metrics" => to(Viewer, Everything),
         // Of the broker, if there is one. Who queries reads contents, as who attaches does.
-        "list_topics" | "show_topic" => to(Viewer, Everything),
-        "query_topics" | "produce_record" => to(Operator, Everything),
+        "list_topics" | "show_topic" | "show_group" => to(Viewer, Everything),
+        "query_topics" | "produce_record" | "reset_group" => to(Operator, Everything),
         // Virtual machines are the host's. Who types into one does more than look.
         "list_machines" | "show_machine" => to(Viewer, Everything),
         "create_machines" | "delete_machine" | "start_machine" | "shut_down_machine"

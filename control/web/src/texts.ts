@@ -7,6 +7,7 @@ import { machines, consoles } from './texts/machines';
 import { images, tasks, pool } from './texts/images';
 import { access } from './texts/access';
 import { log } from './texts/log';
+import { groups } from './texts/groups';
 
 export const texts = {
   general,
@@ -23,6 +24,7 @@ export const texts = {
   images,
   tasks,
   log,
+  groups,
   pool,
   access,
 } as const;

@@ -5,6 +5,7 @@ import { administration } from './scenarios/administration.ts';
 import { commands } from './scenarios/commands.ts';
 import { axe, keyboard, weight } from './scenarios/everybody.ts';
 import { firstStart } from './scenarios/first_start.ts';
+import { groups } from './scenarios/groups.ts';
 import { hostVolumes } from './scenarios/host_volumes.ts';
 import { images } from './scenarios/images.ts';
 import { log } from './scenarios/log.ts';
@@ -25,6 +26,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   axe,
   commands,
   first_start: firstStart,
+  groups,
   host_volumes: hostVolumes,
   images,
   keyboard,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use guest::{FROM_SCRIPT_KERNEL_ARGS, ImageContents, MachinesHost};
+use rustix::process::Signal;
 use system::{
     Ability, Background, Broker, Daemon, NbdClient, Request, Tool, check_for_panics, free_address,
     missing, processor_seconds, product,
@@ -27,6 +28,7 @@ const PASSWORD: &str = "four words are a password";
 const SETUP_LINK: &str = "setup-link";
 
 const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const WRITE_BYTES: usize = 1 << 20;
@@ -50,6 +52,8 @@ struct Inside {
     /// In the place of the page that the console holds.
     page: Option<PathBuf>,
     io: Option<Io>,
+    /// A member of a group.
+    consumer: Option<Background>,
 }
 
 /// A broker with its topics on volumes of the daemon.
@@ -141,7 +145,16 @@ impl Site {
             Behind::Daemon | Behind::DaemonAndBroker => None,
         };
         let address = free_address()?;
-        let inside = Inside { machines, daemon, topics, console: None, folder, page, io: None };
+        let inside = Inside {
+            machines,
+            daemon,
+            topics,
+            console: None,
+            folder,
+            page,
+            io: None,
+            consumer: None,
+        };
         let mut site = Self {
             inside: Mutex::new(inside),
             origin: format!("https://{address}"),
@@ -245,6 +258,8 @@ impl Inside {
             ["may-attach"] => Ok(self.may_attach()),
             ["console-cpu"] => Ok(processor_seconds(self.console_id()?)?.to_string()),
             ["console-memory"] => self.console_memory(),
+            ["begin-consumer", topic, group] => self.begin_consumer(topic, group),
+            ["end-consumer"] => self.end_consumer(),
             ["kill-daemon"] => self.daemon.kill().map(|()| "killed".to_owned()),
             ["start-daemon"] => self.daemon.start_again().map(|_| "started".to_owned()),
             ["kill-broker"] => self.broker()?.kill().map(|()| "killed".to_owned()),
@@ -256,8 +271,12 @@ impl Inside {
     }
 
     fn memlane(&self, words: &[&str]) -> Result<String> {
-        let socket = self.daemon.api_socket();
-        let mut tool = product("memlane").args(words).arg("--socket").arg(socket);
+        self.tool(words).arg("--socket").arg(self.daemon.api_socket()).check()
+    }
+
+    /// The command line, which knows where all programs are.
+    fn tool(&self, words: &[&str]) -> Tool {
+        let mut tool = product("memlane").args(words);
         if let Some(topics) = &self.topics {
             tool = tool.env("MEMLANE_BROKER", &topics.broker.address());
             tool = tool.env("MEMLANE_SQL", &topics.sql.to_string());
@@ -265,7 +284,21 @@ impl Inside {
         if let Some(machines) = &self.machines {
             tool = tool.env("MEMLANE_MACHINES_SOCKET", &machines.socket().to_string_lossy());
         }
-        tool.check()
+        tool
+    }
+
+    fn begin_consumer(&mut self, topic: &str, group: &str) -> Result<String> {
+        ensure!(self.consumer.is_none(), "a consumer reads already");
+        let unread = File::options().write(true).open("/dev/null").context("cannot open null")?;
+        let tool = self.tool(&["consume", topic, "--group", group, "--follow"]);
+        self.consumer = Some(Background::start(tool.output_to(unread)?)?);
+        Ok("begun".to_owned())
+    }
+
+    fn end_consumer(&mut self) -> Result<String> {
+        let mut consumer = self.consumer.take().context("no consumer reads")?;
+        consumer.end(Signal::INT, STOP_TIME_LIMIT)?;
+        Ok("ended".to_owned())
     }
 
     fn broker(&mut self) -> Result<&mut Broker> {
@@ -369,8 +402,10 @@ impl Inside {
             .arg(self.state_dir())
             .args(["--listen", &address.to_string()]);
         let console = match &self.topics {
-            Some(Topics { http, sql, .. }) => {
-                console.args(["--broker", &http.to_string(), "--broker-sql", &sql.to_string()])
+            Some(Topics { broker, http, sql }) => {
+                let console = console.args(["--broker", &http.to_string()]);
+                let console = console.args(["--broker-sql", &sql.to_string()]);
+                console.args(["--broker-kafka", &broker.address()])
             }
             None => console,
         };

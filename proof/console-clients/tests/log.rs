@@ -10,3 +10,11 @@ fn topics_are_seen_and_queries_follow_what_comes() -> Result<()> {
     }
     Site::with_broker()?.run("log")
 }
+
+#[test]
+fn offsets_of_groups_are_seen_and_reset() -> Result<()> {
+    if !has_browser() {
+        return Ok(());
+    }
+    Site::with_broker()?.run("groups")
+}

@@ -13,6 +13,7 @@ use crate::exchange::{Answer, Asked, exchange};
 const TOPICS_PATH: &str = "/v1/topics";
 const TOPIC_PATH: &str = "/v1/topics/{name}";
 const GROUPS_PATH: &str = "/v1/groups";
+const GROUP_PATH: &str = "/v1/groups/{name}";
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -55,7 +56,16 @@ impl Interface {
 
     /// Description of a topic by the broker; `None`: there is none.
     pub(crate) async fn topic(&self, name: &str) -> Result<Option<Value>, String> {
-        let answer = self.ask(&api::path_of(TOPIC_PATH, name)).await?;
+        self.one(&api::path_of(TOPIC_PATH, name)).await
+    }
+
+    /// Description of a group by the broker, with its lag in each partition; `None`: there is none.
+    pub(crate) async fn group(&self, name: &str) -> Result<Option<Value>, String> {
+        self.one(&api::path_of(GROUP_PATH, name)).await
+    }
+
+    async fn one(&self, path: &str) -> Result<Option<Value>, String> {
+        let answer = self.ask(path).await?;
         match answer.status.as_u16() {
             404 => Ok(None),
             _ => self.read(&answer).map(Some),

@@ -167,7 +167,7 @@ impl SqlPlace {
     }
 }
 
-fn password(file: &Path) -> anyhow::Result<String> {
+pub(super) fn password(file: &Path) -> anyhow::Result<String> {
     let unusable = || format!("the password file {} cannot be used", file.display());
     let mode = fs::metadata(file).with_context(unusable)?.permissions().mode();
     ensure!(

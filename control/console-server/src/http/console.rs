@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
-use crate::broker::{Interface, Queries};
+use crate::broker::{Interface, Offsets, Queries};
 use crate::gateway::Gateway;
 use crate::network::Network;
 use crate::page::Page;
+use crate::refusal::{Kind, Refusal};
 use crate::shares::Shares;
 use crate::sign_on::SignOn;
 use crate::watch::{Busiest, History, Watch};
@@ -33,6 +34,7 @@ pub(crate) struct Console {
     pub(crate) gateway: Gateway,
     pub(crate) broker: Option<Interface>,
     pub(crate) queries: Option<Queries>,
+    pub(crate) offsets: Option<Offsets>,
     pub(crate) watch: Watch,
     pub(crate) watchers: Arc<Shares<String>>,
     pub(crate) consoles: Arc<Shares<String>>,
@@ -47,6 +49,12 @@ pub(crate) struct Console {
 impl Console {
     pub(crate) fn consoles() -> Arc<Shares<String>> {
         Shares::new(CONSOLES_MAX, CONSOLES_OF_USER_MAX)
+    }
+
+    /// The broker, or that the console was told of none.
+    pub(crate) fn known_broker(&self) -> Result<&Interface, Refusal> {
+        let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
+        self.broker.as_ref().ok_or_else(nowhere)
     }
 
     pub(crate) fn watchers() -> Arc<Shares<String>> {

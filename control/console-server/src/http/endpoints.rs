@@ -13,6 +13,7 @@ use crate::http::accounts::{
 use crate::http::caller::{Known, SESSION_PATH};
 use crate::http::document;
 use crate::http::endpoint::{Answer, Endpoint, Who};
+use crate::http::groups::{self, OffsetChange, OffsetsReset};
 use crate::http::login::{
     self, LoginRequest, OwnSession, PasswordChanged, PasswordRequest, SetupRequest,
 };
@@ -198,6 +199,15 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("Write a record to a topic; takes the role operator")
         .takes(schema::<RecordCreate>())
         .with_status(204)
+        .refuses(&[Forbidden, InvalidField, NotFound, Conflict, NoBroker, BrokerDown]),
+    Endpoint::get("/console/v1/groups/{name}", "show_group", || get(groups::show))
+        .about("A group of the broker with its offset and its lag in each partition")
+        .answers(Answer::Json)
+        .refuses(&[Forbidden, NotFound, NoBroker, BrokerDown]),
+    Endpoint::post("/console/v1/groups/{name}/offsets", "reset_group", || post(groups::reset))
+        .about("Reset the offsets of a group that has no members; takes the role operator")
+        .takes(schema::<OffsetsReset>())
+        .answers(Answer::Many(schema::<OffsetChange>()))
         .refuses(&[Forbidden, InvalidField, NotFound, Conflict, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/query", "query_topics", || post(topics::query))
         .about("Run a query over topics: a line of JSON for columns, for rows, and for the end")

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Accounts, Attempts, AuditLog, AuditSink, Passwords, Sessions, Setup, is_name};
 use crate::backend::Backend;
-use crate::broker::{AskedFor, Interface, Queries, SqlPlace};
+use crate::broker::{AskedFor, Interface, Offsets, Queries, SqlPlace};
 use crate::gateway::Gateway;
 use crate::http::certificate;
 use crate::http::connections::Connections;
@@ -154,6 +154,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
         consoles: Console::consoles(),
         broker: options.broker.clone().map(Interface::at),
         queries: queries(options)?,
+        offsets: offsets(options)?,
         watch: Watch::begin(daemon),
         watchers: Console::watchers(),
         history,
@@ -167,13 +168,24 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
 
 fn queries(options: &Options) -> anyhow::Result<Option<Queries>> {
     let Some(address) = options.broker_sql else { return Ok(None) };
-    let login = options.broker_user.as_deref().zip(options.broker_password_file.as_deref());
+    let login = options.broker_login();
     let asked_for = match options.broker_users {
         true => AskedFor::User,
         false => AskedFor::Console,
     };
     let place = SqlPlace::new(address, login, asked_for).context("--broker-sql cannot be used")?;
     Ok(Some(Queries::of(place)))
+}
+
+fn offsets(options: &Options) -> anyhow::Result<Option<Offsets>> {
+    let Some(address) = options.broker_kafka else { return Ok(None) };
+    ensure!(
+        !options.broker_users,
+        "--broker-kafka cannot be used with --broker-users: Kafka's protocol has no way to ask for \
+         the user by whom a reset was asked for, who would get the rights of --broker-user"
+    );
+    let offsets = Offsets::at(address, options.broker_login());
+    offsets.context("--broker-kafka cannot be used").map(Some)
 }
 
 /// The link is shown to who started the console by hand, and lies in a file otherwise: logs are

@@ -9,6 +9,7 @@ mod console;
 mod document;
 mod endpoint;
 mod endpoints;
+mod groups;
 mod headers;
 mod lingering;
 mod listener;

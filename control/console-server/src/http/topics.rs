@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::broker::{Interface, NewRecord, Queries, QueryError, WriteError};
+use crate::broker::{NewRecord, Queries, QueryError, WriteError};
 use crate::gateway::check_unlimited;
 use crate::http::body::Body;
 use crate::http::caller::Known;
@@ -78,7 +78,7 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     check_unlimited(&known.caller, SHOW)?;
-    let topic = broker_of(&console)?.topic(&name).await;
+    let topic = console.known_broker()?.topic(&name).await;
     let topic = topic.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
     let nothing = || Refusal::new(Kind::NotFound, &format!("there is no topic {name:?}"));
     topic.map(Json).ok_or_else(nothing)
@@ -134,11 +134,6 @@ pub(super) async fn produce(
 
 fn line(told: &Value) -> Result<Bytes, Infallible> {
     Ok(Bytes::from(format!("{told}\n")))
-}
-
-fn broker_of(console: &Console) -> Result<&Interface, Refusal> {
-    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
-    console.broker.as_ref().ok_or_else(nowhere)
 }
 
 fn queries_of(console: &Console) -> Result<&Queries, Refusal> {

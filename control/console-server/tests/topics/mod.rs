@@ -1,5 +1,7 @@
 //! Topics, groups and queries of a real broker, by the console.
 
+mod groups;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, Lines, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -38,7 +40,9 @@ impl Together {
         let (http, sql) = (free_address()?.to_string(), free_address()?.to_string());
         let flags = format!("--embedded 128MiB --http {http} --sql {sql}");
         let broker = Broker::start(&flags)?;
-        let flags = ["--broker", &http, "--broker-sql", &sql].map(str::to_owned).to_vec();
+        let kafka = broker.address();
+        let flags = ["--broker", &http, "--broker-sql", &sql, "--broker-kafka", &kafka];
+        let flags = flags.map(str::to_owned).to_vec();
         let (site, administrator) = Site::with_administrator_and(flags)?;
         let together = Self { broker, sql, site, administrator };
         together.memlane("topic create orders --partitions 2 --config memlane.values=latest")?;
@@ -292,6 +296,9 @@ fn a_console_says_what_it_misses() -> Result<()> {
     let seen = site.get(&administrator, TOPICS)?.json()?;
     assert_eq!(seen, json!({"state": "not_configured", "queries": "not_configured"}));
     check(&site.get(&administrator, "/console/v1/topics/a")?, 404, "no_broker");
+    check(&site.get(&administrator, "/console/v1/groups/a")?, 404, "no_broker");
+    let reset = json!({"to": "latest"});
+    check(&site.post(&administrator, "/console/v1/groups/a/offsets", &reset)?, 404, "no_broker");
     let body = json!({"query": "SELECT 1"});
     check(&site.post(&administrator, QUERY, &body)?, 404, "no_broker");
 
@@ -304,6 +311,10 @@ fn a_console_says_what_it_misses() -> Result<()> {
     wait_for("the console to see that the broker died", TIME_LIMIT, is_down)?;
     check(&together.query(&together.administrator, "SELECT 1")?, 503, "broker_down");
     check(&together.site.get(&together.administrator, "/console/v1/topics/a")?, 503, "broker_down");
+    let (group, reset) = ("/console/v1/groups/a", json!({"to": "latest"}));
+    check(&together.site.get(&together.administrator, group)?, 503, "broker_down");
+    let reset = together.site.post(&together.administrator, &format!("{group}/offsets"), &reset)?;
+    check(&reset, 503, "broker_down");
     together.broker.start_again()?;
     wait_for("the console to see the broker", TIME_LIMIT, || Ok(!is_down()?))
 }
@@ -362,7 +373,8 @@ impl Guarded {
         Self::start_through(more, |sql| Ok(sql.to_owned()))
     }
 
-    /// The same, where the console reaches SQL through what stands at another address.
+    /// The same, where the console reaches SQL through what stands at another address. `BROKER` in
+    /// `more` is where the broker serves Kafka's clients.
     fn start_through(more: &str, way: impl Fn(&str) -> Result<String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
@@ -379,7 +391,7 @@ impl Guarded {
              {text}/lists --super-user User:admin"
         ))?;
         fs::set_permissions(path("console"), fs::Permissions::from_mode(0o600))?;
-        let through = way(&sql)?;
+        let (through, more) = (way(&sql)?, more.replace("BROKER", &broker.address()));
         let flags = format!(
             "--broker {http} --broker-sql {through} --broker-user console --broker-password-file \
              {text}/console {more}"

@@ -164,6 +164,29 @@ export interface Group {
   topics: { topic: string; partition_count: number; lag: number }[];
 }
 
+export interface PartitionLag {
+  partition: number;
+  committed_offset: number;
+  start_offset: number;
+  end_offset: number;
+  lag: number;
+}
+
+/** A group alone; `resets` says whether who is logged in may reset its offsets. */
+export interface GroupDetails extends Group {
+  type: string;
+  topics: (Group['topics'][number] & { partitions: PartitionLag[] })[];
+  resets: 'allowed' | 'forbidden' | 'not_configured';
+}
+
+/** Offset of a group in a partition, before and after; null: it had none. */
+export interface OffsetChange {
+  topic: string;
+  partition: number;
+  from: number | null;
+  to: number;
+}
+
 /** Topics and groups; `queries` says whether who is logged in may query them. */
 export interface MessageLog {
   state: 'up' | 'down' | 'not_configured';

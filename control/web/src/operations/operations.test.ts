@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type {
+  GroupDetails,
   Image,
   Pool,
   Project,
@@ -11,6 +12,7 @@ import type {
   Volume,
 } from '../api/model';
 import * as access from './access';
+import * as groups from './groups';
 import * as images from './images';
 import { Values, commandLine, curl, quoted, type Operation } from './operation';
 import * as snapshots from './snapshots';
@@ -75,6 +77,25 @@ const TOPIC: TopicDetails = {
   partitions: [],
 };
 
+const GROUP: GroupDetails = {
+  group: 'billing',
+  state: 'Empty',
+  type: 'classic',
+  member_count: 0,
+  resets: 'allowed',
+  topics: [
+    {
+      topic: 'orders',
+      partition_count: 2,
+      lag: 6,
+      partitions: [
+        { partition: 0, committed_offset: 4, start_offset: 2, end_offset: 10, lag: 6 },
+        { partition: 1, committed_offset: 3, start_offset: 0, end_offset: 3, lag: 0 },
+      ],
+    },
+  ],
+};
+
 type Filled = Record<string, string | boolean | string[]>;
 
 function check(operation: Operation, filled: Filled, command: string | null, request: string) {
@@ -127,6 +148,58 @@ test('a record is produced as it was typed', () => {
   expect(problem('a: 1\nb: 2')).toBe('');
   expect(problem('a: 1\nno colon')).toContain('no colon');
   expect(problem('a: 1\na: 2')).toContain('twice');
+});
+
+test('offsets are reset to each kind of place, and what becomes of the group is said', () => {
+  const operation = groups.resetOffsets(GROUP);
+  const offsets = 'POST /console/v1/groups/billing/offsets';
+  const consequences = (filled: Record<string, string>): string[] => {
+    const values = Object.entries(filled).reduce(
+      (before, [name, value]) => before.with(name, value),
+      Values.of(operation.fields),
+    );
+    return operation.furtherLosses?.(values) ?? [];
+  };
+  check(
+    operation,
+    {},
+    'memlane group reset billing --to earliest',
+    `${offsets} {"to":"earliest","topics":[]}`,
+  );
+  const forgotten = 'The committed offsets of 2 partitions';
+  expect(consequences({})).toEqual([forgotten, '5 offsets will be read again']);
+  check(
+    operation,
+    { to: 'latest', topic: 'orders' },
+    'memlane group reset billing --to latest --topic orders',
+    `${offsets} {"to":"latest","topics":["orders"]}`,
+  );
+  const skipped = '6 offsets will be passed over and not be read';
+  expect(consequences({ to: 'latest' })).toEqual([forgotten, skipped]);
+  check(
+    operation,
+    { to: 'offset', offset: '5' },
+    'memlane group reset billing --to 5',
+    `${offsets} {"to":"offset","offset":5,"topics":[]}`,
+  );
+  const nearest = consequences({ to: 'offset', offset: '1' });
+  expect(nearest).toEqual([forgotten, '4 offsets will be read again']);
+  check(
+    operation,
+    { to: 'time', time: '1970-01-01T00:00:01Z' },
+    'memlane group reset billing --to 1970-01-01T00:00:01Z',
+    `${offsets} {"to":"time","time_ms":1000,"topics":[]}`,
+  );
+  expect(consequences({ to: 'time' })).toEqual([forgotten]);
+  for (const [name, good, bad] of [
+    ['offset', '17', ['1.5', '-1', '1e3', '9'.repeat(20)]],
+    ['time', '2026-11-22T18:00:00.5Z', ['yesterday', '2026-11-22', '2026-13-22T18:00:00Z']],
+  ] as const) {
+    const field = operation.fields.find((it) => it.name === name);
+    const problem = (text: string) => field?.problem?.(Values.of([]).with(name, text));
+    expect(problem(good)).toBe('');
+    for (const text of bad) expect(problem(text), text).not.toBe('');
+  }
 });
 
 test('a volume is resized, renamed and set', () => {

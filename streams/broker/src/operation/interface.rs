@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::answers::{health, json, problem, text};
 use super::metrics;
 use super::state::Operation;
-use super::views::{LagView, StatusView, TopicView, lags};
+use super::views::{StatusView, TopicView, detailed_lag, lags};
 use crate::storage::Storage;
 
 /// Connections beyond so many wait to be accepted.
@@ -215,9 +215,10 @@ fn router(operation: Arc<Operation>) -> Router {
         .route("/v1/topics", get(show_topics))
         .route("/v1/topics/{name}", get(show_topic))
         .route("/v1/groups", get(show_groups))
+        .route("/v1/groups/{name}", get(show_group))
         .fallback(async || {
             let detail = "it serves /healthz, /readyz, /metrics, /v1/status, /v1/topics, \
-                          /v1/topics/NAME and /v1/groups";
+                          /v1/topics/NAME, /v1/groups and /v1/groups/NAME";
             problem(ProblemKind::UnknownPath, detail.to_owned())
         })
         .with_state(operation)
@@ -256,14 +257,24 @@ async fn show_topic(State(operation): Shared, PathOf(name): PathOf<String>) -> R
 
 async fn show_groups(State(operation): Shared) -> Response {
     let Some(broker) = operation.broker() else { return not_serving(&operation) };
-    let groups: Option<Vec<LagView>> = lags(&broker).await;
-    match groups {
+    match lags(&broker).await {
         Some(groups) => json(groups),
-        None => {
-            let detail = "the coordinator of groups is busy, or waits for the storage";
-            problem(ProblemKind::Starting, detail.to_owned())
-        }
+        None => coordinator_busy(),
     }
+}
+
+async fn show_group(State(operation): Shared, PathOf(name): PathOf<String>) -> Response {
+    let Some(broker) = operation.broker() else { return not_serving(&operation) };
+    match detailed_lag(&broker, &name).await {
+        Some(Some(group)) => json(group),
+        Some(None) => problem(ProblemKind::NotFound, format!("there is no group {name:?}")),
+        None => coordinator_busy(),
+    }
+}
+
+fn coordinator_busy() -> Response {
+    let detail = "the coordinator of groups is busy, or waits for the storage";
+    problem(ProblemKind::Starting, detail.to_owned())
 }
 
 fn not_serving(operation: &Operation) -> Response {

@@ -193,31 +193,87 @@ pub(super) struct TopicLag {
     partition_count: usize,
     /// Records between the committed offsets and the ends, as offsets count them.
     pub(super) lag: u64,
+    /// Of a group that is shown alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partitions: Option<Vec<PartitionLag>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct PartitionLag {
+    partition: i32,
+    committed_offset: i64,
+    start_offset: i64,
+    end_offset: i64,
+    lag: u64,
+}
+
+/// Parts of a group that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Topics,
+    Partitions,
 }
 
 /// All groups; `None` while the coordinator has no time for it.
 pub(super) async fn lags(broker: &Broker) -> Option<Vec<LagView>> {
+    let extent_of = extents(broker);
+    let groups = groups(broker).await?;
+    Some(groups.into_iter().map(|it| lag_of(it, Shown::Topics, &extent_of)).collect())
+}
+
+/// One group with its partitions, if it is there; `None` while the coordinator has no time for it.
+pub(super) async fn detailed_lag(broker: &Broker, name: &str) -> Option<Option<LagView>> {
+    let group = groups(broker).await?.into_iter().find(|it| it.id.as_str() == name);
+    Some(group.map(|it| lag_of(it, Shown::Partitions, &extents(broker))))
+}
+
+async fn groups(broker: &Broker) -> Option<Vec<GroupView>> {
     let asked = tokio::time::timeout(COORDINATOR_TIME_MAX, broker.coordinator.groups()).await;
-    let groups = asked.ok().flatten()?;
-    let end_of = |topic: &str, partition: i32| {
+    asked.ok().flatten()
+}
+
+/// The first offset of a partition, and the next one.
+type Extent = (i64, i64);
+
+fn extents(broker: &Broker) -> impl Fn(&str, i32) -> Option<Extent> {
+    move |topic, partition| {
         let topic = broker.topics.by_name(topic)?;
-        Some(topic.partition(partition)?.log.stable_offset())
-    };
-    Some(groups.into_iter().map(|group| lag_of(group, &end_of)).collect())
+        let log = &topic.partition(partition)?.log;
+        Some((log.start_offset(), log.stable_offset()))
+    }
 }
 
 /// Offsets of partitions that are gone count for nothing.
-fn lag_of(group: GroupView, end_of: &dyn Fn(&str, i32) -> Option<i64>) -> LagView {
+fn lag_of(
+    group: GroupView,
+    shown: Shown,
+    extent_of: &dyn Fn(&str, i32) -> Option<Extent>,
+) -> LagView {
     let mut topics: BTreeMap<&str, TopicLag> = BTreeMap::new();
     for committed in &group.offsets {
-        let Some(end_offset) = end_of(&committed.topic, committed.partition) else { continue };
-        let lag = topics.entry(&committed.topic).or_insert_with(|| TopicLag {
+        let Some((start_offset, end_offset)) = extent_of(&committed.topic, committed.partition)
+        else {
+            continue;
+        };
+        let topic = topics.entry(&committed.topic).or_insert_with(|| TopicLag {
             topic: committed.topic.to_string(),
             partition_count: 0,
             lag: 0,
+            partitions: (shown == Shown::Partitions).then(Vec::new),
         });
-        lag.partition_count += 1;
-        lag.lag += u64::try_from(end_offset.saturating_sub(committed.offset)).unwrap_or(0);
+        let lag = u64::try_from(end_offset.saturating_sub(committed.offset)).unwrap_or(0);
+        topic.partition_count += 1;
+        topic.lag += lag;
+        if let Some(partitions) = &mut topic.partitions {
+            let (partition, committed_offset) = (committed.partition, committed.offset);
+            partitions.push(PartitionLag {
+                partition,
+                committed_offset,
+                start_offset,
+                end_offset,
+                lag,
+            });
+        }
     }
     LagView {
         group: group.id.to_string(),
@@ -248,10 +304,17 @@ mod tests {
             member_count: 0,
             offsets: vec![at("a", 0, 3), at("a", 1, 10), at("a", 2, 12), at("gone", 0, 1)],
         };
-        let end_of = |topic: &str, _| (topic == "a").then_some(10);
-        let lag = lag_of(group, &end_of);
-        let expected = TopicLag { topic: "a".to_owned(), partition_count: 3, lag: 7 };
+        let extent_of = |topic: &str, _| (topic == "a").then_some((2, 10));
+        let lag = lag_of(group.clone(), Shown::Topics, &extent_of);
+        let expected =
+            TopicLag { topic: "a".to_owned(), partition_count: 3, lag: 7, partitions: None };
         assert_eq!(lag.topics, [expected], "an offset behind the end is no lag");
+
+        let detailed = lag_of(group, Shown::Partitions, &extent_of);
+        let partitions = detailed.topics[0].partitions.as_deref().expect("they are asked for");
+        let shown = partitions.iter().map(|it| (it.partition, it.committed_offset, it.lag));
+        assert_eq!(shown.collect::<Vec<_>>(), [(0, 3, 7), (1, 10, 0), (2, 12, 0)]);
+        assert!(partitions.iter().all(|it| (it.start_offset, it.end_offset) == (2, 10)));
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_client::{
-    Client, ClientError, CommittedOffset, FetchLimits, FetchedPartition, Fetcher, Isolation,
-    Membership, MembershipSettings, Position, Record, ResponseError,
+    Client, ClientError, CommittedOffset, Extent, FetchLimits, FetchedPartition, Fetcher,
+    Isolation, Membership, MembershipSettings, Position, Record, ResponseError,
 };
 use tokio::time::Instant;
 
 use super::json::JsonRecord;
-use super::offsets::{Extent, extents, offsets};
+use super::offsets::at_present;
 use crate::arguments::streams::{Consume, OffsetSpec};
 use crate::failure::Failure;
 use crate::output::{Form, Report, is_still_read};
@@ -112,7 +112,7 @@ impl Reading {
     /// Finds out where each partition begins and ends.
     async fn begin(&mut self, member: Option<Membership>) -> Result<Option<Membership>, Failure> {
         let topic = &self.consume.topic;
-        let mut extents = extents(&self.client, topic, self.isolation).await?;
+        let mut extents = self.client.extents(topic, self.isolation).await?;
         if let Some(missing) = self.consume.partitions.iter().find(|it| !extents.contains_key(it)) {
             let count = extents.len();
             return Err(Failure::not_found(format!(
@@ -132,7 +132,7 @@ impl Reading {
             }
         };
         let from = self.consume.from.unwrap_or(OffsetSpec::Earliest);
-        let starts = offsets(&self.client, topic, from, &extents).await?;
+        let starts = self.client.offsets_of_spec(topic, at_present(from), &extents).await?;
         let span = |(&partition, extent): (&i32, &Extent)| {
             let noted = committed.get(&(topic.clone(), partition)).copied().flatten();
             // Where a group has come to counts for more than where others begin.
@@ -215,7 +215,7 @@ impl Reading {
 
     /// Goes on with the first record that is kept, where retention was faster than the reader.
     async fn skip_what_is_gone(&mut self, partition: i32) -> Result<(), Failure> {
-        let extents = extents(&self.client, &self.consume.topic, self.isolation).await?;
+        let extents = self.client.extents(&self.consume.topic, self.isolation).await?;
         let (Some(extent), Some(span)) =
             (extents.get(&partition), self.positions.get_mut(&partition))
         else {

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kafka_client::{Client, CommittedOffset, GroupDetails, GroupMember, Isolation, ResponseError};
+use kafka_client::{
+    Client, Extent, GroupDetails, GroupMember, Isolation, OffsetMove, ResponseError,
+};
 use serde_json::{Value, json};
 
 use super::super::{lines, or_dash};
-use super::offsets::{Extent, extents, offsets};
+use super::offsets::at_present;
 use crate::arguments::streams::{GroupCommand, OffsetSpec};
 use crate::failure::Failure;
 use crate::output::Report;
@@ -18,7 +20,7 @@ pub(super) async fn run(client: Arc<Client>, command: GroupCommand) -> Result<Re
         GroupCommand::List(view) => list(&client, &view).await,
         GroupCommand::Show { name } => show(&client, &name).await,
         GroupCommand::Reset { name, to, topics, dry_run } => {
-            let moves = moves(&client, &name, to, topics).await?;
+            let moves = moves(&client, &name, to, &topics).await?;
             if !dry_run {
                 set(&client, &name, &moves).await?;
             }
@@ -141,7 +143,7 @@ async fn extents_if_there(
     match client.topic(topic).await {
         Err(error) if error.refusal() == Some(ResponseError::UnknownTopicOrPartition) => Ok(None),
         Err(error) => Err(error.into()),
-        Ok(_) => extents(client, topic, Isolation::ReadUncommitted).await.map(Some),
+        Ok(_) => Ok(Some(client.extents(topic, Isolation::ReadUncommitted).await?)),
     }
 }
 
@@ -191,70 +193,31 @@ fn group_text(group: &GroupDetails, progress: &[Progress]) -> String {
     text
 }
 
-/// From where to where a group's offset is moved.
-struct Move {
-    topic: String,
-    partition: i32,
-    from: Option<i64>,
-    to: i64,
-}
-
 async fn moves(
     client: &Client,
     group: &str,
     to: OffsetSpec,
-    topics: Vec<String>,
-) -> Result<Vec<Move>, Failure> {
-    let committed = client.group_offsets(group).await?;
-    let topics: BTreeSet<String> = match topics.is_empty() {
-        true => committed.iter().map(|it| it.topic.clone()).collect(),
-        false => topics.into_iter().collect(),
-    };
-    if topics.is_empty() {
-        return Err(Failure::not_found(format!(
+    topics: &[String],
+) -> Result<Vec<OffsetMove>, Failure> {
+    let moves = client.offset_moves(group, at_present(to), topics).await?;
+    match moves.is_empty() {
+        true => Err(Failure::not_found(format!(
             "group {group:?} has no committed offsets; give topics with --topic"
-        )));
+        ))),
+        false => Ok(moves),
     }
-    let mut moves = Vec::new();
-    for topic in topics {
-        let extents = extents(client, &topic, Isolation::ReadUncommitted).await?;
-        for (partition, to) in offsets(client, &topic, to, &extents).await? {
-            let is_it = |it: &&CommittedOffset| it.topic == topic && it.partition == partition;
-            let from = committed.iter().find(is_it).map(|it| it.offset);
-            moves.push(Move { topic: topic.clone(), partition, from, to });
-        }
-    }
-    Ok(moves)
 }
 
-async fn set(client: &Client, group: &str, moves: &[Move]) -> Result<(), Failure> {
-    let offset = |it: &Move| CommittedOffset {
-        topic: it.topic.clone(),
-        partition: it.partition,
-        offset: it.to,
-    };
-    let offsets: Vec<_> = moves.iter().map(offset).collect();
-    client.set_group_offsets(group, &offsets).await.map_err(|error| {
-        let has_members = matches!(
-            error.refusal(),
-            Some(
-                ResponseError::UnknownMemberId
-                    | ResponseError::IllegalGeneration
-                    | ResponseError::RebalanceInProgress
-                    | ResponseError::StaleMemberEpoch
-                    | ResponseError::NonEmptyGroup
-            )
-        );
-        match has_members {
-            true => Failure::other(format!(
-                "cannot reset group {group:?}: it has members; stop its consumers first"
-            )),
-            false => error.into(),
-        }
+async fn set(client: &Client, group: &str, moves: &[OffsetMove]) -> Result<(), Failure> {
+    client.move_group_offsets(group, moves).await.map_err(|error| match error.is_of_members() {
+        true => Failure::other(format!(
+            "cannot reset group {group:?}: it has members; stop its consumers first"
+        )),
+        false => error.into(),
     })
 }
 
-fn moves_report(moves: &[Move]) -> Report {
+fn moves_report(moves: &[OffsetMove]) -> Report {
     let json = moves.iter().map(
         |it| json!({"topic": it.topic, "partition": it.partition, "from": it.from, "to": it.to}),
     );

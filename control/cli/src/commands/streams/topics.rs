@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kafka_client::{Client, ConfigChange, ConfigEntry, Isolation, NewTopic, Topic};
+use kafka_client::{Client, ConfigChange, ConfigEntry, Extent, Isolation, NewTopic, Topic};
 use serde_json::{Value, json};
 
 use super::super::lines;
-use super::offsets::{Extent, extents};
 use crate::arguments::streams::{Config, TopicCommand, TopicCreate};
 use crate::failure::Failure;
 use crate::output::Report;
@@ -80,7 +79,7 @@ async fn list(client: &Client, internal: bool, view: &View) -> Result<Report, Fa
         if topic.is_internal && !internal {
             continue;
         }
-        let extents = extents(client, &topic.name, Isolation::ReadUncommitted).await?;
+        let extents = client.extents(&topic.name, Isolation::ReadUncommitted).await?;
         let record_count = extents.values().map(Extent::count).sum();
         listed.push(Listed { topic, record_count });
     }
@@ -106,7 +105,7 @@ async fn list(client: &Client, internal: bool, view: &View) -> Result<Report, Fa
 
 async fn show(client: &Client, name: &str) -> Result<Report, Failure> {
     let topic = client.topic(name).await?;
-    let extents = extents(client, name, Isolation::ReadUncommitted).await?;
+    let extents = client.extents(name, Isolation::ReadUncommitted).await?;
     let configs = client.topic_configs(name).await?;
     let partitions = topic.partitions.iter().map(|it| {
         let extent = extents.get(&it.index);

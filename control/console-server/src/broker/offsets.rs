@@ -1,0 +1,116 @@
+//! Offsets of groups that somebody resets, over Kafka's protocol, which alone knows of them.
+//!
+//! The connection is that of the user whom the console logs in as, and the broker's access list says
+//! what that user may. Whatever the broker advertises, nothing goes to another host.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use kafka_client::{
+    Addresses, Client, ClientError, ErrorKind, Mechanism, OffsetMove, OffsetSpec, ResponseError,
+    SaslSettings, ScramHash, Settings,
+};
+
+use crate::broker::place::check_host;
+use crate::broker::queries::password;
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+const RESET_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Metadata of a broker's topics and offsets of a group are shorter.
+const RESPONSE_BYTES_MAX: usize = 16 << 20;
+
+/// Why the offsets of a group are as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ResetError {
+    NotFound(String),
+    /// The broker's access list is against it.
+    Denied(String),
+    /// The group has members, or does not take it for another reason.
+    Refused(String),
+    /// Nobody answers, or not as the console needs it.
+    Broken(String),
+}
+
+/// The broker as Kafka's clients see it.
+#[derive(Debug)]
+pub(crate) struct Offsets {
+    client: Client,
+}
+
+impl Offsets {
+    /// `login`: the user, and the file of the password.
+    ///
+    /// # Errors
+    /// The address is not of this host, or the file cannot be used.
+    pub(crate) fn at(address: SocketAddr, login: Option<(&str, &Path)>) -> anyhow::Result<Self> {
+        check_host(address).map_err(anyhow::Error::msg)?;
+        let sasl = login.map(|(user, file)| {
+            let password = password(file)?;
+            let mechanism = Mechanism::Scram(ScramHash::Sha256);
+            anyhow::Ok(SaslSettings { mechanism, user: user.to_owned(), password })
+        });
+        let settings = Settings {
+            client_id: "memlane-console".to_owned(),
+            addresses: Addresses::First,
+            sasl: sasl.transpose().context("nobody can be logged in")?,
+            connect_time_max: CONNECT_TIME_MAX,
+            request_time_max: REQUEST_TIME_MAX,
+            response_bytes_max: RESPONSE_BYTES_MAX,
+            ..Settings::default()
+        };
+        Ok(Self { client: Client::new(address.to_string(), settings) })
+    }
+
+    /// Moves a group to the offsets that `spec` gives in topics; without topics, in all that it has
+    /// offsets of.
+    pub(crate) async fn reset(
+        &self,
+        group: &str,
+        spec: OffsetSpec,
+        topics: &[String],
+    ) -> Result<Vec<OffsetMove>, ResetError> {
+        let resetting = async {
+            let moves = self.client.offset_moves(group, spec, topics).await?;
+            if !moves.is_empty() {
+                self.client.move_group_offsets(group, &moves).await?;
+            }
+            Ok(moves)
+        };
+        let reset = tokio::time::timeout(RESET_TIME_MAX, resetting).await;
+        let moves = reset.map_err(|_| {
+            let seconds = RESET_TIME_MAX.as_secs();
+            ResetError::Broken(format!(
+                "the broker did not answer in {seconds} s, and offsets may have been reset"
+            ))
+        })?;
+        let moves = moves.map_err(|error| refusal_of(&error, group))?;
+        match moves.is_empty() {
+            true => Err(ResetError::NotFound(format!("group {group:?} has no committed offsets"))),
+            false => Ok(moves),
+        }
+    }
+}
+
+fn refusal_of(error: &ClientError, group: &str) -> ResetError {
+    let why = error.source().map(|it| format!(": {it}")).unwrap_or_default();
+    let what = format!("{error}{why}");
+    if error.is_of_members() {
+        return ResetError::Refused(format!(
+            "offsets can only be reset while the group is inactive, and group {group:?} has \
+             members: stop its consumers first ({what})"
+        ));
+    }
+    match error.kind() {
+        ErrorKind::Refused(ResponseError::UnknownTopicOrPartition) => ResetError::NotFound(what),
+        ErrorKind::Refused(
+            ResponseError::GroupAuthorizationFailed | ResponseError::TopicAuthorizationFailed,
+        ) => ResetError::Denied(what),
+        ErrorKind::Refused(_) => ResetError::Refused(what),
+        _ => ResetError::Broken(what),
+    }
+}

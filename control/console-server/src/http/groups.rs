@@ -1,0 +1,138 @@
+//! Groups of the broker: how far behind they are in each partition, and resets of their offsets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Json, Response};
+use kafka_client::{OffsetMove, OffsetSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::broker::{Offsets, ResetError};
+use crate::gateway::check_unlimited;
+use crate::http::body::Body;
+use crate::http::caller::Known;
+use crate::http::console::Console;
+use crate::http::recorded::Change;
+use crate::refusal::{Kind, Refusal};
+
+const SHOW: &str = "show_group";
+const RESET: &str = "reset_group";
+
+/// Position that offsets are reset to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ResetTo {
+    Earliest,
+    Latest,
+    /// `offset`.
+    Offset,
+    /// The first record of `time_ms` or later.
+    Time,
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OffsetsReset {
+    to: ResetTo,
+    /// Partitions that do not reach so far get the end that is nearest.
+    #[schema(minimum = 0)]
+    offset: Option<i64>,
+    /// Milliseconds since 1970.
+    #[schema(minimum = 0)]
+    time_ms: Option<i64>,
+    /// Without any, all topics that the group has offsets of.
+    #[serde(default)]
+    topics: Vec<String>,
+}
+
+/// Offset of a group in a partition, before and after.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OffsetChange {
+    topic: String,
+    partition: i32,
+    /// `null`: the group had committed none there.
+    from: Option<i64>,
+    to: i64,
+}
+
+/// A group with its offsets, and whether who asks may reset them.
+pub(super) async fn show(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    check_unlimited(&known.caller, SHOW)?;
+    let group = console.known_broker()?.group(&name).await;
+    let group = group.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
+    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no group {name:?}"));
+    let mut group = group.ok_or_else(nothing)?;
+    let is_allowed = check_unlimited(&known.caller, RESET).is_ok();
+    group["resets"] = match (&console.offsets, is_allowed) {
+        (None, _) => "not_configured",
+        (Some(_), false) => "forbidden",
+        (Some(_), true) => "allowed",
+    }
+    .into();
+    Ok(Json(group))
+}
+
+/// Resets the offsets of a group that has no members.
+pub(super) async fn reset(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+    Body(asked): Body<OffsetsReset>,
+) -> Result<Response, Refusal> {
+    check_unlimited(&known.caller, RESET)?;
+    let spec = spec_of(&asked)?;
+    let moves = offsets_of(&console)?.reset(&name, spec, &asked.topics).await;
+    let moves = moves.map_err(refusal_of)?;
+    // Who reset the wrong group finds here where it was.
+    let change = Change { old: before(&moves), new: json!(asked) };
+    let change_of = |it: OffsetMove| {
+        let OffsetMove { topic, partition, from, to } = it;
+        OffsetChange { topic, partition, from, to }
+    };
+    let changes: Vec<_> = moves.into_iter().map(change_of).collect();
+    Ok(change.told(Json(changes).into_response()))
+}
+
+fn spec_of(asked: &OffsetsReset) -> Result<OffsetSpec, Refusal> {
+    let wrong = |field, what| Err(Refusal::in_field(field, what));
+    match (asked.to, asked.offset, asked.time_ms) {
+        (ResetTo::Earliest, None, None) => Ok(OffsetSpec::Earliest),
+        (ResetTo::Latest, None, None) => Ok(OffsetSpec::Latest),
+        (ResetTo::Offset, Some(offset @ 0..), None) => Ok(OffsetSpec::Offset(offset)),
+        (ResetTo::Time, None, Some(time @ 0..)) => Ok(OffsetSpec::Time(time)),
+        (ResetTo::Offset, _, None) => wrong("offset", "it takes an offset, from 0 on"),
+        (ResetTo::Time, None, _) => wrong("time_ms", "it takes milliseconds since 1970"),
+        _ => wrong("to", "`offset` goes with offset alone, and `time_ms` with time"),
+    }
+}
+
+/// The committed offsets that were there, by topic and partition.
+fn before(moves: &[OffsetMove]) -> Value {
+    let mut topics = BTreeMap::<&str, BTreeMap<String, i64>>::new();
+    for it in moves {
+        let Some(from) = it.from else { continue };
+        topics.entry(&it.topic).or_default().insert(it.partition.to_string(), from);
+    }
+    json!(topics)
+}
+
+fn offsets_of(console: &Console) -> Result<&Offsets, Refusal> {
+    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-kafka");
+    console.offsets.as_ref().ok_or_else(nowhere)
+}
+
+fn refusal_of(error: ResetError) -> Refusal {
+    match error {
+        ResetError::NotFound(what) => Refusal::new(Kind::NotFound, &what),
+        ResetError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
+        ResetError::Refused(what) => Refusal::new(Kind::Conflict, &what),
+        ResetError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
+    }
+}
