@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::dialect::{CONCAT_TEXTS, joins_texts, type_of, unmarked};
 use super::memory::CallMemory;
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::{check, is_planning};
@@ -121,8 +122,11 @@ impl ExprPlanner for Operators {
         expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        let types = (expr.left.get_type(schema), expr.right.get_type(schema));
-        let (BinaryOperator::StringConcat, (Ok(left), Ok(right))) = (&expr.op, types) else {
+        if expr.op != BinaryOperator::StringConcat {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let (Ok(left), Ok(right)) = (type_of(&expr.left, schema), type_of(&expr.right, schema))
+        else {
             return Ok(PlannerResult::Original(expr));
         };
         let function = match (list_ndims(&left), list_ndims(&right)) {
@@ -132,7 +136,13 @@ impl ExprPlanner for Operators {
             (left, right) if left > right => &self.append,
             _ => &self.prepend,
         };
-        let arguments = vec![expr.left, expr.right];
+        // Texts that are joined to others are one call.
+        let is_longer = joins_texts(function);
+        let mut arguments = match unmarked(expr.left, |it| is_longer && joins_texts(&it.func)) {
+            Ok(call) => call.args,
+            Err(other) => vec![other],
+        };
+        arguments.push(expr.right);
         let call = ScalarFunction::new_udf(Arc::clone(function), arguments);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
@@ -165,7 +175,7 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// `||` of two texts.
+/// `||` of texts.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ConcatTexts {
     signature: Signature,
@@ -173,14 +183,13 @@ struct ConcatTexts {
 
 impl Default for ConcatTexts {
     fn default() -> Self {
-        let types = vec![DataType::Utf8View, DataType::Utf8View];
-        Self { signature: Signature::exact(types, Volatility::Immutable) }
+        Self { signature: Signature::variadic(vec![DataType::Utf8View], Volatility::Immutable) }
     }
 }
 
 impl ScalarUDFImpl for ConcatTexts {
     fn name(&self) -> &'static str {
-        "concat_texts"
+        CONCAT_TEXTS
     }
 
     fn signature(&self) -> &Signature {
@@ -194,18 +203,18 @@ impl ScalarUDFImpl for ConcatTexts {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|it| matches!(it, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };
-        let (left, right) = (args.args[0].to_array(rows)?, args.args[1].to_array(rows)?);
+        let columns = args.args.iter().map(|it| it.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let columns: Vec<_> = columns.iter().map(|it| it.as_string_view()).collect();
         let mut found = StringViewBuilder::with_capacity(rows);
-        let mut both = String::new();
-        for pair in left.as_string_view().iter().zip(right.as_string_view()) {
-            let (Some(left), Some(right)) = pair else {
+        let mut joined = String::new();
+        for row in 0..rows {
+            if columns.iter().any(|it| it.is_null(row)) {
                 found.append_null();
                 continue;
-            };
-            both.clear();
-            both.push_str(left);
-            both.push_str(right);
-            found.append_value(&both);
+            }
+            joined.clear();
+            columns.iter().for_each(|it| joined.push_str(it.value(row)));
+            found.append_value(&joined);
         }
         let found: ArrayRef = Arc::new(found.finish());
         Ok(match is_scalar {

@@ -60,7 +60,8 @@ fn keep_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 /// Whether the operands become one type.
 fn makes_one_type(expr: &Expr) -> bool {
     match expr {
-        Expr::BinaryExpr(_) | Expr::Between(_) | Expr::InList(_) => true,
+        Expr::BinaryExpr(it) => !it.op.is_logic_operator(),
+        Expr::Between(_) | Expr::InList(_) => true,
         Expr::ScalarFunction(call) => OF_ONE_TYPE.contains(&call.func.name()),
         _ => false,
     }

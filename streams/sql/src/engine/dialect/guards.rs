@@ -24,9 +24,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use super::arithmetic::is_arithmetic;
 use super::calls::is_call;
 use super::casts::cast_target;
+use super::chains::is_arithmetic;
 use super::intervals::is_comparison;
 
 const NAME: &str = "holds";

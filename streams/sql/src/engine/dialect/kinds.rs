@@ -1,12 +1,16 @@
 //! Operators and casts that there are, by the kinds of what they are used on, as PostgreSQL lists
 //! them in `pg_operator` and `pg_cast`: the engine makes texts or numbers of what else comes.
 
+use std::cell::LazyCell;
+use std::ops::Deref;
+
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::planned::with_field;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
@@ -37,7 +41,7 @@ impl Kind {
         match expr {
             Expr::Literal(value, _) if value.data_type().is_string() => Self::Unknown,
             Expr::Placeholder(_) => Self::Unknown,
-            other => other.to_field(schema).map_or(Self::Unknown, |(_, it)| Self::of_field(&it)),
+            other => with_field(other, schema, Self::of_field).unwrap_or(Self::Unknown),
         }
     }
 
@@ -114,8 +118,13 @@ pub(super) fn has_cast(from: Kind, to: Kind) -> bool {
         }
 }
 
-/// Whether there is an operator. Those that only add up, and comparisons, are looked at elsewhere.
-fn has_operator(operator: &BinaryOperator, left: Kind, right: Kind) -> bool {
+/// Returns whether there is an operator; kinds are looked for only where it depends on them. Those
+/// that only add up, and comparisons, are looked at elsewhere.
+fn has_operator(
+    operator: &BinaryOperator,
+    left: &impl Deref<Target = Kind>,
+    right: &impl Deref<Target = Kind>,
+) -> bool {
     use BinaryOperator as Op;
     use Kind as K;
     let both = |kinds: &[K]| left.is_of(kinds) && right.is_of(kinds);
@@ -145,7 +154,7 @@ fn has_operator(operator: &BinaryOperator, left: Kind, right: Kind) -> bool {
         | Op::PGBitwiseXor
         | Op::PGBitwiseShiftLeft
         | Op::PGBitwiseShiftRight => both(&[K::Integer]),
-        Op::StringConcat => match (left, right) {
+        Op::StringConcat => match (**left, **right) {
             (K::Texts, other) | (other, K::Texts) => other.is_of(&[K::Text, K::Texts]),
             _ => true,
         },
@@ -163,8 +172,8 @@ impl ExprPlanner for KnownOperators {
         expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
-        let (left, right) = (Kind::of(&expr.left, schema), Kind::of(&expr.right, schema));
-        if has_operator(&expr.op, left, right) {
+        let of = |operand| LazyCell::new(move || Kind::of(operand, schema));
+        if has_operator(&expr.op, &of(&expr.left), &of(&expr.right)) {
             return Ok(PlannerResult::Original(expr));
         }
         let what = format!("operator does not exist: {} of values of these types", expr.op);

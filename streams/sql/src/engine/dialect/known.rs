@@ -28,6 +28,7 @@ const INTERNAL: &[&str] = &[
     "json_exists",
     "json_get",
     "json_get_text",
+    "part_of_expression",
     "pattern",
     "pattern_found",
     "pattern_replacement",

@@ -66,10 +66,13 @@ pub(super) fn name_apart(query: &mut Query) {
         _ => None,
     };
     let names: Vec<_> = select.projection.iter().map(last).collect();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for name in names.iter().flatten() {
+        *counts.entry(name).or_default() += 1;
+    }
     for (index, item) in select.projection.iter_mut().enumerate() {
         let Some(name) = &names[index] else { continue };
-        let is_it = |it: &&Option<String>| it.as_ref() == Some(name);
-        if names.iter().filter(is_it).count() > 1
+        if counts[name.as_str()] > 1
             && let SelectItem::UnnamedExpr(expr) = item
         {
             let alias = Ident::with_quote('"', format!("{name}{APART}{index}"));

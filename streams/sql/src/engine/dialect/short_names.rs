@@ -3,6 +3,7 @@
 //! some hundred terms grew with the fourth power of their number. Parts of such an expression are
 //! marked, and a mark is named by what stands beside the part.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     VisitMut, VisitorMut,
 };
 
-use super::written::{call, size_of};
+use super::written::{call, size_of, text_of};
 
 const NAME: &str = "part_of_expression";
 
@@ -31,12 +32,48 @@ const PART: usize = 8;
 
 /// Marks parts of the long expressions of a statement.
 pub(super) fn shorten_names(statement: &mut Statement) {
-    let marked = statement.visit(&mut Marker { queries: Vec::new() });
+    let mut marker = Marker::default();
+    let marked = statement.visit(&mut marker);
     debug_assert!(marked.is_continue(), "nothing ends it early");
+    if !marker.parts.is_empty() {
+        let restored = statement.visit(&mut Restorer { parts: marker.parts });
+        debug_assert!(restored.is_continue(), "nothing ends it early");
+    }
 }
 
+#[derive(Default)]
 struct Marker {
     queries: Vec<Level>,
+    /// What is marked, by the names of marks. Meanwhile a mark has its name alone, so that the text
+    /// of what stands around it is short.
+    parts: HashMap<String, Expr>,
+}
+
+/// Puts what is marked back below its mark.
+struct Restorer {
+    parts: HashMap<String, Expr>,
+}
+
+impl VisitorMut for Restorer {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        let FunctionArguments::List(list) = &mut function.args else {
+            return ControlFlow::Continue(());
+        };
+        let [FunctionArg::Unnamed(FunctionArgExpr::Expr(name))] = list.args.as_slice() else {
+            return ControlFlow::Continue(());
+        };
+        // Equal texts have one name, and each of them has the part.
+        if let Some(part) = text_of(name).and_then(|name| self.parts.get(name))
+            && function.name.to_string() == NAME
+        {
+            let part = FunctionArg::Unnamed(FunctionArgExpr::Expr(part.clone()));
+            list.args.insert(0, part);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// A query: in what is looked at of it, the unmarked sizes of parts, outermost first.
@@ -74,7 +111,7 @@ impl VisitorMut for Marker {
             && let Some(mut sizes) = query.sizes.pop()
         {
             if query.is_long {
-                mark(expr, &mut sizes);
+                self.parts.extend(mark(expr, &mut sizes));
             }
             if let Some(around) = query.sizes.last_mut() {
                 around.push(1 + sizes.iter().sum::<usize>());
@@ -84,20 +121,23 @@ impl VisitorMut for Marker {
     }
 }
 
-/// Marks the parts of an expression that are large, of whose sizes these are left.
-fn mark(expr: &mut Expr, sizes: &mut [usize]) {
+/// Marks the parts of an expression that are large, of whose sizes these are left, and returns them
+/// by the names of their marks.
+fn mark(expr: &mut Expr, sizes: &mut [usize]) -> Vec<(String, Expr)> {
     let parts = parts(expr);
-    if parts.len() == sizes.len() {
-        for (part, size) in parts.into_iter().zip(sizes).filter(|(_, size)| **size >= PART) {
-            let mut hasher = DefaultHasher::new();
-            part.to_string().hash(&mut hasher);
-            let name = format!("({:x})", hasher.finish());
-            let name = Expr::Value(Value::SingleQuotedString(name).into());
-            let unmarked = std::mem::replace(part, Expr::Value(Value::Null.into()));
-            *part = call(NAME, vec![unmarked, name]);
-            *size = 1;
-        }
+    if parts.len() != sizes.len() {
+        return Vec::new();
     }
+    let large = parts.into_iter().zip(sizes).filter(|(_, size)| **size >= PART);
+    let marked = large.map(|(part, size)| {
+        let mut hasher = DefaultHasher::new();
+        part.to_string().hash(&mut hasher);
+        let name = format!("({:x})", hasher.finish());
+        let mark = call(NAME, vec![Expr::Value(Value::SingleQuotedString(name.clone()).into())]);
+        *size = 1;
+        (name, std::mem::replace(part, mark))
+    });
+    marked.collect()
 }
 
 /// What an expression computes its value of, where that is no condition.
@@ -130,6 +170,11 @@ fn parts(expr: &mut Expr) -> Vec<&mut Expr> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Marked {
     signature: Signature,
+}
+
+/// Returns whether a call is a mark.
+pub(super) fn is_mark(function: &ScalarUDF) -> bool {
+    function.name() == NAME
 }
 
 /// Function that returns its first argument, under the name of its second.

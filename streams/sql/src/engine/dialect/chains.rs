@@ -1,0 +1,287 @@
+//! Arithmetic that fails where PostgreSQL's does: integers that are out of range, and floats that
+//! are divided by zero.
+//!
+//! `a + b - c` is one call of three operands, computed from left to right: the engine asks for the
+//! type of each call by those of its operands, and of calls in calls again and again.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
+use datafusion::arrow::compute::kernels::numeric;
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result, internal_err};
+use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+use datafusion::physical_expr_common::datum::apply;
+
+use super::quotients::{quotient_type, quotients};
+use crate::error::{SqlError, SqlState};
+
+/// Operators between operands, from left to right.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Arithmetic {
+    operators: Vec<Operator>,
+    /// Type of the result, where it was known when the call was planned.
+    result: Option<DataType>,
+    signature: Signature,
+}
+
+/// Returns whether a function is an operator of these.
+pub(super) fn is_arithmetic(function: &ScalarUDF) -> bool {
+    arithmetic_of(function).is_some()
+}
+
+fn arithmetic_of(function: &ScalarUDF) -> Option<&Arithmetic> {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.downcast_ref()
+}
+
+/// The call of operators between operands; `result` is its type, where that is known.
+pub(super) fn call(
+    operators: Vec<Operator>,
+    operands: Vec<Expr>,
+    result: Option<DataType>,
+) -> Expr {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    let function = ScalarUDF::new_from_impl(Arithmetic { operators, result, signature });
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), operands))
+}
+
+/// The operators of such a call; none of another.
+pub(super) fn operators(function: &ScalarUDF) -> &[Operator] {
+    arithmetic_of(function).map_or(&[], |it| &it.operators)
+}
+
+/// The type of the result of a call that was planned here, without a look at its operands.
+pub(super) fn planned_type(function: &ScalarUDF) -> Option<&DataType> {
+    arithmetic_of(function)?.result.as_ref()
+}
+
+impl Arithmetic {
+    /// Whether it divides numerics.
+    fn is_quotient(&self, types: &[DataType]) -> bool {
+        self.operators == [Operator::Divide]
+            && types.iter().any(DataType::is_decimal)
+            && !types.iter().any(DataType::is_floating)
+    }
+
+    fn written(&self, arguments: &[Expr]) -> String {
+        let mut texts = arguments.iter().map(|it| it.schema_name().to_string());
+        let mut written = texts.next().unwrap_or_default();
+        for (operator, text) in self.operators.iter().zip(texts) {
+            written.push_str(&format!(" {operator} {text}"));
+        }
+        written
+    }
+
+    /// Types of the two operands of each step, and of its result.
+    fn steps(&self, types: &[DataType]) -> Result<Vec<Step>> {
+        let [first, rest @ ..] = types else { return internal_err!("there is no operand") };
+        let mut left = first.clone();
+        let steps = self.operators.iter().zip(rest).map(|(operator, right)| {
+            let coercer = BinaryTypeCoercer::new(&left, operator, right);
+            let (operands, result) = (coercer.get_input_types()?, coercer.get_result_type()?);
+            left = result.clone();
+            Ok(Step { left: operands.0, right: operands.1, result })
+        });
+        steps.collect()
+    }
+}
+
+/// Types of one operation.
+struct Step {
+    left: DataType,
+    right: DataType,
+    result: DataType,
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        match self.operators.as_slice() {
+            [Operator::Plus] => "plus",
+            [Operator::Minus] => "minus",
+            [Operator::Multiply] => "times",
+            [Operator::Divide] => "divided_by",
+            [Operator::Modulo] => "modulo",
+            _ => "arithmetic",
+        }
+    }
+
+    fn display_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(self.written(arguments))
+    }
+
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(self.written(arguments))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if self.is_quotient(types) {
+            let operand = |it: &DataType| match it.is_integer() {
+                true => DataType::Decimal128(20, 0),
+                false => it.clone(),
+            };
+            return Ok(types.iter().map(operand).collect());
+        }
+        let steps = self.steps(types)?;
+        let first = steps.first().map(|it| it.left.clone());
+        Ok(first.into_iter().chain(steps.into_iter().map(|it| it.right)).collect())
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        if self.is_quotient(types) {
+            return Ok(quotient_type());
+        }
+        match self.steps(types)?.pop() {
+            Some(last) => Ok(last.result),
+            None => internal_err!("there is no operator"),
+        }
+    }
+
+    /// The engine's default is of no type, which nothing can be computed with.
+    fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
+        let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types)?)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if *args.return_type() == quotient_type() {
+            let compute = |arrays: &[ArrayRef]| quotients(&arrays[0], &arrays[1]);
+            return make_scalar_function(compute, Vec::new())(&args.args);
+        }
+        let types: Vec<_> = args.args.iter().map(ColumnarValue::data_type).collect();
+        let steps = self.steps(&types)?;
+        let mut operands = args.args.into_iter();
+        let Some(mut found) = operands.next() else { return internal_err!("there is no operand") };
+        for ((operator, step), right) in self.operators.iter().zip(steps).zip(operands) {
+            found =
+                step.apply(*operator, as_type(found, &step.left)?, as_type(right, &step.right)?)?;
+        }
+        Ok(found)
+    }
+}
+
+fn as_type(value: ColumnarValue, data_type: &DataType) -> Result<ColumnarValue> {
+    match value.data_type() == *data_type {
+        true => Ok(value),
+        false => value.cast_to(data_type, None),
+    }
+}
+
+impl Step {
+    fn apply(
+        &self,
+        operator: Operator,
+        left: ColumnarValue,
+        right: ColumnarValue,
+    ) -> Result<ColumnarValue> {
+        let is_float = self.result.is_floating();
+        let found = match operator {
+            Operator::Plus => apply(&left, &right, checked(numeric::add, is_float)),
+            Operator::Minus => apply(&left, &right, checked(numeric::sub, is_float)),
+            Operator::Multiply => apply(&left, &right, checked(multiply, is_float)),
+            Operator::Divide => apply(&left, &right, checked(divide, is_float)),
+            _ => apply(&left, &right, checked(numeric::rem, is_float)),
+        };
+        found.map_err(|error| match &error.find_root() {
+            datafusion::common::DataFusionError::ArrowError(arrow, _)
+                if matches!(**arrow, ArrowError::ArithmeticOverflow(_)) =>
+            {
+                out_of_range(&self.result).into_engine()
+            }
+            _ => error,
+        })
+    }
+}
+
+fn divide(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+    let (divisors, _) = right.get();
+    let has_zero = match divisors.data_type() {
+        DataType::Float64 => {
+            divisors.as_primitive::<Float64Type>().iter().any(|it| it == Some(0.0))
+        }
+        DataType::Float32 => {
+            divisors.as_primitive::<Float32Type>().iter().any(|it| it == Some(0.0))
+        }
+        _ => false,
+    };
+    if has_zero {
+        return Err(ArrowError::DivideByZero);
+    }
+    numeric::div(left, right)
+}
+
+/// A product that is not lost: of two numbers it is zero where one of them is.
+fn multiply(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+    let found = numeric::mul(left, right)?;
+    if *found.data_type() == DataType::Float64 {
+        let at = |it: &dyn Datum, row: usize| {
+            let (array, is_scalar) = it.get();
+            let floats = array.as_primitive::<Float64Type>();
+            floats.value(if is_scalar { 0 } else { row })
+        };
+        let products = found.as_primitive::<Float64Type>();
+        let is_lost = |row: &usize| {
+            !products.is_null(*row)
+                && products.value(*row) == 0.0
+                && at(left, *row) != 0.0
+                && at(right, *row) != 0.0
+        };
+        if (0..products.len()).any(|row| is_lost(&row)) {
+            return Err(ArrowError::ArithmeticOverflow("of floats".to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+/// The same operation; of finite floats the result must be finite too.
+fn checked(
+    operation: impl Fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError>,
+    is_float: bool,
+) -> impl Fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError> {
+    move |left, right| {
+        let found = operation(left, right)?;
+        let is_over = is_float
+            && has_infinity(&*found)
+            && !has_infinity(left.get().0)
+            && !has_infinity(right.get().0);
+        match is_over {
+            true => Err(ArrowError::ArithmeticOverflow("of floats".to_owned())),
+            false => Ok(found),
+        }
+    }
+}
+
+fn has_infinity(array: &dyn Array) -> bool {
+    match array.data_type() {
+        DataType::Float64 => {
+            array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_infinite)
+        }
+        DataType::Float32 => {
+            array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_infinite)
+        }
+        _ => false,
+    }
+}
+
+fn out_of_range(data_type: &DataType) -> SqlError {
+    let what = match data_type {
+        DataType::Int16 => "smallint out of range",
+        DataType::Int32 => "integer out of range",
+        DataType::Float32 | DataType::Float64 => "value out of range: overflow",
+        _ => "bigint out of range",
+    };
+    SqlError::new(SqlState::OUT_OF_RANGE, what)
+}

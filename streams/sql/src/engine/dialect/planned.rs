@@ -1,0 +1,76 @@
+//! Types of operands while operators are planned. The engine finds a type by walking down to
+//! columns and literals: of what was planned just before it is known without that, so that a long
+//! chain of operators is not walked again for each of them.
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF};
+
+use super::chains::planned_type;
+use super::short_names::is_mark;
+use crate::wire::PgType;
+
+/// The type of an operand.
+pub(in crate::engine) fn type_of(expr: &Expr, schema: &DFSchema) -> Result<DataType> {
+    match known_type(expr) {
+        Some(known) => Ok(known),
+        None => expr.get_type(schema),
+    }
+}
+
+/// The type of an operand, and what is known of it beside that, such as that it is JSON.
+pub(super) fn with_field<T>(
+    expr: &Expr,
+    schema: &DFSchema,
+    asks: impl FnOnce(&Field) -> T,
+) -> Result<T> {
+    match known_type(expr) {
+        Some(known) => Ok(asks(&Field::new("", known, true))),
+        None => expr.to_field(schema).map(|(_, field)| asks(&field)),
+    }
+}
+
+pub(super) fn is_json(expr: &Expr, schema: &DFSchema) -> bool {
+    with_field(expr, schema, |it| PgType::of(it) == PgType::JSON).unwrap_or(false)
+}
+
+/// Name of the function that joins texts, `||`.
+pub(in crate::engine) const CONCAT_TEXTS: &str = "concat_texts";
+
+/// Returns whether a function joins texts.
+pub(in crate::engine) fn joins_texts(function: &ScalarUDF) -> bool {
+    function.name() == CONCAT_TEXTS
+}
+
+fn known_type(expr: &Expr) -> Option<DataType> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    match call.args.first() {
+        Some(marked) if is_mark(&call.func) => known_type(marked),
+        _ if joins_texts(&call.func) => Some(DataType::Utf8View),
+        _ => planned_type(&call.func).cloned(),
+    }
+}
+
+/// A call of which an operator makes a longer one, without the mark around it; anything else as it
+/// is.
+pub(in crate::engine) fn unmarked(
+    expr: Expr,
+    is_it: impl Fn(&ScalarFunction) -> bool,
+) -> Result<ScalarFunction, Expr> {
+    let inner = match &expr {
+        Expr::ScalarFunction(call) if is_mark(&call.func) => call.args.first(),
+        other => Some(other),
+    };
+    let is_wanted = matches!(inner, Some(Expr::ScalarFunction(call)) if is_it(call));
+    match expr {
+        Expr::ScalarFunction(mut call) if is_wanted => match is_mark(&call.func) {
+            true => match call.args.swap_remove(0) {
+                Expr::ScalarFunction(inner) => Ok(inner),
+                other => Err(other),
+            },
+            false => Ok(call),
+        },
+        other => Err(other),
+    }
+}
