@@ -216,5 +216,14 @@ fn typed_tables_take_and_give_rows_by_copy() -> Result<()> {
     assert_eq!(site.query(&values)?, expected);
     let out = format!("COPY {table} (symbol, qty, live) TO STDOUT WITH (FORMAT csv, HEADER)");
     assert_eq!(site.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f");
+    // Without names, all that the table declares.
+    site.query(&format!("INSERT INTO {table} VALUES ('C', 7), ('D', NULL)"))?;
+    let copy = format!("COPY {table} FROM STDIN (FORMAT csv, HEADER match)");
+    let rows = file_of(&["symbol,qty,price,live\nE,8,2.5,t".to_owned()])?;
+    site.broker().check(site.psql().args(["-c", &copy]).input(rows))?;
+    assert_eq!(site.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f\nC,7,\nD,,\nE,8,t");
+    let many = format!("INSERT INTO {table} VALUES ('F', 1, 1, true, 1)");
+    assert_eq!(site.sql_state(&many)?, "42601");
+    assert_eq!(site.sql_state(&format!("INSERT INTO {topic} VALUES ('F')"))?, "42601");
     Ok(())
 }

@@ -149,7 +149,11 @@ impl Connection {
         }
         if let Some(Command::CopyIn { columns, form, .. }) = &prepared.command {
             let insert = prepared.insert.as_ref().expect("it was looked up");
-            let copy = CopyIn::new(form.clone(), columns.clone());
+            let columns = match columns.is_empty() {
+                true => insert.declared_names(),
+                false => columns.clone(),
+            };
+            let copy = CopyIn::new(form.clone(), columns);
             return self.copy_in(io, (insert, copy), interrupt).await.map(Some);
         }
         let (mut rows, word) = match portal.rows.take() {

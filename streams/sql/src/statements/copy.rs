@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 use live_queries::CopyFormat;
 
-use super::text::{Words, split};
+use super::text::{Words, name_of, split};
 use crate::error::{SqlError, SqlState};
 use crate::wire::{CopyForm, CopyHeader};
 
@@ -20,13 +20,14 @@ pub(super) enum Copy {
     In {
         /// INSERT into the same table and columns: who may, and what they take, is that of it.
         insert: Words,
+        /// None where it is all that a table of typed columns declares.
         columns: Vec<String>,
         form: CopyForm,
     },
 }
 
 /// Finds out what a COPY asks for: `COPY (query) TO STDOUT`, `COPY table [(columns)] TO STDOUT` or
-/// `COPY table (columns) FROM STDIN`, each with its options.
+/// `COPY table [(columns)] FROM STDIN`, each with its options.
 pub(super) fn read_copy(words: &Words) -> Result<Copy, SqlError> {
     let (at, is_in) = direction(words)?;
     let (before, rest) = words.0.split_at(at);
@@ -77,12 +78,12 @@ fn direction(words: &Words) -> Result<(usize, bool), SqlError> {
 fn copy_in(named: &Words, form: CopyForm) -> Result<Copy, SqlError> {
     let (table, columns) = table(named)?;
     let Some(columns) = columns else {
-        let error = syntax("COPY … FROM has to name its columns");
-        return Err(error.with_hint("COPY orders (key, value) FROM STDIN"));
+        let insert = statement(&format!("INSERT INTO {table} VALUES (NULL)"))?;
+        return Ok(Copy::In { insert, columns: Vec::new(), form });
     };
     let insert = statement(&format!("INSERT INTO {table} ({}) VALUES (NULL)", text(&columns)))?;
-    let count = columns.iter().count();
-    let columns = (0..count).step_by(2).map(|it| columns.name(it)).collect::<Result<_, _>>()?;
+    let names = columns.iter().step_by(2).map(|it| name_of(Some(it)));
+    let columns = names.collect::<Result<_, _>>()?;
     Ok(Copy::In { insert, columns, form })
 }
 
@@ -411,7 +412,6 @@ mod tests {
             ("copy t to '/tmp/x'", "0A000"),
             ("copy t from program 'x'", "0A000"),
             ("copy t (a) from stdin where a = 1", "0A000"),
-            ("copy t from stdin", "42601"),
             ("copy (select 1) from stdin", "42601"),
             ("copy t", "42601"),
             ("copy t (a + 1) to stdout", "42601"),

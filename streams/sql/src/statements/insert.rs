@@ -46,6 +46,8 @@ pub(crate) struct InsertPlan {
     pub(crate) topic: Arc<str>,
     has_bytes: bool,
     columns: Vec<Column>,
+    /// If not, they are all that the table declares, of which rows may leave out the last ones.
+    are_named: bool,
     typed: Option<TypedTable>,
     source: Box<datafusion::sql::sqlparser::ast::Query>,
 }
@@ -73,11 +75,16 @@ impl InsertPlan {
             (None, None) => (table.as_str(), false),
         };
         let topic: Arc<str> = topic.into();
-        if insert.columns.is_empty() {
-            let error = SqlError::new(SqlState::SYNTAX, "INSERT has to name its columns");
-            return Err(error.with_hint("INSERT INTO orders (key, value) VALUES ('k', 'v')"));
-        }
         let mut columns = Vec::new();
+        let are_named = !insert.columns.is_empty();
+        if !are_named {
+            let Some(typed) = &typed else {
+                let what = "rows of a topic have to name their columns";
+                let hint = format!("Name them as in {table} (key, value).");
+                return Err(SqlError::new(SqlState::SYNTAX, what).with_hint(hint));
+            };
+            columns.extend((0..typed.columns.len()).map(Column::Field));
+        }
         for name in &insert.columns {
             let name = last_part(name);
             let declared = typed.as_ref().and_then(|it| it.position(&name));
@@ -106,7 +113,14 @@ impl InsertPlan {
         if let Some(typed) = &typed {
             typed.check_insert()?;
         }
-        Ok(Self { table, topic, has_bytes, columns, typed, source: source.clone() })
+        let source = source.clone();
+        Ok(Self { table, topic, has_bytes, columns, are_named, typed, source })
+    }
+
+    /// Names of the columns that a typed table declares.
+    pub(crate) fn declared_names(&self) -> Vec<String> {
+        let columns = self.typed.iter().flat_map(|it| &it.columns);
+        columns.map(|it| it.name.clone()).collect()
     }
 
     /// Types of the columns that are named.
@@ -186,8 +200,8 @@ impl InsertPlan {
 
     /// The records of rows that the query gave.
     pub(crate) fn records(&self, rows: &RecordBatch) -> Result<Vec<PublishedRecord>, SqlError> {
-        if rows.num_columns() != self.columns.len() {
-            let (expected, found) = (self.columns.len(), rows.num_columns());
+        let (expected, found) = (self.columns.len(), rows.num_columns());
+        if found > expected || found < expected && self.are_named {
             let what = format!("INSERT names {expected} columns, and its rows have {found}");
             return Err(SqlError::new(SqlState::SYNTAX, what));
         }
