@@ -2,7 +2,7 @@
 
 mod broker;
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout};
 
 use broker::{Broker, finished};
@@ -40,6 +40,36 @@ fn rows_are_a_table_for_people_and_objects_for_programs() {
     let rows: Vec<Value> =
         lines.lines().map(|it| serde_json::from_str(it).expect("JSON")).collect();
     assert_eq!(rows, [json!({"key": "a", "n": 5}), json!({"key": "b", "n": null})]);
+}
+
+#[test]
+fn copy_takes_rows_of_standard_input_and_gives_rows_to_standard_output() {
+    let broker = with_orders();
+    let copy = |statement: &str, rows: &str| {
+        let mut child = broker.spawn_with(&["sql", "-c", statement]);
+        let mut input = child.stdin.take().expect("it is piped");
+        // One that fails early does not read its input.
+        let _ = input.write_all(rows.as_bytes());
+        drop(input);
+        child.wait_with_output().expect("it ends")
+    };
+    let from = "COPY orders (key, value) FROM STDIN WITH (FORMAT csv)";
+    assert_eq!(finished(from, copy(from, "a,x\nb,\"y, z\"\n"), 0), "done: 2 rows\n");
+    let to = "COPY (SELECT key, value FROM orders ORDER BY key) TO STDOUT WITH (FORMAT csv);";
+    assert_eq!(finished(to, copy(to, ""), 0), "a,x\nb,\"y, z\"\n");
+    assert_eq!(run(&broker, to, 0), "a,x\nb,\"y, z\"\n");
+    // One row that does not fit refuses all of them.
+    let refused = copy(from, "c,d\ne\n");
+    let told = String::from_utf8(refused.stderr).expect("text");
+    assert!(!refused.status.success() && told.contains("22P04"), "{told}");
+    for (text, told) in [
+        (format!("{from};"), "give the statement by -c"),
+        (format!("SELECT 1; {to}"), "COPY runs alone"),
+    ] {
+        let complaint = broker.complaint("sql", &text);
+        assert!(complaint.contains(told), "{complaint}");
+    }
+    assert_eq!(run(&broker, "SELECT count(*) AS n FROM orders", 0), "n\n2\n(1 row)\n");
 }
 
 #[test]

@@ -41,7 +41,8 @@ pub(crate) struct Sql {
     #[command(flatten)]
     pub(crate) server: SqlOptions,
 
-    /// Statements, with ; between them; with --json one statement
+    /// Statements, with ; between them; with --json one statement. COPY takes rows from standard
+    /// input or writes them to standard output, in the format that it names
     #[arg(short, long, value_name = "SQL")]
     pub(crate) command: Option<String>,
 }

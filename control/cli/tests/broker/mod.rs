@@ -84,8 +84,12 @@ impl Broker {
 
     /// A command that goes on beside the test.
     pub(crate) fn spawn(&self, words: &str) -> Child {
+        self.spawn_with(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn spawn_with(&self, words: &[&str]) -> Child {
         Command::new(env!("CARGO_BIN_EXE_memlane"))
-            .args(words.split_whitespace())
+            .args(words)
             .env("MEMLANE_BROKER", &self.address)
             .env("MEMLANE_SQL", &self.sql_address)
             .env_remove("MEMLANE_BROKER_USER")

@@ -1,6 +1,7 @@
 //! Requests to a broker by SQL, over PostgreSQL's protocol.
 
 mod connect;
+mod copies;
 mod print;
 mod queries;
 mod statements;

@@ -8,6 +8,7 @@ use futures::{FutureExt, TryStreamExt};
 use tokio_postgres::SimpleQueryMessage;
 
 use super::connect::Server;
+use super::copies::{self, Direction, direction_of};
 use super::print::Printer;
 use crate::arguments::sql::{Sql, Subscribe};
 use crate::failure::Failure;
@@ -17,12 +18,16 @@ use crate::output::{Form, Report};
 const SCRIPT_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) async fn run(server: Server, sql: Sql, form: Form) -> Result<Report, Failure> {
-    let text = match sql.command {
-        Some(text) => text,
+    let (text, is_command) = match sql.command {
+        Some(text) => (text, true),
         None if io::stdin().is_terminal() => return prompt(&server, form).await,
-        None => script()?,
+        None => (script()?, false),
     };
-    execute(&server, &text, form, u64::MAX).await?;
+    match direction_of(&text)? {
+        Some(Direction::In) if !is_command => Err(input_is_taken()),
+        Some(direction) => execute_copy(&server, &text, direction, form).await,
+        None => execute(&server, &text, form, u64::MAX).await,
+    }?;
     Ok(Report::printed())
 }
 
@@ -64,7 +69,7 @@ async fn prompt(server: &Server, form: Form) -> Result<Report, Failure> {
         if text.trim().is_empty() {
             text.clear();
         } else if text.trim_end().ends_with(';')
-            && let Err(failure) = execute(server, &std::mem::take(&mut text), form, u64::MAX).await
+            && let Err(failure) = execute_line(server, &std::mem::take(&mut text), form).await
         {
             if server.client.is_closed() {
                 return Err(failure);
@@ -74,12 +79,41 @@ async fn prompt(server: &Server, form: Form) -> Result<Report, Failure> {
     }
 }
 
-/// Runs statements and prints their rows, as they come, up to `rows_max` of them. Ctrl-C cancels
-/// what runs.
+fn input_is_taken() -> Failure {
+    Failure::usage("COPY FROM STDIN takes its rows from standard input: give the statement by -c")
+}
+
+/// Runs what was written at the prompt.
+async fn execute_line(server: &Server, text: &str, form: Form) -> Result<(), Failure> {
+    match direction_of(text)? {
+        Some(Direction::In) => Err(input_is_taken()),
+        Some(direction) => execute_copy(server, text, direction, form).await,
+        None => execute(server, text, form, u64::MAX).await,
+    }
+}
+
+async fn execute_copy(
+    server: &Server,
+    text: &str,
+    direction: Direction,
+    form: Form,
+) -> Result<(), Failure> {
+    unless_interrupted(server, copies::run(server, text, direction, form)).await
+}
+
+/// Runs statements and prints their rows, as they come, up to `rows_max` of them.
 async fn execute(server: &Server, text: &str, form: Form, rows_max: u64) -> Result<(), Failure> {
+    unless_interrupted(server, print_rows(server, text, form, rows_max)).await
+}
+
+/// Ctrl-C cancels what runs.
+async fn unless_interrupted(
+    server: &Server,
+    runs: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
     let canceller = server.canceller();
     tokio::select! {
-        done = print_rows(server, text, form, rows_max) => done,
+        done = runs => done,
         _ = tokio::signal::ctrl_c() => {
             canceller.cancel().await?;
             Err(Failure::interrupted("the statement was cancelled"))
