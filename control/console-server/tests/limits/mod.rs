@@ -213,7 +213,8 @@ fn a_user_who_asks_and_never_reads_keeps_nobody_out() -> Result<()> {
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
     let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
     let dialer = Dialer::of(&site)?;
-    let _held = runtime()?.block_on(besiege(&dialer, &["127.0.0.2"], &vic, &script_path(&site)?))?;
+    let _held =
+        runtime()?.block_on(besiege(&dialer, &["127.0.0.2"], &vic, &script_path(&site)?))?;
     site.log_in("ann", PASSWORD)?;
     assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
     Ok(())
