@@ -1,6 +1,5 @@
-//! The broker behind the console: what topics and groups there are, by its HTTP interface; queries
-//! over topics and records to be written, by SQL; offsets of groups to be reset, by Kafka's protocol.
-//! It decides about no caller.
+//! The broker behind the console: topics and groups by its HTTP interface, queries and records to
+//! be written by SQL, resets of offsets by Kafka's protocol. It decides about no caller.
 
 mod interface;
 mod offsets;

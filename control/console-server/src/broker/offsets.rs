@@ -1,6 +1,6 @@
 //! Offsets of groups that somebody resets, over Kafka's protocol, which alone knows of them.
 //!
-//! The connection is that of the user whom the console logs in as, and the broker's access list says
+//! The connection is that of the user whom the console logs in as: the broker's access list says
 //! what that user may. Whatever the broker advertises, nothing goes to another host.
 
 use std::error::Error;

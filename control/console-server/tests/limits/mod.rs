@@ -22,8 +22,8 @@ use crate::{allow_descriptors, check, whole_audit};
 /// As many as the console serves at a time.
 const HOSTILE_CONNECTIONS: usize = 1_024;
 
-/// Requests of a connection that reads no answer. The page's script has 250 KB: the answers are more
-/// than the kernel buffers for a connection (4 MiB, `tcp_wmem`).
+/// Requests of a connection that reads no answer. The page's script has 250 KB: the answers are
+/// more than the kernel buffers for a connection (4 MiB, `tcp_wmem`).
 const REQUESTS_UNREAD: usize = 40;
 
 const RECEIVE_BUFFER_BYTES: u32 = 4 << 10;
