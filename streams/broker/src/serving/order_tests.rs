@@ -25,6 +25,7 @@ use volumes::{Durability, Reduction};
 
 use super::{Buffers, Recompression, listen};
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
+use crate::broker_settings::BrokerSettings;
 use crate::coordinator::{Assignable, CoordinatorOptions, start};
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
@@ -61,6 +62,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         live: Arc::new(live),
         coordinator,
         groups: options.groups,
+        settings: BrokerSettings::default(),
         gate,
         buffers: Buffers::default(),
         recompression: Recompression::default(),
