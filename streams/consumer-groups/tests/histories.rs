@@ -230,7 +230,9 @@ impl ConsumerHistory {
 
     fn finish(mut self) -> u64 {
         self.owner.spare();
-        let mut rounds = 0;
+        // Members that read something else since their last heartbeat say so first.
+        self.round();
+        let mut rounds = 1;
         while !self.is_stable() {
             assert!(rounds < CONSUMER_ROUNDS_MAX, "the group does not come to rest");
             self.round();
