@@ -207,6 +207,17 @@ fn join_static(owner: &mut Owner, version: i16, id: &str) -> (String, i32, bool,
     (joined.member_id.to_string(), joined.generation_id, joined.skip_assignment, leader)
 }
 
+/// A heartbeat of instance `i`.
+fn beat_static(owner: &mut Owner, id: &str, generation: i32) -> i16 {
+    let request = HeartbeatRequest::default()
+        .with_group_id(group_id())
+        .with_group_instance_id(Some(text("i")))
+        .with_member_id(text(id))
+        .with_generation_id(generation);
+    let ticket = owner.call(4, |groups, caller, out| groups.heartbeat(caller, &request, out));
+    answer!(owner, ticket, Heartbeat).error_code
+}
+
 #[test]
 fn a_static_member_comes_back_without_a_rebalance_and_fences_the_old_one() {
     let mut owner = Owner::new(options());
@@ -332,21 +343,37 @@ fn a_static_member_that_was_told_its_id_in_a_rebalance_is_not_fenced_after_a_res
         let rewritten: Vec<_> = owner.groups.state().collect();
         for log in [owner.log.clone(), rewritten] {
             owner.restart(log);
-            let mut beat = |id: &str, generation| {
-                let request = HeartbeatRequest::default()
-                    .with_group_id(group_id())
-                    .with_group_instance_id(Some(text("i")))
-                    .with_member_id(text(id))
-                    .with_generation_id(generation);
-                let ticket =
-                    owner.call(4, |groups, caller, out| groups.heartbeat(caller, &request, out));
-                answer!(owner, ticket, Heartbeat).error_code
-            };
             let rejoins = code(ResponseError::IllegalGeneration);
-            assert_eq!(beat(&second.0, second.1), rejoins, "leaves: {leaves}");
-            assert_eq!(beat(&first, generation), code(ResponseError::FencedInstanceId));
+            let beaten = beat_static(&mut owner, &second.0, second.1);
+            assert_eq!(beaten, rejoins, "leaves: {leaves}");
+            let fenced = code(ResponseError::FencedInstanceId);
+            assert_eq!(beat_static(&mut owner, &first, generation), fenced);
         }
         assert_eq!(owner.groups.state().count(), 2);
+    }
+}
+
+#[test]
+fn nor_is_one_that_was_dropped_after_it_was_told() {
+    let mut owner = Owner::new(options());
+    let (first, generation, ..) = join_static(&mut owner, 9, "");
+    owner.synced(&sync_request(&text(&first), generation, &[]));
+    let invited = owner.joined(5, &join_request("", &["range"])).member_id;
+    let other = owner.join(5, &join_request(&invited, &["range"]));
+    let (second, generation, ..) = join_static(&mut owner, 9, "");
+    assert_eq!(answer!(owner, other, JoinGroup).generation_id, generation);
+    // Its session ends, and the other one goes on alone.
+    owner.pass(SESSION_MS / 2);
+    assert_eq!(owner.heartbeat(&invited, generation), 0);
+    owner.pass(SESSION_MS / 2);
+    assert_eq!(owner.heartbeat(&invited, generation), code(ResponseError::RebalanceInProgress));
+    let alone = owner.joined(5, &join_request(&invited, &["range"]));
+    assert_eq!((alone.error_code, alone.generation_id), (0, generation + 1));
+    let rewritten: Vec<_> = owner.groups.state().collect();
+    for log in [owner.log.clone(), rewritten] {
+        owner.restart(log);
+        let rejoins = code(ResponseError::IllegalGeneration);
+        assert_eq!(beat_static(&mut owner, &second, generation), rejoins);
     }
 }
 

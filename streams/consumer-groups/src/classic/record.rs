@@ -24,9 +24,13 @@ impl ClassicGroup {
     }
 
     /// Stores what members are told before the generation is stable: its number, and the ids that
-    /// static ones have in it.
+    /// static ones were told last.
     pub(super) fn persist_generation(&mut self, turn: &mut Turn<'_>) {
-        self.told.clone_from(&self.instances);
+        // Members that left since the group was stored are back after a restart, and know these.
+        let stored = self.durable.as_deref().and_then(|it| Self::decode(self.id.clone(), it));
+        let returning = stored.map(|it| it.instances).unwrap_or_default();
+        self.told.retain(|instance, _| returning.contains_key(instance));
+        self.told.extend(self.instances.clone());
         turn.persist(self.generation_record());
     }
 
