@@ -35,6 +35,13 @@ const IS_CONTROL: i16 = 1 << 5;
 pub(crate) const MARKER_ATTRIBUTES: i16 = IS_TRANSACTIONAL | IS_CONTROL;
 const HAS_DELETE_HORIZON: i16 = 1 << 6;
 
+/// Size of the batch at the start of `bytes`, as its length says; `None` where that is not there
+/// yet. A length below zero counts as none, and no batch is so short.
+pub fn declared_size(bytes: &[u8]) -> Option<usize> {
+    let length = i32::from_be_bytes(bytes.get(LENGTH)?.try_into().ok()?);
+    Some(usize::try_from(length).unwrap_or(0) + LENGTH_END)
+}
+
 /// The fixed part of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
@@ -58,8 +65,7 @@ impl BatchHeader {
     /// there is no batch of this version: zeros are none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..HEADER_BYTES)?;
-        let length = i32::from_be_bytes(field(header, LENGTH));
-        let size_bytes = usize::try_from(length).ok()? + LENGTH_END;
+        let size_bytes = declared_size(header)?;
         if header[MAGIC] != 2 || size_bytes < HEADER_BYTES {
             return None;
         }

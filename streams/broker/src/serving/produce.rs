@@ -6,7 +6,7 @@ use access::{Operation, Resource};
 use kafka::produce::{self, Appender, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
-use record_batch::{BatchHeader, Codec, HEADER_BYTES};
+use record_batch::{BatchHeader, Codec, HEADER_BYTES, declared_size};
 use record_log::{Batch, LogError, LogErrorKind};
 
 use super::answer::{Answer, ProducedAnswer, Wait};
@@ -19,9 +19,6 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::operation::Flow;
 use crate::topics::{OpenPartition, OpenTopic, Pending, TopicSettings, error_of};
-
-/// Where a batch has the count of the bytes behind it.
-const LENGTH_AT: usize = 8;
 
 /// Where the version of a batch's format is.
 const MAGIC_AT: usize = 16;
@@ -197,7 +194,8 @@ impl Turn<'_> {
     fn only_batch<'b>(&self, records: Option<&'b mut [u8]>) -> Result<&'b mut [u8], Refusal> {
         let records = records.ok_or(ResponseError::CorruptMessage)?;
         let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRecord, what));
-        let Some(end) = first_batch_end(records).filter(|end| *end <= records.len()) else {
+        // A length that no batch has is found to be damage later.
+        let Some(end) = declared_size(records).filter(|end| *end <= records.len()) else {
             return refuse("a partition is sent one batch of records, and not a part of one");
         };
         if records.get(MAGIC_AT).is_none_or(|magic| *magic < 2) {
@@ -206,8 +204,8 @@ impl Turn<'_> {
         if (HEADER_BYTES..records.len()).contains(&end) {
             return refuse("a partition is sent one batch of records, and not several");
         }
-        let is_transactional = BatchHeader::read(records).is_some_and(|it| it.is_transactional());
-        if is_transactional && !self.is_transactional {
+        let is_transactional = |it: BatchHeader| it.is_transactional();
+        if !self.is_transactional && BatchHeader::read(records).is_some_and(is_transactional) {
             return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
         }
         Ok(records)
@@ -248,13 +246,6 @@ impl Turn<'_> {
         batch.set_owner(self.client.owner());
         Ok(batch)
     }
-}
-
-/// Where the first batch ends, as its own length says; `None` where not even that is there.
-fn first_batch_end(records: &[u8]) -> Option<usize> {
-    let length = records.get(LENGTH_AT..)?.first_chunk().map(|it| i32::from_be_bytes(*it))?;
-    // One that no batch has is found to be damage later.
-    Some(usize::try_from(length).unwrap_or(0) + LENGTH_AT + size_of::<i32>())
 }
 
 /// When a batch was appended that came again; -1 where it is there no more.
