@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
 use crate::broker::{Interface, Offsets, Queries};
 use crate::gateway::Gateway;
@@ -55,6 +57,16 @@ impl Console {
     pub(crate) fn known_broker(&self) -> Result<&Interface, Refusal> {
         let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
         self.broker.as_ref().ok_or_else(nowhere)
+    }
+
+    /// The description of a topic or group that the broker was asked for, by its kind and name.
+    pub(crate) fn found(
+        told: Result<Option<Value>, String>,
+        kind: &str,
+        name: &str,
+    ) -> Result<Value, Refusal> {
+        let told = told.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
+        told.ok_or_else(|| Refusal::new(Kind::NotFound, &format!("there is no {kind} {name:?}")))
     }
 
     pub(crate) fn watchers() -> Arc<Shares<String>> {

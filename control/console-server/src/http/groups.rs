@@ -65,10 +65,8 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     check_unlimited(&known.caller, SHOW)?;
-    let group = console.known_broker()?.group(&name).await;
-    let group = group.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
-    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no group {name:?}"));
-    let mut group = group.ok_or_else(nothing)?;
+    let told = console.known_broker()?.group(&name).await;
+    let mut group = Console::found(told, "group", &name)?;
     let is_allowed = check_unlimited(&known.caller, RESET).is_ok();
     group["resets"] = match (&console.offsets, is_allowed) {
         (None, _) => "not_configured",

@@ -78,10 +78,8 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     check_unlimited(&known.caller, SHOW)?;
-    let topic = console.known_broker()?.topic(&name).await;
-    let topic = topic.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
-    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no topic {name:?}"));
-    topic.map(Json).ok_or_else(nothing)
+    let told = console.known_broker()?.topic(&name).await;
+    Console::found(told, "topic", &name).map(Json)
 }
 
 /// Runs a query until it ends, its reader goes, or who asked may not ask any more.
