@@ -32,6 +32,7 @@ use crate::reload::Reload;
 use crate::scrubber::Scrubber;
 use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache, note_holders};
 use crate::signals::Wishes;
+use crate::slow_start::SlowStart;
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -51,13 +52,17 @@ const INTERFACE_PULSE_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> {
     let begun = Instant::now();
     let _run_dir = run_dir::take(&config.run_dir)?;
-    let _state_dir = run_dir::take_state(&config.state_dir)?;
+    // Freed after the interface has ended.
+    let _state_dir;
     process::keep_memory_small();
     process::protect_from_memory_shortage();
     let rule = AccessRule::of_this_host();
     run_dir::make_broker_lock(&config.run_dir, &rule)?;
     let interface = Interface::start(&config.api_socket(), &rule)?;
     let gate = interface.gate();
+    let slow_start = SlowStart::watch(gate);
+    gate.starting(format!("opening the state directory {}", config.state_dir.display()));
+    _state_dir = run_dir::take_state(&config.state_dir)?;
     let events = Arc::new(EventLog::open(&config.state_dir));
     let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate), Arc::clone(&events))?;
     let daemon = Daemon::start(&config, &rule, gate, &events).inspect_err(|error| {
@@ -65,6 +70,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
         events.stopped();
     })?;
     gate.open(Arc::clone(&daemon.service));
+    drop(slow_start);
     let socket = config.api_socket();
     tracing::info!(
         socket = %socket.display(),
@@ -119,12 +125,11 @@ impl Daemon {
     ) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
-        gate.starting("opening the pool");
+        gate.starting(format!("opening the pool {}", config.pool.path.display()));
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
-        gate.starting("reading the journal and images, and restoring volumes if memory was lost");
-        let durable = start_durable(config, &engine, events)?;
+        let durable = start_durable(config, &engine, gate, events)?;
         gate.starting("starting exports and taking over devices");
         let tasks = Arc::<Tasks>::default();
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
@@ -269,6 +274,7 @@ fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdE
 fn start_durable(
     config: &Config,
     engine: &Arc<Engine>,
+    gate: &Gate,
     events: &Arc<EventLog>,
 ) -> anyhow::Result<Arc<Durable>> {
     Durable::start(durable::Parts {
@@ -278,6 +284,7 @@ fn start_durable(
         images: &config.images,
         pool_path: &config.pool.path,
         accept_loss: config.accept_loss,
+        say: &|doing| gate.starting(doing),
     })
 }
 

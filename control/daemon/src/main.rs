@@ -37,6 +37,7 @@ mod run_dir;
 mod scrubber;
 mod service;
 mod signals;
+mod slow_start;
 mod tasks;
 mod ticker;
 mod volume_labels;

@@ -602,3 +602,36 @@ fn a_broker_stops_although_a_disk_hangs() -> Result<()> {
     world.disk.recover()?;
     world.finish()
 }
+
+#[test]
+fn a_daemon_that_starts_while_its_journals_disk_hangs_names_it() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let place = tempfile::Builder::new().prefix("memlane-").tempdir()?;
+    let mut daemon = Daemon::prepare("64MiB".to_owned(), String::new())?;
+    // Dropped before the daemon, which does not end while it waits for the disk.
+    let mut disk = Disk::new(place.path())?;
+    let journal = disk.folder.join("journal").display().to_string();
+    daemon.set_flags(&format!("--no-fuse --journal-dir {journal}"));
+    daemon.start_again()?;
+    daemon.memlane("volume create db --size 16MiB --durability journal")?;
+    daemon.kill()?;
+    disk.hang()?;
+    daemon.launch()?;
+    wait_for("the daemon to name what it waits for", TIME_LIMIT, || {
+        Ok(daemon.ask("/readyz").is_ok_and(|it| it.contains("503") && it.contains(&journal)))
+    })?;
+    wait_for("a warning in its log", TIME_LIMIT, || {
+        let log = daemon.log_end();
+        let is_warning = |line: &&str| line.contains("WARN") && line.contains("still starting");
+        Ok(log.lines().find(is_warning).is_some_and(|line| line.contains(&journal)))
+    })?;
+    ensure!(daemon.ask("/readyz")?.contains(&journal), "it waits for the disk as before");
+    disk.recover()?;
+    daemon.wait_until_ready()?;
+    ensure!(daemon.memlane("volume show db")?.contains("journal"), "the volume is there");
+    daemon.finish()?;
+    disk.finish()
+}

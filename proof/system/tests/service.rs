@@ -136,7 +136,7 @@ fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> R
     daemon.set_object_store(store.local_addr()?);
     daemon.launch()?;
     wait_for("the daemon to say that it reads what is stored", TIME_LIMIT, || {
-        Ok(daemon.ask("/readyz").is_ok_and(|it| it.contains("reading the journal and images")))
+        Ok(daemon.ask("/readyz").is_ok_and(|it| it.contains("the images in s3://bucket/images")))
     })?;
     let refused = daemon.ask("/v1/volumes")?;
     ensure!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after"), "{refused}");

@@ -40,6 +40,8 @@ pub(crate) struct Parts<'config> {
     pub(crate) pool_path: &'config Path,
     /// The image to begin from, whatever is lost by that.
     pub(crate) accept_loss: Option<u32>,
+    /// Is told what the start is at.
+    pub(crate) say: &'config dyn Fn(String),
 }
 
 /// Journal and images of one pool.
@@ -108,8 +110,10 @@ impl Newest {
 impl Durable {
     /// Finds out what there is, and restores the pool if it was lost. Nothing is served before.
     pub(crate) fn start(parts: Parts<'_>) -> anyhow::Result<Arc<Self>> {
+        let (dir, place) = (&parts.journal.dir, place_of(&parts.images.store));
+        (parts.say)(format!("opening the store of images {place}"));
         let store = open_store(parts.images)?;
-        let dir = &parts.journal.dir;
+        (parts.say)(format!("opening the journal in {}", dir.display()));
         let attempt = || format!("cannot open the journal in {}", dir.display());
         let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
         let lock = folder.lock().with_context(attempt)?;
@@ -122,6 +126,11 @@ impl Durable {
             fresh_id: random_id()?,
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
+        (parts.say)(format!(
+            "reading the journal in {} and the images in {place}, and restoring volumes if memory \
+             was lost",
+            dir.display()
+        ));
         let opened = match parts.accept_loss {
             Some(image) => DurableSet::open_accepting(&parts.engine, spec, AcceptedImage(image)),
             None if is_memory_intact(&parts.engine) && !answers_in_time(store)? => {
@@ -137,7 +146,7 @@ impl Durable {
                  NUMBER, the newest image that can be read (0: none)",
                 parts.pool_path.display(),
                 dir.display(),
-                place_of(&parts.images.store)
+                place
             )
         })?;
         tell_opening(&parts, &opening);

@@ -2,6 +2,7 @@
 //! or the reason why there are none yet or any more.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use api::{Health, Problem, ProblemKind, Stage};
 use axum::Router;
@@ -22,8 +23,8 @@ pub(crate) struct Gate {
 
 #[derive(Debug)]
 enum Now {
-    /// With what it is at.
-    Starting(&'static str),
+    /// With what it is at, and since when.
+    Starting(String, Instant),
     Serving(Router),
     /// With what it is at.
     Stopping(&'static str),
@@ -31,12 +32,20 @@ enum Now {
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { now: RwLock::new(Now::Starting("it prepares")) }
+        Self { now: RwLock::new(Now::Starting("it prepares".to_owned(), Instant::now())) }
     }
 
     /// Says what the start is at.
-    pub(crate) fn starting(&self, doing: &'static str) {
-        self.set(Now::Starting(doing));
+    pub(crate) fn starting(&self, doing: impl Into<String>) {
+        self.set(Now::Starting(doing.into(), Instant::now()));
+    }
+
+    /// Work that the start is at, and for how long. `None`: it is over.
+    pub(crate) fn start_in_hand(&self) -> Option<(String, Duration)> {
+        match &*self.now() {
+            Now::Starting(doing, since) => Some((doing.clone(), since.elapsed())),
+            Now::Serving(_) | Now::Stopping(_) => None,
+        }
     }
 
     /// Lets requests in.
@@ -51,7 +60,7 @@ impl Gate {
     }
 
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(&*self.now(), Now::Starting(_))
+        matches!(&*self.now(), Now::Starting(..))
     }
 
     fn set(&self, next: Now) {
@@ -66,7 +75,7 @@ impl Gate {
 
     fn health(&self) -> Health {
         match &*self.now() {
-            Now::Starting(doing) => health(Stage::Starting, Some(doing)),
+            Now::Starting(doing, _) => health(Stage::Starting, Some(doing)),
             Now::Serving(_) => health(Stage::Serving, None),
             Now::Stopping(doing) => health(Stage::Stopping, Some(doing)),
         }
@@ -76,7 +85,7 @@ impl Gate {
     fn routes(&self) -> Result<Router, Problem> {
         match &*self.now() {
             Now::Serving(routes) => Ok(routes.clone()),
-            Now::Starting(doing) => {
+            Now::Starting(doing, _) => {
                 let detail = format!("the daemon is starting ({doing}); retry later");
                 Err(Problem::new(ProblemKind::Starting, detail))
             }

@@ -88,9 +88,8 @@ impl House {
             RingParts { catalog, rule, users, spin_permits, devices: None, ublk: None }
         };
         let ring = RingExport::start(&dir.path().join("ring.sock"), ring).expect("a server");
-        let rule = AccessRule::of_this_host();
-        let vhost_user =
-            VhostUserExports::new(dir.path().join("vhost"), rule, Arc::clone(&users), permits)?;
+        let (rule, folder) = (AccessRule::of_this_host(), dir.path().join("vhost"));
+        let vhost_user = VhostUserExports::new(folder, rule, Arc::clone(&users), permits)?;
         let devices = Arc::new(PretendedDevices::default());
         let ublk = Arc::new(PretendedDevices::default());
         ublk.fail_with(Some(missing));
@@ -102,6 +101,7 @@ impl House {
             images: &images_config(dir.path()),
             pool_path: &spec.path,
             accept_loss: None,
+            say: &|_| (),
         })?;
         let tasks = Arc::<Tasks>::default();
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");

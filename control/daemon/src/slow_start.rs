@@ -1,0 +1,75 @@
+//! Warns of a start that takes long, with what it is at: a disk or a store that does not answer.
+//!
+//! A start that reads much takes long too, and is not ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::http::Gate;
+use crate::ticker::Ticker;
+
+/// After which time at one thing the log says so first, and how often from then on.
+const WARNED_AFTER: Duration = Duration::from_secs(10);
+const WARNED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Looks at a start until it is dropped.
+pub(crate) struct SlowStart {
+    _looking: Option<Ticker>,
+}
+
+impl SlowStart {
+    pub(crate) fn watch(gate: &Arc<Gate>) -> Self {
+        let (gate, mut warnings) = (Arc::clone(gate), Warnings::default());
+        let turn = move || {
+            if let Some((doing, waited)) = gate.start_in_hand()
+                && warnings.is_due(waited)
+            {
+                tracing::warn!(seconds = waited.as_secs(), "still starting: {doing}");
+            }
+            LOOK_INTERVAL
+        };
+        let started = Ticker::start("slow-start", LOOK_INTERVAL, turn).inspect_err(|error| {
+            tracing::warn!(%error, "cannot start the thread that warns of a slow start");
+        });
+        Self { _looking: started.ok() }
+    }
+}
+
+/// The warnings of one thing that takes long.
+#[derive(Debug, Default)]
+struct Warnings {
+    last: Option<Duration>,
+}
+
+impl Warnings {
+    /// Whether to warn of what has taken so long. Less than before: it is another thing.
+    fn is_due(&mut self, waited: Duration) -> bool {
+        self.last = self.last.filter(|last| *last <= waited);
+        let next = self.last.map_or(WARNED_AFTER, |last| last + WARNED_INTERVAL);
+        let is_due = waited >= next;
+        if is_due {
+            self.last = Some(waited);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_warned_of_after_ten_seconds_at_one_thing_and_then_each_minute() {
+        let mut warnings = Warnings::default();
+        let mut due = |seconds: &[u64]| -> Vec<u64> {
+            let is_due = |it: &u64| warnings.is_due(Duration::from_secs(*it));
+            seconds.iter().copied().filter(is_due).collect()
+        };
+        assert_eq!(due(&[0, 9, 10, 11, 69, 70, 71, 130]), [10, 70, 130]);
+        assert_eq!(due(&[0, 9, 10, 11]), [10], "the next thing");
+        assert_eq!(due(&[3, 9]), [0_u64; 0]);
+    }
+}
