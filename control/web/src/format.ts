@@ -77,6 +77,19 @@ export function time(unixSeconds: number): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** `2026-03-01 14:05:09.250` in UTC, as SQL shows it here. */
+export function utc(unixSeconds: number): string {
+  return new Date(unixSeconds * 1000).toISOString().replace('T', ' ').replace('Z', '');
+}
+
+/** What of a time stands on an axis that spans so many seconds. */
+export function axisTime(time: string, spanSeconds: number): string {
+  if (spanSeconds < 10) return time.slice(11);
+  if (spanSeconds <= HOUR) return time.slice(11, 19);
+  if (spanSeconds <= DAY) return time.slice(11, 16);
+  return spanSeconds <= 60 * DAY ? time.slice(5, 16) : time.slice(0, 10);
+}
+
 function trimmed(value: number): string {
   return String(Number(value.toFixed(1)));
 }

@@ -1,6 +1,6 @@
 /** Which series of the console's history stand in which chart. */
 
-export type Unit = 'count' | 'bytes' | 'bytes_per_second' | 'microseconds' | 'ratio';
+export type Unit = 'plain' | 'count' | 'bytes' | 'bytes_per_second' | 'microseconds' | 'ratio';
 
 export type ChartName = 'iops' | 'throughput' | 'latency' | 'memory' | 'reduction';
 
@@ -45,10 +45,13 @@ export function label(series: string, chart: ChartName): string {
   return short === '' ? words : short;
 }
 
-/** Rows for a chart and its table: one time, and the value of each series at it. */
+/**
+ * Rows for a chart and its table: one time, and the value of each series at it. At null a line has
+ * a gap; over undefined, where a series has nothing to tell, it goes on.
+ */
 export interface Rows {
   times: number[];
-  values: (number | null)[][];
+  values: (number | null | undefined)[][];
 }
 
 type Points = readonly (readonly [time: number, value: number | null])[];

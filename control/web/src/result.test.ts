@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest';
-import { ROWS_SHOWN_MAX, Result, following, isFollowing, sqlName } from './result';
+import {
+  ROWS_SHOWN_MAX,
+  Result,
+  explaining,
+  following,
+  isExplaining,
+  isFollowing,
+  sqlName,
+} from './result';
 
 const text = (name: string) => ({ name, type: 'text' });
 const cellsOf = (result: Result) => result.rows().map((row) => row.cells);
@@ -68,4 +76,10 @@ test('texts of queries', () => {
   expect(following(' SELECT 1 ;; ')).toBe('SUBSCRIBE TO (SELECT 1)');
   expect([isFollowing('\nSubscribe to a'), isFollowing('SELECT subscribe')]).toEqual([true, false]);
   expect(['orders', 'a.b', 'Say "x"'].map(sqlName)).toEqual(['orders', '"a.b"', '"Say ""x"""']);
+});
+
+test('a query is explained by one word, which is there once', () => {
+  expect(explaining(' SELECT 1 ')).toBe('EXPLAIN SELECT 1');
+  expect(explaining('explain analyze SELECT 1')).toBe('explain analyze SELECT 1');
+  expect(isExplaining('SELECT explain')).toBe(false);
 });

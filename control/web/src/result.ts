@@ -108,6 +108,15 @@ export function isFollowing(query: string): boolean {
   return /^\s*subscribe\b/i.test(query);
 }
 
+/** The text that shows the plan of a query, which may be one already. */
+export function explaining(query: string): string {
+  return isExplaining(query) ? query : `EXPLAIN ${query.trim()}`;
+}
+
+export function isExplaining(query: string): boolean {
+  return /^\s*explain\b/i.test(query);
+}
+
 /** A name as SQL has it, in quotes where it needs them. */
 export function sqlName(name: string): string {
   return /^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;

@@ -16,6 +16,7 @@ import { pictures } from './scenarios/pictures.ts';
 import { policy } from './scenarios/policy.ts';
 import { projects } from './scenarios/projects.ts';
 import { recovery } from './scenarios/recovery.ts';
+import { results } from './scenarios/results.ts';
 import { sessions } from './scenarios/sessions.ts';
 import { volumes } from './scenarios/volumes.ts';
 import { watching } from './scenarios/watching.ts';
@@ -38,6 +39,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   policy,
   projects,
   recovery,
+  results,
   sessions,
   volumes,
   watching,

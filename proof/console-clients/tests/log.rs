@@ -12,6 +12,14 @@ fn topics_are_seen_and_queries_follow_what_comes() -> Result<()> {
 }
 
 #[test]
+fn plans_are_shown_and_results_are_drawn() -> Result<()> {
+    if !has_browser() {
+        return Ok(());
+    }
+    Site::with_broker()?.run("results")
+}
+
+#[test]
 fn offsets_of_groups_are_seen_and_reset() -> Result<()> {
     if !has_browser() {
         return Ok(());

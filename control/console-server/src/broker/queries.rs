@@ -1,12 +1,12 @@
 //! Queries over topics, by SQL: one connection for each, which ends with it.
 //!
-//! A query only reads: its first word is SELECT or SUBSCRIBE, the broker takes one statement alone,
-//! and it is told with the login that the connection changes nothing, so that no function does
-//! either. A broker that does not know what is said with a login passes over it: so the console
-//! looks whether it is in force before it sends a query. What it may read is up to the broker, by
-//! the access list of the user that the console logs in as and, where the console says for whom it
-//! asks, by that of the user of that name too. Rows are taken from the broker as fast as the reader
-//! takes them.
+//! A query only reads: its first word is SELECT, SUBSCRIBE or EXPLAIN, the broker takes one
+//! statement alone, and it is told with the login that the connection changes nothing, so that no
+//! function does either. A broker that does not know what is said with a login passes over it: so
+//! the console looks whether it is in force before it sends a query. What it may read is up to the
+//! broker, by the access list of the user that the console logs in as and, where the console says
+//! for whom it asks, by that of the user of that name too. Rows are taken from the broker as fast
+//! as the reader takes them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -259,10 +259,12 @@ impl Kind {
         let is_letter = |letter: char| letter.is_ascii_alphabetic();
         let word: String = text.trim_start().chars().take_while(|it| is_letter(*it)).collect();
         match word.to_ascii_uppercase().as_str() {
-            "SELECT" => Ok(Self::Select),
+            // What is explained is a SELECT, which the broker sees to.
+            "SELECT" | "EXPLAIN" => Ok(Self::Select),
             "SUBSCRIBE" => Ok(Self::Live),
             _ => {
-                let what = "a query begins with SELECT or SUBSCRIBE: the console only reads topics";
+                let what = "a query begins with SELECT, SUBSCRIBE or EXPLAIN: the console only \
+                            reads topics";
                 Err(QueryError::Refused(what.to_owned()))
             }
         }
@@ -419,6 +421,7 @@ mod tests {
     fn only_what_reads_is_a_query() {
         assert_eq!(Kind::of("\n select 1"), Ok(Kind::Select));
         assert_eq!(Kind::of("SELECT(1)"), Ok(Kind::Select));
+        assert_eq!(Kind::of("explain SELECT 1"), Ok(Kind::Select));
         assert_eq!(Kind::of("Subscribe to orders"), Ok(Kind::Live));
         let changing = "INSERT INTO orders VALUES (1)|CREATE TOPIC a AS SELECT 1|DROP TOPIC a|COPY \
                         (SELECT 1) TO STDOUT|SET a = 1|WITH a AS (INSERT …) SELECT 1|SELECTED| |-- \

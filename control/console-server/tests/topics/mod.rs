@@ -172,6 +172,10 @@ fn topics_and_lag_are_for_viewers_and_contents_for_operators() -> Result<()> {
     assert_eq!(told[0], json!({"columns": [text("key"), text("value")], "live": false}));
     assert_eq!(rows(&told), [json!(["a", "1"]), json!(["b", "2"]), json!(["c", null])]);
     assert_eq!(told.last().context("an end")?["end"], "done");
+    let plan = lines(&together.query(&operator, "EXPLAIN SELECT key FROM orders LIMIT 1")?)?;
+    assert_eq!(plan[0], json!({"columns": [text("QUERY PLAN")], "live": false}));
+    assert!(rows(&plan).iter().any(|it| it.to_string().contains("LogScan: topic=orders")));
+    check(&together.query(&viewer, "EXPLAIN SELECT key FROM orders")?, 403, "forbidden");
     Ok(())
 }
 
@@ -190,6 +194,10 @@ fn a_query_reads_and_does_nothing_else() -> Result<()> {
         "CREATE TOPIC more AS SELECT * FROM orders",
         "DROP TOPIC orders",
         "COPY (SELECT 1) TO STDOUT",
+        &format!("EXPLAIN ANALYZE {insert}"),
+        &format!("EXPLAIN SELECT 1; {insert}"),
+        "EXPLAIN CREATE TOPIC more AS SELECT * FROM orders",
+        "EXPLAIN SUBSCRIBE TO orders",
         "SELECT * INTO more FROM orders",
         "SELECT key FROM nothing",
         "SELECT $1::text",

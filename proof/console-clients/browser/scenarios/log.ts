@@ -262,7 +262,7 @@ async function producesRecord(own: Console): Promise<void> {
 async function keepsQueries(own: Console): Promise<void> {
   const { page } = own;
   await own.visit('log', 'Topics');
-  const text = page.getByLabel('SELECT or SUBSCRIBE');
+  const text = page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN');
   const ask = async (query: string, said: string): Promise<void> => {
     await text.fill(query);
     await own.button('Run').click();
@@ -323,14 +323,17 @@ async function savedFile(own: Console, kind: 'CSV' | 'JSON'): Promise<string> {
 
 async function queries(own: Console): Promise<void> {
   const { page } = own;
-  const text = page.getByLabel('SELECT or SUBSCRIBE');
+  const text = page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN');
   check((await text.inputValue()) === 'SELECT * FROM orders LIMIT 20', 'a query is suggested');
   await text.press('Control+Enter');
   await page.getByText('Done. 4 rows came.').waitFor();
 
   await text.fill('DROP TOPIC orders');
   await own.button('Run').click();
-  await page.getByRole('alert').filter({ hasText: 'begins with SELECT or SUBSCRIBE' }).waitFor();
+  await page
+    .getByRole('alert')
+    .filter({ hasText: 'begins with SELECT, SUBSCRIBE or EXPLAIN' })
+    .waitFor();
 
   await text.fill(EXAMPLE);
   await page.getByLabel('Follow changes').check();
@@ -376,7 +379,7 @@ async function looksWell(own: Console): Promise<void> {
       for (const path of ['log', 'log/orders']) {
         await own.visit(path, /Topics|orders/);
         await settled(page);
-        await page.getByLabel('SELECT or SUBSCRIBE').fill('SELECT * FROM orders');
+        await page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN').fill('SELECT * FROM orders');
         await page.locator('summary').last().click();
         await own.button('Run').click();
         await page.getByText('Done. 5 rows came.').waitFor();

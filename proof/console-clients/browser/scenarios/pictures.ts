@@ -68,7 +68,7 @@ export async function pictures(site: Site): Promise<void> {
     await unfurnishMachines();
     await own.visit('log', 'Topics');
     await own.row('billing').waitFor();
-    await page.getByLabel('SELECT or SUBSCRIBE').fill(EXAMPLE);
+    await page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN').fill(EXAMPLE);
     await page.getByLabel('Follow changes').check();
     await own.button('Run').click();
     await own.row('ACME').waitFor();
