@@ -216,6 +216,15 @@ pub fn has_valid_checksum(batch: &[u8]) -> bool {
     u32::from_be_bytes(field(batch, CRC)) == crc32c(&batch[ATTRIBUTES.start..])
 }
 
+/// Returns whether a whole and undamaged batch names a last record before its first.
+pub fn counts_backwards(batch: &[u8]) -> bool {
+    batch.len() >= HEADER_BYTES
+        && batch[MAGIC] == 2
+        && i32::from_be_bytes(field(batch, LAST_OFFSET_DELTA)) < 0
+        && declared_size(batch) == Some(batch.len())
+        && has_valid_checksum(batch)
+}
+
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let sum = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes);
     u32::try_from(sum).expect("a sum of 32 bits")

@@ -26,8 +26,8 @@ mod varint;
 pub use compression::{Codec, Undecodable};
 pub use encode::{BatchOptions, BatchProducer, Header, NewRecord, Unencodable, encode_batch};
 pub use header::{
-    BatchHeader, HEADER_BYTES, crc32c, declared_size, has_valid_checksum, headers, seal,
-    sequence_after, set_append_time, set_max_timestamp, set_place,
+    BatchHeader, HEADER_BYTES, counts_backwards, crc32c, declared_size, has_valid_checksum,
+    headers, seal, sequence_after, set_append_time, set_max_timestamp, set_place,
 };
 pub use marker::{Marker, TransactionEnd};
 pub use produced::{ProducedRecord, each_produced};

@@ -8,7 +8,9 @@ use anyhow::{Result, ensure};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{self as of, ApiKey, BrokerId, GroupId, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
-use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
+use record_batch::{
+    BatchHeader, BatchOptions, BatchProducer, HEADER_BYTES, NewRecord, encode_batch,
+};
 use system::Broker;
 use uuid::Uuid;
 
@@ -323,6 +325,29 @@ fn bytes_that_are_not_one_whole_batch_are_refused_before_the_log_is_looked_at() 
     }
     let taken = ask_to_take(&broker, "whole", &batch)?;
     ensure!((taken.error_code, taken.base_offset) == (0, 0), "{taken:?}");
+    broker.stop()
+}
+
+#[test]
+fn nothing_is_written_of_a_request_that_names_no_transaction_and_has_a_batch_of_one() -> Result<()>
+{
+    let mut broker = Broker::start("--embedded 128M")?;
+    let good = produced("mixed", &[now_ms()?])?.topic_data.remove(0);
+    let mut bytes = good.partition_data[0].records.clone().expect("a batch").to_vec();
+    let mut header = BatchHeader::read(&bytes).expect("a header");
+    header.attributes |= 1 << 4;
+    bytes = header.with_records(&bytes[HEADER_BYTES..]);
+    let of_transaction = sent("other", &bytes).topic_data.remove(0);
+    for name in ["mixed", "other"] {
+        ensure!(create(&broker, plain(name))? == 0, "it is made");
+    }
+    let request = of::ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000);
+    let request = request.with_topic_data(vec![good, of_transaction]);
+    let answer = ask(&broker, ApiKey::Produce, 9, request)?;
+    let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+    let codes = it.responses.iter().map(|it| it.partition_responses[0].error_code);
+    ensure!(codes.eq([NO_RIGHT_TO_TRANSACTION; 2]), "{:?}", it.responses);
+    ensure!(listed(&broker, "mixed", 7, -1)?.offset == 0, "nothing was written");
     broker.stop()
 }
 

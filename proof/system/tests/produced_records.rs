@@ -99,6 +99,7 @@ fn what_no_consumer_could_read_is_refused_and_not_kept() -> Result<()> {
         ("no codec", with_header(&good, |it| it.attributes |= 7)),
         ("a delete horizon", with_header(&good, |it| it.attributes |= 1 << 6)),
         ("a count that is wrong", with_header(&good, |it| it.record_count = 3)),
+        ("a last offset before the first", with_header(&good, |it| it.last_offset_delta = -1)),
     ];
     for codec in [Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let whole = batch(&[now, now], codec);

@@ -1,7 +1,8 @@
 //! Batches as clients send them: verified, and given their place in a log.
 
 use record_batch::{
-    BatchHeader, has_valid_checksum, set_append_time, set_max_timestamp, set_place,
+    BatchHeader, counts_backwards, has_valid_checksum, set_append_time, set_max_timestamp,
+    set_place,
 };
 use shares::Owner;
 
@@ -28,8 +29,10 @@ impl<'a> Batch<'a> {
             // Clients count from 0; what they put here means nothing to a log.
             *base_offset = [0; 8];
         }
-        let header = BatchHeader::read(bytes)
-            .ok_or_else(|| invalid("it is cut off, or not of version 2 of the format"))?;
+        let header = BatchHeader::read(bytes).ok_or_else(|| match counts_backwards(bytes) {
+            true => impossible("its last offset is before its first"),
+            false => invalid("it is cut off, or not of version 2 of the format"),
+        })?;
         if header.size_bytes > bytes.len() {
             return Err(invalid("it is shorter than its length says"));
         }

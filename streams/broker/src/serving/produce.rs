@@ -204,10 +204,6 @@ impl Turn<'_> {
         if (HEADER_BYTES..records.len()).contains(&end) {
             return refuse("a partition is sent one batch of records, and not several");
         }
-        let is_transactional = |it: BatchHeader| it.is_transactional();
-        if !self.is_transactional && BatchHeader::read(records).is_some_and(is_transactional) {
-            return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
-        }
         Ok(records)
     }
 

@@ -61,6 +61,9 @@ pub(super) async fn check(
 ) -> Result<Admission, kafka::WireError> {
     let mut admission = Admission::default();
     let Some(id) = ProduceStart::read(body, asked.version)?.transactional_id else {
+        if has_transactional_batch(asked, body)? {
+            admission.refusal = Some(ResponseError::TransactionalIdAuthorizationFailed);
+        }
         return Ok(admission);
     };
     if !client.may(broker, Operation::Write, Resource::transactional_id(id)) {
@@ -82,6 +85,17 @@ pub(super) async fn check(
         }
     }
     Ok(admission)
+}
+
+/// Whether one of the request's batches is of a transaction. As in Kafka, nothing is written then
+/// of a request that names no transaction.
+fn has_transactional_batch(asked: Asked, body: &[u8]) -> Result<bool, kafka::WireError> {
+    let mut is_found = false;
+    produce::each_partition(body, asked.version, &mut |_, _, records| {
+        let header = records.and_then(BatchHeader::read);
+        is_found |= header.is_some_and(|it| it.is_transactional());
+    })?;
+    Ok(is_found)
 }
 
 /// The partitions that the request writes to, and those among them where no transaction of its
