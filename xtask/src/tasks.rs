@@ -64,7 +64,8 @@ const SOAK_SUITES: &[&str] = &[
 ];
 
 /// Those that compare with PostgreSQL, of which each seed draws more than a thousand queries.
-const DRAWN_SUITES: &[&str] = &["sql-clients/differential", "sql-clients/relations"];
+const DRAWN_SUITES: &[&str] =
+    &["sql-clients/differential", "sql-clients/integers", "sql-clients/relations"];
 const DRAWN_SEED_COUNT: (&str, &str) = ("MEMLANE_SEED_COUNT", "70");
 
 /// The suites that kill and break programs as they ship in every run of all tests.

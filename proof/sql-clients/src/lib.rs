@@ -8,12 +8,14 @@
 
 mod clients;
 mod generator;
+mod integers;
 mod relations;
 mod script;
 mod site;
 
 pub use clients::{jdbc, python};
 pub use generator::Generator;
+pub use integers::Integers;
 pub use relations::Relations;
 pub use script::{Answer, Script};
 pub use site::{Reference, SharedSite, Site, file_of};

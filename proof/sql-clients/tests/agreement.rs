@@ -28,6 +28,12 @@ const TEXTS: &[&str] = &[
      FROM $t GROUP BY 1",
     "SELECT value->>'s' AS s, bool_and((value->>'q')::bigint > 2) AS all_more, \
      count(DISTINCT value->>'q') AS n FROM $t GROUP BY 1",
+    "SELECT (value->>'q')::int / 2 AS half, sum(7 / 2) / 2 AS s, count(*) / 2 AS n FROM $t \
+     GROUP BY 1",
+    "SELECT value->>'s' AS s, sum((value->>'q')::int) / 2 AS q, sum(3) / 2 AS t, \
+     sum(3::bigint) AS u FROM $t GROUP BY 1",
+    "SELECT CASE WHEN (value->>'q')::int > 5 THEN 1 ELSE 2 END AS size, \
+     sum(coalesce((value->>'q')::int, 1)) / 2 AS q, sum(2147483648) AS large FROM $t GROUP BY 1",
     "SELECT value->>'s' AS s, sum((value->>'q')::bigint) AS q FROM $t WHERE value->>'s' LIKE 'a%' \
      AND NOT (value->>'q') IS NULL GROUP BY value->>'s'",
 ];

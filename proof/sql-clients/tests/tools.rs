@@ -77,8 +77,7 @@ fn plain(column: &str) -> String {
         | "information_schema.sql_identifier"
         | "information_schema.character_data"
         | "information_schema.yes_or_no" => "text",
-        // Literals are bigint here, and what is computed with them.
-        "information_schema.cardinal_number" | "bigint" => "integer",
+        "information_schema.cardinal_number" => "integer",
         "aclitem[]" => "text[]",
         other => other,
     };

@@ -43,6 +43,7 @@ fn step_of(value: &ScalarValue) -> Option<Step> {
             Some(Step::Key(name.clone()))
         }
         // What counts from the end is left to the engine.
+        ScalarValue::Int32(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
         ScalarValue::Int64(Some(index)) => u32::try_from(*index).ok().map(Step::Index),
         _ => None,
     }

@@ -82,15 +82,14 @@ impl Engine {
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
         planners.insert(3, Arc::new(dialect::NameCasts));
         planners.insert(0, Arc::new(dialect::KnownOperators));
+        planners.insert(0, Arc::new(dialect::Integers));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
         // Under their other names those of the engine would come back.
         for function in dialect::functions() {
             base.deregister_udf(function.name())?;
         }
-        let sign = base.udf("signum")?.as_ref().clone().with_aliases(["sign"]);
-        let functions = json::functions().into_iter().chain(dialect::functions());
-        for function in functions.chain([Arc::new(sign)]) {
+        for function in json::functions().into_iter().chain(dialect::functions()) {
             register(&mut base, function);
         }
         base.register_udaf(Arc::new(sums::sum()))?;

@@ -76,6 +76,23 @@ impl Dialect for Postgres {
         ends.then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
+    /// `x NOT NULL` is no test in PostgreSQL, `x IS NOT NULL` is.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        _: &Expr,
+        _: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        let [not, null] = parser.peek_tokens_ref();
+        let is = |it: &TokenWithSpan, keyword: Keyword| match &it.token {
+            Token::Word(word) => word.keyword == keyword,
+            _ => false,
+        };
+        let is_test = is(not, Keyword::NOT) && is(null, Keyword::NULL);
+        let what = || "NOT NULL follows a value: write IS NOT NULL".to_owned();
+        is_test.then(|| Err(ParserError::ParserError(what())))
+    }
+
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }

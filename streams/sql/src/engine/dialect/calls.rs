@@ -278,17 +278,25 @@ impl Checked {
             let what = "cannot take logarithm of a negative number";
             return Err(SqlError::new(SqlState::LOGARITHM, what));
         }
-        if operands.iter().any(|it| it.is_infinite()) {
-            return Ok(());
-        }
         let range = |what: &str| Err(SqlError::new(SqlState::OUT_OF_RANGE, what));
+        let is_complex = matches!(
+            (self.name(), operands),
+            ("power", [base, power])
+                if *base < 0.0 && power.is_finite() && power.fract() != 0.0
+        );
+        if operands.iter().any(|it| it.is_infinite()) && !is_complex {
+            return match result.is_nan() && self.name() != "power" {
+                true => range("input is out of range"),
+                false => Ok(()),
+            };
+        }
         let may_vanish = match self.name() {
             "exp" => true,
             "power" => operands.first().is_some_and(|it| *it != 0.0),
             _ => false,
         };
         match (self.name(), result) {
-            ("power", it) if it.is_nan() => {
+            ("power", it) if it.is_nan() || is_complex => {
                 let what = "a negative number raised to a non-integer power yields a complex \
                             result";
                 Err(SqlError::new(SqlState::POWER, what))

@@ -128,11 +128,35 @@ fn check_output(name: &Ident, outputs: &[Output<'_>]) -> Result<(), SqlError> {
     let name = folded(name);
     let mut named = outputs.iter().filter(|it| it.name == name);
     let Some(first) = named.next() else { return Ok(()) };
-    if named.all(|it| it.expr == first.expr || it.is_input() && first.is_input()) {
+    let is_one =
+        |it: &Output<'_>| bare(it.expr) == bare(first.expr) || it.is_input() && first.is_input();
+    let others: Vec<_> = named.filter(|it| !is_one(it)).collect();
+    if others.is_empty() {
         return Ok(());
+    }
+    // A cast to the type that a column has is the column.
+    if others.iter().all(|it| uncast(it.expr) == uncast(first.expr)) {
+        let what = format!("ORDER BY {name:?}, which a column and a cast of it are called,");
+        return Err(refused(&what).with_hint("Write AS with another name behind one of them."));
     }
     let what = format!("ORDER BY {name:?} is ambiguous");
     Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, what))
+}
+
+/// An expression without brackets around it.
+fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => bare(inner),
+        other => other,
+    }
+}
+
+/// An expression without casts and brackets around it.
+fn uncast(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => uncast(inner),
+        other => other,
+    }
 }
 
 /// Names in expressions are those of tables' columns. The engine looks among the result's first.

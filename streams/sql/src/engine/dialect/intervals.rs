@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::interval_texts::read_text;
 use crate::error::SqlError;
 
 const DAY_NS: i128 = 86_400_000_000_000;
@@ -167,6 +168,13 @@ fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 true => Err(unsupported("a window")),
                 false => Ok(Transformed::no(expr)),
             }
+        }
+        Expr::Cast(it)
+            if !matches!(*it.expr, Expr::Literal(..))
+                && it.expr.get_type(schema).is_ok_and(|it| it.is_string())
+                && let Some(read) = read_text(&it.expr, it.field.data_type()) =>
+        {
+            Ok(Transformed::yes(read))
         }
         Expr::Cast(it)
             if matches!(it.field.data_type(), DataType::List(_))

@@ -305,6 +305,10 @@ fn built_object(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
     }
     let mut parts = Vec::new();
     for index in (0..row.values.len()).step_by(2) {
+        let is_list = matches!(row.fields[index].data_type(), DataType::List(_));
+        if is_list || PgType::of(&row.fields[index]) == PgType::JSON {
+            return Err(invalid("key value must be scalar, not array, composite, or json"));
+        }
         let Some(name) = row.output(index)? else {
             let what = match form {
                 Form::Json => format!("argument {} cannot be null", index + 1),

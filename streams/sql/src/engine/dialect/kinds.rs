@@ -2,6 +2,7 @@
 //! them in `pg_operator` and `pg_cast`: the engine makes texts or numbers of what else comes.
 
 use std::cell::LazyCell;
+use std::fmt::Display;
 use std::ops::Deref;
 
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -20,7 +21,9 @@ pub(super) enum Kind {
     /// NULL, a quoted literal or a parameter: it becomes what is asked for.
     Unknown,
     Text,
+    Smallint,
     Integer,
+    Bigint,
     Numeric,
     Float,
     Boolean,
@@ -50,7 +53,9 @@ impl Kind {
             DataType::Null => Self::Unknown,
             _ if PgType::of(field) == PgType::JSON => Self::Json,
             it if it.is_string() => Self::Text,
-            it if it.is_integer() => Self::Integer,
+            DataType::Int16 => Self::Smallint,
+            DataType::Int32 => Self::Integer,
+            it if it.is_integer() => Self::Bigint,
             it if it.is_decimal() => Self::Numeric,
             it if it.is_floating() => Self::Float,
             DataType::Boolean => Self::Boolean,
@@ -78,7 +83,9 @@ impl Kind {
         match self {
             Self::Unknown => "a literal",
             Self::Text => "a text",
+            Self::Smallint => "a smallint",
             Self::Integer => "an integer",
+            Self::Bigint => "a bigint",
             Self::Numeric => "a numeric",
             Self::Float => "a float",
             Self::Boolean => "a boolean",
@@ -94,7 +101,11 @@ impl Kind {
     }
 
     fn is_number(self) -> bool {
-        matches!(self, Self::Integer | Self::Numeric | Self::Float)
+        self.is_integer() || matches!(self, Self::Numeric | Self::Float)
+    }
+
+    fn is_integer(self) -> bool {
+        matches!(self, Self::Smallint | Self::Integer | Self::Bigint)
     }
 }
 
@@ -106,7 +117,7 @@ pub(super) fn has_cast(from: Kind, to: Kind) -> bool {
         || matches!(to, K::Text | K::Unknown | K::Other)
         || match from {
             K::Integer => to.is_number() || to == K::Boolean,
-            K::Numeric | K::Float => to.is_number(),
+            K::Smallint | K::Bigint | K::Numeric | K::Float => to.is_number(),
             K::Boolean => to == K::Integer,
             K::Date => to == K::Timestamp,
             K::Timestamp => matches!(to, K::Date | K::Time),
@@ -131,7 +142,7 @@ fn has_operator(
     match operator {
         // A text is read as JSON: the values of topics are texts.
         Op::Arrow | Op::LongArrow => {
-            left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Integer])
+            left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Smallint, K::Integer])
         }
         Op::HashArrow | Op::HashLongArrow => {
             left.is_of(&[K::Json, K::Text]) && right.is_of(&[K::Text, K::Texts])
@@ -148,12 +159,14 @@ fn has_operator(
         | Op::PGILikeMatch
         | Op::PGNotLikeMatch
         | Op::PGNotILikeMatch => both(&[K::Text]),
-        Op::Modulo => both(&[K::Integer, K::Numeric]),
-        Op::BitwiseAnd
-        | Op::BitwiseOr
-        | Op::PGBitwiseXor
-        | Op::PGBitwiseShiftLeft
-        | Op::PGBitwiseShiftRight => both(&[K::Integer]),
+        Op::Modulo => both(&[K::Smallint, K::Integer, K::Bigint, K::Numeric]),
+        Op::BitwiseAnd | Op::BitwiseOr | Op::PGBitwiseXor => {
+            both(&[K::Smallint, K::Integer, K::Bigint])
+        }
+        Op::PGBitwiseShiftLeft | Op::PGBitwiseShiftRight => {
+            left.is_of(&[K::Smallint, K::Integer, K::Bigint])
+                && right.is_of(&[K::Smallint, K::Integer])
+        }
         Op::StringConcat => match (**left, **right) {
             (K::Texts, other) | (other, K::Texts) => other.is_of(&[K::Text, K::Texts]),
             _ => true,
@@ -176,8 +189,12 @@ impl ExprPlanner for KnownOperators {
         if has_operator(&expr.op, &of(&expr.left), &of(&expr.right)) {
             return Ok(PlannerResult::Original(expr));
         }
-        let what = format!("operator does not exist: {} of values of these types", expr.op);
-        let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
-        Err(error.with_hint("Cast what it is used on.").into_engine())
+        Err(no_operator(&expr.op).into_engine())
     }
+}
+
+/// Says that an operator has no form for the types of its operands.
+pub(super) fn no_operator(operator: &dyn Display) -> SqlError {
+    let what = format!("operator does not exist: {operator} of values of these types");
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is used on.")
 }

@@ -95,7 +95,8 @@ impl Unknown {
 
     /// Refuses a statement that names some of it; how it names columns.
     pub(in crate::engine) fn check(&self, statement: &Statement) -> Result<Columns, SqlError> {
-        let mut check = Check { unknown: self, array_depth: 0, columns: Columns::Named };
+        let mut check =
+            Check { unknown: self, array_depth: 0, is_cast: false, columns: Columns::Named };
         match statement.visit(&mut check) {
             ControlFlow::Continue(()) => Ok(check.columns),
             ControlFlow::Break(error) => Err(error),
@@ -115,6 +116,8 @@ struct Check<'a> {
     unknown: &'a Unknown,
     /// Arrays around what is looked at.
     array_depth: usize,
+    /// Whether an array that stands next has its type from a cast.
+    is_cast: bool,
     columns: Columns,
 }
 
@@ -167,13 +170,16 @@ impl Visitor for Check<'_> {
             }
             Expr::Cast {
                 kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, ..
-            } => match is_plain_json(expr) && !is_text_or_json(data_type) {
-                true => {
-                    let what = format!("cannot cast type json to {data_type}");
-                    Err(SqlError::new(SqlState::CANNOT_COERCE, what))
+            } => {
+                self.is_cast = is_array(expr);
+                match is_plain_json(expr) && !is_text_or_json(data_type) {
+                    true => {
+                        let what = format!("cannot cast type json to {data_type}");
+                        Err(SqlError::new(SqlState::CANNOT_COERCE, what))
+                    }
+                    false => data_type_of(data_type),
                 }
-                false => data_type_of(data_type),
-            },
+            }
             Expr::Cast { .. } => Err(syntax("TRY_CAST")),
             Expr::TypedString(typed) => data_type_of(&typed.data_type),
             Expr::BinaryOp {
@@ -190,7 +196,9 @@ impl Visitor for Check<'_> {
             // Inside of ARRAY[[…]] lists have no word before them.
             Expr::Array(array) => {
                 self.array_depth += 1;
+                let is_typed = std::mem::take(&mut self.is_cast) || self.array_depth > 1;
                 match array.named || self.array_depth > 1 {
+                    true if array.elem.is_empty() && !is_typed => Err(no_type()),
                     true => Ok(()),
                     false => Err(syntax("[")),
                 }
@@ -272,6 +280,18 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
         }
         _ => Ok(()),
     }
+}
+
+fn is_array(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_array(inner),
+        other => matches!(other, Expr::Array(_)),
+    }
+}
+
+fn no_type() -> SqlError {
+    SqlError::new(SqlState("42P18"), "cannot determine type of empty array")
+        .with_hint("Cast it to its type, for example ARRAY[]::integer[].")
 }
 
 /// Refuses forms of PostgreSQL's own types that the engine would take for another.

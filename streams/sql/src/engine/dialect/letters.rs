@@ -83,15 +83,12 @@ fn chr(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
 
 fn to_hex(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let is_bigint = *arrays[0].data_type() == DataType::Int64;
-    let digits = |number: i64| match (number, i32::try_from(number)) {
-        (0.., _) => Ok(format!("{number:x}")),
-        // PostgreSQL's literals are integers.
-        (_, Ok(number)) if !is_bigint => Ok(format!("{number:x}")),
-        _ => Err(SqlError::unsupported("to_hex of a bigint below zero is not supported")
-            .with_hint("Cast it to integer.")),
+    let digits = |number: i64| {
+        let narrow = i32::try_from(number).ok().filter(|_| !is_bigint);
+        narrow.map_or_else(|| format!("{number:x}"), |it| format!("{it:x}"))
     };
-    let found = numbers(&arrays[0])?.into_iter().map(|it| it.map(digits).transpose());
-    Ok(Arc::new(found.collect::<Result<StringViewArray, SqlError>>()?))
+    let found = numbers(&arrays[0])?.into_iter().map(|it| it.map(digits));
+    Ok(Arc::new(found.collect::<StringViewArray>()))
 }
 
 fn encoded(types: &[DataType]) -> Option<DataType> {

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::inexact::{is_aggregate, refused};
 use super::names::folded;
+use super::patterns::escape_sign;
 use crate::error::{SqlError, SqlState};
 
 /// Dimensions of an array in PostgreSQL.
@@ -36,10 +37,7 @@ pub(super) fn escape(expr: &Expr) -> Result<(), SqlError> {
     let Some(sign) = sign.value.clone().into_string() else {
         return Err(refused("ESCAPE of other than a text"));
     };
-    if sign.chars().count() > 1 {
-        return Err(SqlError::new(SqlState::INVALID_ESCAPE, "invalid escape string")
-            .with_hint("Escape string must be empty or one character."));
-    }
+    escape_sign(&sign)?;
     match sign.as_str() {
         "%" | "_" => Err(refused("ESCAPE with a sign that patterns have a meaning for")),
         _ => Ok(()),

@@ -14,8 +14,11 @@ mod conversions;
 mod dependent;
 mod extract;
 mod floats;
+mod generated;
 mod guards;
 mod inexact;
+mod integers;
+mod interval_texts;
 mod intervals;
 mod json_functions;
 mod json_text;
@@ -27,6 +30,8 @@ mod lists;
 mod loose;
 mod names;
 mod nullable;
+mod nullif;
+mod number_functions;
 mod operands;
 mod own;
 mod parts;
@@ -57,6 +62,7 @@ pub(super) use casts::{cast_target, udf as number_cast};
 pub(super) use conversions::{To, call as conversion_call, lenient, udf as conversion};
 pub(super) use floats::KeepFloats;
 pub(super) use guards::{Guards, guarded};
+pub(super) use integers::Integers;
 pub(super) use intervals::Intervals;
 pub(super) use kinds::KnownOperators;
 pub(super) use known::{Columns, Unknown};
@@ -85,6 +91,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(time_functions::functions());
     functions.push(extract::date_part());
     functions.extend(letters::functions());
+    functions.extend(number_functions::functions());
     functions.extend(truncated::functions());
     functions
 }
@@ -92,5 +99,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 /// Has functions of the engine give what PostgreSQL's do.
 pub(super) fn check(state: &mut SessionState) -> Result<()> {
     lists::count(state)?;
+    nullif::keep_integers(state)?;
+    generated::generate_integers(state);
     calls::check(state)
 }

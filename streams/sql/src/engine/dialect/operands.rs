@@ -14,7 +14,7 @@ use super::casts::cast_target;
 use super::conversions::To;
 use super::inexact::refused;
 use super::intervals::is_comparison;
-use super::kinds::{Kind, has_cast};
+use super::kinds::{Kind, has_cast, no_operator};
 use super::own::does_not_exist;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
@@ -122,6 +122,13 @@ fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
         }
         _ => false,
     };
+    if let LogicalPlan::Values(values) = plan
+        && values.values.iter().flatten().any(|it| has_mixed_case(it, schema))
+    {
+        return Err(refused("VALUES with a CASE of different types of numbers")
+            .with_hint("Cast the values of CASE to one type.")
+            .into_engine());
+    }
     let is_mixed = match plan {
         LogicalPlan::Values(values) => values.values.iter().flatten().any(is_cast),
         LogicalPlan::Union(union) => (0..union.schema.fields().len()).any(|index| {
@@ -139,15 +146,22 @@ fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-fn json_is_not_compared() -> DataFusionError {
-    refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
+/// Whether a CASE has numbers of several types: its own is found after that of the column.
+fn has_mixed_case(expr: &Expr, schema: &DFSchema) -> bool {
+    let is_mixed = |expr: &Expr| match expr {
+        Expr::Case(case) => {
+            let values = case.when_then_expr.iter().map(|(_, value)| value);
+            let types = values.chain(&case.else_expr).filter_map(|it| it.get_type(schema).ok());
+            let mut types = types.filter(DataType::is_numeric);
+            types.next().is_some_and(|first| types.any(|it| it != first))
+        }
+        _ => false,
+    };
+    expr.exists(|it| Ok(is_mixed(it))).unwrap_or(false)
 }
 
-fn does_not_exist_of(operator: Operator) -> DataFusionError {
-    let what = format!("operator does not exist: {operator} of values of these types");
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
-        .with_hint("Cast what it is used on.")
-        .into_engine()
+fn json_is_not_compared() -> DataFusionError {
+    refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
 }
 
 fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
@@ -168,13 +182,13 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             let is_time =
                 |it: &Expr| it.get_type(schema).is_ok_and(|it| matches!(it, DataType::Time64(_)));
             match is_time(left) && is_time(right) {
-                true => Err(does_not_exist_of(*op)),
+                true => Err(no_operator(&op).into_engine()),
                 false => Ok(()),
             }
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
             if are_apart(left, right, schema) {
-                return Err(does_not_exist_of(*op));
+                return Err(no_operator(&op).into_engine());
             }
             check_comparison(&[left, right], schema)
         }
@@ -186,7 +200,7 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
                 return Err(error.with_hint("Write ::bytea behind them.").into_engine());
             }
             if list.iter().any(|it| are_apart(expr, it, schema)) {
-                return Err(does_not_exist_of(Operator::Eq));
+                return Err(no_operator(&Operator::Eq).into_engine());
             }
             check_comparison(&[expr], schema)
         }
@@ -308,6 +322,9 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
     }
     let is_text = |it: &DataType| it.is_string() || it.is_null();
     match first.get_type(schema) {
+        Ok(DataType::List(_)) if name == "array_agg" => {
+            Err(refused("array_agg of arrays").into_engine())
+        }
         Ok(it) if name == "string_agg" && !is_text(&it) => {
             Err(does_not_exist(name, &[it]).into_engine())
         }

@@ -11,6 +11,7 @@ use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::To;
 use super::inexact::refused;
+use super::interval_texts;
 use super::jsonb;
 use super::regex::Use;
 use super::rows::{Quantifier, spelled_list};
@@ -49,10 +50,10 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         return Ok(Some(call(to.name(), vec![inner.clone()])));
     }
     if let (DataType::Time(..), Some(text)) = (data_type, text_of(inner)) {
-        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
-        if fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
-            return Err(SqlError::unsupported("times of day have six digits of seconds at most"));
-        }
+        check_time(text)?;
+    }
+    if let (DataType::Interval { .. }, Some(text)) = (data_type, text_of(inner)) {
+        return interval(text, data_type);
     }
     if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
         return array(inner, element);
@@ -94,6 +95,21 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         _ => return Ok(None),
     };
     Ok(Some(call(name, vec![inner.clone()])))
+}
+
+fn check_time(text: &str) -> Result<(), SqlError> {
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
+        true => Err(SqlError::unsupported("times of day have six digits of seconds at most")),
+        false => Ok(()),
+    }
+}
+
+/// The engine reads fewer texts of intervals.
+fn interval(text: &str, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
+    let literal = |text| Expr::Value(Value::SingleQuotedString(text).into());
+    let spelled = interval_texts::spelled(text)?;
+    Ok(spelled.map(|text| cast_to(literal(text), data_type.clone())))
 }
 
 /// Literals are looked at before they are used.
@@ -223,10 +239,7 @@ fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> 
 
 fn element_of(text: Option<String>, element: &DataType) -> Result<Expr, SqlError> {
     let Some(text) = text else { return Ok(Expr::Value(Value::Null.into())) };
-    let is_integer = matches!(
-        element,
-        DataType::Int(_) | DataType::Integer(_) | DataType::Int8(_) | DataType::BigInt(_)
-    );
+    let is_integer = matches!(element, DataType::Int(_) | DataType::Integer(_));
     if is_integer && text.trim().parse::<i32>().is_ok() {
         return Ok(number(text.trim()));
     }
@@ -303,8 +316,33 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("statement_timestamp", "now"),
 ];
 
+/// Functions whose numbers the engine gives another type, and the casts to their own.
+const COUNTS: &[(&str, &str)] = &[
+    ("row_number", INT8),
+    ("rank", INT8),
+    ("dense_rank", INT8),
+    ("ntile", INT4),
+    ("regr_count", INT8),
+    ("regexp_count", INT4),
+    ("regexp_instr", INT4),
+    ("factorial", NUMERIC),
+];
+
+/// A call as it is written, with a result of the type that it has in PostgreSQL.
+pub(super) fn function(call: &mut Function) -> Result<Option<Expr>, SqlError> {
+    let name = call.name.to_string().to_ascii_lowercase();
+    let changed = changed_function(call)?;
+    Ok(match COUNTS.iter().find(|(it, _)| *it == name) {
+        Some((_, to)) => {
+            let counted = changed.unwrap_or_else(|| Expr::Function(call.clone()));
+            Some(super::written::call(to, vec![counted]))
+        }
+        None => changed,
+    })
+}
+
 /// Functions that PostgreSQL has under these names, or means in another way.
-pub(super) fn function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
+fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     let [part] = function.name.0.as_slice() else { return Ok(None) };
     let Some(name) = part.as_ident().map(|it| it.value.to_ascii_lowercase()) else {
         return Ok(None);

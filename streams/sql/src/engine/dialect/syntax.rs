@@ -12,13 +12,17 @@ use datafusion::sql::sqlparser::ast::{
 use super::arrays::array_of;
 use super::calls::Call;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
+use super::integers::type_integers;
+use super::interval_texts;
+use super::loose::quoted;
 use super::names::{name_apart, name_columns};
-use super::patterns::similar_to_regex;
+use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
 use super::short_names::shorten_names;
+use super::text_functions::LIKE_ESCAPE;
 use super::written::{binary, call, in_list, nested, number, text_of};
 use crate::error::SqlError;
 
@@ -28,6 +32,7 @@ pub(in crate::engine) fn adapt(statement: &mut Statement) -> Result<(), SqlError
     match statement.visit(&mut Adapter) {
         ControlFlow::Continue(()) => {
             shorten_names(statement);
+            type_integers(statement);
             Ok(())
         }
         ControlFlow::Break(error) => Err(error),
@@ -88,12 +93,25 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
             rewrites::with_exponent(digits)
         }
+        // The engine would write the minus before the first of its parts alone.
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
+            if matches!(**inner, Expr::Interval(_)) =>
+        {
+            **inner = nested(inner.as_ref().clone());
+            None
+        }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
             Some(binary(number("-1"), BinaryOperator::Minus, nested(inner.as_ref().clone())))
         }
         Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
             Some(similar(*negated, text, pattern, escape_char.as_ref())?)
+        }
+        Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            if let Some(escape) = escape_char.take() {
+                escaped_by(pattern, &escape)?;
+            }
+            None
         }
         Expr::InList { expr: sought, list, negated } => in_list(sought, list, *negated)?,
         Expr::Cast {
@@ -118,7 +136,10 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
             if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) =
                 interval.value.as_mut()
             {
-                *text = spelled(text);
+                *text = match interval.leading_field {
+                    None => interval_texts::spelled(text)?.unwrap_or_else(|| spelled(text)),
+                    Some(_) => spelled(text),
+                };
             }
             None
         }
@@ -229,6 +250,24 @@ fn similar(
     Ok(nested(binary(text.clone(), operator, Expr::Value(regex.into()))))
 }
 
+/// Has a pattern's signs be taken as they are by a backslash, which is what the engine knows.
+fn escaped_by(pattern: &mut Expr, escape: &ValueWithSpan) -> Result<(), SqlError> {
+    let sign = quoted(escape).ok_or_else(|| refused("ESCAPE of other than a text"))?;
+    let sign = escape_sign(sign)?;
+    if sign == Some('\\') {
+        return Ok(());
+    }
+    let text = |it: String| Expr::Value(Value::SingleQuotedString(it).into());
+    *pattern = match text_of(pattern) {
+        Some(literal) => text(with_backslashes(literal, sign)?),
+        None => {
+            let sign = sign.map(String::from).unwrap_or_default();
+            call(LIKE_ESCAPE, vec![pattern.clone(), text(sign)])
+        }
+    };
+    Ok(())
+}
+
 /// The text of an interval with its time of day in words: `1 day 04:05:06` has four hours.
 fn spelled(text: &str) -> String {
     let words = text.split_whitespace().map(|word| {
@@ -284,8 +323,10 @@ mod tests {
             ("a AT TIME ZONE 'UTC'", "timezone('UTC', a)"),
             (
                 "interval '3 days -04:05:06.5'",
-                "INTERVAL '3 days -04 hours -05 minutes -06.5 seconds'",
+                "INTERVAL '0 months 3 days -14706500000 microseconds'",
             ),
+            ("a LIKE '1!%%' ESCAPE '!'", "a LIKE '1\\%%'"),
+            ("row_number() OVER ()", "int8(row_number() OVER ())"),
         ] {
             let dialect = PostgreSqlDialect {};
             let mut parsed = Parser::new(&dialect).try_with_sql(text).expect("words").parse_expr();

@@ -1,4 +1,4 @@
-//! PostgreSQL's functions on texts that the engine has not: `format`, `md5`, quotes.
+//! PostgreSQL's functions on texts that the engine has not: `format`, `md5`, quotes, patterns.
 
 use std::sync::Arc;
 
@@ -10,11 +10,16 @@ use md5::{Digest, Md5};
 use super::by_row::{
     Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
 };
+use super::patterns::{escape_sign, with_backslashes};
 use crate::error::{SqlError, SqlState};
+
+/// A pattern of LIKE with backslashes for another sign.
+pub(super) const LIKE_ESCAPE: &str = "like_escape";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
         ("format", of_format, format_text),
+        (LIKE_ESCAPE, of_two_texts, with_escape),
         ("md5", of_bytes, hash),
         ("quote_ident", of_one, |row| {
             Ok(ScalarValue::Utf8(row.output(0)?.map(|it| identifier(&it))))
@@ -41,6 +46,21 @@ fn of_bytes(fields: &[FieldRef]) -> Result<Field, String> {
         [one] if is_text(one) || one.data_type().is_binary() => Ok(text_field()),
         _ => Err(String::new()),
     }
+}
+
+fn of_two_texts(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [one, other] if is_text(one) && is_text(other) => Ok(text_field()),
+        _ => Err(String::new()),
+    }
+}
+
+fn with_escape(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let (Some(pattern), Some(escape)) = (row.text(0), row.text(1)) else {
+        return Ok(ScalarValue::Utf8(None));
+    };
+    let pattern = with_backslashes(pattern, escape_sign(escape)?)?;
+    Ok(ScalarValue::Utf8(Some(pattern)))
 }
 
 fn hash(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
@@ -95,7 +115,12 @@ fn literal(text: &str) -> String {
 }
 
 fn quoted_or(row: &Row<'_>, null: Option<&str>) -> Result<ScalarValue, SqlError> {
-    let text = row.output(0)?.map(|it| literal(&it));
+    // Of a boolean it is the word, which is its text, and not the letter that clients are sent.
+    let text = match row.values.first() {
+        Some(ScalarValue::Boolean(Some(it))) => Some(it.to_string()),
+        _ => row.output(0)?,
+    };
+    let text = text.map(|it| literal(&it));
     Ok(ScalarValue::Utf8(text.or_else(|| null.map(str::to_owned))))
 }
 

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, JoinOperator,
     ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, SetOperator, Statement,
-    TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut, VisitorMut,
+    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -112,12 +112,6 @@ impl VisitorMut for Rewriter {
                 plain_type(data_type);
                 plain_letter(expr, data_type);
                 converted(expr, data_type)
-            }
-            Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
-                if let Some(escape) = escape_char.take() {
-                    **pattern = unescaped(take(pattern), escape);
-                }
-                None
             }
             Expr::Subquery(query) => subquery(query),
             Expr::Exists { subquery, negated } if is_empty(&subquery.body) => Some(truth(*negated)),
@@ -233,26 +227,6 @@ fn called(name: &str, arguments: Vec<Expr>) -> Expr {
         over: None,
         within_group: Vec::new(),
     })
-}
-
-/// A pattern whose escapes are backslashes, as the engine wants them: of one whose escapes are
-/// another character, or none where that is empty.
-fn unescaped(pattern: Expr, escape: ValueWithSpan) -> Expr {
-    let Value::SingleQuotedString(escape) = escape.value else { return pattern };
-    if escape == "\\" {
-        return pattern;
-    }
-    // No text of PostgreSQL's has this one.
-    const KEPT: &str = "\u{1}";
-    let doubled = escape.repeat(2);
-    let mut steps = vec![("\\", "\\\\")];
-    if !escape.is_empty() {
-        steps.extend([(doubled.as_str(), KEPT), (escape.as_str(), "\\"), (KEPT, escape.as_str())]);
-    }
-    let text = |it: &str| Expr::Value(Value::SingleQuotedString(it.to_owned()).into());
-    steps
-        .into_iter()
-        .fold(pattern, |pattern, (from, to)| called("replace", vec![pattern, text(from), text(to)]))
 }
 
 /// The argument of a function, if it is the index's and an expression.
@@ -453,7 +427,19 @@ fn array_literal(text: &str, inner: &DataType) -> Option<Expr> {
             format: None,
         }
     });
-    Some(Expr::Array(Array { elem: elements.collect(), named: true }))
+    let elem: Vec<_> = elements.collect();
+    if !elem.is_empty() {
+        return Some(Expr::Array(Array { elem, named: true }));
+    }
+    // Of no element its type is known by the cast alone.
+    let element = Box::new(inner.clone());
+    Some(Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(Expr::Array(Array { elem, named: true })),
+        data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, None)),
+        array: false,
+        format: None,
+    })
 }
 
 fn system_table(factor: &TableFactor) -> Option<&'static Definition> {
@@ -660,12 +646,6 @@ mod tests {
             (
                 "SELECT a FROM t WHERE b = (SELECT oid FROM pg_namespace)",
                 "SELECT a FROM t WHERE b = (SELECT max(oid) FILTER (WHERE true) FROM pg_namespace)",
-            ),
-            (
-                "SELECT a FROM t WHERE a LIKE 'x/_%' ESCAPE '/'",
-                "SELECT a FROM t WHERE a LIKE \
-                 replace(replace(replace(replace(\'x/_%\', '\\', '\\\\'), \
-                 '//', '\u{1}'), '/', '\\'), '\u{1}', '/')",
             ),
             ("SELECT array_upper(current_schemas(false), 1) AS n", "SELECT 1 AS n"),
         ] {

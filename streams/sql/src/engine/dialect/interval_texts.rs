@@ -1,0 +1,299 @@
+//! Texts of intervals and of times of day, read as PostgreSQL reads them: months, days and
+//! microseconds are apart, and a part of one goes to the next.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, IntervalMonthDayNanoArray, Time64MicrosecondArray};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use datafusion::logical_expr::{Expr, ScalarUDF};
+
+use super::own::{Own, texts};
+use crate::error::{SqlError, SqlState};
+
+const SECOND_US: i128 = 1_000_000;
+const DAY_US: i128 = 86_400 * SECOND_US;
+const MONTH_DAYS: i128 = 30;
+const WEEK_DAYS: i128 = 7;
+
+/// Digits of a number, before and behind its point.
+const DIGITS_MAX: usize = 9;
+
+/// Units of which a text names each once; those of a second are taken together by its parts.
+const SECONDS: u16 = 0b111;
+const CLOCK: u16 = 0b1_1111;
+
+static INTERVAL: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let type_of =
+        |types: &[DataType]| of_text(types, DataType::Interval(IntervalUnit::MonthDayNano));
+    Own::udf("interval", 1, type_of, |arrays| {
+        let read = |text: &str| Span::of(text).map_err(|it| it.error(text, "interval"));
+        let spans = texts(&arrays[0])?;
+        let spans =
+            spans.iter().map(|text| text.map(read).transpose()?.map(Span::value).transpose());
+        let spans = spans.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?;
+        Ok(Arc::new(spans) as ArrayRef)
+    })
+});
+
+static TIME: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let type_of = |types: &[DataType]| of_text(types, DataType::Time64(TimeUnit::Microsecond));
+    Own::udf("time", 1, type_of, |arrays| {
+        let read = |text: &str| time_of(text).map_err(|it| it.error(text, "time"));
+        let times = texts(&arrays[0])?;
+        let times = times.iter().map(|text| text.map(read).transpose());
+        Ok(Arc::new(times.collect::<Result<Time64MicrosecondArray, SqlError>>()?) as ArrayRef)
+    })
+});
+
+fn of_text(types: &[DataType], to: DataType) -> Option<DataType> {
+    types[0].is_string().then_some(to)
+}
+
+/// A text that is no literal as an interval or a time; `None` for other types.
+pub(super) fn read_text(text: &Expr, to: &DataType) -> Option<Expr> {
+    let function = match to {
+        DataType::Interval(_) => &INTERVAL,
+        DataType::Time64(_) => &TIME,
+        _ => return None,
+    };
+    Some(function.call(vec![text.clone()]))
+}
+
+/// The same interval in units that the engine reads as it is; `None` where the text has another
+/// form than is read here.
+pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
+    match Span::of(text) {
+        Ok(span) => {
+            let value = span.value()?;
+            let (months, days) = (value.months, value.days);
+            Ok(Some(format!("{months} months {days} days {} microseconds", span.us)))
+        }
+        Err(Unread::Form) => Ok(None),
+        Err(Unread::Invalid) => Err(Unread::Invalid.error(text, "interval")),
+    }
+}
+
+/// Fault of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// PostgreSQL may have a meaning for it.
+    Form,
+    Invalid,
+}
+
+impl Unread {
+    fn error(self, text: &str, name: &str) -> SqlError {
+        match self {
+            Self::Form if text.bytes().any(|it| it.is_ascii_digit()) => {
+                SqlError::unsupported(format!("text {text:?} as {name} is not supported"))
+                    .with_hint("Write numbers with units, such as 1 day 2 hours, or 04:05:06.")
+            }
+            _ => {
+                let what = format!("invalid input syntax for type {name}: {text:?}");
+                SqlError::new(SqlState::INVALID_DATETIME, what)
+            }
+        }
+    }
+}
+
+/// What a text says, part by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    months: i128,
+    days: i128,
+    us: i128,
+}
+
+impl Span {
+    fn of(text: &str) -> Result<Self, Unread> {
+        let mut words = text.split_ascii_whitespace().peekable();
+        let (mut span, mut named) = (Self::default(), 0);
+        if words.peek().is_none() {
+            return Err(Unread::Invalid);
+        }
+        while let Some(word) = words.next() {
+            let units = match word.contains(':') {
+                true => {
+                    span.us += clock(word)?;
+                    CLOCK
+                }
+                false => {
+                    let is_letter = |it: char| it.is_ascii_alphabetic();
+                    let (number, unit) = word.split_at(word.find(is_letter).unwrap_or(word.len()));
+                    let number = Number::of(number)?;
+                    let unit = match (unit, words.peek().copied()) {
+                        ("", None) => "seconds",
+                        ("", Some(next)) if next.starts_with(is_letter) => {
+                            words.next().unwrap_or_default()
+                        }
+                        ("", Some(_)) => return Err(Unread::Form),
+                        (unit, _) => unit,
+                    };
+                    span.add(number, unit)?
+                }
+            };
+            if named & units != 0 {
+                return Err(Unread::Invalid);
+            }
+            named |= units;
+        }
+        Ok(span)
+    }
+
+    /// Adds so many units; returns which are named by that.
+    fn add(&mut self, number: Number, unit: &str) -> Result<u16, Unread> {
+        let unit = unit.to_ascii_lowercase();
+        let (units, to) = match unit.as_str() {
+            "us" | "usec" | "usecs" | "microsecond" | "microseconds" => (0b1, (0, 0, 1)),
+            "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => (0b10, (0, 0, 1_000)),
+            "s" | "sec" | "secs" | "second" | "seconds" => (0b100, (0, 0, SECOND_US)),
+            "m" | "min" | "mins" | "minute" | "minutes" => (0b1000, (0, 0, 60 * SECOND_US)),
+            "h" | "hr" | "hrs" | "hour" | "hours" => (1 << 4, (0, 0, 3_600 * SECOND_US)),
+            "d" | "day" | "days" => (1 << 5, (0, 1, DAY_US)),
+            "w" | "week" | "weeks" => (1 << 6, (0, WEEK_DAYS, WEEK_DAYS * DAY_US)),
+            "mon" | "mons" | "month" | "months" => (1 << 7, (1, MONTH_DAYS, 0)),
+            "y" | "yr" | "yrs" | "year" | "years" => (1 << 8, (12, 0, 0)),
+            "decade" | "decades" => (1 << 9, (120, 0, 0)),
+            "century" | "centuries" => (1 << 10, (1_200, 0, 0)),
+            _ => return Err(Unread::Form),
+        };
+        let (months, days, us) = to;
+        match (months, days) {
+            (0, 0) => self.us += number.times(us)?,
+            (0, _) => {
+                let whole = number.whole * days + number.part * days / number.unit;
+                self.days += whole;
+                self.us += number.times(us)? - whole * DAY_US;
+            }
+            (1, days) => {
+                self.months += number.whole;
+                let (part, unit) = (number.part * days, number.unit);
+                self.days += part / unit;
+                self.us += Number { whole: 0, part: part % unit, unit }.times(DAY_US)?;
+            }
+            _ if number.part != 0 => return Err(Unread::Form),
+            _ => self.months += number.whole * months,
+        }
+        Ok(if units == 0b100 && number.part != 0 { SECONDS } else { units })
+    }
+
+    fn value(self) -> Result<IntervalMonthDayNano, SqlError> {
+        let value = || {
+            let (months, days) = (self.months.try_into().ok()?, self.days.try_into().ok()?);
+            Some(IntervalMonthDayNano::new(months, days, (self.us * 1_000).try_into().ok()?))
+        };
+        value().ok_or_else(|| SqlError::new(SqlState("22015"), "interval field value out of range"))
+    }
+}
+
+/// A number with a sign, as a whole and a part of one in units of its last digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Number {
+    whole: i128,
+    part: i128,
+    unit: i128,
+}
+
+impl Number {
+    fn of(text: &str) -> Result<Self, Unread> {
+        let (sign, digits) = signed(text);
+        let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+        let is_number =
+            |it: &str| it.len() <= DIGITS_MAX && it.bytes().all(|it| it.is_ascii_digit());
+        if whole.is_empty() || !is_number(whole) || !is_number(part) {
+            return Err(Unread::Form);
+        }
+        let read = |it: &str| if it.is_empty() { Ok(0) } else { it.parse::<i128>() };
+        let (Ok(whole), Ok(part_of_unit)) = (read(whole), read(part)) else {
+            return Err(Unread::Form);
+        };
+        let mut unit = 1;
+        part.bytes().for_each(|_| unit *= 10);
+        Ok(Self { whole: sign * whole, part: sign * part_of_unit, unit })
+    }
+
+    /// So many times a unit of microseconds. Parts of one are not told: floats round them there.
+    fn times(self, us: i128) -> Result<i128, Unread> {
+        match self.part * us % self.unit {
+            0 => Ok(self.whole * us + self.part * us / self.unit),
+            _ => Err(Unread::Form),
+        }
+    }
+}
+
+fn signed(text: &str) -> (i128, &str) {
+    match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
+/// `[-]hours:minutes[:seconds[.part]]` in microseconds.
+fn clock(text: &str) -> Result<i128, Unread> {
+    let (sign, digits) = signed(text);
+    let mut parts = digits.split(':');
+    let part = |it: Option<&str>| {
+        let digits = it.filter(|it| it.starts_with(|sign: char| sign.is_ascii_digit()));
+        Number::of(digits.ok_or(Unread::Form)?)
+    };
+    let (hours, minutes) = (part(parts.next())?, part(parts.next())?);
+    let seconds = match parts.next() {
+        Some(it) => part(Some(it))?,
+        None => Number { whole: 0, part: 0, unit: 1 },
+    };
+    let is_clock = parts.next().is_none()
+        && hours.unit == 1
+        && minutes.unit == 1
+        && minutes.whole < 60
+        && seconds.whole < 60;
+    if !is_clock {
+        return Err(Unread::Form);
+    }
+    let minutes = hours.times(60)? + minutes.whole;
+    Ok(sign * (minutes * 60 * SECOND_US + seconds.times(SECOND_US)?))
+}
+
+/// Microseconds of a time of day.
+fn time_of(text: &str) -> Result<i64, Unread> {
+    let text = text.trim_matches(|it: char| it.is_ascii_whitespace());
+    if !text.contains(':') {
+        return Err(Unread::Form);
+    }
+    let us = clock(text)?;
+    let is_time = text.starts_with(|it: char| it.is_ascii_digit()) && us < DAY_US;
+    i64::try_from(us).ok().filter(|_| is_time).ok_or(Unread::Form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_months_days_and_microseconds() {
+        let span = |months, days, us| Ok(Span { months, days, us });
+        for (text, expected) in [
+            ("3", span(0, 0, 3 * SECOND_US)),
+            ("1 day 2 hours", span(0, 1, 7_200 * SECOND_US)),
+            ("1.5 weeks", span(0, 10, DAY_US / 2)),
+            ("-0.5w", span(0, -3, -DAY_US / 2)),
+            ("1.5 months", span(1, 15, 0)),
+            ("-1 year 2 mons +3 days -04:05:06.5", span(-10, 3, -14_706_500_000)),
+            ("25 hours", span(0, 0, 90_000 * SECOND_US)),
+            ("1.5 seconds 1 ms", Err(Unread::Invalid)),
+            ("1 day 2 days", Err(Unread::Invalid)),
+            ("1 hour 02:00", Err(Unread::Invalid)),
+            ("", Err(Unread::Invalid)),
+            ("1 2:03", Err(Unread::Form)),
+            ("1.5 years", Err(Unread::Form)),
+            ("P1Y", Err(Unread::Form)),
+            ("1 day ago", Err(Unread::Form)),
+            ("02:60", Err(Unread::Form)),
+            ("0.0000001 seconds", Err(Unread::Form)),
+            ("99999999999 days", Err(Unread::Form)),
+        ] {
+            assert_eq!(Span::of(text), expected, "{text}");
+        }
+        let times = ["04:05", " 23:59:59.5 ", "3", "24:00", "-01:00"].map(|it| time_of(it).ok());
+        assert_eq!(times, [Some(14_700_000_000), Some(86_399_500_000), None, None, None]);
+    }
+}
