@@ -9,18 +9,18 @@ use tonic::Status;
 #[derive(Debug, Default)]
 pub(crate) struct Busy(Mutex<BTreeSet<String>>);
 
-/// The turn of a call, which ends when it is dropped.
+/// The mark that a call is under way, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct BusyGuard<'a> {
     busy: &'a Busy,
     name: String,
 }
 
 impl Busy {
     /// Refuses while another call is at the same.
-    pub(crate) fn begin(&self, name: &str) -> Result<Turn<'_>, Status> {
+    pub(crate) fn begin(&self, name: &str) -> Result<BusyGuard<'_>, Status> {
         match self.names().insert(name.to_owned()) {
-            true => Ok(Turn { busy: self, name: name.to_owned() }),
+            true => Ok(BusyGuard { busy: self, name: name.to_owned() }),
             false => Err(Status::aborted(format!(
                 "another call for {name:?} is under way; try again when it is over"
             ))),
@@ -32,7 +32,7 @@ impl Busy {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.busy.names().remove(&self.name);
     }
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn calls_for_one_volume_come_one_after_the_other() {
         let busy = Busy::default();
-        let turn = busy.begin("a").expect("it is free");
+        let guard = busy.begin("a").expect("it is free");
         assert_eq!(busy.begin("a").expect_err("refused").code(), tonic::Code::Aborted);
         busy.begin("b").expect("another volume");
-        drop(turn);
+        drop(guard);
         busy.begin("a").expect("it is free again");
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::access_rules::AccessRules;
 use crate::broker_settings::BrokerSettings;
 use crate::coordinator::Coordinator;
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
-use crate::gate::Gate;
 use crate::live::LiveQueries;
 use crate::operation::Counters;
 use crate::serving::{Buffers, Recompression};
@@ -56,7 +56,7 @@ pub(crate) struct Broker {
     pub(crate) coordinator: Coordinator,
     /// Options with which the coordinator was started.
     pub(crate) groups: consumer_groups::Options,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
     pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,

@@ -7,7 +7,7 @@ use access::UserFile;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
-use crate::gate;
+use crate::access_rules;
 
 /// Far longer than any password.
 const PASSWORD_BYTES_MAX: u64 = 4 << 10;
@@ -46,7 +46,7 @@ impl Command {
         match command {
             UserCommand::Set { name, user_file } => {
                 let password = read_password()?;
-                Ok(gate::set_user(user_file.clone(), name, &password)?)
+                Ok(access_rules::set_user(user_file.clone(), name, &password)?)
             }
             UserCommand::Remove { name, user_file } => {
                 Ok(UserFile::open(user_file.clone())?.remove(name)?)

@@ -11,6 +11,7 @@
     allow(dead_code, unused_imports, reason = "SQL alone defines and subscribes")
 )]
 
+mod access_rules;
 mod broker;
 mod broker_settings;
 mod clock;
@@ -19,7 +20,6 @@ mod coordinator;
 mod definitions;
 mod deriving;
 mod following;
-mod gate;
 mod live;
 mod operation;
 mod options;
@@ -45,13 +45,13 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::access_rules::AccessRules;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::broker_settings::BrokerSettings;
 use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
 use crate::definitions::Definitions;
 use crate::deriving::{Deriving, DerivingThread};
 use crate::following::FollowingThreads;
-use crate::gate::Gate;
 use crate::live::{LiveLimits, LiveQueries, LiveThreads};
 use crate::operation::{Counters, Interface, Operation, Signals};
 use crate::options::{Options, host_and_port};
@@ -98,8 +98,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let defaults = options.topic_default.iter().cloned().collect();
     let topics = Topics::open(Arc::clone(&storage), defaults)?;
     let class = topics.state_class();
-    let gate = Arc::new(Gate::open(options.policy(), options.gate_files())?);
-    let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
+    let rules = Arc::new(AccessRules::open(options.policy(), options.access_files())?);
+    let assignable = Assignable { topics: Arc::clone(&topics), rules: Arc::clone(&rules) };
     let definitions = Arc::new(Definitions::open(&*storage, class)?);
     let coordinating = coordinator::start(&*storage, class, assignable, coordinator_options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -110,7 +110,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .context("cannot start threads")?;
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
     let groups = coordinator_options.groups;
-    let opened = Opened { topics, gate, definitions, deriving, groups };
+    let opened = Opened { topics, rules, definitions, deriving, groups };
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);
@@ -120,7 +120,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
 /// What is there before clients are.
 struct Opened {
     topics: Arc<Topics>,
-    gate: Arc<Gate>,
+    rules: Arc<AccessRules>,
     definitions: Arc<Definitions>,
     deriving: Arc<Deriving>,
     groups: consumer_groups::Options,
@@ -136,8 +136,8 @@ async fn serve(
         .await
         .with_context(|| format!("cannot serve at {}", options.listen))?;
     let address = listener.local_addr()?;
-    let Opened { topics, gate, definitions, deriving, groups } = opened;
-    gate.policy.check(address.ip())?;
+    let Opened { topics, rules, definitions, deriving, groups } = opened;
+    rules.policy.check(address.ip())?;
     let signals = Signals::listen()?;
     let (stop, stops) = watch::channel(false);
     let broker = Arc::new(Broker {
@@ -150,10 +150,10 @@ async fn serve(
         topics: Arc::clone(&topics),
         definitions,
         deriving,
-        live: live_queries(options, &topics, &gate),
+        live: live_queries(options, &topics, &rules),
         coordinator,
         groups,
-        gate,
+        rules,
         buffers: Buffers::default(),
         recompression: Recompression::default(),
         counters: Box::<Counters>::default(),
@@ -209,9 +209,13 @@ fn new_topics(options: &Options) -> NewTopics {
     }
 }
 
-fn live_queries(options: &Options, topics: &Arc<Topics>, gate: &Arc<Gate>) -> Arc<LiveQueries> {
+fn live_queries(
+    options: &Options,
+    topics: &Arc<Topics>,
+    rules: &Arc<AccessRules>,
+) -> Arc<LiveQueries> {
     let limits = LiveLimits { per_principal: options.sql_subscriptions };
-    Arc::new(LiveQueries::new(Arc::clone(topics), Arc::clone(gate), limits))
+    Arc::new(LiveQueries::new(Arc::clone(topics), Arc::clone(rules), limits))
 }
 
 fn limits(options: &Options) -> Limits {

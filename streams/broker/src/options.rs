@@ -13,9 +13,9 @@ use clap::{Parser, ValueEnum};
 use sasl::Mechanism;
 use tls::TlsFiles;
 
+use crate::access_rules::AccessFiles;
 use crate::commands::Command;
 use crate::coordinator::CoordinatorOptions;
-use crate::gate::GateFiles;
 use crate::operation::HttpPlaces;
 
 /// Serves topics on Memlane volumes to Kafka's clients.
@@ -260,9 +260,9 @@ impl Options {
         }
     }
 
-    pub(crate) fn gate_files(&self) -> GateFiles {
+    pub(crate) fn access_files(&self) -> AccessFiles {
         let tls = self.tls_certificate.clone().zip(self.tls_key.clone());
-        GateFiles {
+        AccessFiles {
             users: self.user_file.clone(),
             acls: self.acl_file.clone(),
             super_users: self.super_user.clone(),

@@ -53,7 +53,7 @@ impl SqlServer {
         let listener = std::net::TcpListener::bind(address).with_context(doing)?;
         listener.set_nonblocking(true)?;
         let place = listener.local_addr()?;
-        broker.gate.policy.check(place.ip())?;
+        broker.rules.policy.check(place.ip())?;
         let next_partition = AtomicU64::new(0);
         let host = SqlHost { broker: Arc::clone(broker), next_partition };
         let server = Arc::new(Server::new(Arc::new(host), limits).with_context(doing)?);
@@ -137,26 +137,26 @@ struct SqlHost {
 
 impl Host for SqlHost {
     fn policy(&self) -> &ListenerPolicy {
-        &self.broker.gate.policy
+        &self.broker.rules.policy
     }
 
     fn users(&self) -> Arc<Users> {
-        self.broker.gate.users()
+        self.broker.rules.users()
     }
 
     fn tls(&self) -> Option<TlsAcceptor> {
-        self.broker.gate.tls()
+        self.broker.rules.tls()
     }
 
     fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError> {
-        let limits = self.broker.gate.users().quota_of(principal);
-        let place = self.broker.gate.quotas.connect(principal, limits, Instant::now());
+        let limits = self.broker.rules.users().quota_of(principal);
+        let place = self.broker.rules.quotas.connect(principal, limits, Instant::now());
         place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
     }
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
-        let (gate, host) = (&self.broker.gate, client.address.ip());
-        client.principals().all(|it| gate.allows(it, host, operation, resource))
+        let (rules, host) = (&self.broker.rules, client.address.ip());
+        client.principals().all(|it| rules.allows(it, host, operation, resource))
     }
 
     fn topic_names(&self) -> Vec<Arc<str>> {
@@ -401,18 +401,18 @@ impl SqlHost {
         if ends.is_empty() {
             return Ok(Vec::new());
         }
-        let turn = topic.stabilize();
+        let flush = topic.stabilize();
         let partitions = ends.iter().filter_map(|(number, end)| {
             topic.partition(*number).map(|partition| (partition, *end))
         });
         let partitions: Vec<_> = partitions.collect();
         partitions.iter().for_each(|(partition, _)| partition.watchers.wake());
-        let Some(turn) = turn? else { return Ok(Vec::new()) };
+        let Some(flush) = flush? else { return Ok(Vec::new()) };
         let waits = partitions.into_iter().map(|(partition, end_offset)| Pending {
             topic: Arc::clone(topic),
             partition,
             end_offset,
-            turn,
+            flush,
         });
         Ok(waits.collect())
     }

@@ -19,7 +19,7 @@ use volumes::{Durability, Reduction};
 
 use crate::clock;
 use crate::storage::{STATE_VOLUMES, Storage, VolumeClass};
-use crate::topics::{Flusher, Turn, random_id};
+use crate::topics::{FlushNumber, Flusher, random_id};
 
 /// Place of a state log: no topic's volume has a name like these.
 #[derive(Clone, Copy, Debug)]
@@ -237,14 +237,14 @@ impl StateLog {
 
     /// Begins to make stable what was written, on a thread that may wait; `stirred` is told when
     /// that has ended.
-    pub(crate) fn flush_later(&self, stirred: &Arc<Notify>) -> Turn {
+    pub(crate) fn flush_later(&self, stirred: &Arc<Notify>) -> FlushNumber {
         let stirred = Arc::clone(stirred);
         self.flusher.flush_later(move || stirred.notify_one())
     }
 
     /// Returns whether a flush that began with this turn or later has failed.
-    pub(crate) fn has_failed(&self, turn: Turn) -> bool {
-        self.flusher.has_failed(turn)
+    pub(crate) fn has_failed(&self, flush: FlushNumber) -> bool {
+        self.flusher.has_failed(flush)
     }
 
     /// After the last record that was written, and after the last one that is stable.

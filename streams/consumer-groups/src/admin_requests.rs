@@ -17,7 +17,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::classic::{ClassicGroup, Phase};
 use crate::classic_requests::check_group_id;
-use crate::effect::{Caller, Effect, Turn, code};
+use crate::effect::{CallContext, Caller, Effect, code};
 use crate::groups::{Groups, Kind};
 
 impl Kind {
@@ -90,23 +90,27 @@ impl Groups {
         request: &DeleteGroupsRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let mut results = Vec::with_capacity(request.groups_names.len());
         for id in &request.groups_names {
-            let result = self.delete_one(&id.0, &mut turn);
+            let result = self.delete_one(&id.0, &mut context);
             let answered = DeletableGroupResult::default().with_group_id(id.clone());
             results.push(answered.with_error_code(code(result)));
         }
-        turn.reply(caller.ticket, DeleteGroupsResponse::default().with_results(results));
+        context.reply(caller.ticket, DeleteGroupsResponse::default().with_results(results));
     }
 
-    fn delete_one(&mut self, id: &StrBytes, turn: &mut Turn<'_>) -> Result<(), ResponseError> {
+    fn delete_one(
+        &mut self,
+        id: &StrBytes,
+        context: &mut CallContext<'_>,
+    ) -> Result<(), ResponseError> {
         check_group_id(id)?;
         let group = self.groups.get(id).ok_or(ResponseError::GroupIdNotFound)?;
         if !group.kind.is_empty() {
             return Err(ResponseError::NonEmptyGroup);
         }
-        self.delete_group(id, turn);
+        self.delete_group(id, context);
         Ok(())
     }
 }

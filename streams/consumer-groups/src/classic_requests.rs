@@ -10,7 +10,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 
 use crate::classic::{ClassicGroup, Joining, Protocol, refused};
-use crate::effect::{Caller, Effect, Turn, Waiting, code};
+use crate::effect::{CallContext, Caller, Effect, Waiting, code};
 use crate::fields::{own, own_beginning, own_bytes};
 use crate::groups::{Groups, Kind};
 use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX};
@@ -18,10 +18,10 @@ use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX};
 impl Groups {
     /// JoinGroup, versions 0 to 9. The reply may come much later, once all members have joined.
     pub fn join(&mut self, caller: Caller<'_>, request: &JoinGroupRequest, out: &mut Vec<Effect>) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
-        if let Err(error) = self.try_join(&caller, request, &mut turn) {
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
+        if let Err(error) = self.try_join(&caller, request, &mut context) {
             let response = refused(error, &request.member_id, caller.api_version);
-            turn.reply(caller.ticket, response);
+            context.reply(caller.ticket, response);
         }
         self.settle(&request.group_id);
     }
@@ -30,7 +30,7 @@ impl Groups {
         &mut self,
         caller: &Caller<'_>,
         request: &JoinGroupRequest,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
         check_group_id(&request.group_id)?;
         let joining = self.check_joining(caller, request)?;
@@ -47,15 +47,15 @@ impl Groups {
         }
         let group = self.classic_or_new(&request.group_id, caller)?;
         match &mut group.kind {
-            Kind::Classic(group) => group.join(joining, fresh_id, turn),
+            Kind::Classic(group) => group.join(joining, fresh_id, context),
             Kind::Consumer(consumer) if consumer.members.is_empty() => {
-                let effect_count = turn.out.len();
+                let effect_count = context.out.len();
                 let id = consumer.id.clone();
-                let mut classic = ClassicGroup::take_over(id, consumer.epoch, turn);
-                let result = classic.join(joining, fresh_id, turn);
+                let mut classic = ClassicGroup::take_over(id, consumer.epoch, context);
+                let result = classic.join(joining, fresh_id, context);
                 match result {
                     Ok(()) => group.kind = Kind::Classic(classic),
-                    Err(_) => turn.out.truncate(effect_count),
+                    Err(_) => context.out.truncate(effect_count),
                 }
                 result
             }
@@ -102,7 +102,7 @@ impl Groups {
 
     /// SyncGroup, versions 0 to 5. The reply comes once the leader has assigned.
     pub fn sync(&mut self, caller: Caller<'_>, request: &SyncGroupRequest, out: &mut Vec<Effect>) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let waiting = Waiting { ticket: caller.ticket, api_version: caller.api_version };
         let assigned: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
         let before = self.classic(&request.group_id).map_or(0, |group| group.assignment_bytes());
@@ -110,10 +110,10 @@ impl Groups {
         let result = self
             .check_bytes(self.owner_of(&request.group_id, &caller), more)
             .and_then(|()| self.classic(&request.group_id))
-            .and_then(|group| group.sync(request, waiting, &mut turn));
+            .and_then(|group| group.sync(request, waiting, &mut context));
         if let Err(error) = result {
             let response = SyncGroupResponse::default().with_error_code(error.code());
-            turn.reply(caller.ticket, response);
+            context.reply(caller.ticket, response);
         }
         self.settle(&request.group_id);
     }
@@ -140,7 +140,7 @@ impl Groups {
         request: &LeaveGroupRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let single = [MemberIdentity::default().with_member_id(request.member_id.clone())];
         let members = match caller.api_version {
             ..3 => &single[..],
@@ -148,8 +148,8 @@ impl Groups {
         };
         let kind = self.groups.get_mut(&*request.group_id).map(|it| &mut it.kind);
         let results = match kind {
-            Some(Kind::Classic(group)) => group.leave(members, &mut turn),
-            Some(Kind::Consumer(group)) => group.leave_all(members, &mut turn),
+            Some(Kind::Classic(group)) => group.leave(members, &mut context),
+            Some(Kind::Consumer(group)) => group.leave_all(members, &mut context),
             None => vec![Err(ResponseError::UnknownMemberId); members.len()],
         };
         let response = if caller.api_version < 3 {
@@ -164,7 +164,7 @@ impl Groups {
             });
             LeaveGroupResponse::default().with_members(members.collect())
         };
-        turn.reply(caller.ticket, response);
+        context.reply(caller.ticket, response);
         self.settle(&request.group_id);
     }
 

@@ -14,7 +14,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::classic_requests::check_group_id;
 use crate::consumer::{Beat, ConsumerGroup, Partition, Partitions, by_topic, is_known_assignor};
-use crate::effect::{Caller, Effect, Turn};
+use crate::effect::{CallContext, Caller, Effect};
 use crate::fields::{own, own_beginning};
 use crate::groups::{Groups, Kind};
 use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX, TOPIC_BYTES_MAX};
@@ -31,9 +31,9 @@ impl Groups {
         out: &mut Vec<Effect>,
     ) {
         let effect_count = out.len();
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
-        let result = self.try_beat(&caller, request, topics, &mut turn);
-        if result.is_err() || turn.out.len() > effect_count {
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let result = self.try_beat(&caller, request, topics, &mut context);
+        if result.is_err() || context.out.len() > effect_count {
             self.settle(&request.group_id);
         }
         let response = result.unwrap_or_else(|error| {
@@ -41,7 +41,7 @@ impl Groups {
                 .with_error_code(error.code())
                 .with_error_message(Some(StrBytes::from_string(error.to_string())))
         });
-        turn.reply(caller.ticket, response);
+        context.reply(caller.ticket, response);
     }
 
     fn try_beat(
@@ -49,7 +49,7 @@ impl Groups {
         caller: &Caller<'_>,
         request: &ConsumerGroupHeartbeatRequest,
         topics: &dyn Topics,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse, ResponseError> {
         check_group_id(&request.group_id).map_err(|_| ResponseError::InvalidRequest)?;
         check_fields(caller, request)?;
@@ -69,16 +69,16 @@ impl Groups {
         }
         let group = self.classic_or_new(&request.group_id, caller)?;
         let classic = match &mut group.kind {
-            Kind::Consumer(group) => return group.heartbeat(&beat, topics, turn),
+            Kind::Consumer(group) => return group.heartbeat(&beat, topics, context),
             Kind::Classic(group) if group.is_empty() && beat.epoch == 0 => group,
             Kind::Classic(_) => return Err(ResponseError::GroupIdNotFound),
         };
         // Epochs go on where the generations of the classic group ended.
         let id = classic.id.clone();
-        let mut consumer = ConsumerGroup::new(id, classic.generation_max, turn.unix_ms);
-        let response = consumer.heartbeat(&beat, topics, turn)?;
+        let mut consumer = ConsumerGroup::new(id, classic.generation_max, context.unix_ms);
+        let response = consumer.heartbeat(&beat, topics, context)?;
         if classic.durable.is_some() {
-            turn.persist(classic.generation_gone());
+            context.persist(classic.generation_gone());
         }
         group.kind = Kind::Consumer(consumer);
         Ok(response)

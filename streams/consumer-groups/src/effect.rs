@@ -57,7 +57,7 @@ pub(crate) struct Waiting {
 }
 
 /// One call into the coordinator: its time, its limits and its effects.
-pub(crate) struct Turn<'a> {
+pub(crate) struct CallContext<'a> {
     pub(crate) now_ms: i64,
     /// By the host's clock: for what is kept.
     pub(crate) unix_ms: i64,
@@ -65,7 +65,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) out: &'a mut Vec<Effect>,
 }
 
-impl Turn<'_> {
+impl CallContext<'_> {
     pub(crate) fn persist(&mut self, record: Record) {
         self.out.push(Effect::Persist(record));
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
-use crate::effect::{Caller, Effect, Record, Turn};
+use crate::effect::{CallContext, Caller, Effect, Record};
 use crate::fields::own;
 use crate::keys::Key;
 use crate::offsets::Offsets;
@@ -151,13 +151,13 @@ impl Groups {
         self.host_ahead_ms = ahead_ms;
     }
 
-    pub(crate) fn turn<'a>(
+    pub(crate) fn context<'a>(
         options: Options,
         host_ahead_ms: i64,
         now_ms: i64,
         out: &'a mut Vec<Effect>,
-    ) -> Turn<'a> {
-        Turn { now_ms, unix_ms: now_ms.saturating_add(host_ahead_ms), options, out }
+    ) -> CallContext<'a> {
+        CallContext { now_ms, unix_ms: now_ms.saturating_add(host_ahead_ms), options, out }
     }
 
     pub(crate) fn fresh_uuid(&mut self) -> Uuid {
@@ -252,11 +252,11 @@ impl Groups {
     }
 
     /// Forgets a group and all its offsets, in the state log too.
-    pub(crate) fn delete_group(&mut self, id: &StrBytes, turn: &mut Turn<'_>) {
+    pub(crate) fn delete_group(&mut self, id: &StrBytes, context: &mut CallContext<'_>) {
         let Some(group) = self.groups.get(id) else { return };
         let records = group.offsets.gone(id).into_iter().chain(group.kind.gone());
         for record in records {
-            turn.persist(record);
+            context.persist(record);
         }
         self.drop_group(id);
     }

@@ -21,7 +21,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 
 use crate::classic::Committer;
-use crate::effect::{Caller, Effect, Turn, code};
+use crate::effect::{CallContext, Caller, Effect, code};
 use crate::fields::own;
 use crate::groups::{Group, Groups, Kind};
 use crate::offsets::{self, Offset, Place, Producer};
@@ -63,7 +63,7 @@ impl Groups {
         known: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let committer = Committer {
             member_id: &request.member_id,
             instance: request.group_instance_id.as_ref(),
@@ -73,7 +73,7 @@ impl Groups {
         let group_id = &request.group_id.0;
         let checked = self.check_commit(group_id, &committer, &caller);
         let keep_ms = Some(request.retention_time_ms).filter(|it| *it >= 0);
-        let expire_ms = keep_ms.map(|it| turn.unix_ms.saturating_add(it));
+        let expire_ms = keep_ms.map(|it| context.unix_ms.saturating_add(it));
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
             let partition_count = known.by_name(&topic.name).map_or(0, |it| it.partition_count);
@@ -88,7 +88,7 @@ impl Groups {
                 };
                 let target = Target::Committed { expire_ms };
                 let result =
-                    checked.and_then(|()| self.commit(group_id, &given, target, &mut turn));
+                    checked.and_then(|()| self.commit(group_id, &given, target, &mut context));
                 OffsetCommitResponsePartition::default()
                     .with_partition_index(it.partition_index)
                     .with_error_code(code(result))
@@ -97,7 +97,7 @@ impl Groups {
             let answered = OffsetCommitResponseTopic::default().with_name(topic.name.clone());
             topics.push(answered.with_partitions(partitions));
         }
-        turn.reply(caller.ticket, OffsetCommitResponse::default().with_topics(topics));
+        context.reply(caller.ticket, OffsetCommitResponse::default().with_topics(topics));
         self.settle(group_id);
     }
 
@@ -110,7 +110,7 @@ impl Groups {
         known: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let committer = Committer {
             member_id: &request.member_id,
             instance: request.group_instance_id.as_ref(),
@@ -137,7 +137,7 @@ impl Groups {
                 };
                 let target = Target::Pending(producer);
                 let result =
-                    checked.and_then(|()| self.commit(group_id, &given, target, &mut turn));
+                    checked.and_then(|()| self.commit(group_id, &given, target, &mut context));
                 let answered = TxnOffsetCommitResponsePartition::default();
                 partitions.push(
                     answered.with_partition_index(it.partition_index).with_error_code(code(result)),
@@ -146,7 +146,7 @@ impl Groups {
             let answered = TxnOffsetCommitResponseTopic::default().with_name(topic.name.clone());
             topics.push(answered.with_partitions(partitions));
         }
-        turn.reply(caller.ticket, TxnOffsetCommitResponse::default().with_topics(topics));
+        context.reply(caller.ticket, TxnOffsetCommitResponse::default().with_topics(topics));
         self.settle(group_id);
     }
 
@@ -195,7 +195,7 @@ impl Groups {
         request: &OffsetDeleteRequest,
         out: &mut Vec<Effect>,
     ) {
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let id = &request.group_id.0;
         let checked = self.subscriptions(id);
         let mut topics = Vec::with_capacity(request.topics.len());
@@ -209,7 +209,7 @@ impl Groups {
                 let result = match is_subscribed {
                     true => Err(ResponseError::GroupSubscribedToTopic),
                     false => {
-                        self.delete_offset(id, &place, &mut turn);
+                        self.delete_offset(id, &place, &mut context);
                         Ok(())
                     }
                 };
@@ -222,7 +222,7 @@ impl Groups {
         let response = OffsetDeleteResponse::default()
             .with_error_code(code(checked.map(|_| ())))
             .with_topics(topics);
-        turn.reply(caller.ticket, response);
+        context.reply(caller.ticket, response);
         self.settle(id);
     }
 
@@ -304,7 +304,7 @@ impl Groups {
         id: &StrBytes,
         given: &Given<'_>,
         target: Target,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
         let metadata = given.metadata.map_or_else(StrBytes::default, own);
         if metadata.len() > self.options.offset_metadata_bytes_max {
@@ -334,7 +334,7 @@ impl Groups {
             offset: given.offset,
             leader_epoch: given.leader_epoch,
             metadata,
-            commit_ms: turn.unix_ms,
+            commit_ms: context.unix_ms,
             expire_ms: None,
             order: self.order,
         };
@@ -343,11 +343,11 @@ impl Groups {
         match target {
             Target::Committed { expire_ms } => {
                 offset.expire_ms = expire_ms;
-                turn.persist(offsets::record(id, &place, &offset));
+                context.persist(offsets::record(id, &place, &offset));
                 group.offsets.commit(place, offset);
             }
             Target::Pending(producer) => {
-                turn.persist(offsets::pending_record(id, producer, &place, &offset));
+                context.persist(offsets::pending_record(id, producer, &place, &offset));
                 group.offsets.hold(producer.id, producer.epoch, place, offset);
                 self.transactions.entry(producer.id).or_default().insert(own(id));
             }
@@ -356,10 +356,10 @@ impl Groups {
         Ok(())
     }
 
-    fn delete_offset(&mut self, id: &StrBytes, place: &Place, turn: &mut Turn<'_>) {
+    fn delete_offset(&mut self, id: &StrBytes, place: &Place, context: &mut CallContext<'_>) {
         let Some(group) = self.groups.get_mut(id) else { return };
         if group.offsets.remove(place) {
-            turn.persist(offsets::key(id, place).gone());
+            context.persist(offsets::key(id, place).gone());
         }
     }
 

@@ -7,7 +7,7 @@ use shares::Owner;
 
 use crate::classic::{ClassicGroup, Phase};
 use crate::consumer::{ConsumerGroup, KIND_CONSUMER, decode_member, decode_target};
-use crate::effect::{Effect, Record, Turn};
+use crate::effect::{CallContext, Effect, Record};
 use crate::groups::{Group, Groups, Kind};
 use crate::keys::Key;
 use crate::offsets::{self, Offset, Place};
@@ -57,7 +57,7 @@ impl Groups {
     pub fn tick(&mut self, time: TickTime, out: &mut Vec<Effect>) {
         let TickTime { now_ms, heard_ms } = time;
         let due_ms = now_ms.min(heard_ms);
-        let mut turn = Self::turn(self.options, self.host_ahead_ms, now_ms, out);
+        let mut context = Self::context(self.options, self.host_ahead_ms, now_ms, out);
         let mut due = Vec::new();
         while let Some(first) = self.wakes.first().filter(|(at_ms, _)| *at_ms <= due_ms).cloned() {
             self.wakes.remove(&first);
@@ -67,18 +67,18 @@ impl Groups {
         for id in due {
             if let Some(group) = self.groups.get_mut(&id) {
                 match &mut group.kind {
-                    Kind::Classic(group) => group.expire(due_ms, &mut turn),
-                    Kind::Consumer(group) => group.expire(due_ms, &mut turn),
+                    Kind::Classic(group) => group.expire(due_ms, &mut context),
+                    Kind::Consumer(group) => group.expire(due_ms, &mut context),
                 }
             }
             self.settle(&id);
         }
         if self.sweep.next_ms <= now_ms {
-            self.sweep_offsets(&mut turn);
+            self.sweep_offsets(&mut context);
         }
     }
 
-    fn sweep_offsets(&mut self, turn: &mut Turn<'_>) {
+    fn sweep_offsets(&mut self, context: &mut CallContext<'_>) {
         let start = self.sweep.after.take().map_or(Bound::Unbounded, Bound::Excluded);
         let ids: Vec<StrBytes> = self
             .groups
@@ -87,24 +87,24 @@ impl Groups {
             .map(|(id, _)| id.clone())
             .collect();
         for id in &ids {
-            self.expire_offsets(id, turn);
+            self.expire_offsets(id, context);
         }
         if ids.len() == SWEPT_GROUP_COUNT {
             self.sweep.after = ids.last().cloned();
         } else {
-            self.sweep.next_ms = turn.now_ms + self.options.offsets_check_interval_ms.max(1);
+            self.sweep.next_ms = context.now_ms + self.options.offsets_check_interval_ms.max(1);
         }
     }
 
-    fn expire_offsets(&mut self, id: &StrBytes, turn: &mut Turn<'_>) {
+    fn expire_offsets(&mut self, id: &StrBytes, context: &mut CallContext<'_>) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let retention_ms = turn.options.offsets_retention_ms;
-        for place in group.expired(turn.unix_ms, retention_ms) {
+        let retention_ms = context.options.offsets_retention_ms;
+        for place in group.expired(context.unix_ms, retention_ms) {
             group.offsets.remove(&place);
-            turn.persist(offsets::key(id, &place).gone());
+            context.persist(offsets::key(id, &place).gone());
         }
         if group.kind.is_empty() && group.offsets.is_empty() {
-            self.delete_group(id, turn);
+            self.delete_group(id, context);
         } else {
             self.settle(id);
         }

@@ -15,11 +15,11 @@
 //! of the process; what was flushed survives what the volume's durability class promises.
 #![forbid(unsafe_code)]
 
-mod annex;
 mod batch;
 mod committed;
 mod compaction;
 mod cutting;
+mod derived_area;
 mod error;
 mod holds;
 mod index;
@@ -40,10 +40,10 @@ mod volume;
 mod waits;
 mod writer;
 
-pub use annex::Annex;
 pub use batch::Batch;
 pub use committed::CommittedBatches;
 pub use compaction::{Compaction, CompactionOptions, CompactionOutcome, CompactionStep};
+pub use derived_area::DerivedArea;
 pub use error::{LogError, LogErrorKind};
 pub use holds::CompactionHold;
 pub use layout::{PARTITION_COUNT_MAX, SEGMENT_BYTES_MAX};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 use record_batch::BatchHeader;
 
-use crate::annex::Annex;
 use crate::batch::Batch;
+use crate::derived_area::DerivedArea;
 use crate::error::{LogError, LogErrorKind};
 use crate::holds::{CompactionHold, Holds};
 use crate::layout::BLOCK;
@@ -107,8 +107,8 @@ impl Partition {
 
     /// Where on the topic's volume the owner may keep what it derives from this partition. The log
     /// neither reads nor writes there.
-    pub fn annex(&self) -> Annex {
-        Annex::new(Arc::clone(&self.volume.device), self.number)
+    pub fn derived_area(&self) -> DerivedArea {
+        DerivedArea::new(Arc::clone(&self.volume.device), self.number)
     }
 
     /// The first offset that there is.

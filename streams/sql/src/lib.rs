@@ -30,12 +30,12 @@ mod host;
 #[cfg(feature = "engine")]
 mod panics;
 #[cfg(feature = "engine")]
+mod permits;
+#[cfg(feature = "engine")]
 mod server;
 mod settings;
 #[cfg(feature = "engine")]
 mod statements;
-#[cfg(feature = "engine")]
-mod turns;
 #[cfg(feature = "engine")]
 mod typed;
 #[cfg(feature = "engine")]

@@ -53,7 +53,7 @@ fn the_older_checkpoint_is_taken_where_the_newer_one_is_torn() {
     write_checkpoint(&mut follower);
     drop(follower);
     // The first checkpoint has an odd number, the second one an even one.
-    let newer = history.partition.annex().place(0);
+    let newer = history.partition.derived_area().place(0);
     history.device.write(newer, &[0; BLOCK_BYTES]).expect("it writes");
     let (follower, opening) = follow_all(&history.partition);
     assert!(
@@ -71,10 +71,10 @@ fn a_checkpoint_of_another_log_is_refused_and_forgotten() {
     write_checkpoint(&mut follower);
     let other = new_topic(&support::new_device(), [2; 16]);
     let partition = other.partition(1).expect("it is there");
-    let place = partition.annex().place(1);
+    let place = partition.derived_area().place(1);
     let mut bytes = vec![0; 2 << 20];
     one.device.read(place, &mut bytes).expect("it reads");
-    partition.annex().device().write(place, &bytes).expect("it writes");
+    partition.derived_area().device().write(place, &bytes).expect("it writes");
     let (follower, opening) = follow_all(&partition);
     assert_eq!(opening, Opening::Refused { why: "it is of another log" });
     assert_eq!(follower.values().figures().key_count, 0);

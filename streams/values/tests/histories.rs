@@ -237,8 +237,8 @@ impl<'a> Run<'a> {
         drop(follower);
         match random.below(4) {
             0 => {
-                let annex = history.partition.annex();
-                let at = annex.place(random.pick(&[0, 1])) + random.below(3 * 4096);
+                let derived_area = history.partition.derived_area();
+                let at = derived_area.place(random.pick(&[0, 1])) + random.below(3 * 4096);
                 let mut byte = [0];
                 history.device.read(at, &mut byte).expect("it reads");
                 byte[0] ^= 1 << random.below(8);

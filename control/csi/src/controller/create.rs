@@ -53,7 +53,7 @@ impl Driver {
         let mut class = Class::of(&request.parameters)?;
         class.filesystem = filesystem_of(&class, &request.volume_capabilities)?;
         self.check_reachable(&request)?;
-        let _turn = self.busy.begin(&name)?;
+        let _guard = self.busy.begin(&name)?;
         let range = request.capacity_range.unwrap_or_default();
         let found = self.daemon.volume(&name)?;
         let source = match (&request.volume_content_source, &found) {

@@ -23,7 +23,7 @@ impl Driver {
         if volumes.is_empty() || volumes.contains("") {
             return Err(Status::invalid_argument("the request names no volumes"));
         }
-        let _turn = self.busy.begin(&format!("@{name}"))?;
+        let _guard = self.busy.begin(&format!("@{name}"))?;
         let mut snapshots = self.members(&name)?;
         if snapshots.is_empty() {
             for volume in &volumes {
@@ -43,7 +43,7 @@ impl Driver {
     /// Deletes all snapshots of a group; those that are gone are deleted.
     pub(crate) fn delete_group(&self, request: GroupId) -> Result<Nothing, Status> {
         let name = named(&request)?;
-        let _turn = self.busy.begin(&format!("@{name}"))?;
+        let _guard = self.busy.begin(&format!("@{name}"))?;
         for snapshot in self.checked_members(&request)? {
             self.daemon.delete_snapshot(&snapshot.name)?;
         }

@@ -21,7 +21,7 @@ impl Driver {
         if volume.is_empty() {
             return Err(Status::invalid_argument("the request names no volume"));
         }
-        let _turn = self.busy.begin(&format!("@{name}"))?;
+        let _guard = self.busy.begin(&format!("@{name}"))?;
         let found = self.snapshots_of_driver()?.into_iter().find(|it| it.snapshot == name);
         let snapshot = match found {
             Some(found) if found.volume == volume => found,
@@ -41,7 +41,7 @@ impl Driver {
     /// Deletes a snapshot that nobody uses; one that is gone is deleted.
     pub(crate) fn delete_snapshot(&self, request: SnapshotId) -> Result<Nothing, Status> {
         let name = named(&request)?;
-        let _turn = self.busy.begin(name)?;
+        let _guard = self.busy.begin(name)?;
         if self.daemon.snapshot(name)?.is_some() {
             self.daemon.delete_snapshot(name)?;
         }

@@ -42,7 +42,7 @@ impl Driver {
         if name.is_empty() {
             return Err(Status::invalid_argument("the request names no volume"));
         }
-        let _turn = self.busy.begin(&name)?;
+        let _guard = self.busy.begin(&name)?;
         self.delete_unfinished(&unfinished_name(&name))?;
         let Some(volume) = self.daemon.volume(&name)? else { return Ok(Nothing {}) };
         if !is_of_driver(&volume) {
@@ -123,7 +123,7 @@ impl Driver {
         if range.required_bytes <= 0 && range.limit_bytes <= 0 || range.required_bytes < 0 {
             return Err(Status::invalid_argument("the request gives no size"));
         }
-        let _turn = self.busy.begin(&request.volume_id)?;
+        let _guard = self.busy.begin(&request.volume_id)?;
         let volume = self.daemon.known_volume(&request.volume_id)?;
         let volume = self.enlarge(volume, &range)?;
         let capacity_bytes = volume.size_bytes.cast_signed();

@@ -33,7 +33,7 @@ impl Driver {
     pub(crate) fn publish(&self, request: PublishRequest) -> Result<Nothing, Status> {
         let target_path = target(&request.target_path, "target_path")?;
         let capability = usable(request.volume_capability.as_ref())?;
-        let _turn = self.busy.begin(&request.volume_id)?;
+        let _guard = self.busy.begin(&request.volume_id)?;
         let volume = self.daemon.known_volume(&request.volume_id)?;
         if request.staging_target_path.is_empty() {
             return Err(not_staged(&volume));
@@ -72,7 +72,7 @@ impl Driver {
             return Err(Status::invalid_argument("the request names no volume"));
         }
         let path = target(&request.target_path, "target_path")?;
-        let _turn = self.busy.begin(&request.volume_id)?;
+        let _guard = self.busy.begin(&request.volume_id)?;
         unmount_all(&path)?;
         let removed = match fs::symlink_metadata(&path) {
             Ok(found) if found.is_dir() => fs::remove_dir(&path),

@@ -20,7 +20,7 @@ impl Driver {
     pub(crate) fn stage(&self, request: StageRequest) -> Result<Nothing, Status> {
         let staging = target(&request.staging_target_path, "staging_target_path")?;
         let capability = usable(request.volume_capability.as_ref())?;
-        let _turn = self.busy.begin(&request.volume_id)?;
+        let _guard = self.busy.begin(&request.volume_id)?;
         let volume = self.daemon.known_volume(&request.volume_id)?;
         let device = self.daemon.attach(&volume)?;
         if let Some(wanted) = &capability.mount {
@@ -68,7 +68,7 @@ impl Driver {
         if name.is_empty() {
             return Err(Status::invalid_argument("the request names no volume"));
         }
-        let _turn = self.busy.begin(name)?;
+        let _guard = self.busy.begin(name)?;
         unmount_all(&staging)?;
         // A volume that is gone, as after a loss of memory, keeps no pod from ending.
         if self.daemon.volume(name)?.is_some_and(|volume| volume.device.is_some()) {
@@ -86,7 +86,7 @@ impl Driver {
             return Err(Status::invalid_argument("the request names no volume"));
         }
         check_path(&request.volume_path, "volume_path")?;
-        let _turn = self.busy.begin(&request.volume_id)?;
+        let _guard = self.busy.begin(&request.volume_id)?;
         let volume = self.daemon.known_volume(&request.volume_id)?;
         let path = published(&request.volume_path)?;
         let device = volume.device.clone().ok_or_else(|| not_staged(&volume))?;

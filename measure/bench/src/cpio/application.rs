@@ -3,7 +3,7 @@
 use anyhow::Result;
 use system::{Ability, Tool, missing};
 
-use super::site::{PYTHON, Site};
+use super::workdir::{PYTHON, Workdir};
 
 /// Whose processor time a program's is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,12 @@ pub(super) struct Application {
     pub(super) works_on: WorksOn,
     /// Advice for installing them.
     pub(super) install_hint: &'static str,
-    /// Makes its data, from the site's seed.
-    pub(super) prepare: fn(&Site) -> Result<()>,
+    /// Makes its data, from the run's seed.
+    pub(super) prepare: fn(&Workdir) -> Result<()>,
     /// The work that is counted.
-    pub(super) run: fn(&Site) -> Result<()>,
+    pub(super) run: fn(&Workdir) -> Result<()>,
     /// Check that the result is right.
-    pub(super) verify: fn(&Site) -> Result<()>,
+    pub(super) verify: fn(&Workdir) -> Result<()>,
 }
 
 impl Application {

@@ -12,7 +12,7 @@ use system::Tool;
 
 use super::application::{Application, Part};
 use super::bandwidth::Bandwidth;
-use super::site::{Ground, Site, drop_page_cache, is_whole};
+use super::workdir::{DataLocation, Workdir, drop_page_cache, is_whole};
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::targets::{
     Access, Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
@@ -55,9 +55,9 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
     let cores = (0..usize::try_from(extent.cores)?).collect();
     let accounts = Accounts::new(target.server_ids(), cores)?;
     let _pinned = Pinned::new(target.server_ids(), extent.cores)?;
-    let site = site(target, &folder, (application, &accounts), extent);
-    (application.prepare)(&site).context("cannot prepare its data")?;
-    drop_page_cache(&site.folder)?;
+    let workdir = workdir(target, &folder, (application, &accounts), extent);
+    (application.prepare)(&workdir).context("cannot prepare its data")?;
+    drop_page_cache(&workdir.folder)?;
     let is_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
     let bandwidth = Bandwidth::find();
     let moved_before = moved(&bandwidth);
@@ -68,12 +68,12 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
     let requests_before = counts(target)?;
     let before = accounts.open()?;
     let moved_before = moved(&bandwidth);
-    (application.run)(&site)?;
-    site.write_back()?;
+    (application.run)(&workdir)?;
+    workdir.write_back()?;
     let spent = accounts.since(&before)?;
     let moved = moved(&bandwidth) - moved_before - moved_idle * spent.elapsed_s / idle.elapsed_s;
     let requests = counts_since(counts(target)?, requests_before);
-    (application.verify)(&site).context("its result is wrong")?;
+    (application.verify)(&workdir).context("its result is wrong")?;
 
     let mut row = Row::new(Suite::Cpio, case_name(application, extent.cores), target.name());
     row.repeat = extent.repeat;
@@ -142,12 +142,12 @@ fn note_bandwidth(row: &mut Row, moved_bytes: f64, requests: DeviceIo) {
     row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
 }
 
-fn site(
+fn workdir(
     target: &Target,
     folder: &Folder,
     (application, accounts): (&Application, &Accounts),
     extent: Extent,
-) -> Site {
+) -> Workdir {
     let group = match application.part {
         Part::Application => accounts.application(),
         Part::Driver => accounts.driver(),
@@ -155,9 +155,9 @@ fn site(
     let pinned = ["taskset".to_owned(), "-c".to_owned(), core_list(extent.cores)];
     let starter = pinned.iter().cloned().chain(group.starter()).collect();
     let driver = pinned.iter().cloned().chain(accounts.driver().starter()).collect();
-    Site {
+    Workdir {
         folder: folder.path.clone(),
-        ground: folder.ground.clone(),
+        location: folder.location.clone(),
         seed: extent.seed,
         bytes: extent.bytes,
         seconds: extent.seconds,
@@ -228,7 +228,7 @@ fn core_list(cores: u32) -> String {
 /// A folder on the target, or beside one that has no file system; emptied and removed when dropped.
 struct Folder {
     path: PathBuf,
-    ground: Ground,
+    location: DataLocation,
 }
 
 impl Folder {
@@ -236,14 +236,14 @@ impl Folder {
         if is_whole(spec) {
             let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir();
             let path = made.context("cannot make a folder to work in")?.keep();
-            return Ok(Self { path, ground: Ground::Whole(target.access().clone()) });
+            return Ok(Self { path, location: DataLocation::Whole(target.access().clone()) });
         }
         let Access::File { path, .. } = target.access() else {
             anyhow::bail!("{} has no folder", target.name());
         };
         let path = path.parent().context("a file is in a folder")?.join("work");
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self { path, ground: Ground::Folder })
+        Ok(Self { path, location: DataLocation::Folder })
     }
 }
 

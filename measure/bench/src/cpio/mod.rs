@@ -11,11 +11,11 @@ mod data;
 mod measure;
 mod orders;
 mod search;
-mod site;
 mod stores;
 mod streams;
 mod suite;
 mod tables;
+mod workdir;
 
 pub(crate) use suite::{Arguments, plan};
 pub(crate) use tables::describe;

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use system::database::{Postgres, Server, ServerOptions};
 
 use super::application::{Application, Part, WorksOn};
-use super::site::Site;
+use super::workdir::Workdir;
 use crate::tpcc::{
     Constants, Database, Engine, Extent, Host, Load, Mix, Pacing, Postgresql, Way, load, rush,
     violated,
@@ -34,46 +34,47 @@ pub(super) const ALL: &[Application] = &[Application {
     modules: &[],
     works_on: WorksOn::Folders,
     install_hint: "apt install postgresql",
-    prepare: |site| {
-        let host = Host::create(Engine::Postgresql, &site.path(FOLDER))?;
-        let extent = Extent { warehouses: warehouses(site), seed: site.seed };
+    prepare: |workdir| {
+        let host = Host::create(Engine::Postgresql, &workdir.path(FOLDER))?;
+        let extent = Extent { warehouses: warehouses(workdir), seed: workdir.seed };
         load(&*host.database(), extent)?;
         host.stop()
     },
-    run: |site| {
+    run: |workdir| {
         let settings = vec!["shared_buffers=64MB".to_owned(), "max_wal_size=256MB".to_owned()];
-        let mut server = open(site, ServerOptions { settings, starter: site.starter.clone() })?;
+        let mut server =
+            open(workdir, ServerOptions { settings, starter: workdir.starter.clone() })?;
         let load = Load {
             users: USERS,
-            warehouses: warehouses(site),
+            warehouses: warehouses(workdir),
             mix: Mix::Hammerdb,
             way: Way::Procedures,
             pacing: Pacing::Closed,
-            constants: Constants::new(site.seed),
-            seed: site.seed,
+            constants: Constants::new(workdir.seed),
+            seed: workdir.seed,
             warmed: Duration::ZERO,
             ramp: Duration::ZERO,
-            duration: Duration::from_secs(site.seconds),
+            duration: Duration::from_secs(workdir.seconds),
         };
-        rush(&server, &load, &site.driver)?;
+        rush(&server, &load, &workdir.driver)?;
         server.stop()
     },
-    verify: |site| {
-        let server = open(site, ServerOptions::default())?;
+    verify: |workdir| {
+        let server = open(workdir, ServerOptions::default())?;
         let mut observer = Postgresql::of(&server).observer()?;
         let violated = violated(&mut *observer)?;
         ensure!(violated.is_empty(), "{}", violated.join("; "));
         let next = observer.number("SELECT sum(d_next_o_id) FROM district")?;
-        let orders = next - FIRST_ORDER * DISTRICTS * i64::from(warehouses(site));
+        let orders = next - FIRST_ORDER * DISTRICTS * i64::from(warehouses(workdir));
         ensure!(orders > 0, "no order was taken");
         Ok(())
     },
 }];
 
-fn warehouses(site: &Site) -> u32 {
-    u32::try_from(site.bytes / BYTES_PER_WAREHOUSE).unwrap_or(u32::MAX).max(1)
+fn warehouses(workdir: &Workdir) -> u32 {
+    u32::try_from(workdir.bytes / BYTES_PER_WAREHOUSE).unwrap_or(u32::MAX).max(1)
 }
 
-fn open(site: &Site, options: ServerOptions) -> Result<Server> {
-    Server::open_with(&Postgres::find()?, &site.path(FOLDER), options)
+fn open(workdir: &Workdir, options: ServerOptions) -> Result<Server> {
+    Server::open_with(&Postgres::find()?, &workdir.path(FOLDER), options)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::application::{Application, Part, WorksOn};
 use super::data;
-use super::site::{PYTHON, Site};
+use super::workdir::{PYTHON, Workdir};
 
 const SMALL_DOCUMENT_BYTES: usize = 4 << 10;
 const LARGE_DOCUMENT_BYTES: usize = 256 << 10;
@@ -23,29 +23,29 @@ pub(super) const ALL: &[Application] = &[
     Application {
         name: "index-flat-large",
         stands_for: "I-HFDL",
-        prepare: |site| documents(site, LARGE_DOCUMENT_BYTES, |_| String::new()),
-        verify: |site| check_index(site, LARGE_DOCUMENT_BYTES),
+        prepare: |workdir| documents(workdir, LARGE_DOCUMENT_BYTES, |_| String::new()),
+        verify: |workdir| check_index(workdir, LARGE_DOCUMENT_BYTES),
         ..XAPIAN
     },
     Application {
         name: "index-flat-small",
         stands_for: "I-HFDS",
-        prepare: |site| documents(site, SMALL_DOCUMENT_BYTES, |_| String::new()),
-        verify: |site| check_index(site, SMALL_DOCUMENT_BYTES),
+        prepare: |workdir| documents(workdir, SMALL_DOCUMENT_BYTES, |_| String::new()),
+        verify: |workdir| check_index(workdir, SMALL_DOCUMENT_BYTES),
         ..XAPIAN
     },
     Application {
         name: "index-tree-large",
         stands_for: "I-HTDL",
-        prepare: |site| documents(site, LARGE_DOCUMENT_BYTES, in_tree),
-        verify: |site| check_index(site, LARGE_DOCUMENT_BYTES),
+        prepare: |workdir| documents(workdir, LARGE_DOCUMENT_BYTES, in_tree),
+        verify: |workdir| check_index(workdir, LARGE_DOCUMENT_BYTES),
         ..XAPIAN
     },
     Application {
         name: "index-tree-small",
         stands_for: "I-HTDS",
-        prepare: |site| documents(site, SMALL_DOCUMENT_BYTES, in_tree),
-        verify: |site| check_index(site, SMALL_DOCUMENT_BYTES),
+        prepare: |workdir| documents(workdir, SMALL_DOCUMENT_BYTES, in_tree),
+        verify: |workdir| check_index(workdir, SMALL_DOCUMENT_BYTES),
         ..XAPIAN
     },
     Application {
@@ -56,18 +56,18 @@ pub(super) const ALL: &[Application] = &[
         modules: &["faiss", "numpy"],
         works_on: WorksOn::Folders,
         install_hint: "apt install python3-faiss",
-        prepare: |site| {
-            let numbers = [vectors(site), site.seed].map(|number| number.to_string());
+        prepare: |workdir| {
+            let numbers = [vectors(workdir), workdir.seed].map(|number| number.to_string());
             let words = ["build", "vectors", &numbers[0], &numbers[1]];
-            site.python_tool(SIMILAR, &words).check()?;
+            workdir.python_tool(SIMILAR, &words).check()?;
             Ok(())
         },
-        run: |site| {
-            let found = searched(site)?;
-            std::fs::write(site.path("found"), found).context("cannot keep what was found")
+        run: |workdir| {
+            let found = searched(workdir)?;
+            std::fs::write(workdir.path("found"), found).context("cannot keep what was found")
         },
-        verify: |site| {
-            let found = std::fs::read_to_string(site.path("found"))
+        verify: |workdir| {
+            let found = std::fs::read_to_string(workdir.path("found"))
                 .context("cannot read what was found")?;
             let numbers: Vec<u64> =
                 found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -89,21 +89,21 @@ const XAPIAN: Application = Application {
     works_on: WorksOn::Folders,
     install_hint: "apt install python3-xapian",
     prepare: |_| Ok(()),
-    run: |site| {
-        site.python(INDEX, &["build", "documents", "index"]).check()?;
+    run: |workdir| {
+        workdir.python(INDEX, &["build", "documents", "index"]).check()?;
         Ok(())
     },
     verify: |_| Ok(()),
 };
 
 /// Indexing is dear: a quarter of the data, and not too few documents.
-fn document_count(site: &Site, document_bytes: usize) -> u64 {
-    (site.bytes / 4 / document_bytes as u64).max(8)
+fn document_count(workdir: &Workdir, document_bytes: usize) -> u64 {
+    (workdir.bytes / 4 / document_bytes as u64).max(8)
 }
 
-fn documents(site: &Site, document_bytes: usize, place: fn(u64) -> String) -> Result<()> {
-    let count = document_count(site, document_bytes);
-    data::documents(&site.path("documents"), (site.seed, count), document_bytes, place)
+fn documents(workdir: &Workdir, document_bytes: usize, place: fn(u64) -> String) -> Result<()> {
+    let count = document_count(workdir, document_bytes);
+    data::documents(&workdir.path("documents"), (workdir.seed, count), document_bytes, place)
 }
 
 /// 32 documents in a folder, 32 folders in one above.
@@ -111,26 +111,26 @@ fn in_tree(number: u64) -> String {
     format!("{}/{}", number / 1024, number / 32 % 32)
 }
 
-fn check_index(site: &Site, document_bytes: usize) -> Result<()> {
-    let count = document_count(site, document_bytes);
+fn check_index(workdir: &Workdir, document_bytes: usize) -> Result<()> {
+    let count = document_count(workdir, document_bytes);
     let step = usize::try_from((count / LOOKED_UP).max(1))?;
     let names: Vec<String> = (0..count).step_by(step).map(data::document_name).collect();
-    let path = site.path("names");
+    let path = workdir.path("names");
     std::fs::write(&path, names.join("\n")).context("cannot write names to look up")?;
     let input = File::open(&path).context("cannot read the names")?;
-    let said = site.python_tool(INDEX, &["find", "index"]).input(input).check()?;
+    let said = workdir.python_tool(INDEX, &["find", "index"]).input(input).check()?;
     let expected = format!("{count} documents, lost: none");
     ensure!(said.trim() == expected, "the index says {said:?} instead of {expected:?}");
     Ok(())
 }
 
-fn vectors(site: &Site) -> u64 {
-    (site.bytes / VECTOR_BYTES / 2).max(1000)
+fn vectors(workdir: &Workdir) -> u64 {
+    (workdir.bytes / VECTOR_BYTES / 2).max(1000)
 }
 
-fn searched(site: &Site) -> Result<String> {
+fn searched(workdir: &Workdir) -> Result<String> {
     let numbers =
-        [vectors(site), site.seed, u64::from(site.cores)].map(|number| number.to_string());
+        [vectors(workdir), workdir.seed, u64::from(workdir.cores)].map(|number| number.to_string());
     let words = ["search", "vectors", &numbers[0], &numbers[1], &numbers[2]];
-    site.python(SIMILAR, &words).check()
+    workdir.python(SIMILAR, &words).check()
 }

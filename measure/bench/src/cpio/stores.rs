@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use super::application::{Application, Part, WorksOn};
-use super::site::{PYTHON, Site};
+use super::workdir::{PYTHON, Workdir};
 
 const BTREE: &str = include_str!("programs/btree.py");
 const DUCKDB: &str = include_str!("programs/duckdb.py");
@@ -30,20 +30,21 @@ pub(super) const ALL: &[Application] = &[
         modules: &["lmdb"],
         works_on: WorksOn::Folders,
         install_hint: "apt install python3-lmdb",
-        prepare: |site| {
-            fs::create_dir(site.path("tree")).context("cannot make a folder")?;
-            site.python_tool(BTREE, &["fill", "tree", &rows(site).to_string()]).check()?;
+        prepare: |workdir| {
+            fs::create_dir(workdir.path("tree")).context("cannot make a folder")?;
+            workdir.python_tool(BTREE, &["fill", "tree", &rows(workdir).to_string()]).check()?;
             Ok(())
         },
-        run: |site| {
-            let numbers = [rows(site), updates(site), site.seed].map(|number| number.to_string());
+        run: |workdir| {
+            let numbers =
+                [rows(workdir), updates(workdir), workdir.seed].map(|number| number.to_string());
             let words = ["work", "tree", &numbers[0], &numbers[1], &numbers[2]];
-            site.python(BTREE, &words).check()?;
+            workdir.python(BTREE, &words).check()?;
             Ok(())
         },
-        verify: |site| {
-            let said = site.python_tool(BTREE, &["sum", "tree"]).check()?;
-            let expected = format!("{} rows, {} updates", rows(site), updates(site));
+        verify: |workdir| {
+            let said = workdir.python_tool(BTREE, &["sum", "tree"]).check()?;
+            let expected = format!("{} rows, {} updates", rows(workdir), updates(workdir));
             ensure!(said.trim() == expected, "the tree has {said:?} instead of {expected:?}");
             Ok(())
         },
@@ -56,16 +57,16 @@ pub(super) const ALL: &[Application] = &[
         modules: &[],
         works_on: WorksOn::Folders,
         install_hint: "apt install sqlite3",
-        prepare: |site| {
+        prepare: |workdir| {
             // What is sorted and grouped is spilled: the cache is small and files are taken.
             let settings = "PRAGMA temp_store=FILE; PRAGMA cache_size=-4096;\n.output answers\n";
             let work = format!("{settings}{BUSINESS}");
-            fs::write(site.path("work.sql"), work).context("cannot write statements")?;
-            site.tool("sqlite3 business.db").arg(sales(site)).check()?;
+            fs::write(workdir.path("work.sql"), work).context("cannot write statements")?;
+            workdir.tool("sqlite3 business.db").arg(sales(workdir)).check()?;
             Ok(())
         },
-        run: |site| {
-            site.program("sqlite3 business.db").arg(".read work.sql").check()?;
+        run: |workdir| {
+            workdir.program("sqlite3 business.db").arg(".read work.sql").check()?;
             Ok(())
         },
         verify: check_business,
@@ -78,45 +79,46 @@ pub(super) const ALL: &[Application] = &[
         modules: &["duckdb"],
         works_on: WorksOn::Folders,
         install_hint: "pip install duckdb, for /usr/bin/python3",
-        prepare: |site| {
-            fs::create_dir(site.path("spill")).context("cannot make a folder")?;
-            let (count, seed) = (duckdb_sales(site).to_string(), (site.seed >> 1).to_string());
-            site.python_tool(DUCKDB, &["fill", &count, &seed]).check()?;
+        prepare: |workdir| {
+            fs::create_dir(workdir.path("spill")).context("cannot make a folder")?;
+            let (count, seed) =
+                (duckdb_sales(workdir).to_string(), (workdir.seed >> 1).to_string());
+            workdir.python_tool(DUCKDB, &["fill", &count, &seed]).check()?;
             Ok(())
         },
-        run: |site| {
-            let mebibytes = (site.bytes >> 22).max(DUCKDB_MEBIBYTES_MIN).to_string();
-            site.python(DUCKDB, &["work", &site.cores.to_string(), &mebibytes]).check()?;
+        run: |workdir| {
+            let mebibytes = (workdir.bytes >> 22).max(DUCKDB_MEBIBYTES_MIN).to_string();
+            workdir.python(DUCKDB, &["work", &workdir.cores.to_string(), &mebibytes]).check()?;
             Ok(())
         },
-        verify: |site| {
-            let said = site.python_tool(DUCKDB, &["check"]).check()?;
-            let expected = format!("{} sales", duckdb_sales(site));
+        verify: |workdir| {
+            let said = workdir.python_tool(DUCKDB, &["check"]).check()?;
+            let expected = format!("{} sales", duckdb_sales(workdir));
             ensure!(said.trim() == expected, "there are {said:?} instead of {expected:?}");
             Ok(())
         },
     },
 ];
 
-fn duckdb_sales(site: &Site) -> u64 {
-    site.bytes / 2 / DUCKDB_SALE_BYTES
+fn duckdb_sales(workdir: &Workdir) -> u64 {
+    workdir.bytes / 2 / DUCKDB_SALE_BYTES
 }
 
-fn rows(site: &Site) -> u64 {
-    site.bytes / 2 / ROW_BYTES
+fn rows(workdir: &Workdir) -> u64 {
+    workdir.bytes / 2 / ROW_BYTES
 }
 
-fn updates(site: &Site) -> u64 {
-    (site.bytes >> 14).clamp(100, 20_000)
+fn updates(workdir: &Workdir) -> u64 {
+    (workdir.bytes >> 14).clamp(100, 20_000)
 }
 
-fn sale_count(site: &Site) -> u64 {
-    site.bytes / 2 / SALE_BYTES
+fn sale_count(workdir: &Workdir) -> u64 {
+    workdir.bytes / 2 / SALE_BYTES
 }
 
 /// Two years of sales in 100 shops, by a generator of numbers that starts with the seed.
-fn sales(site: &Site) -> String {
-    let (count, seed) = (sale_count(site), site.seed % (1 << 31));
+fn sales(workdir: &Workdir) -> String {
+    let (count, seed) = (sale_count(workdir), workdir.seed % (1 << 31));
     format!(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;
          CREATE TABLE store(id INTEGER PRIMARY KEY, region INTEGER);
@@ -136,20 +138,21 @@ fn sales(site: &Site) -> String {
 }
 
 /// Sums of the answers are those of the table by other ways.
-fn check_business(site: &Site) -> Result<()> {
-    let path = site.path("answers");
+fn check_business(workdir: &Workdir) -> Result<()> {
+    let path = workdir.path("answers");
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let of = |question: &str| -> Vec<Vec<u64>> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(question)?.strip_prefix('|'));
         lines.map(|line| line.split('|').filter_map(|cell| cell.parse().ok()).collect()).collect()
     };
-    let said = site.tool("sqlite3 business.db").arg("SELECT sum(cents*quantity) FROM sale").check();
+    let said =
+        workdir.tool("sqlite3 business.db").arg("SELECT sum(cents*quantity) FROM sale").check();
     let earned: u64 = said?.trim().parse().context("the sum of sales is no number")?;
     let by_month: u64 = of("month").iter().filter_map(|row| row.last()).sum();
     ensure!(by_month == earned, "the months earned {by_month} and the sales {earned}");
     let sold: u64 = of("again").iter().filter_map(|row| Some(row.first()? * row.get(1)?)).sum();
-    let sales = sale_count(site);
+    let sales = sale_count(workdir);
     ensure!(sold == sales, "customers bought {sold} times and shops sold {sales} times");
     let (best, reach) = (of("best").len(), of("reach").len());
     ensure!(best == CATEGORIES * BEST_OF_CATEGORY, "{best} best products");

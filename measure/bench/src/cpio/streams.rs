@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::application::{Application, Part, WorksOn};
-use super::site::{PYTHON, Site};
+use super::workdir::{PYTHON, Workdir};
 
 const STREAMS: &str = include_str!("programs/streams.py");
 
@@ -15,22 +15,22 @@ pub(super) const ALL: &[Application] = &[
     Application {
         name: "streams-64",
         stands_for: "BR-64",
-        run: |site| work(site, 64),
-        verify: |site| check(site, 64),
+        run: |workdir| work(workdir, 64),
+        verify: |workdir| check(workdir, 64),
         ..STREAM
     },
     Application {
         name: "streams-128",
         stands_for: "BR-128",
-        run: |site| work(site, 128),
-        verify: |site| check(site, 128),
+        run: |workdir| work(workdir, 128),
+        verify: |workdir| check(workdir, 128),
         ..STREAM
     },
     Application {
         name: "streams-1024",
         stands_for: "BR-1024",
-        run: |site| work(site, 1024),
-        verify: |site| check(site, 1024),
+        run: |workdir| work(workdir, 1024),
+        verify: |workdir| check(workdir, 1024),
         ..STREAM
     },
 ];
@@ -49,25 +49,26 @@ const STREAM: Application = Application {
     verify: |_| Ok(()),
 };
 
-fn record_count(site: &Site, record_bytes: u64) -> u64 {
-    (site.bytes / 4 / record_bytes).clamp(RECORD_COUNT_MIN, RECORD_COUNT_MAX)
+fn record_count(workdir: &Workdir, record_bytes: u64) -> u64 {
+    (workdir.bytes / 4 / record_bytes).clamp(RECORD_COUNT_MIN, RECORD_COUNT_MAX)
 }
 
-fn numbers(site: &Site, record_bytes: u64) -> [String; 3] {
-    [record_count(site, record_bytes), record_bytes, site.seed].map(|number| number.to_string())
+fn numbers(workdir: &Workdir, record_bytes: u64) -> [String; 3] {
+    [record_count(workdir, record_bytes), record_bytes, workdir.seed]
+        .map(|number| number.to_string())
 }
 
 /// Publishes all records, and reads them.
-fn work(site: &Site, record_bytes: u64) -> Result<()> {
-    let [count, bytes, seed] = numbers(site, record_bytes);
-    site.python(STREAMS, &["work", &count, &bytes, &seed]).check()?;
+fn work(workdir: &Workdir, record_bytes: u64) -> Result<()> {
+    let [count, bytes, seed] = numbers(workdir, record_bytes);
+    workdir.python(STREAMS, &["work", &count, &bytes, &seed]).check()?;
     Ok(())
 }
 
 /// A new broker finds each of them on the target.
-fn check(site: &Site, record_bytes: u64) -> Result<()> {
-    let [count, bytes, seed] = numbers(site, record_bytes);
-    let said = site.python_tool(STREAMS, &["check", &count, &bytes, &seed]).check()?;
+fn check(workdir: &Workdir, record_bytes: u64) -> Result<()> {
+    let [count, bytes, seed] = numbers(workdir, record_bytes);
+    let said = workdir.python_tool(STREAMS, &["check", &count, &bytes, &seed]).check()?;
     ensure!(said.trim() == format!("{count} records"), "the stream has {said:?} of {count}");
     Ok(())
 }

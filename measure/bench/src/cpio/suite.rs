@@ -11,7 +11,7 @@ use super::application::{Application, WorksOn};
 use super::applications::all;
 use super::measure::{Extent, IDLE_WINDOW, case_name, measure};
 use super::orders;
-use super::site::is_whole;
+use super::workdir::is_whole;
 use crate::fio_step::{memory_bytes, shuffle, sort_out};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 use crate::targets::{Kind, Layout, LazyTarget, Place, Spec};

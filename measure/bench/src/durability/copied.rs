@@ -14,7 +14,7 @@ use system::{Ability, Interruption, NbdClient, Request, attach, missing};
 use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
 use super::rest::Rest;
-use super::site::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, OwnDaemon};
 use crate::aligned::Aligned;
 use crate::contents::{Contents, Data};
 use crate::pool::Place;

@@ -9,7 +9,7 @@ use results::{Io, LatencyKind, Row, Suite};
 use serde_json::json;
 use system::Random;
 
-use super::ground::{Ground, Grounds, POOL_BYTES, WRITERS_MAX};
+use super::backend::{Backend, Backends, POOL_BYTES, WRITERS_MAX};
 use super::writers::{self, BLOCK_BYTES};
 use crate::fio_step::shuffle;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step, make_once};
@@ -20,7 +20,7 @@ const WRITER_COUNTS: [u64; 2] = [1, WRITERS_MAX];
 /// Pairs of a volume and the disk say something from five on.
 const REPEATS_MIN: u32 = 5;
 
-/// What making all grounds takes, for plans.
+/// Time to create all backends, for plans.
 const SETUP_SECONDS: f64 = 6.0;
 
 /// No disk makes more writes durable in a second, for plans.
@@ -41,10 +41,10 @@ fn seconds(profile: Profile) -> f64 {
     }
 }
 
-/// All grounds, made when they are first needed.
+/// All backends, made when they are first needed.
 struct Bench {
-    wanted: Vec<Ground>,
-    made: RefCell<Option<Grounds>>,
+    wanted: Vec<Backend>,
+    made: RefCell<Option<Backends>>,
 }
 
 pub(super) fn add<'plan>(
@@ -53,12 +53,12 @@ pub(super) fn add<'plan>(
     plan: &mut Plan<'plan>,
 ) {
     let (wanted, missing): (Vec<_>, Vec<_>) =
-        Ground::ALL.into_iter().partition(|ground| ground.missing().is_none());
-    plan.skipped.extend(missing.into_iter().map(|ground| Skip {
+        Backend::ALL.into_iter().partition(|backend| backend.missing().is_none());
+    plan.skipped.extend(missing.into_iter().map(|backend| Skip {
         suite: Suite::Durability,
         case: "durable writes".to_owned(),
-        target: ground.to_string(),
-        reason: ground.missing().unwrap_or_default(),
+        target: backend.to_string(),
+        reason: backend.missing().unwrap_or_default(),
     }));
     let bench = Rc::new(Bench { wanted: wanted.clone(), made: RefCell::new(None) });
     let time = Duration::from_secs_f64(seconds_told.unwrap_or(seconds(session.profile)));
@@ -66,10 +66,10 @@ pub(super) fn add<'plan>(
     let mut is_first = true;
     for repeat in 0..session.profile.repeats().max(REPEATS_MIN) {
         for writers in WRITER_COUNTS {
-            let mut grounds = wanted.clone();
-            shuffle(&mut grounds, &mut random);
-            for ground in grounds {
-                let load = Load { ground, writers, repeat, time, seed: random.number() };
+            let mut backends = wanted.clone();
+            shuffle(&mut backends, &mut random);
+            for backend in backends {
+                let load = Load { backend, writers, repeat, time, seed: random.number() };
                 plan.steps.push(step(&bench, load, is_first));
                 is_first = false;
             }
@@ -80,7 +80,7 @@ pub(super) fn add<'plan>(
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    ground: Ground,
+    backend: Backend,
     writers: u64,
     repeat: u32,
     time: Duration,
@@ -94,7 +94,7 @@ fn step<'plan>(bench: &Rc<Bench>, load: Load, is_first: bool) -> Step<'plan> {
     Step {
         suite: Suite::Durability,
         case: case_name(load.writers),
-        target: load.ground.to_string(),
+        target: load.backend.to_string(),
         repeat: load.repeat,
         cost: Cost {
             seconds: own_seconds * 1.1 + setup_seconds,
@@ -107,15 +107,15 @@ fn step<'plan>(bench: &Rc<Bench>, load: Load, is_first: bool) -> Step<'plan> {
 
 impl Bench {
     fn measure(&self, load: Load) -> Result<Row> {
-        let grounds = &mut *make_once(&self.made, || Grounds::new(&self.wanted))?;
-        let writers = grounds.writers(load.ground, load.writers)?;
-        let server_ids: Vec<u32> = grounds.daemon().id().into_iter().collect();
-        let before = grounds.daemon().status()?.durability.journal;
+        let backends = &mut *make_once(&self.made, || Backends::new(&self.wanted))?;
+        let writers = backends.writers(load.backend, load.writers)?;
+        let server_ids: Vec<u32> = backends.daemon().id().into_iter().collect();
+        let before = backends.daemon().status()?.durability.journal;
         let started = SystemTime::now();
         let meter = CpuMeter::start(&server_ids)?;
         let written = writers::run(writers, load.time, load.seed)?;
         let (cpu, _) = meter.finish()?;
-        let after = grounds.daemon().status()?.durability.journal;
+        let after = backends.daemon().status()?.durability.journal;
         let mut row = row(&load, &written)?;
         row.time.started_unix_ms = crate::run::unix_ms(started);
         row.cpu = Some(cpu);
@@ -131,7 +131,7 @@ impl Bench {
 }
 
 fn row(load: &Load, written: &writers::Written) -> Result<Row> {
-    let mut row = Row::new(Suite::Durability, case_name(load.writers), load.ground.to_string());
+    let mut row = Row::new(Suite::Durability, case_name(load.writers), load.backend.to_string());
     row.repeat = load.repeat;
     row.time.duration_s = written.elapsed.as_secs_f64();
     let params = [

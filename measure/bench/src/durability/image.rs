@@ -11,7 +11,7 @@ use system::{Daemon, Interruption, NbdClient, Random, Request};
 
 use super::disk::{DirectFile, forget_cached, stored_bytes};
 use super::rest::Rest;
-use super::site::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, OwnDaemon};
 use super::writers::BLOCK_BYTES;
 use crate::run::{Cost, Plan, Profile, Session, Step, unix_ms};
 

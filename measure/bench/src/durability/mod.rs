@@ -4,13 +4,13 @@
 //! The disk is the one under `/var/tmp`. Each volume has a daemon of its own, whose journal and
 //! images lie there.
 
+mod backend;
 mod copied;
 mod disk;
 mod flush;
-mod ground;
 mod image;
 mod rest;
-mod site;
+mod setup;
 mod snapshots;
 mod tables;
 mod writers;
@@ -20,7 +20,7 @@ use results::Suite;
 
 use crate::run::{Plan, Session, Skip};
 
-pub(crate) use site::{DiskFolder, OwnDaemon};
+pub(crate) use setup::{DiskFolder, OwnDaemon};
 pub(crate) use tables::describe;
 
 /// The parts of the suite.

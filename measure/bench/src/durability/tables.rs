@@ -2,8 +2,8 @@
 
 use results::Row;
 
+use super::backend::{Backend, WRITERS_MAX};
 use super::flush::{self, FLUSHES_PER_TRANSACTION};
-use super::ground::{Ground, WRITERS_MAX};
 use super::image::{self, BYTES_PER_S, FIRST_READ_NS, OF_FULL_IMAGE};
 use super::snapshots::{self, SNAPSHOT_NS_MAX, Snapshots};
 use crate::medians::{Medians, cell, thousands};
@@ -22,26 +22,26 @@ fn flushes(medians: &Medians) -> Table {
     let mut table =
         heading("target | us | of the disk's | p99 us | /s | /s with 8 | times 1 | in one commit");
     let [one, eight] = [1, WRITERS_MAX].map(flush::case_name);
-    let of = |ground: Ground, case: &str, measure: &str| {
-        medians.median(&ground.to_string(), case, measure)
+    let of = |backend: Backend, case: &str, measure: &str| {
+        medians.median(&backend.to_string(), case, measure)
     };
     let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-    for ground in Ground::ALL {
-        let mean = of(ground, &one, "latency_ns_mean");
-        let rates = [&one, &eight].map(|case| of(ground, case, "iops"));
+    for backend in Backend::ALL {
+        let mean = of(backend, &one, "latency_ns_mean");
+        let rates = [&one, &eight].map(|case| of(backend, case, "iops"));
         if mean.is_none() && rates[1].is_none() {
             continue;
         }
         let micros = |ns: Option<f64>| cell(ns.map(|ns| ns / 1e3), 1);
         table.push(vec![
-            ground.to_string(),
+            backend.to_string(),
             micros(mean),
-            cell(over(mean, of(Ground::Disk, &one, "latency_ns_mean")), 2),
-            micros(of(ground, &one, "latency_ns_p99")),
+            cell(over(mean, of(Backend::Disk, &one, "latency_ns_mean")), 2),
+            micros(of(backend, &one, "latency_ns_p99")),
             thousands(rates[0]),
             thousands(rates[1]),
             cell(over(rates[1], rates[0]), 2),
-            cell(of(ground, &eight, FLUSHES_PER_TRANSACTION), 2),
+            cell(of(backend, &eight, FLUSHES_PER_TRANSACTION), 2),
         ]);
     }
     table

@@ -5,8 +5,8 @@ use results::{Io, LatencyKind, Row, StoreUse, Suite};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bed::Idling;
 use super::meter::{Meter, Spent, latencies};
+use super::setup::Idling;
 use crate::case::{Case, Op, Pattern};
 use crate::clock;
 use crate::latency::Latencies;

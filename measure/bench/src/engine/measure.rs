@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use maintenance::Maintenance;
 use system::Interruption;
 
-use super::bed::{Bed, Idling};
 use super::figures::{Figures, LoadFigures};
 use super::meter::{Floor, Meter, Spent, Watch};
+use super::setup::{EngineSetup, Idling};
 use crate::case::{Case, Op};
 use crate::clock::nanoseconds;
 use crate::pace::{self, Pace, Paced};
@@ -31,51 +31,51 @@ pub(crate) struct Given {
     pub(crate) load: Option<f64>,
 }
 
-/// Measures a case on a bed of its own.
+/// Measures a case on an engine of its own.
 pub(crate) fn measure(case: &Case, given: &Given) -> Result<Figures> {
-    let mut bed = Bed::new(case, given.working_bytes)?;
+    let mut setup = EngineSetup::new(case, given.working_bytes)?;
     let mut idling = None;
-    if Bed::is_filled_first(case.op) {
-        bed.fill(0, bed.working_bytes)?;
-        idling = Some(bed.idle()?);
+    if EngineSetup::is_filled_first(case.op) {
+        setup.fill(0, setup.working_bytes)?;
+        idling = Some(setup.idle()?);
     }
     let mut meters: Vec<Meter> =
-        (0..case.threads).map(|index| Meter::new(case, &bed, index)).collect();
+        (0..case.threads).map(|index| Meter::new(case, &setup, index)).collect();
     let mut background = Spent::default();
     let mut rounds = Vec::new();
     let time = Duration::from_secs_f64(given.seconds / f64::from(ROUNDS) / 2.0);
     for round in 0..ROUNDS {
         ensure!(!Interruption::is_asked_for(), "interrupted during a case");
-        floor_round(&mut bed, &mut meters, time);
+        floor_round(&mut setup, &mut meters, time);
         if case.threads > 1 {
-            meters[0].engine_for(&bed, time / 2, Watch::MeanAlone)?;
+            meters[0].engine_for(&setup, time / 2, Watch::MeanAlone)?;
         }
         let is_timed = round % TIMED_ROUND == TIMED_ROUND - 1;
         let watch = if is_timed { Watch::Each } else { Watch::Mean };
-        let spent = engine_round(&bed, &mut meters, time, watch)?;
+        let spent = engine_round(&setup, &mut meters, time, watch)?;
         if let Some(mean) = spent.mean().filter(|_| !is_timed) {
             rounds.push(mean);
         }
         let mut idled = Ok(None);
-        let ns = nanoseconds(|| idled = bed.idle().map(Some));
+        let ns = nanoseconds(|| idled = setup.idle().map(Some));
         background.add(ns, spent.count);
         // Without a first fill the first round is what the engine idles after.
         idling = idling.or(idled?);
     }
     let load = match given.load {
-        Some(load) => Some(open_loop(&bed, &mut meters, load, given.seconds)?),
+        Some(load) => Some(open_loop(&setup, &mut meters, load, given.seconds)?),
         None => None,
     };
-    let last = bed.idle()?;
+    let last = setup.idle()?;
     let idling = Idling { reduction: last.reduction, ..idling.unwrap_or(last) };
-    let lz4_reduction = if case.op == Op::Discard { None } else { Some(bed.lz4_reduction()?) };
+    let lz4_reduction = if case.op == Op::Discard { None } else { Some(setup.lz4_reduction()?) };
     Ok(Figures::new(case, &meters, idling, lz4_reduction).with(background, rounds, load))
 }
 
 /// One thread at a time first, for the floor is what one core can do alone; then all together.
-fn floor_round(bed: &mut Bed, meters: &mut [Meter], time: Duration) {
+fn floor_round(setup: &mut EngineSetup, meters: &mut [Meter], time: Duration) {
     let threads = u32::try_from(meters.len()).expect("few threads");
-    let memory = bed.bare.bytes_mut();
+    let memory = setup.bare.bytes_mut();
     let share = memory.len() / meters.len();
     for (meter, memory) in meters.iter_mut().zip(memory.chunks_mut(share)) {
         meter.floor_for(memory, time / threads, Floor::Alone);
@@ -91,9 +91,14 @@ fn floor_round(bed: &mut Bed, meters: &mut [Meter], time: Duration) {
     });
 }
 
-fn engine_round(bed: &Bed, meters: &mut [Meter], time: Duration, watch: Watch) -> Result<Spent> {
+fn engine_round(
+    setup: &EngineSetup,
+    meters: &mut [Meter],
+    time: Duration,
+    watch: Watch,
+) -> Result<Spent> {
     let results: Vec<Result<Spent>> = thread::scope(|scope| {
-        let spawn = |meter| scope.spawn(move || Meter::engine_for(meter, bed, time, watch));
+        let spawn = |meter| scope.spawn(move || Meter::engine_for(meter, setup, time, watch));
         let handles: Vec<_> = meters.iter_mut().map(spawn).collect();
         handles.into_iter().map(|handle| handle.join().expect("a meter does not panic")).collect()
     });
@@ -102,17 +107,22 @@ fn engine_round(bed: &Bed, meters: &mut [Meter], time: Duration, watch: Watch) -
 
 /// Requests at a share of the rate that the rounds reached, whether or not earlier ones are over,
 /// while the engine is kept up as in the daemon.
-fn open_loop(bed: &Bed, meters: &mut [Meter], load: f64, seconds: f64) -> Result<LoadFigures> {
+fn open_loop(
+    setup: &EngineSetup,
+    meters: &mut [Meter],
+    load: f64,
+    seconds: f64,
+) -> Result<LoadFigures> {
     let mean = Spent::sum(meters.iter().map(|meter| meter.engine)).mean();
     let rate_per_s = load * 1e9 / mean.unwrap_or(f64::INFINITY);
     let pace = Pace { rate_per_s, time: Duration::from_secs_f64(seconds) };
-    let maintenance = Maintenance::start(Arc::clone(&bed.engine), |_| {})
+    let maintenance = Maintenance::start(Arc::clone(&setup.engine), |_| {})
         .context("cannot start the engine's own thread")?;
     let results: Vec<Result<Paced>> = thread::scope(|scope| {
         let spawn = |meter: &mut Meter| {
             pace::run(pace, || {
-                meter.renew(bed, 1)?;
-                meter.request(bed)
+                meter.renew(setup, 1)?;
+                meter.request(setup)
             })
         };
         let handles: Vec<_> =

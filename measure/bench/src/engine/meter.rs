@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use block_device::{BlockDevice, ByteRange};
 
-use super::bed::Bed;
+use super::setup::EngineSetup;
 use crate::case::{Case, Op, Pattern};
 use crate::clock::nanoseconds;
 use crate::contents::{Contents, Data};
@@ -85,13 +85,13 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// The meter of thread `index`, from 0.
-    pub(crate) fn new(case: &Case, bed: &Bed, index: usize) -> Self {
+    pub(crate) fn new(case: &Case, setup: &EngineSetup, index: usize) -> Self {
         let takes = matches!(case.op, Op::Write | Op::Discard);
         let threads = case.threads as u64;
         let unit = case.block_bytes as u64;
-        let share = bed.working_bytes / threads / unit * unit;
+        let share = setup.working_bytes / threads / unit * unit;
         let (start, size_bytes) =
-            if takes { (share * index as u64, share) } else { (0, bed.working_bytes) };
+            if takes { (share * index as u64, share) } else { (0, setup.working_bytes) };
         let seed = 100 + index as u64;
         let places = match case.pattern {
             Pattern::Seq => Places::sequential(size_bytes, case.block_bytes),
@@ -102,7 +102,7 @@ impl Meter {
             Pattern::Seq => Places::sequential(share, case.block_bytes),
             Pattern::Rand => Places::random(share, case.block_bytes, seed),
         };
-        let contents = bed.contents(case.block_bytes, seed);
+        let contents = setup.contents(case.block_bytes, seed);
         let is_decoded = case.op == Op::Read && case.data == Data::Compressible;
         let encoded = is_decoded.then(|| Encoded::new(contents.ready_blocks())).flatten();
         Self {
@@ -148,14 +148,19 @@ impl Meter {
     }
 
     /// Measures the engine. Returns the time that this round's requests took.
-    pub(crate) fn engine_for(&mut self, bed: &Bed, time: Duration, watch: Watch) -> Result<Spent> {
+    pub(crate) fn engine_for(
+        &mut self,
+        setup: &EngineSetup,
+        time: Duration,
+        watch: Watch,
+    ) -> Result<Spent> {
         let mut spent = Spent::default();
         while Duration::from_nanos(spent.ns) < time {
-            self.renew(bed, BATCH)?;
+            self.renew(setup, BATCH)?;
             let mut result = Ok(());
             let ns = match watch {
-                Watch::Each => self.timed_batch(bed)?,
-                _ => nanoseconds(|| result = (0..BATCH).try_for_each(|_| self.request(bed))),
+                Watch::Each => self.timed_batch(setup)?,
+                _ => nanoseconds(|| result = (0..BATCH).try_for_each(|_| self.request(setup))),
             };
             result?;
             spent.add(ns, BATCH);
@@ -168,11 +173,11 @@ impl Meter {
         Ok(spent)
     }
 
-    fn timed_batch(&mut self, bed: &Bed) -> Result<u64> {
+    fn timed_batch(&mut self, setup: &EngineSetup) -> Result<u64> {
         let mut sum = 0;
         for _ in 0..BATCH {
             let mut once = Ok(());
-            let ns = nanoseconds(|| once = self.request(bed));
+            let ns = nanoseconds(|| once = self.request(setup));
             once?;
             self.latencies.record(ns);
             sum += ns;
@@ -182,15 +187,15 @@ impl Meter {
 
     /// First writes and discards use their stretch up. It is put back, outside the measured time,
     /// before half of it is gone.
-    pub(crate) fn renew(&mut self, bed: &Bed, request_count: u64) -> Result<()> {
+    pub(crate) fn renew(&mut self, setup: &EngineSetup, request_count: u64) -> Result<()> {
         let wanted = request_count * self.case.block_bytes as u64;
         if self.used_bytes + wanted <= self.size_bytes / 2 {
             return Ok(());
         }
         match self.case.op {
             Op::Read | Op::Overwrite => {}
-            Op::Write => bed.volume.discard(ByteRange::new(self.start, self.size_bytes))?,
-            Op::Discard => bed.fill(self.start, self.size_bytes)?,
+            Op::Write => setup.volume.discard(ByteRange::new(self.start, self.size_bytes))?,
+            Op::Discard => setup.fill(self.start, self.size_bytes)?,
         }
         self.used_bytes = 0;
         Ok(())
@@ -198,19 +203,19 @@ impl Meter {
 
     /// Makes one request.
     #[inline]
-    pub(crate) fn request(&mut self, bed: &Bed) -> Result<()> {
+    pub(crate) fn request(&mut self, setup: &EngineSetup) -> Result<()> {
         let at = self.start + self.places.next();
         let block_bytes = self.case.block_bytes as u64;
         match self.case.op {
-            Op::Read => bed.volume.read(at, &mut self.buffer)?,
-            Op::Overwrite => bed.volume.write(at, self.contents.next())?,
+            Op::Read => setup.volume.read(at, &mut self.buffer)?,
+            Op::Overwrite => setup.volume.write(at, self.contents.next())?,
             Op::Write => {
                 self.used_bytes += block_bytes;
-                bed.volume.write(at, self.contents.next())?;
+                setup.volume.write(at, self.contents.next())?;
             }
             Op::Discard => {
                 self.used_bytes += block_bytes;
-                bed.volume.discard(ByteRange::new(at, block_bytes))?;
+                setup.volume.discard(ByteRange::new(at, block_bytes))?;
             }
         }
         Ok(())

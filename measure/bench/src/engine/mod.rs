@@ -5,10 +5,10 @@
 //! each request is timed, which adds the cost of the clock (some 25 ns) to each. What the engine
 //! does in the background is done between the rounds and told apart.
 
-mod bed;
 mod figures;
 mod measure;
 mod meter;
+mod setup;
 mod suite;
 
 pub(crate) use suite::{Arguments, describe, plan, run};

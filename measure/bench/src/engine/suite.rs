@@ -20,7 +20,7 @@ const SECONDS: f64 = 1.0;
 /// The load of open loops in recorded runs.
 const LOAD: f64 = 0.5;
 
-/// A working set that an engine can fill in a second fills a case's bed in about this many.
+/// A working set that an engine can fill in a second fills the engine of a case in about this many.
 const BED_SECONDS_A_GIB: f64 = 2.0;
 
 #[derive(Clone, Debug, clap::Args, Serialize)]

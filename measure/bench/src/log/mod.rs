@@ -5,6 +5,7 @@
 //! (80/20). Readers check each message. As fast as possible first, then at steady rates below that.
 //! The log lies on a medium, or a broker keeps it and is reached over TCP.
 
+mod backend;
 mod batch_form;
 mod broker;
 mod delivery;
@@ -19,7 +20,6 @@ mod meter;
 mod mix;
 mod positions;
 mod record;
-mod site;
 mod stop;
 mod suite;
 mod tables;

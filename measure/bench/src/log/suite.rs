@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 use results::{Cpu, Row, StoreUse, Suite};
 use system::processor_seconds;
 
+use super::backend::LogBackend;
 use super::delivery::{self, Delivery};
 use super::drive::{Load, Log, Loop, Measured, Sync, Threads};
 use super::fan_out::{self, FanOut};
 use super::message::Batches;
 use super::mix::Mix;
 use super::record::{self, About, MESSAGES_TOTAL, RATIO_TO_APPENDS};
-use super::site::Site;
 use super::wire::WireLog;
 use crate::contents::Data;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// with a slash; or who keeps it: broker, kafka (its jars in the folder MEMLANE_KAFKA_LIBS).
     /// The first six and both brokers where nothing is said
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
-    sites: Vec<Site>,
+    backends: Vec<LogBackend>,
     /// The percentage of reads among operations
     #[arg(long, value_delimiter = ',', default_values = ["0", "80"], value_name = "PERCENT")]
     mixes: Vec<Mix>,
@@ -96,8 +96,8 @@ impl Arguments {
         }
     }
 
-    fn sites(&self) -> Vec<Site> {
-        if self.sites.is_empty() { Site::usual() } else { self.sites.clone() }
+    fn backends(&self) -> Vec<LogBackend> {
+        if self.backends.is_empty() { LogBackend::usual() } else { self.backends.clone() }
     }
 
     fn log_bytes(&self) -> u64 {
@@ -113,19 +113,19 @@ pub(crate) fn plan<'plan>(
 ) -> Result<Plan<'plan>> {
     arguments.check()?;
     let mut plan = Plan::default();
-    let sites = arguments.sites();
+    let backends = arguments.backends();
     let place = Place::new(arguments.log_bytes(), session.destroy.clone());
     // All stay until the end, so that they are measured in turn.
-    let there = sites.iter().filter(|site| site.missing(&place).is_none());
-    let memory_bytes = there.map(|site| site.memory_bytes(&place)).sum();
+    let there = backends.iter().filter(|backend| backend.missing(&place).is_none());
+    let memory_bytes = there.map(|backend| backend.memory_bytes(&place)).sum();
     let mut benches = Vec::new();
-    for site in sites {
-        match site.missing(&place) {
-            None => benches.push(Rc::new(Bench::new(site, memory_bytes, (arguments, session)))),
+    for backend in backends {
+        match backend.missing(&place) {
+            None => benches.push(Rc::new(Bench::new(backend, memory_bytes, (arguments, session)))),
             Some(reason) => plan.skipped.push(Skip {
                 suite: Suite::Log,
                 case: "log".to_owned(),
-                target: site.to_string(),
+                target: backend.to_string(),
                 reason,
             }),
         }
@@ -136,7 +136,7 @@ pub(crate) fn plan<'plan>(
             plan.steps.push(Step {
                 suite: Suite::Log,
                 case: "log".to_owned(),
-                target: bench.site.to_string(),
+                target: bench.backend.to_string(),
                 repeat,
                 cost: bench.cost(repeat),
                 measure: Box::new(move || held.measure(repeat)),
@@ -148,7 +148,7 @@ pub(crate) fn plan<'plan>(
 
 /// A target with what is measured on it.
 struct Bench<'plan> {
-    site: Site,
+    backend: LogBackend,
     memory_bytes: u64,
     arguments: &'plan Arguments,
     session: &'plan Session,
@@ -203,23 +203,25 @@ impl Standing {
 
 impl<'plan> Bench<'plan> {
     fn new(
-        site: Site,
+        backend: LogBackend,
         memory_bytes: u64,
         (arguments, session): (&'plan Arguments, &'plan Session),
     ) -> Self {
-        Self { site, memory_bytes, arguments, session, standing: RefCell::new(None) }
+        Self { backend, memory_bytes, arguments, session, standing: RefCell::new(None) }
     }
 
     fn cost(&self, repeat: u32) -> Cost {
-        let of_brokers = match self.site {
-            Site::Broker(_) => self.arguments.deliveries.len() + self.arguments.consumers.len(),
+        let of_brokers = match self.backend {
+            LogBackend::Broker(_) => {
+                self.arguments.deliveries.len() + self.arguments.consumers.len()
+            }
             _ => 0,
         };
         let load_count = self.loads().len() * (1 + self.arguments.rates.len()) + of_brokers;
         let seconds = self.arguments.seconds(self.session.profile) * 1.2 * load_count as f64;
         let whole_seconds = Duration::from_secs_f64(seconds.ceil()).as_secs();
         let fill_bytes = if repeat == 0 { self.arguments.log_bytes() } else { 0 };
-        let bytes_per_s = self.site.bytes_per_s_expected();
+        let bytes_per_s = self.backend.bytes_per_s_expected();
         Cost {
             seconds: seconds + fill_bytes as f64 / bytes_per_s as f64,
             written_bytes: fill_bytes + bytes_per_s * whole_seconds / 2,
@@ -254,7 +256,7 @@ impl<'plan> Bench<'plan> {
                 });
                 // To a broker each thread has a connection of its own, for one kind of request.
                 let is_in_turn = load.threads == Threads::One && mix.has_reads();
-                let fits = !(is_in_turn && matches!(self.site, Site::Broker(_)));
+                let fits = !(is_in_turn && matches!(self.backend, LogBackend::Broker(_)));
                 // Appends alone are one thread's work, however many there are.
                 if fits && !is_known {
                     loads.push(load);
@@ -280,17 +282,22 @@ impl<'plan> Bench<'plan> {
         let arguments = self.arguments;
         let log_bytes = arguments.log_bytes();
         let batches = Batches::new(arguments.data, self.session.seed ^ 0x10C);
-        if let Site::Broker(kind) = self.site {
+        if let LogBackend::Broker(kind) = self.backend {
             let context = || format!("cannot fill a log of {kind}");
             let log = WireLog::fill((kind, self.sync()), log_bytes, batches);
             let log = log.with_context(context)?;
             return Ok(Standing::OnBroker(Box::new(log)));
         }
         let place = Place::new(log_bytes, self.session.destroy.clone());
-        let ground = self.site.open(&place)?;
+        let open_backend = self.backend.open(&place)?;
         let readers = arguments.threads(self.session.cores).into_iter().max().unwrap_or(1);
-        let log = Log::fill((&self.site.to_string(), ground.medium), log_bytes, readers, batches)?;
-        Ok(Standing::OnMedium(Box::new(log), ground.target))
+        let log = Log::fill(
+            (&self.backend.to_string(), open_backend.medium),
+            log_bytes,
+            readers,
+            batches,
+        )?;
+        Ok(Standing::OnMedium(Box::new(log), open_backend.target))
     }
 
     fn measure_loads(&self, standing: &Standing, repeat: u32) -> Result<Vec<Row>> {
@@ -331,7 +338,7 @@ impl<'plan> Bench<'plan> {
         let delivery = Delivery { messages_per_s, ramp, duration };
         let measure = || delivery::measure(log, delivery);
         let (meter, cpu, started) = with_cpu(&log.server_ids(), measure)?;
-        let mut row = record::delivery_row(&self.site.to_string(), delivery, &meter);
+        let mut row = record::delivery_row(&self.backend.to_string(), delivery, &meter);
         row.repeat = repeat;
         row.time.started_unix_ms = started;
         row.cpu = Some(cpu);
@@ -343,7 +350,7 @@ impl<'plan> Bench<'plan> {
         let fan_out = FanOut { consumers, ramp, duration };
         let measure = || fan_out::measure(log, fan_out);
         let (consumed, cpu, started) = with_cpu(&log.server_ids(), measure)?;
-        let mut row = record::fan_out_row(&self.site.to_string(), fan_out, consumed);
+        let mut row = record::fan_out_row(&self.backend.to_string(), fan_out, consumed);
         row.repeat = repeat;
         row.time.started_unix_ms = started;
         row.cpu = Some(cpu);
@@ -364,7 +371,7 @@ impl<'plan> Bench<'plan> {
     ) -> Result<Row> {
         let (measured, cpu, started) = with_cpu(&standing.server_ids(), || standing.measure(load))?;
         let about = About {
-            target: &self.site.to_string(),
+            target: &self.backend.to_string(),
             log_bytes: standing.size_bytes(),
             repeat,
             rate_percent,

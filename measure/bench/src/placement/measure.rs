@@ -10,7 +10,7 @@ use system::processor_seconds;
 
 use super::engines::{session_settings, temporary_work};
 use super::reports::{self, Expected, ReportLoad, Reported};
-use super::stand::Stand;
+use super::running_copy::RunningCopy;
 use super::tables::case;
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::run::show_part;
@@ -54,33 +54,33 @@ impl Task {
     }
 
     /// A row for each number of users, and one for the best of them.
-    pub(super) fn measure(&self, stand: &Stand, place: &Where) -> Result<Vec<Row>> {
+    pub(super) fn measure(&self, running: &RunningCopy, place: &Where) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for workload in self.in_order() {
             let expected = match workload {
                 Workload::Orders => None,
                 Workload::Reports => {
-                    Some(Expected::of(stand.engine, &*stand.reporting()?, self.warehouses)?)
+                    Some(Expected::of(running.engine, &*running.reporting()?, self.warehouses)?)
                 }
             };
-            let (tried, climb, next) = self.climb(stand, place, (workload, expected.as_ref()))?;
+            let (tried, climb, next) = self.climb(running, place, (workload, expected.as_ref()))?;
             let best = climb.best().and_then(|(users, _)| {
                 tried.iter().find(|row| row.params["users"] == json!(users)).cloned()
             });
             rows.extend(tried);
             if let Some(best) = best {
-                rows.push(saturated(best, (workload, place), stand, next)?);
+                rows.push(saturated(best, (workload, place), running, next)?);
             }
         }
         for row in &mut rows {
-            describe_stand(row, stand)?;
+            describe_copy(row, running)?;
         }
         Ok(rows)
     }
 
     fn climb(
         &self,
-        stand: &Stand,
+        running: &RunningCopy,
         place: &Where,
         (workload, expected): (Workload, Option<&Expected>),
     ) -> Result<(Vec<Row>, Climb, Next)> {
@@ -89,10 +89,10 @@ impl Task {
             let users = climb.users();
             show_part(&format!("{}, {users} users", workload.name()));
             let mut row = match expected {
-                None => self.orders(stand, place, users)?,
-                Some(expected) => self.reports(stand, (place, users), expected)?,
+                None => self.orders(running, place, users)?,
+                Some(expected) => self.reports(running, (place, users), expected)?,
             };
-            name(&mut row, stand.engine, (workload, place), &format!("users={users}"));
+            name(&mut row, running.engine, (workload, place), &format!("users={users}"));
             row.params.insert("users".to_owned(), json!(users));
             let rate = if row.is_valid() { row.figures[workload.rate()] } else { 0.0 };
             rows.push(row);
@@ -103,7 +103,7 @@ impl Task {
         }
     }
 
-    fn orders(&self, stand: &Stand, place: &Where, users: u32) -> Result<Row> {
+    fn orders(&self, running: &RunningCopy, place: &Where, users: u32) -> Result<Row> {
         let load = Load {
             users,
             warehouses: self.warehouses,
@@ -116,14 +116,14 @@ impl Task {
             ramp: self.ramp,
             duration: self.duration,
         };
-        let databases = [stand.database()];
-        let (measured, watched) = Watched::of(stand, || tpcc::drive(&databases, &load))?;
+        let databases = [running.database()];
+        let (measured, watched) = Watched::of(running, || tpcc::drive(&databases, &load))?;
         let about = About {
-            engine: stand.engine,
+            engine: running.engine,
             target: place.target.clone(),
             driver: OWN_DRIVER,
             databases: 1,
-            durability: stand.survives.clone(),
+            durability: running.survives.clone(),
             repeat: place.repeat,
             rate_percent: None,
             seed_of_data: self.seed,
@@ -140,14 +140,15 @@ impl Task {
 
     fn reports(
         &self,
-        stand: &Stand,
+        running: &RunningCopy,
         (place, users): (&Where, u32),
         expected: &Expected,
     ) -> Result<Row> {
         let Self { warehouses, ramp, duration, .. } = *self;
-        let load = ReportLoad { engine: stand.engine, users, warehouses, ramp, duration };
-        let database = stand.reporting()?;
-        let (reported, watched) = Watched::of(stand, || reports::run(&*database, &load, expected))?;
+        let load = ReportLoad { engine: running.engine, users, warehouses, ramp, duration };
+        let database = running.reporting()?;
+        let (reported, watched) =
+            Watched::of(running, || reports::run(&*database, &load, expected))?;
         let Reported { per_minute, window, idle_users, temporary_each, .. } = reported;
         let mut row = Row::new(Suite::Placement, "", &*place.target);
         row.repeat = place.repeat;
@@ -156,15 +157,15 @@ impl Task {
         row.latency = reported.service.recorded(LatencyKind::Service).ok();
         let figures = [
             (REPORTS_PER_MINUTE, per_minute),
-            (temporary_work(stand.engine).figure, temporary_each),
+            (temporary_work(running.engine).figure, temporary_each),
         ];
         row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
         let params = [
-            ("engine", json!(stand.engine.name())),
+            ("engine", json!(running.engine.name())),
             ("warehouses", json!(warehouses)),
             ("loop", json!("closed")),
-            ("session_settings", json!(session_settings(stand.engine))),
-            ("durability", json!(stand.survives)),
+            ("session_settings", json!(session_settings(running.engine))),
+            ("durability", json!(running.survives)),
         ];
         row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
         if idle_users > 0 {
@@ -196,11 +197,11 @@ fn name(row: &mut Row, engine: Engine, (workload, place): (Workload, &Where), de
 fn saturated(
     best: Row,
     (workload, place): (Workload, &Where),
-    stand: &Stand,
+    running: &RunningCopy,
     next: Next,
 ) -> Result<Row> {
     let mut row = best;
-    name(&mut row, stand.engine, (workload, place), "saturated");
+    name(&mut row, running.engine, (workload, place), "saturated");
     let users = row.params["users"].as_f64().unwrap_or(0.0);
     row.figures.insert("users_at_best".to_owned(), users);
     // Numbers of users differ between repeats of the same case.
@@ -208,7 +209,7 @@ fn saturated(
     if next == Next::Limited {
         row.flag(STILL_GROWING);
     }
-    if let Some((bytes, has_settled)) = stand.fast_used_bytes()? {
+    if let Some((bytes, has_settled)) = running.fast_used_bytes()? {
         if !has_settled {
             row.flag(NOT_SETTLED);
         }
@@ -217,16 +218,16 @@ fn saturated(
     Ok(row)
 }
 
-fn describe_stand(row: &mut Row, stand: &Stand) -> Result<()> {
-    row.figures.insert("database_bytes".to_owned(), stand.database_bytes as f64);
-    row.params.insert("server_settings".to_owned(), json!(stand.settings));
-    if let Some(reason) = stand.unlimited() {
+fn describe_copy(row: &mut Row, running: &RunningCopy) -> Result<()> {
+    row.figures.insert("database_bytes".to_owned(), running.database_bytes as f64);
+    row.params.insert("server_settings".to_owned(), json!(running.settings));
+    if let Some(reason) = running.unlimited() {
         if row.is_valid() {
             row.validity = Validity::Invalid(format!("a cache may stand in for storage: {reason}"));
         }
         return Ok(());
     }
-    if let Some(group) = stand.group() {
+    if let Some(group) = running.group() {
         row.params.insert("memory_limited_by".to_owned(), json!(group.backend().to_string()));
         let kills = group.kills()?;
         if kills > 0 && row.is_valid() {
@@ -234,8 +235,8 @@ fn describe_stand(row: &mut Row, stand: &Stand) -> Result<()> {
             row.validity = Validity::Invalid(reason);
         }
     }
-    row.figures.insert("memory_limit_bytes".to_owned(), stand.limit.bytes as f64);
-    if stand.limit.is_least {
+    row.figures.insert("memory_limit_bytes".to_owned(), running.limit.bytes as f64);
+    if running.limit.is_least {
         row.flag(NOT_LIMITED_TO_SHARE);
     }
     Ok(())
@@ -251,13 +252,13 @@ struct Watched {
 }
 
 impl Watched {
-    fn of<T>(stand: &Stand, run: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
-        stand.settle()?;
+    fn of<T>(running: &RunningCopy, run: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
+        running.settle()?;
         let was_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let started_unix_ms = crate::run::unix_ms(SystemTime::now());
-        let hits = || stand.group().map(|group| group.limit_hits()).transpose();
+        let hits = || running.group().map(|group| group.limit_hits()).transpose();
         let hits_before = hits()?;
-        let meter = CpuMeter::start(&stand.server_ids())?;
+        let meter = CpuMeter::start(&running.server_ids())?;
         let own_before_s = processor_seconds(std::process::id())?;
         let vmstat = Vmstat::start()?;
         let ran = run()?;
@@ -266,7 +267,7 @@ impl Watched {
         let (cpu, _) = meter.finish()?;
         let cpu = Cpu { generator_s: cpu.generator_s + own_s, ..cpu };
         let limit_hits = hits()?.zip(hits_before).map(|(after, before)| after - before);
-        ensure!(stand.host.id().is_some(), "the server is gone");
+        ensure!(running.host.id().is_some(), "the server is gone");
         Ok((ran, Self { seconds, cpu, limit_hits, started_unix_ms, was_quiet }))
     }
 

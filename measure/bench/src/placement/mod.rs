@@ -10,7 +10,7 @@ mod engines;
 mod fast;
 mod measure;
 mod reports;
-mod stand;
+mod running_copy;
 mod suite;
 mod survival;
 mod tables;

@@ -11,7 +11,7 @@ use system::Random;
 
 use super::fast::{self, Size};
 use super::measure::{Task, Where};
-use super::stand::{Layout, Limit, Original, Stand};
+use super::running_copy::{Layout, Limit, Original, RunningCopy};
 use crate::fio_step::shuffle;
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 use crate::targets::Spec;
@@ -182,11 +182,11 @@ pub(crate) fn plan<'plan>(
         plan.skipped.push(skip(&bench.slow, reason));
         return Ok(plan);
     }
-    let mut grounds = Vec::new();
+    let mut fast_targets = Vec::new();
     for word in &arguments.fast {
         let spec = fast::spec(word)?;
         match spec.missing(&bench.size.fast_place(Placement::Whole)) {
-            None => grounds.push(Rc::new(spec)),
+            None => fast_targets.push(Rc::new(spec)),
             Some(reason) => plan.skipped.push(skip(&spec, reason)),
         }
     }
@@ -196,8 +196,9 @@ pub(crate) fn plan<'plan>(
         for placement in arguments.placements() {
             match placement {
                 Placement::None => steps.push(bench.step(placement, None, repeat)),
-                _ => steps
-                    .extend(grounds.iter().map(|fast| bench.step(placement, Some(fast), repeat))),
+                _ => steps.extend(
+                    fast_targets.iter().map(|fast| bench.step(placement, Some(fast), repeat)),
+                ),
             }
         }
         shuffle(&mut steps, &mut random);
@@ -291,8 +292,8 @@ impl<'plan> Bench<'plan> {
                     size: bench.size,
                     memory_percent: bench.arguments.memory_percent,
                 };
-                let stand = Stand::new(&bench.original, &layout)?;
-                bench.task().measure(&stand, &place)
+                let running = RunningCopy::new(&bench.original, &layout)?;
+                bench.task().measure(&running, &place)
             }),
         }
     }

@@ -7,7 +7,7 @@ use kafka_client::{FetchLimits, FetchPipe, FetchTarget};
 use record_batch::{BatchHeader, Records};
 use system::Interruption;
 
-use super::stand::Stand;
+use super::broker_server::BrokerServer;
 
 /// Of one batch, decompressed.
 const BATCH_BYTES_MAX: usize = 64 << 20;
@@ -22,10 +22,10 @@ pub(super) struct Consumer {
 
 impl Consumer {
     /// From the start of a topic on.
-    pub(super) fn new(stand: &Stand, topic: &str) -> Result<Self> {
+    pub(super) fn new(server: &BrokerServer, topic: &str) -> Result<Self> {
         let limits = FetchLimits { wait_max: WAIT_MAX, ..FetchLimits::default() };
         let target = FetchTarget { topic: topic.to_owned(), partition: 0, limits };
-        let pipe = stand.wait(FetchPipe::open(stand.client(), &target))?;
+        let pipe = server.wait(FetchPipe::open(server.client(), &target))?;
         Ok(Self { pipe, next: 0 })
     }
 

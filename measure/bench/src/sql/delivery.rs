@@ -16,13 +16,13 @@ use results::{Io, LatencyKind, Row};
 use serde_json::json;
 use system::Interruption;
 
+use super::broker_server::{BrokerServer, pool_bytes};
 use super::consumer::Consumer;
 use super::cores::{Cores, Used};
 use super::extent::Extent;
 use super::publish::{encode, unix_ms};
 use super::record::{self, CONSUMER, LIVE_QUERY};
 use super::records::{RECORD_BYTES, Records};
-use super::stand::{Stand, pool_bytes};
 use crate::latency::Latencies;
 use crate::run::Cost;
 use crate::tpcc::Connection;
@@ -86,10 +86,10 @@ impl Deliver {
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
         let bytes = self.count() * RECORD_BYTES as u64;
-        let stand = Stand::start(&self.cores, pool_bytes(bytes), "")?;
+        let server = BrokerServer::start(&self.cores, pool_bytes(bytes), "")?;
         let started = crate::run::unix_ms(std::time::SystemTime::now());
         let watch = self.cores.watch()?;
-        let (consumed, lived, elapsed) = stand.with_topic(TOPIC, &[], || self.deliver(&stand))?;
+        let (consumed, lived, elapsed) = server.with_topic(TOPIC, &[], || self.deliver(&server))?;
         let used = watch.used()?;
         let row = |(target, latencies)| self.row(target, latencies, repeat, (used, elapsed));
         let mut rows = vec![row((CONSUMER, &consumed))?, row((LIVE_QUERY, &lived))?];
@@ -128,11 +128,11 @@ impl Deliver {
     }
 
     /// Latencies of the consumer and of the live query, and the time in which they count.
-    fn deliver(&self, stand: &Stand) -> Result<(Latencies, Latencies, Duration)> {
+    fn deliver(&self, server: &BrokerServer) -> Result<(Latencies, Latencies, Duration)> {
         let target = ProduceTarget { topic: TOPIC.to_owned(), partition: 0, acks: Acks::All };
-        let pipe = stand.wait(ProducePipe::open(stand.client(), &target))?;
-        let consumer = Consumer::new(stand, TOPIC)?;
-        let connection = stand.connect()?;
+        let pipe = server.wait(ProducePipe::open(server.client(), &target))?;
+        let consumer = Consumer::new(server, TOPIC)?;
+        let connection = server.connect()?;
         let request = self.request(&target)?;
         let count = self.count();
         let first = RAMP.as_secs() * u64::from(MESSAGES_PER_S);

@@ -13,13 +13,13 @@ use futures::StreamExt;
 use results::{RECORDS_PER_S, Row};
 use serde_json::{Value, json};
 
+use super::broker_server::{BrokerServer, pool_bytes};
 use super::consumer::Consumer;
 use super::cores::Cores;
 use super::extent::Extent;
 use super::publish::{self, Cycle, Keys, Publisher, produce, topic_bytes};
 use super::record::{self, CONSUMER, LIVE_QUERY};
 use super::records::{QTYS, RECORD_BYTES, Records};
-use super::stand::{Stand, pool_bytes};
 use super::turns::{Contestant, Tally, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
@@ -48,7 +48,7 @@ pub(super) struct Follow {
 
 /// A broker with a filled topic, and records for others.
 pub(super) struct Standing {
-    stand: Stand,
+    server: BrokerServer,
     cycle: Cycle,
     /// Times that all records of the cycle are produced.
     passes: u64,
@@ -130,7 +130,7 @@ impl Follow {
     fn read_filled(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
         let records = self.extent.followed_records;
         let end = i64::try_from(records).context("too many records")?;
-        let follower = Follower::new(&standing.stand, FILLED, query, end)?;
+        let follower = Follower::new(&standing.server, FILLED, query, end)?;
         let begun = Instant::now();
         let expected = query.map(|it| standing.filled_matches[it]);
         let ended = follower.run(expected)?;
@@ -139,12 +139,12 @@ impl Follow {
 
     /// The same over a log that is filled meanwhile.
     fn follow_coming(&self, standing: &Standing, query: Option<usize>) -> Result<f64> {
-        let Standing { stand, cycle, passes, .. } = standing;
-        stand.with_topic(COMING, &[], || {
+        let Standing { server, cycle, passes, .. } = standing;
+        server.with_topic(COMING, &[], || {
             let records = cycle.records * passes;
             let end = i64::try_from(records).context("too many records")?;
-            let follower = Follower::new(stand, COMING, query, end)?;
-            let mut publisher = Publisher::new(stand, COMING, 0)?;
+            let follower = Follower::new(server, COMING, query, end)?;
+            let mut publisher = Publisher::new(server, COMING, 0)?;
             let mut requests = cycle.prepare(&publisher)?;
             let expected = query.map(|it| standing.coming_matches[it]);
             thread::scope(|scope| {
@@ -160,13 +160,13 @@ impl Follow {
 
     fn fill(&self) -> Result<Standing> {
         let count = self.extent.followed_records;
-        let stand = Stand::start(&self.cores, pool_bytes(topic_bytes(count) * 3), "")?;
-        stand.new_topic(FILLED, &[])?;
-        publish::fill(&stand, FILLED, (self.records, count, Keys::None))?;
+        let server = BrokerServer::start(&self.cores, pool_bytes(topic_bytes(count) * 3), "")?;
+        server.new_topic(FILLED, &[])?;
+        publish::fill(&server, FILLED, (self.records, count, Keys::None))?;
         let cycle_records = CYCLE_RECORDS.min(count);
         let passes = (count / cycle_records).max(1);
         Ok(Standing {
-            stand,
+            server,
             cycle: Cycle::new(self.records, cycle_records)?,
             passes,
             filled_matches: PERCENTS.map(|it| self.matches(it, count)),
@@ -194,13 +194,13 @@ enum Follower {
 
 impl Follower {
     /// Connected, with nothing asked for yet.
-    fn new(stand: &Stand, topic: &str, query: Option<usize>, end: i64) -> Result<Self> {
+    fn new(server: &BrokerServer, topic: &str, query: Option<usize>, end: i64) -> Result<Self> {
         let Some(index) = query else {
-            return Ok(Self::Consumer(Box::new(Consumer::new(stand, topic)?), end));
+            return Ok(Self::Consumer(Box::new(Consumer::new(server, topic)?), end));
         };
         let text = query_text(topic, PERCENTS[index]);
         let copy = format!("COPY (SUBSCRIBE TO ({text}) UP TO OFFSET {end}) TO STDOUT");
-        Ok(Self::Query(Box::new(stand.connect()?), copy))
+        Ok(Self::Query(Box::new(server.connect()?), copy))
     }
 
     /// Tells when the last record was there. A query must give as many rows as expected.

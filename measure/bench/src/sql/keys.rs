@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use system::{Interruption, wait_for};
 use tempfile::TempDir;
 
+use super::broker_server::{BrokerServer, KEEPS_VALUES, pool_bytes};
 use super::cores::Cores;
 use super::extent::Extent;
 use super::publish::{self, Keys, topic_bytes};
 use super::record::{self, BROKER};
 use super::records::Records;
-use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
 use crate::run::{Cost, make_once};
 
 pub(super) const INDEX: &str = "current values, memory beside the log";
@@ -44,7 +44,7 @@ pub(super) struct Kept {
 
 /// A broker with all keys, and after it the folder of its pool.
 pub(super) struct Standing {
-    stand: Stand,
+    server: BrokerServer,
     _folder: TempDir,
 }
 
@@ -68,10 +68,10 @@ impl Kept {
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
         let mut standing = make_once(&self.standing, || self.fill())?;
-        let stand = &mut standing.stand;
-        let mut rows = vec![self.index_row(stand, repeat)?];
+        let server = &mut standing.server;
+        let mut rows = vec![self.index_row(server, repeat)?];
         for (case, end) in [(RESTART, End::InOrder), (KILL, End::Killed)] {
-            rows.push(self.restart_row(stand, (case, end), repeat)?);
+            rows.push(self.restart_row(server, (case, end), repeat)?);
         }
         Ok(rows)
     }
@@ -80,27 +80,27 @@ impl Kept {
         [("op", json!("keep values")), ("keys", json!(self.extent.kept_keys))]
     }
 
-    fn index_row(&self, stand: &Stand, repeat: u32) -> Result<Row> {
-        let keys = stand.metric("memlane_broker_topic_values_keys", TOPIC)?;
+    fn index_row(&self, server: &BrokerServer, repeat: u32) -> Result<Row> {
+        let keys = server.metric("memlane_broker_topic_values_keys", TOPIC)?;
         let expected = self.extent.kept_keys as f64;
         ensure!(keys == expected, "{keys} keys have a value instead of {expected}");
-        let bytes = stand.metric("memlane_broker_topic_values_index_bytes", TOPIC)?;
+        let bytes = server.metric("memlane_broker_topic_values_index_bytes", TOPIC)?;
         let mut row = record::row((INDEX, BROKER), repeat, &self.params(), &self.cores);
         row.figures.insert(INDEX_BYTES_PER_KEY.to_owned(), bytes / keys);
         Ok(row)
     }
 
-    fn restart_row(&self, stand: &mut Stand, of: (&str, End), repeat: u32) -> Result<Row> {
+    fn restart_row(&self, server: &mut BrokerServer, of: (&str, End), repeat: u32) -> Result<Row> {
         let (case, end) = of;
         let doing = || format!("cannot measure the {case}");
         match end {
-            End::InOrder => stand.broker().stop().with_context(doing)?,
-            End::Killed => stand.broker().kill().with_context(doing)?,
+            End::InOrder => server.broker().stop().with_context(doing)?,
+            End::Killed => server.broker().kill().with_context(doing)?,
         }
         let watch = self.cores.watch()?;
         let begun = Instant::now();
-        let ready = stand.broker().start_again().with_context(doing)?;
-        self.read_one(stand).with_context(doing)?;
+        let ready = server.broker().start_again().with_context(doing)?;
+        self.read_one(server).with_context(doing)?;
         let first_read = begun.elapsed();
         let mut row = record::row((case, BROKER), repeat, &self.params(), &self.cores);
         row.figures.insert(FIRST_READ_NS.to_owned(), first_read.as_secs_f64() * 1e9);
@@ -111,14 +111,14 @@ impl Kept {
     }
 
     /// The value of a key in the middle, as soon as it can be read.
-    fn read_one(&self, stand: &Stand) -> Result<()> {
+    fn read_one(&self, server: &BrokerServer) -> Result<()> {
         let number = self.extent.kept_keys / 2;
         let expected = self.records.text(number);
         let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = '{number}'");
         let deadline = Instant::now() + READ_TIME_LIMIT;
         loop {
             let read = || -> Result<String> {
-                let own = stand.connect()?;
+                let own = server.connect()?;
                 let row = own.wait(own.client().query_one(&query, &[]))?;
                 Ok(row.try_get(0)?)
             };
@@ -139,12 +139,13 @@ impl Kept {
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(TMPFS);
         let folder = folder.with_context(|| format!("cannot make a folder in {TMPFS}"))?;
         let file: PathBuf = folder.path().join("pool");
-        let stand = Stand::start_on_file(&self.cores, pool_bytes(topic_bytes(count)), &file)?;
-        stand.new_topic(TOPIC, &[KEEPS_VALUES])?;
-        publish::fill(&stand, TOPIC, (self.records, count, Keys::Numbers))?;
+        let server =
+            BrokerServer::start_on_file(&self.cores, pool_bytes(topic_bytes(count)), &file)?;
+        server.new_topic(TOPIC, &[KEEPS_VALUES])?;
+        publish::fill(&server, TOPIC, (self.records, count, Keys::Numbers))?;
         wait_for("all keys to have a value", READY_TIME_LIMIT, || {
-            Ok(stand.metric("memlane_broker_topic_values_lag_offsets", TOPIC)? == 0.0)
+            Ok(server.metric("memlane_broker_topic_values_lag_offsets", TOPIC)? == 0.0)
         })?;
-        Ok(Standing { stand, _folder: folder })
+        Ok(Standing { server, _folder: folder })
     }
 }

@@ -16,6 +16,7 @@ use results::{Io, RECORDS_PER_S, Row};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use super::broker_server::{BrokerServer, pool_bytes};
 use super::cores::{Cores, Used};
 use super::cursors::{Crowd, Cursors};
 use super::extent::Extent;
@@ -23,7 +24,6 @@ use super::filters::{Filter, Share, expected};
 use super::publish::{Cycle, Publisher, produce, topic_bytes};
 use super::record::{self, LIVE_QUERY};
 use super::records::{RECORD_BYTES, Records};
-use super::stand::{Stand, pool_bytes};
 use crate::run::Cost;
 
 const TOPIC: &str = "orders";
@@ -126,14 +126,14 @@ impl Many {
             connections + 10,
             connections + 10,
         );
-        let stand = Stand::start(&self.cores, pool_bytes(topic_bytes(records)), &flags)?;
-        stand.new_topic(TOPIC, &[])?;
+        let server = BrokerServer::start(&self.cores, pool_bytes(topic_bytes(records)), &flags)?;
+        server.new_topic(TOPIC, &[])?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.cores.client_count())
             .enable_all()
             .build()?;
-        let crowd = self.open(&stand, share, (&cycle, passes), &runtime)?;
-        let mut publisher = Publisher::new(&stand, TOPIC, 0)?;
+        let crowd = self.open(&server, share, (&cycle, passes), &runtime)?;
+        let mut publisher = Publisher::new(&server, TOPIC, 0)?;
         let mut requests = cycle.prepare(&publisher)?;
         let watch = self.cores.watch()?;
         let begun = Instant::now();
@@ -157,7 +157,7 @@ impl Many {
     /// Makes all queries.
     fn open(
         &self,
-        stand: &Stand,
+        server: &BrokerServer,
         share: Share,
         (cycle, passes): (&Cycle, u64),
         runtime: &Runtime,
@@ -165,7 +165,7 @@ impl Many {
         let all = expected(share, &self.records, (cycle.records, passes))?;
         let queries = self.extent.live_queries;
         let filters = |first: u64| first..queries.min(first + CURSORS);
-        let config = stand.sql_config();
+        let config = server.sql_config();
         let made = AtomicU64::new(0);
         let opening = (0..queries).step_by(usize::try_from(CURSORS)?).map(|first| {
             let filters: Vec<Filter> = filters(first).map(|it| Filter::of(share, it)).collect();

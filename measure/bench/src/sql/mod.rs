@@ -4,6 +4,7 @@
 //! Both are given the same records, JSON of 300 bytes that follow from the seed, and every answer
 //! is held against what must come: a wrong one, a row that lacks or comes twice makes it invalid.
 
+mod broker_server;
 mod consumer;
 mod cores;
 mod cursors;
@@ -20,11 +21,10 @@ mod publish;
 mod record;
 mod records;
 mod scan;
-mod stand;
 mod suite;
 mod tables;
 mod turns;
 
-pub(crate) use stand::missing as missing_broker;
+pub(crate) use broker_server::missing as missing_broker;
 pub(crate) use suite::{Arguments, plan};
 pub(crate) use tables::describe;

@@ -10,13 +10,13 @@ use serde_json::json;
 use system::Tool;
 use system::database::told_in;
 
+use super::broker_server::{BrokerServer, KEEPS_VALUES, pool_bytes};
 use super::cores::Cores;
 use super::extent::Extent;
 use super::neighbour::{self, Neighbour};
 use super::publish::{self, Keys, topic_bytes};
 use super::record::{self, BROKER, POSTGRESQL};
 use super::records::Records;
-use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
@@ -43,7 +43,7 @@ pub(super) struct Point {
 
 /// Both servers with all keys.
 pub(super) struct Standing {
-    stand: Stand,
+    server: BrokerServer,
     neighbour: Neighbour,
     script: std::path::PathBuf,
     version: String,
@@ -64,10 +64,10 @@ impl Point {
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
         let standing = make_once(&self.standing, || self.fill())?;
-        let Standing { stand, neighbour, script, version } = &*standing;
+        let Standing { server, neighbour, script, version } = &*standing;
         let turn = |words: Vec<String>| move || self.run_pgbench(neighbour, script, &words);
         let contestants = vec![
-            Contestant::new(BROKER, turn(stand.pgbench_words())),
+            Contestant::new(BROKER, turn(server.pgbench_words())),
             Contestant::new(POSTGRESQL, turn(neighbour.pgbench_words())),
         ];
         let tallies = take_turns(&self.cores, self.extent.turns, contestants)?;
@@ -87,9 +87,9 @@ impl Point {
     fn fill(&self) -> Result<Standing> {
         let (count, records) = (self.extent.looked_up_keys, self.records);
         let bytes = topic_bytes(count);
-        let stand = Stand::start(&self.cores, pool_bytes(bytes), "")?;
-        stand.new_topic(TOPIC, &[KEEPS_VALUES])?;
-        publish::fill(&stand, TOPIC, (records, count, Keys::Numbers))?;
+        let server = BrokerServer::start(&self.cores, pool_bytes(bytes), "")?;
+        server.new_topic(TOPIC, &[KEEPS_VALUES])?;
+        publish::fill(&server, TOPIC, (records, count, Keys::Numbers))?;
         let neighbour = Neighbour::start(&self.cores, bytes)?;
         let own = neighbour.connect()?;
         own.batch(&format!("CREATE TABLE {TABLE} (key text, value text)"))?;
@@ -98,7 +98,7 @@ impl Point {
         own.batch("CHECKPOINT")?;
         neighbour.warm(&own, TABLE)?;
         neighbour.warm(&own, "\"quotes$current_pkey\"")?;
-        for connection in [&stand.connect()?, &own] {
+        for connection in [&server.connect()?, &own] {
             self.check_values(connection)?;
         }
         let script = format!(
@@ -107,7 +107,7 @@ impl Point {
         );
         let script = neighbour.write("lookups.sql", &script)?;
         let version = neighbour.version(&own)?;
-        Ok(Standing { stand, neighbour, script, version })
+        Ok(Standing { server, neighbour, script, version })
     }
 
     /// Some keys have the values that were written.

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use results::{RECORDS_PER_S, Row};
 use serde_json::json;
 
+use super::broker_server::{BrokerServer, KEEPS_VALUES, pool_bytes};
 use super::cores::Cores;
 use super::extent::Extent;
 use super::publish::{self, Keys, topic_bytes};
 use super::record::{self, BROKER};
 use super::records::Records;
-use super::stand::{KEEPS_VALUES, Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
@@ -30,7 +30,7 @@ pub(super) struct Produce {
     pub(super) cores: Cores,
     pub(super) extent: Extent,
     pub(super) records: Records,
-    pub(super) standing: RefCell<Option<Stand>>,
+    pub(super) standing: RefCell<Option<BrokerServer>>,
 }
 
 impl Produce {
@@ -47,16 +47,16 @@ impl Produce {
     pub(super) fn measure(&self, repeat: u32) -> Result<Vec<Row>> {
         let _kept = self.cores.keep_clients()?;
         let bytes = topic_bytes(self.extent.produced_records) * 2;
-        let start = || Stand::start(&self.cores, pool_bytes(bytes), "");
-        let stand = &*make_once(&self.standing, start)?;
-        let own = stand.connect()?;
+        let start = || BrokerServer::start(&self.cores, pool_bytes(bytes), "");
+        let server = &*make_once(&self.standing, start)?;
+        let own = server.connect()?;
         let behind = RefCell::new(Vec::new());
         let keeping = || {
-            let (rate, behind_ns) = self.produce_keeping(stand, &own)?;
+            let (rate, behind_ns) = self.produce_keeping(server, &own)?;
             behind.borrow_mut().push(behind_ns);
             Ok(rate)
         };
-        let plain = || stand.with_topic(TOPIC, &[], || self.produce(stand));
+        let plain = || server.with_topic(TOPIC, &[], || self.produce(server));
         let contestants = vec![Contestant::new(BROKER, plain), Contestant::new(BROKER, keeping)];
         let tallies = take_turns(&self.cores, self.extent.turns, contestants)?;
         let params = [
@@ -74,20 +74,20 @@ impl Produce {
     }
 
     /// Records a second, until all are acknowledged.
-    fn produce(&self, stand: &Stand) -> Result<f64> {
+    fn produce(&self, server: &BrokerServer) -> Result<f64> {
         let count = self.extent.produced_records;
         let begun = Instant::now();
-        publish::fill(stand, TOPIC, (self.records, count, Keys::Numbers))?;
+        publish::fill(server, TOPIC, (self.records, count, Keys::Numbers))?;
         Ok(count as f64 / begun.elapsed().as_secs_f64())
     }
 
     /// The same, and how long after that the last key has its value, in nanoseconds.
-    fn produce_keeping(&self, stand: &Stand, own: &Connection) -> Result<(f64, f64)> {
-        stand.with_topic(TOPIC, &[KEEPS_VALUES], || {
+    fn produce_keeping(&self, server: &BrokerServer, own: &Connection) -> Result<(f64, f64)> {
+        server.with_topic(TOPIC, &[KEEPS_VALUES], || {
             // Planned before, for planning is not what is measured.
             let query = format!("SELECT value FROM \"{TOPIC}$current\" WHERE key = $1");
             let query = own.wait(own.client().prepare(&query))?;
-            let rate = self.produce(stand)?;
+            let rate = self.produce(server)?;
             let begun = Instant::now();
             let last = (self.extent.produced_records - 1).to_string();
             let read = own.wait(own.client().query_one(&query, &[&last]));

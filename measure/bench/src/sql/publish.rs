@@ -11,8 +11,8 @@ use kafka_client::{
 };
 use system::Interruption;
 
+use super::broker_server::BrokerServer;
 use super::records::{RECORD_BYTES, Records};
-use super::stand::Stand;
 
 /// Records of 300 bytes with their keys that make some 16 KiB.
 pub(super) const BATCH_RECORDS: u64 = 50;
@@ -78,9 +78,9 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Records of a topic.
-    pub(super) fn new(stand: &Stand, topic: &str, records: i64) -> Result<Self> {
+    pub(super) fn new(server: &BrokerServer, topic: &str, records: i64) -> Result<Self> {
         let target = ProduceTarget { topic: topic.to_owned(), partition: 0, acks: Acks::All };
-        let pipe = stand.wait(ProducePipe::open(stand.client(), &target))?;
+        let pipe = server.wait(ProducePipe::open(server.client(), &target))?;
         Ok(Self {
             target,
             pipe,
@@ -128,11 +128,11 @@ impl Publisher {
 
 /// Fills a topic that is empty.
 pub(super) fn fill(
-    stand: &Stand,
+    server: &BrokerServer,
     topic: &str,
     (records, count, keys): (Records, u64, Keys),
 ) -> Result<()> {
-    let mut publisher = Publisher::new(stand, topic, 0)?;
+    let mut publisher = Publisher::new(server, topic, 0)?;
     for (index, batch) in (0..).zip(batches(records, count, keys)) {
         let start: u64 = index * BATCH_RECORDS;
         let mut request = publisher.prepare(&batch?)?;

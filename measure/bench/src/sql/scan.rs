@@ -9,13 +9,13 @@ use results::{RECORDS_PER_S, Row};
 use serde_json::json;
 use tokio_postgres::SimpleQueryMessage;
 
+use super::broker_server::{BrokerServer, pool_bytes};
 use super::cores::Cores;
 use super::extent::Extent;
 use super::neighbour::{self, Neighbour};
 use super::publish::{self, Keys, topic_bytes};
 use super::record::{self, BROKER, POSTGRESQL};
 use super::records::{Fields, QTYS, Records};
-use super::stand::{Stand, pool_bytes};
 use super::turns::{Contestant, take_turns};
 use crate::run::{Cost, make_once};
 use crate::tpcc::Connection;
@@ -76,7 +76,7 @@ pub(super) struct Standing {
     other: Option<Other>,
     /// Of each query.
     answers: Vec<Answer>,
-    _stand: Stand,
+    _server: BrokerServer,
 }
 
 struct Other {
@@ -165,16 +165,16 @@ impl Scan {
     fn fill(&self) -> Result<Standing> {
         let (count, records) = (self.extent.scanned_records, self.records);
         let bytes = topic_bytes(count);
-        let stand = Stand::start(&self.cores, pool_bytes(bytes), "")?;
-        stand.new_topic(TOPIC, &[])?;
-        publish::fill(&stand, TOPIC, (records, count, Keys::Numbers))?;
-        let own = stand.connect()?;
+        let server = BrokerServer::start(&self.cores, pool_bytes(bytes), "")?;
+        server.new_topic(TOPIC, &[])?;
+        publish::fill(&server, TOPIC, (records, count, Keys::Numbers))?;
+        let own = server.connect()?;
         let other = match self.has_neighbour {
             true => Some(self.fill_neighbour()?),
             false => None,
         };
         let answers = self.queries.iter().map(|query| expected(query, &records, count)).collect();
-        Ok(Standing { own, other, answers, _stand: stand })
+        Ok(Standing { own, other, answers, _server: server })
     }
 
     fn fill_neighbour(&self) -> Result<Other> {

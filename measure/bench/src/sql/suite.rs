@@ -19,7 +19,7 @@ use super::produce::Produce;
 use super::record::{BROKER, POSTGRESQL};
 use super::records::Records;
 use super::scan::{FILTERS, GROUPS, Scan};
-use super::{neighbour, stand};
+use super::{broker_server, neighbour};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step};
 
 const RECORDS_MAX: u64 = 100_000_000;
@@ -134,7 +134,7 @@ pub(crate) fn plan<'plan>(
     let mut plan = Plan::default();
     let wants = |part: &Part| arguments.only.is_empty() || arguments.only.contains(part);
     let parts: Vec<Part> = Part::ALL.into_iter().filter(wants).collect();
-    let missing = stand::missing().or_else(|| missing(&[Ability::Program("taskset")]));
+    let missing = broker_server::missing().or_else(|| missing(&[Ability::Program("taskset")]));
     if let Some(reason) = missing {
         plan.skipped.extend(parts.iter().map(|part| skip(*part, BROKER, &reason)));
         return Ok(plan);

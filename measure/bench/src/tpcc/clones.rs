@@ -8,9 +8,9 @@ use system::database::{Postgres, Server};
 use system::{Ability, Daemon, Interruption, Mounted, Tool, attach, missing, wait_for};
 use tempfile::TempDir;
 
-use super::bed::{Host, folder_bytes, size_bytes};
 use super::database::{Database, Engine};
 use super::drive::{Load, Measured, drive};
+use super::instance_set::{Host, folder_bytes, size_bytes};
 use super::load::{Extent, load};
 use super::postgresql::Postgresql;
 use crate::run::show_part;
@@ -59,23 +59,25 @@ pub(super) fn measure(count: u32, extent: Extent, run: &Load) -> Result<Shared> 
     daemon.get().memlane(&words)?;
     let one_file_bytes = load_original(daemon.get(), extent)?;
     let one_used_bytes = daemon.reduced()?;
-    let mut stands = Vec::new();
+    let mut instances = Vec::new();
     for number in 1..=count {
         show_part(&format!("cloning {number} of {count}"));
         let name = format!("clone-{number}");
         daemon.get().memlane(&format!("clone {ORIGINAL} {name}"))?;
         let mount = Mount::new(daemon.get(), &name)?;
         let server = Server::open(&postgres, &mount.folder())?;
-        stands.push(Stand { server, mount });
+        instances.push(CloneInstance { server, mount });
     }
     let used_bytes_before = daemon.used_bytes()?;
-    let database = |stand: &Stand| -> Box<dyn Database> { Box::new(Postgresql::of(&stand.server)) };
-    let databases: Vec<_> = stands.iter().map(database).collect();
+    let database = |instance: &CloneInstance| -> Box<dyn Database> {
+        Box::new(Postgresql::of(&instance.server))
+    };
+    let databases: Vec<_> = instances.iter().map(database).collect();
     let measured = drive(&databases, run)?;
     let mut file_bytes_after = 0;
-    for stand in &stands {
-        stand.server.query("postgres", "CHECKPOINT")?;
-        file_bytes_after += folder_bytes(&stand.mount.folder())?;
+    for instance in &instances {
+        instance.server.query("postgres", "CHECKPOINT")?;
+        file_bytes_after += folder_bytes(&instance.mount.folder())?;
     }
     let used_bytes_after = daemon.reduced()?;
     Ok(Shared {
@@ -103,7 +105,7 @@ fn load_original(daemon: &Daemon, extent: Extent) -> Result<u64> {
 }
 
 /// A clone in use. Fields are dropped in their order.
-struct Stand {
+struct CloneInstance {
     server: Server,
     mount: Mount,
 }

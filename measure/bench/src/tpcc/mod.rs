@@ -5,13 +5,13 @@
 //! TPC-C-derived, and its rate NOPM: new orders a minute, as the database counts them. A run after
 //! which the database is inconsistent, or counts other orders than the driver, is void.
 
-mod bed;
 mod clones;
 mod conditions;
 mod database;
 mod draw;
 mod drive;
 mod input;
+mod instance_set;
 mod load;
 mod mariadb;
 mod meter;
@@ -25,15 +25,15 @@ mod sqlite;
 mod suite;
 mod tables;
 
-pub(crate) use bed::{
-    Host, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE, LOADED_BYTES_PER_WAREHOUSE, folder_bytes,
-    missing_server, size_bytes,
-};
 pub(crate) use conditions::violated;
 pub(crate) use database::{Clerk, Database, Engine, Fill, NAME, Observe, Reporting, Way};
 pub(crate) use draw::Constants;
 pub(crate) use drive::{Load, Measured, Pacing, drive, sleep_until};
 pub(crate) use input::Mix;
+pub(crate) use instance_set::{
+    Host, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE, LOADED_BYTES_PER_WAREHOUSE, folder_bytes,
+    missing_server, size_bytes,
+};
 pub(crate) use load::{Extent, load};
 pub(crate) use mariadb::Mariadb;
 pub(crate) use meter::Window;

@@ -8,15 +8,15 @@ use results::{Cpu, NOPM, Row, Suite};
 use serde::Serialize;
 use system::{Random, processor_seconds};
 
-use super::bed::{
-    self, Bed, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE, LOADED_BYTES_PER_WAREHOUSE,
-    SERVER_MEMORY_BYTES, Stand,
-};
 use super::clones;
 use super::database::{Database, Engine, Way};
 use super::draw::Constants;
 use super::drive::{Load, Measured, Pacing, WARM_RAMP, drive};
 use super::input::Mix;
+use super::instance_set::{
+    self, DatabaseInstance, InstanceSet, LOAD_SECONDS, LOAD_SECONDS_PER_WAREHOUSE,
+    LOADED_BYTES_PER_WAREHOUSE, SERVER_MEMORY_BYTES,
+};
 use super::load::Extent;
 use super::pgbench;
 use super::record::{self, About, OWN_DRIVER};
@@ -196,30 +196,30 @@ pub(crate) fn plan<'plan>(
     arguments.check()?;
     let bench = Rc::new(Bench::new(arguments, session));
     let mut plan = Plan::default();
-    let place = bed::place(bench.extent.warehouses);
-    let mut beds = Vec::new();
+    let place = instance_set::place(bench.extent.warehouses);
+    let mut sets = Vec::new();
     for spec in arguments.specs()? {
-        match bed::missing_server(arguments.database).or_else(|| spec.missing(&place)) {
-            None => beds.push(Rc::new(Bed::new(spec, arguments.database, bench.extent))),
+        match instance_set::missing_server(arguments.database).or_else(|| spec.missing(&place)) {
+            None => sets.push(Rc::new(InstanceSet::new(spec, arguments.database, bench.extent))),
             Some(reason) => plan.skipped.push(skip(&spec.to_string(), reason)),
         }
     }
-    let memory_bytes = bench.memory_bytes(&beds, &place);
+    let memory_bytes = bench.memory_bytes(&sets, &place);
     let mut random = Random::new(session.seed ^ 0x7C);
     for repeat in 0..session.profile.repeats() {
         let mut steps = Vec::new();
-        for bed in &beds {
+        for set in &sets {
             let mut known = 0;
             for &count in &arguments.databases {
                 let new = if repeat == 0 { count.saturating_sub(known) } else { 0 };
                 known = known.max(count);
-                steps.push(bench.step(bed, (count, new), repeat, memory_bytes));
+                steps.push(bench.step(set, (count, new), repeat, memory_bytes));
             }
         }
         shuffle(&mut steps, &mut random);
         plan.steps.extend(steps);
     }
-    drop(beds);
+    drop(sets);
     if arguments.databases.iter().any(|count| *count > 1) {
         plan.skipped.push(skip(VIRTUAL_MACHINES, no_machines()));
     }
@@ -235,7 +235,8 @@ fn add_clones<'plan>(bench: &Rc<Bench<'plan>>, plan: &mut Plan<'plan>) {
     let engine = bench.arguments.database;
     let unfit = (engine != Engine::Postgresql)
         .then(|| format!("databases that are cloned are PostgreSQL's, not {}'s", engine.name()));
-    let missing = unfit.or_else(|| bed::missing_server(engine)).or_else(clones::missing_here);
+    let missing =
+        unfit.or_else(|| instance_set::missing_server(engine)).or_else(clones::missing_here);
     if let Some(reason) = missing {
         plan.skipped.push(skip(clones::TARGET, reason));
         return;
@@ -271,10 +272,10 @@ impl<'plan> Bench<'plan> {
     }
 
     /// Of all databases, which stand side by side.
-    fn memory_bytes(&self, beds: &[Rc<Bed>], place: &Place) -> u64 {
+    fn memory_bytes(&self, sets: &[Rc<InstanceSet>], place: &Place) -> u64 {
         let count = self.arguments.databases.iter().copied().max().unwrap_or(1);
-        let of_one = |bed: &Rc<Bed>| bed.spec.memory_bytes(place) + SERVER_MEMORY_BYTES;
-        beds.iter().map(of_one).sum::<u64>() * count
+        let of_one = |set: &Rc<InstanceSet>| set.spec.memory_bytes(place) + SERVER_MEMORY_BYTES;
+        sets.iter().map(of_one).sum::<u64>() * count
     }
 
     fn load_cost(&self, count: u64) -> (f64, u64) {
@@ -300,17 +301,17 @@ impl<'plan> Bench<'plan> {
 
     fn step(
         self: &Rc<Self>,
-        bed: &Rc<Bed>,
+        set: &Rc<InstanceSet>,
         (count, new): (u64, u64),
         repeat: u32,
         memory_bytes: u64,
     ) -> Step<'plan> {
-        let (held, bench) = (Rc::clone(bed), Rc::clone(self));
+        let (held, bench) = (Rc::clone(set), Rc::clone(self));
         let (load_seconds, load_bytes) = self.load_cost(new);
         Step {
             suite: Suite::Tpcc,
             case: format!("databases={count}"),
-            target: bed.spec.to_string(),
+            target: set.spec.to_string(),
             repeat,
             cost: Cost {
                 seconds: self.run_seconds() + load_seconds,
@@ -338,7 +339,7 @@ impl<'plan> Bench<'plan> {
     }
 
     /// Each number of users as fast as it goes, then rates in shares of the best.
-    fn measure(&self, bed: &Bed, count: u64, repeat: u32) -> Result<Vec<Row>> {
+    fn measure(&self, set: &InstanceSet, count: u64, repeat: u32) -> Result<Vec<Row>> {
         let count = usize::try_from(count)?;
         let mut rows = Vec::new();
         let mut peak: Option<(f64, Load)> = None;
@@ -348,9 +349,9 @@ impl<'plan> Bench<'plan> {
             let has_check =
                 self.arguments.driver == Driver::Pgbench && count == 1 && !self.arguments.think;
             let (of_load, per_s) = match has_check {
-                true => self.by_turns(bed, &load, repeat)?,
+                true => self.by_turns(set, &load, repeat)?,
                 false => {
-                    let (row, measured) = self.run(bed, (count, repeat), &load, None)?;
+                    let (row, measured) = self.run(set, (count, repeat), &load, None)?;
                     (vec![row], record::transactions_per_s(&measured))
                 }
             };
@@ -366,29 +367,29 @@ impl<'plan> Bench<'plan> {
             let transactions_per_s = per_s * f64::from(percent) / 100.0;
             let seed = load.seed.wrapping_add(u64::from(percent) << 40);
             let load = Load { pacing: Pacing::Open { transactions_per_s }, seed, ..*load };
-            rows.push(self.run(bed, (count, repeat), &load, Some(percent))?.0);
+            rows.push(self.run(set, (count, repeat), &load, Some(percent))?.0);
         }
         Ok(rows)
     }
 
     /// The load by this program and by pgbench in turn, a part of the time each: a machine's speed
     /// wanders within minutes. Each comes first as often as the other. Also the best rate of ours.
-    fn by_turns(&self, bed: &Bed, load: &Load, repeat: u32) -> Result<(Vec<Row>, f64)> {
-        bed.with(1, |stands| stands[0].host.stop_autovacuum())?;
+    fn by_turns(&self, set: &InstanceSet, load: &Load, repeat: u32) -> Result<(Vec<Row>, f64)> {
+        set.with(1, |instances| instances[0].host.stop_autovacuum())?;
         let (mut rows, mut best) = (Vec::new(), 0.0_f64);
         let duration = load.duration / CHECK_TURNS;
         let mut load = Load { duration, ..*load };
         for turn in 0..CHECK_TURNS {
             let comes_first = turn % 2 == 1;
-            let first = comes_first.then(|| self.check(bed, &load, repeat)).transpose()?;
+            let first = comes_first.then(|| self.check(set, &load, repeat)).transpose()?;
             if comes_first {
                 load = load.warmed();
             }
-            let (own, measured) = self.run(bed, (1, repeat), &load, None)?;
+            let (own, measured) = self.run(set, (1, repeat), &load, None)?;
             load = load.warmed();
             let mut check = match first {
                 Some(check) => check,
-                None => self.check(bed, &load, repeat)?,
+                None => self.check(set, &load, repeat)?,
             };
             load = load.warmed();
             best = best.max(record::transactions_per_s(&measured));
@@ -407,46 +408,46 @@ impl<'plan> Bench<'plan> {
 
     fn run(
         &self,
-        bed: &Bed,
+        set: &InstanceSet,
         (count, repeat): (usize, u32),
         load: &Load,
         rate_percent: Option<u32>,
     ) -> Result<(Row, Vec<Measured>)> {
-        let (row, measured) = bed.with(count, |stands| {
+        let (row, measured) = set.with(count, |instances| {
             let databases: Vec<Box<dyn Database>> =
-                stands.iter().map(|stand| stand.host.database()).collect();
-            let watched = Watched::of(stands, || drive(&databases, load))?;
+                instances.iter().map(|instance| instance.host.database()).collect();
+            let watched = Watched::of(instances, || drive(&databases, load))?;
             let about = About {
-                durability: stands[0].target.durability().to_string(),
+                durability: instances[0].target.durability().to_string(),
                 rate_percent,
-                ..self.about(bed.spec.to_string(), (count, repeat))
+                ..self.about(set.spec.to_string(), (count, repeat))
             };
             let mut row = record::row(&about, load, &watched.measured);
             watched.mark(&mut row, load);
-            row.store = if count == 1 { stands[0].store_use()? } else { None };
+            row.store = if count == 1 { instances[0].store_use()? } else { None };
             Ok((row, watched.measured))
         })?;
         if !row.is_valid() {
-            bed.clear();
+            set.clear();
         }
         Ok((row, measured))
     }
 
     /// The same load by pgbench.
-    fn check(&self, bed: &Bed, load: &Load, repeat: u32) -> Result<Row> {
-        let row = bed.with(1, |stands| {
-            let stand = &stands[0];
-            let server = stand.host.postgresql().context("pgbench drives PostgreSQL alone")?;
+    fn check(&self, set: &InstanceSet, load: &Load, repeat: u32) -> Result<Row> {
+        let row = set.with(1, |instances| {
+            let instance = &instances[0];
+            let server = instance.host.postgresql().context("pgbench drives PostgreSQL alone")?;
             let mut asked_for = 0;
-            let watched = Watched::of(stands, || {
+            let watched = Watched::of(instances, || {
                 let checked = pgbench::drive(server, load)?;
                 asked_for = checked.new_orders_asked_for;
                 Ok(vec![checked.measured])
             })?;
             let about = About {
                 driver: PGBENCH,
-                durability: stand.target.durability().to_string(),
-                ..self.about(bed.spec.to_string(), (1, repeat))
+                durability: instance.target.durability().to_string(),
+                ..self.about(set.spec.to_string(), (1, repeat))
             };
             let mut row = record::row(&about, load, &watched.measured);
             watched.mark(&mut row, load);
@@ -454,7 +455,7 @@ impl<'plan> Bench<'plan> {
             Ok(row)
         })?;
         if !row.is_valid() {
-            bed.clear();
+            set.clear();
         }
         Ok(row)
     }
@@ -529,11 +530,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn of(stands: &[Stand], run: impl FnOnce() -> Result<Vec<Measured>>) -> Result<Self> {
-        stands.iter().try_for_each(|stand| stand.host.settle())?;
+    fn of(
+        instances: &[DatabaseInstance],
+        run: impl FnOnce() -> Result<Vec<Measured>>,
+    ) -> Result<Self> {
+        instances.iter().try_for_each(|instance| instance.host.settle())?;
         let was_quiet = wait_until_idle(SETTLING_TIME_LIMIT)?;
         let server_ids: Vec<u32> =
-            stands.iter().flat_map(|stand| Target::server_ids(&stand.target)).collect();
+            instances.iter().flat_map(|instance| Target::server_ids(&instance.target)).collect();
         let started_unix_ms = crate::run::unix_ms(SystemTime::now());
         let meter = CpuMeter::start(&server_ids)?;
         let own_before = processor_seconds(std::process::id())?;

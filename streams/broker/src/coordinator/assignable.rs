@@ -9,23 +9,23 @@ use kafka_protocol::protocol::StrBytes;
 use transactions::{Known, Producer};
 use uuid::Uuid;
 
-use crate::gate::Gate;
+use crate::access_rules::AccessRules;
 use crate::topics::{OpenTopic, Topics};
 
 pub(crate) struct Assignable {
     pub(crate) topics: Arc<Topics>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) rules: Arc<AccessRules>,
 }
 
 impl consumer_groups::Topics for Assignable {
     /// Both grow, so that the sum was never the same before.
     fn version(&self) -> u64 {
-        self.topics.version() + self.gate.acl_version()
+        self.topics.version() + self.rules.acl_version()
     }
 
     fn sight(&self, viewer: Viewer<'_>) -> Sight<'_> {
         let host = viewer.host.trim_start_matches('/').parse();
-        self.gate.sight(viewer.principal, host.ok())
+        self.rules.sight(viewer.principal, host.ok())
     }
 
     fn by_name(&self, name: &str) -> Option<TopicShape> {

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use volumes::{Durability, Reduction};
 
 use super::*;
-use crate::gate::Gate;
+use crate::access_rules::AccessRules;
 use crate::storage::{Embedded, EmbeddedPool, Failing, Unreliable};
 use crate::topics::{NewTopic, Refusal, Topics};
 
@@ -48,7 +48,7 @@ impl World {
         let topics = Topics::open(Arc::clone(&self.storage), BTreeMap::new());
         let topics = topics.expect("they are read");
         let assignable =
-            Assignable { topics: Arc::clone(&topics), gate: Gate::open_to_this_host() };
+            Assignable { topics: Arc::clone(&topics), rules: AccessRules::open_to_this_host() };
         let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
         let options = CoordinatorOptions::default();
         let (coordinator, thread) =

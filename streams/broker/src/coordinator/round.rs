@@ -23,7 +23,7 @@ use super::{Admission, Ask, Command, CoordinatorOptions, NO_PANIC, Queued, Troub
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
 use crate::storage::{Storage, VolumeClass};
-use crate::topics::{Found, OpenPartition, Turn};
+use crate::topics::{FlushNumber, Found, OpenPartition};
 
 /// Commands of one round.
 const ROUND_LENGTH_MAX: usize = 1_024;
@@ -60,7 +60,7 @@ pub(super) struct State {
     /// The log is stable up to here before producers are given ids.
     ids_end_offset: i64,
     /// The last flush that was begun on another thread.
-    flushing: Option<Turn>,
+    flushing: Option<FlushNumber>,
     /// Told when a flush has ended.
     stirred: Arc<Notify>,
     last_ticket: u64,
@@ -359,7 +359,7 @@ impl State {
                 self.doubt();
                 return;
             }
-            if self.flushing.is_some_and(|turn| self.log.has_failed(turn)) {
+            if self.flushing.is_some_and(|flush| self.log.has_failed(flush)) {
                 tracing::error!("cannot make the state of groups and transactions stable");
                 self.doubt();
                 return;

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::effects::Effects;
 use super::round::State;
 use super::{Ask, Assignable, Command, CoordinatorOptions, send};
-use crate::gate::Gate;
+use crate::access_rules::AccessRules;
 use crate::storage::{Embedded, EmbeddedPool, Storage};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
@@ -58,8 +58,8 @@ impl World {
         let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
         let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         let class = topics.state_class();
-        let gate = Gate::open_to_this_host();
-        let assignable = Assignable { topics: Arc::clone(&topics), gate };
+        let rules = AccessRules::open_to_this_host();
+        let assignable = Assignable { topics: Arc::clone(&topics), rules };
         let coordinator = CoordinatorOptions { groups: options, ..CoordinatorOptions::default() };
         let state = State::open(&*self.storage, class, assignable, coordinator).expect("it loads");
         Life { topics, state }

@@ -7,7 +7,7 @@ use record_log::PinnedLog;
 use tokio::time::Instant;
 use values::{Change, CheckpointStep, Follower, OnChange, Opening, Secret, SweepStep, ValuesError};
 
-use crate::topics::{OpenPartition, OpenTopic, Telling, random_id};
+use crate::topics::{FeedWriter, OpenPartition, OpenTopic, random_id};
 
 /// What one round reads of one partition at most, so that none waits long for others.
 const READ_BYTES: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl Followed {
             Err(error) => {
                 self.tell("cannot follow the log; it is tried again", &error);
                 self.partition.set_values(None);
-                self.partition.taps.break_all();
+                self.partition.feeds.break_all();
                 self.open_at = Instant::now() + FOLLOW_AGAIN;
                 false
             }
@@ -122,11 +122,11 @@ impl Followed {
         if round == Round::Look {
             follower.values().set_ttl(self.topic.settings().values_ttl_ms);
         }
-        let taps = self.partition.taps.held(follower.values());
-        let mut telling = Telling::new(&taps);
-        let mut on_change = |change: Change<'_>, log: &PinnedLog| telling.tell(&change, log);
+        let feeds = self.partition.feeds.held(follower.values());
+        let mut writer = FeedWriter::new(&feeds);
+        let mut on_change = |change: Change<'_>, log: &PinnedLog| writer.tell(&change, log);
         let mut on_change: Option<OnChange<'_>> =
-            if taps.is_empty() { None } else { Some(&mut on_change) };
+            if feeds.is_empty() { None } else { Some(&mut on_change) };
         let is_there = self.partition.log.last_stable_offset() == follower.values().applied();
         let mut is_behind = !is_there;
         if !is_there || round == Round::Look {
@@ -148,7 +148,7 @@ impl Followed {
                 }
             }
         }
-        telling.end(follower.values().applied())?;
+        writer.end(follower.values().applied())?;
         Ok(is_behind || self.is_sweeping)
     }
 
@@ -188,7 +188,7 @@ impl Followed {
 impl Drop for Followed {
     fn drop(&mut self) {
         self.partition.set_values(None);
-        self.partition.taps.break_all();
+        self.partition.feeds.break_all();
     }
 }
 

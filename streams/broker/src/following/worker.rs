@@ -108,7 +108,9 @@ mod tests {
     use super::*;
     use crate::clock;
     use crate::storage::{Embedded, EmbeddedPool};
-    use crate::topics::{Broken, KeptRecord, NewTopic, OpenPartition, OpenTopic, Tap, Tapped};
+    use crate::topics::{
+        Broken, ChangeFeed, FeedItem, KeptRecord, NewTopic, OpenPartition, OpenTopic,
+    };
 
     const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -168,7 +170,7 @@ mod tests {
 
     /// Who has joined at some time, and the values as told to it.
     struct Joined {
-        tap: Arc<Tap>,
+        feed: Arc<ChangeFeed>,
         values: Option<BTreeMap<Bytes, KeptRecord>>,
         applied: i64,
     }
@@ -176,10 +178,10 @@ mod tests {
     impl Joined {
         fn go_on(&mut self) {
             let mut items = Vec::new();
-            self.applied = self.tap.take(&mut items).expect("it is not broken");
+            self.applied = self.feed.take(&mut items).expect("it is not broken");
             for item in items {
                 match item {
-                    Tapped::Snapshot(snapshot) => {
+                    FeedItem::Snapshot(snapshot) => {
                         let mut there = BTreeMap::new();
                         let mut scan = snapshot.scan_all();
                         let mut keep = |record: &record_batch::Record<'_>| {
@@ -194,7 +196,7 @@ mod tests {
                         }
                         self.values = Some(there);
                     }
-                    Tapped::Change(change) => {
+                    FeedItem::Change(change) => {
                         let values = self.values.as_mut().expect("the snapshot comes first");
                         let key = Bytes::copy_from_slice(change.key().expect("values have keys"));
                         let old = match &change.new {
@@ -231,12 +233,12 @@ mod tests {
                 const VALUES: [Option<&str>; 4] = [None, Some("1"), Some("2"), Some("3")];
                 publish(&topic, KEYS[random.index(8)], VALUES[random.index(4)]);
             }
-            let tap = partition.taps.add(Arc::default());
+            let feed = partition.feeds.add(Arc::default());
             partition.watchers.wake();
-            joined.push(Joined { tap, values: None, applied: 0 });
+            joined.push(Joined { feed, values: None, applied: 0 });
             if random.below(3) == 0 {
                 let at = random.index(joined.len());
-                joined[at].tap.ask_for_snapshot();
+                joined[at].feed.ask_for_snapshot();
                 joined[at].go_on();
             }
             if joined.len() > 50 {
@@ -252,7 +254,7 @@ mod tests {
         let last = joined[0].values.clone();
         assert!(joined.iter().all(|it| it.values == last), "all were told the same");
         running.stop();
-        let broken = joined[0].tap.take(&mut Vec::new());
+        let broken = joined[0].feed.take(&mut Vec::new());
         assert_eq!(broken, Err(Broken::Unfollowed), "no thread follows any more");
     }
 

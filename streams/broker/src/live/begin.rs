@@ -49,9 +49,9 @@ impl LiveQueries {
     ) -> Result<LiveRows, SqlError> {
         let topic = self.find(&client, &live)?;
         let LiveQuery { table, subscribe, .. } = live;
-        let hub = self.hub(&topic, table.kind);
+        let shared_table = self.shared_table(&topic, table.kind);
         let compiled = {
-            let mut paths = hub.paths.write().expect(NO_PANIC);
+            let mut paths = shared_table.paths.write().expect(NO_PANIC);
             compile(&subscribe, &table, &mut paths)?
         };
         let (place, is_values) = match table.kind {
@@ -60,14 +60,14 @@ impl LiveQueries {
         };
         let layout = compiled.1.layout().clone();
         let as_of = subscribe.as_of.clone();
-        let subscriber = Arc::new(Subscriber::new(hub, compiled.1, as_of, place));
+        let subscriber = Arc::new(Subscriber::new(shared_table, compiled.1, as_of, place));
         // From here on dropping the stream gives all back.
         let mut stream = LiveStream::new(Arc::clone(&self), client.clone(), &subscriber);
         self.note(&client.principal, &subscriber)?;
         stream.is_noted = true;
         if is_values {
             check_values(&subscribe)?;
-            subscriber.hub.inbox.put(Command::Join(Arc::clone(&subscriber)));
+            subscriber.shared_table.inbox.put(Command::Join(Arc::clone(&subscriber)));
         } else {
             let begin = move || {
                 let start = Start::of_log(&topic, &subscribe, clock::unix_ms())?;

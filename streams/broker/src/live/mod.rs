@@ -16,7 +16,7 @@
 //! backlog.
 //!
 //! Topics without live queries cost nothing here: no worker looks at them. Lock order: commands of
-//! a worker, paths of a hub, a subscriber's machine; none is held across an await.
+//! a worker, paths of a shared table, a subscriber's machine; none is held across an await.
 
 mod begin;
 mod counters;

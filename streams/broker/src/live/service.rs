@@ -11,8 +11,8 @@ use sql::{LiveQuery, SqlError, SqlState};
 use uuid::Uuid;
 
 use super::counters::{Counters, LiveTotals};
-use super::subscriber::{Hub, Inbox, Subscriber};
-use crate::gate::Gate;
+use super::subscriber::{Inbox, SharedTable, Subscriber};
+use crate::access_rules::AccessRules;
 use crate::topics::{OpenTopic, Topics};
 
 const NO_PANIC: &str = "no thread panics with this lock";
@@ -31,10 +31,10 @@ pub(crate) struct LiveLimits {
 /// The live queries of all clients.
 pub(crate) struct LiveQueries {
     topics: Arc<Topics>,
-    gate: Arc<Gate>,
+    rules: Arc<AccessRules>,
     limits: LiveLimits,
     inboxes: Vec<Arc<Inbox>>,
-    hubs: Mutex<HashMap<(Uuid, TableKind), Weak<Hub>>>,
+    shared_tables: Mutex<HashMap<(Uuid, TableKind), Weak<SharedTable>>>,
     last_number: AtomicU64,
     counters: Arc<Counters>,
     subscribers: Mutex<Subscribers>,
@@ -57,15 +57,15 @@ pub(crate) struct LiveClient {
 }
 
 impl LiveQueries {
-    pub(crate) fn new(topics: Arc<Topics>, gate: Arc<Gate>, limits: LiveLimits) -> Self {
+    pub(crate) fn new(topics: Arc<Topics>, rules: Arc<AccessRules>, limits: LiveLimits) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let count = (processors / PROCESSORS_FOR_WORKER).clamp(1, WORKERS_MAX);
         Self {
             topics,
-            gate,
+            rules,
             limits,
             inboxes: (0..count).map(|_| Arc::default()).collect(),
-            hubs: Mutex::default(),
+            shared_tables: Mutex::default(),
             last_number: AtomicU64::new(0),
             counters: Arc::default(),
             subscribers: Mutex::default(),
@@ -115,7 +115,7 @@ impl LiveQueries {
         let LiveClient { principal, on_behalf_of, host } = client;
         let name = &topic.name;
         let may_read =
-            |it: &Principal| self.gate.allows(it, *host, Operation::Read, Resource::topic(name));
+            |it: &Principal| self.rules.allows(it, *host, Operation::Read, Resource::topic(name));
         if ![principal].into_iter().chain(on_behalf_of).all(may_read) {
             let what = format!("permission denied for table {name}");
             return Err(SqlError::new(SqlState::PERMISSION, what));
@@ -129,24 +129,24 @@ impl LiveQueries {
         }
     }
 
-    /// Hub that all live queries on a table share.
-    pub(super) fn hub(&self, topic: &Arc<OpenTopic>, kind: TableKind) -> Arc<Hub> {
-        let mut hubs = self.hubs.lock().expect(NO_PANIC);
-        hubs.retain(|_, hub| hub.strong_count() > 0);
-        if let Some(hub) = hubs.get(&(topic.id, kind)).and_then(Weak::upgrade) {
-            return hub;
+    /// State that all live queries on one table share.
+    pub(super) fn shared_table(&self, topic: &Arc<OpenTopic>, kind: TableKind) -> Arc<SharedTable> {
+        let mut shared_tables = self.shared_tables.lock().expect(NO_PANIC);
+        shared_tables.retain(|_, shared_table| shared_table.strong_count() > 0);
+        if let Some(shared_table) = shared_tables.get(&(topic.id, kind)).and_then(Weak::upgrade) {
+            return shared_table;
         }
         let number = self.last_number.fetch_add(1, Ordering::Relaxed);
         let worker = usize::try_from(number).unwrap_or_default() % self.inboxes.len();
-        let hub = Arc::new(Hub {
+        let shared_table = Arc::new(SharedTable {
             number,
             topic: Arc::clone(topic),
             kind,
             paths: RwLock::new(Paths::new()),
             inbox: Arc::clone(&self.inboxes[worker]),
         });
-        hubs.insert((topic.id, kind), Arc::downgrade(&hub));
-        hub
+        shared_tables.insert((topic.id, kind), Arc::downgrade(&shared_table));
+        shared_table
     }
 
     /// Counts a subscription among those of its client.

@@ -67,7 +67,7 @@ impl LiveStream {
         loop {
             if Instant::now() >= self.next_check {
                 self.next_check = Instant::now() + CHECK;
-                self.live.check(&self.client, &self.subscriber.hub.topic)?;
+                self.live.check(&self.client, &self.subscriber.shared_table.topic)?;
             }
             match self.subscriber.look() {
                 Found::Rows(rows) => {
@@ -109,7 +109,7 @@ impl LiveStream {
 impl Drop for LiveStream {
     fn drop(&mut self) {
         self.subscriber.lock().is_left = true;
-        self.subscriber.hub.inbox.put(Command::Leave(Arc::clone(&self.subscriber)));
+        self.subscriber.shared_table.inbox.put(Command::Leave(Arc::clone(&self.subscriber)));
         if self.is_noted {
             self.live.forget(&self.client.principal, &self.subscriber);
         }

@@ -21,7 +21,7 @@ const BACKLOG_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Subscriber {
-    pub(super) hub: Arc<Hub>,
+    pub(super) shared_table: Arc<SharedTable>,
     pub(super) query: Arc<Query>,
     /// Where it begins, if that is in the past.
     pub(super) as_of: Option<AsOf>,
@@ -89,7 +89,7 @@ pub(super) enum Found {
 
 impl Subscriber {
     pub(super) fn new(
-        hub: Arc<Hub>,
+        shared_table: Arc<SharedTable>,
         subscription: Subscription,
         as_of: Option<AsOf>,
         place: Place,
@@ -105,7 +105,7 @@ impl Subscriber {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
         };
-        Self { hub, query, as_of, machine: Mutex::new(machine), ready: Notify::new() }
+        Self { shared_table, query, as_of, machine: Mutex::new(machine), ready: Notify::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Machine> {
@@ -123,10 +123,10 @@ impl Subscriber {
         let mut machine = self.lock();
         if machine.has_backlog() {
             drop(machine);
-            let paths = self.hub.paths.read().expect(NO_PANIC);
+            let paths = self.shared_table.paths.read().expect(NO_PANIC);
             machine = self.lock();
             if machine.place == Place::Joined && machine.drain(&paths) == Step::RereadNeeded {
-                self.hub.inbox.put(Command::Reread(Arc::clone(self)));
+                self.shared_table.inbox.put(Command::Reread(Arc::clone(self)));
             }
         }
         let rows = machine.subscription.take();
@@ -233,7 +233,7 @@ impl Machine {
 
 /// The log of a topic, or its current values, as long as there are live queries on it.
 #[derive(Debug)]
-pub(super) struct Hub {
+pub(super) struct SharedTable {
     /// No other has it.
     pub(super) number: u64,
     pub(super) topic: Arc<OpenTopic>,

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use self::members::{Members, With};
 use super::counters::Counters;
 use super::cursor::LogCursor;
-use super::subscriber::{Command, Hub, Place, Subscriber, Task};
+use super::subscriber::{Command, Place, SharedTable, Subscriber, Task};
 use crate::clock;
-use crate::topics::{Broken, OpenPartition, Tap, Tapped};
+use crate::topics::{Broken, ChangeFeed, FeedItem, OpenPartition};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(5);
 const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) struct Table {
-    pub(super) hub: Arc<Hub>,
+    pub(super) shared_table: Arc<SharedTable>,
     parts: Parts,
     members: Members,
     /// Wait for snapshots.
@@ -54,20 +54,26 @@ struct LogPart {
 
 struct ValuesPart {
     partition: Arc<OpenPartition>,
-    tap: Arc<Tap>,
+    feed: Arc<ChangeFeed>,
     applied: i64,
 }
 
 impl Table {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
+    pub(super) fn new(shared_table: Arc<SharedTable>) -> Self {
         let now = Instant::now();
-        let parts = match hub.kind {
+        let parts = match shared_table.kind {
             TableKind::Log => Parts::Log(Vec::new()),
             TableKind::Values => Parts::Values(Vec::new()),
         };
         let members = Members::default();
-        let mut table =
-            Self { hub, parts, members, waiting: Vec::new(), next_tick: now, next_progress: now };
+        let mut table = Self {
+            shared_table,
+            parts,
+            members,
+            waiting: Vec::new(),
+            next_tick: now,
+            next_progress: now,
+        };
         table.find_partitions();
         table
     }
@@ -78,7 +84,7 @@ impl Table {
 
     /// Takes in partitions that are new.
     fn find_partitions(&mut self) {
-        let partitions = Arc::clone(&self.hub.topic.partitions());
+        let partitions = Arc::clone(&self.shared_table.topic.partitions());
         match &mut self.parts {
             Parts::Log(parts) => {
                 for partition in partitions.iter().skip(parts.len()) {
@@ -90,9 +96,9 @@ impl Table {
             Parts::Values(parts) => {
                 let is_grown = !parts.is_empty() && parts.len() < partitions.len();
                 for partition in partitions.iter().skip(parts.len()) {
-                    let tap = partition.taps.add(Arc::clone(&self.hub.inbox.notify));
+                    let feed = partition.feeds.add(Arc::clone(&self.shared_table.inbox.notify));
                     partition.watchers.wake();
-                    parts.push(ValuesPart { partition: Arc::clone(partition), tap, applied: 0 });
+                    parts.push(ValuesPart { partition: Arc::clone(partition), feed, applied: 0 });
                 }
                 if is_grown {
                     self.fail_all(&self.lost("has more partitions now"));
@@ -102,7 +108,7 @@ impl Table {
     }
 
     fn lost(&self, why: &str) -> SqlError {
-        let what = format!("the topic {:?} {why}", self.hub.topic.name);
+        let what = format!("the topic {:?} {why}", self.shared_table.topic.name);
         SqlError::new(SqlState::SERIALIZATION, what).with_hint("Subscribe again.")
     }
 
@@ -114,7 +120,7 @@ impl Table {
     pub(super) fn obey(&mut self, command: Command) {
         match command {
             Command::Join(subscriber) if subscriber.lock().is_left => {}
-            Command::Join(subscriber) => match self.hub.kind {
+            Command::Join(subscriber) => match self.shared_table.kind {
                 TableKind::Log => self.join_log(subscriber),
                 TableKind::Values => self.join_values(subscriber),
             },
@@ -172,7 +178,7 @@ impl Table {
         let Parts::Values(parts) = &self.parts else { return };
         subscriber.lock().await_snapshots(parts.len());
         for part in parts {
-            part.tap.ask_for_snapshot();
+            part.feed.ask_for_snapshot();
             part.partition.watchers.wake();
         }
         self.waiting.push(subscriber);
@@ -180,7 +186,7 @@ impl Table {
 
     /// Hands on what has come, a limited amount of it. Returns whether there is more.
     pub(super) fn go_on(&mut self, counters: &Counters) -> bool {
-        let (is_behind, count) = match self.hub.kind {
+        let (is_behind, count) = match self.shared_table.kind {
             TableKind::Log => self.follow_log(),
             TableKind::Values => self.follow_values(),
         };
@@ -196,14 +202,14 @@ impl Table {
         for index in 0..parts.len() {
             let part = &mut parts[index];
             // First: what comes after this notifies again.
-            part.partition.watchers.add(&self.hub.inbox.notify);
+            part.partition.watchers.add(&self.shared_table.inbox.notify);
             let end = part.partition.log.last_stable_offset();
             for _ in 0..READS_MAX {
                 let part = &mut parts[index];
                 if part.cursor.next() >= end {
                     break;
                 }
-                let paths = self.hub.paths.read().expect(NO_PANIC);
+                let paths = self.shared_table.paths.read().expect(NO_PANIC);
                 let (number, with) = (part.cursor.number(), With { paths: &paths, now_ms });
                 let members = RefCell::new(&mut self.members);
                 let is_wanted = |bytes: &[u8]| members.borrow().may_want(bytes);
@@ -215,7 +221,7 @@ impl Table {
                 match stepped {
                     Ok(read) => count += read as u64,
                     Err(error) => {
-                        let error = part.cursor.explain(&self.hub.topic.name, error);
+                        let error = part.cursor.explain(&self.shared_table.topic.name, error);
                         // From there on for those that come later.
                         part.cursor.set_next(end);
                         self.members.all().for_each(|it| it.fail(error.clone()));
@@ -237,19 +243,20 @@ impl Table {
         let now_ms = clock::unix_ms();
         let (mut count, mut broken, mut items) = (0, None, Vec::new());
         for (index, part) in parts.iter_mut().enumerate() {
-            match part.tap.take(&mut items) {
+            match part.feed.take(&mut items) {
                 Ok(applied) => part.applied = applied,
                 Err(why) => {
                     broken = Some(why);
-                    part.tap = part.partition.taps.add(Arc::clone(&self.hub.inbox.notify));
+                    part.feed =
+                        part.partition.feeds.add(Arc::clone(&self.shared_table.inbox.notify));
                     part.partition.watchers.wake();
                     continue;
                 }
             }
-            let paths = self.hub.paths.read().expect(NO_PANIC);
+            let paths = self.shared_table.paths.read().expect(NO_PANIC);
             for item in items.drain(..) {
                 match item {
-                    Tapped::Snapshot(snapshot) => {
+                    FeedItem::Snapshot(snapshot) => {
                         for subscriber in &self.waiting {
                             let mut machine = subscriber.lock();
                             if let Some(place) = machine.snapshots.get_mut(index) {
@@ -258,7 +265,7 @@ impl Table {
                         }
                         self.waiting.retain(|it| !is_filled(it));
                     }
-                    Tapped::Change(change) => {
+                    FeedItem::Change(change) => {
                         count += 1;
                         self.members.hand_change((index, &change), &With { paths: &paths, now_ms });
                     }
@@ -319,11 +326,11 @@ impl Table {
     /// Looks at the topic, from time to time.
     pub(super) fn look(&mut self, is_there: bool) {
         if !is_there {
-            let what = format!("the topic {:?} was deleted", self.hub.topic.name);
+            let what = format!("the topic {:?} was deleted", self.shared_table.topic.name);
             return self.fail_all(&SqlError::new(SqlState::UNDEFINED_TABLE, what));
         }
-        let keeps_values = self.hub.topic.settings().keeps_values;
-        if self.hub.kind == TableKind::Values && !keeps_values {
+        let keeps_values = self.shared_table.topic.settings().keeps_values;
+        if self.shared_table.kind == TableKind::Values && !keeps_values {
             return self.fail_all(&self.lost("keeps current values no more"));
         }
         self.find_partitions();

@@ -17,9 +17,9 @@ use tokio::sync::watch;
 
 use super::service::LiveClient;
 use super::{LiveLimits, LiveQueries, LiveThreads};
+use crate::access_rules::AccessRules;
 use crate::clock;
 use crate::following::FollowingThreads;
-use crate::gate::Gate;
 use crate::storage::{Embedded, EmbeddedPool};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
@@ -52,9 +52,9 @@ impl Running {
             is_derived: false,
         };
         let topic = topics.create(&new).expect("there is room");
-        let gate = Gate::open_to_this_host();
+        let rules = AccessRules::open_to_this_host();
         let limits = LiveLimits { per_principal: 1_000 };
-        let live = Arc::new(LiveQueries::new(Arc::clone(&topics), gate, limits));
+        let live = Arc::new(LiveQueries::new(Arc::clone(&topics), rules, limits));
         let (stop, stops) = watch::channel(false);
         let following = FollowingThreads::start(&topics, &stops).expect("they start");
         let threads = LiveThreads::start(&live, &stops).expect("they start");

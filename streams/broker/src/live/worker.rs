@@ -53,7 +53,7 @@ impl LiveThreads {
 struct Worker {
     topics: Arc<Topics>,
     inbox: Arc<Inbox>,
-    /// By the numbers of their hubs.
+    /// By the numbers of their shared tables.
     tables: HashMap<u64, Table>,
     counters: Arc<Counters>,
 }
@@ -85,13 +85,13 @@ impl Worker {
     }
 
     fn obey(&mut self, command: Command) {
-        let hub = Arc::clone(&command.subscriber().hub);
-        let number = hub.number;
+        let shared_table = Arc::clone(&command.subscriber().shared_table);
+        let number = shared_table.number;
         if let Command::Leave(subscriber) = &command {
-            let mut paths = hub.paths.write().expect("no thread panics with this lock");
+            let mut paths = shared_table.paths.write().expect("no thread panics with this lock");
             subscriber.query.release(&mut paths);
         } else {
-            self.tables.entry(number).or_insert_with(|| Table::new(hub));
+            self.tables.entry(number).or_insert_with(|| Table::new(shared_table));
         }
         if let Some(table) = self.tables.get_mut(&number) {
             table.obey(command);
@@ -103,7 +103,7 @@ impl Worker {
 
     fn look(&mut self) {
         for table in self.tables.values_mut() {
-            let is_there = self.topics.by_id(table.hub.topic.id).is_some();
+            let is_there = self.topics.by_id(table.shared_table.topic.id).is_some();
             table.look(is_there);
         }
         // All of its subscriptions may have been let go.

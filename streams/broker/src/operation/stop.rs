@@ -60,7 +60,7 @@ impl Signals {
 
 fn reload(broker: &Broker) {
     service_manager::reloading();
-    let failures = broker.gate.reload();
+    let failures = broker.rules.reload();
     for error in &failures {
         tracing::error!(error = format!("{error:#}"), "cannot reload; the old stays");
     }

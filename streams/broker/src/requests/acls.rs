@@ -35,7 +35,7 @@ pub(super) async fn describe(
     request: DescribeAclsRequest,
 ) -> DescribeAclsResponse {
     let described = check(&context, Operation::Describe).and_then(|()| {
-        context.broker.gate.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
+        context.broker.rules.with_acl_file(|file| file.describe(&request)).ok_or_else(no_file)
     });
     described.unwrap_or_else(|refused| {
         DescribeAclsResponse::default()
@@ -47,7 +47,7 @@ pub(super) async fn describe(
 pub(super) async fn create(context: Context, request: CreateAclsRequest) -> CreateAclsResponse {
     on_blocking_thread(move || {
         let created = check(&context, Operation::Alter).and_then(|()| {
-            context.broker.gate.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
+            context.broker.rules.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
         });
         created.unwrap_or_else(|refused| {
             let result = AclCreationResult::default()
@@ -62,7 +62,7 @@ pub(super) async fn create(context: Context, request: CreateAclsRequest) -> Crea
 pub(super) async fn delete(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse {
     on_blocking_thread(move || {
         let deleted = check(&context, Operation::Alter).and_then(|()| {
-            context.broker.gate.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
+            context.broker.rules.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
         });
         deleted.unwrap_or_else(|refused| {
             let result = DeleteAclsFilterResult::default()

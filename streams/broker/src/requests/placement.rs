@@ -187,7 +187,7 @@ pub(super) fn quorum(context: &Context, request: &DescribeQuorumRequest) -> Desc
     }
     let advertised = &context.broker.advertised;
     let listener = Listener::default()
-        .with_name(text(context.broker.gate.policy.protocol.name()))
+        .with_name(text(context.broker.rules.policy.protocol.name()))
         .with_host(text(&*advertised.host))
         .with_port(advertised.port);
     let node = Node::default().with_node_id(BrokerId(NODE_ID)).with_listeners(vec![listener]);

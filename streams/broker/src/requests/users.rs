@@ -25,7 +25,7 @@ fn with_file<T>(
         return Err((error, "no right to see or change users"));
     }
     let none = "the broker was started without a file of users";
-    context.broker.gate.with_user_file(work).ok_or((ResponseError::SecurityDisabled, none))
+    context.broker.rules.with_user_file(work).ok_or((ResponseError::SecurityDisabled, none))
 }
 
 pub(super) async fn describe_scram(

@@ -93,14 +93,14 @@ impl Client {
         resource: Resource<'_>,
     ) -> bool {
         self.identity.get().is_some_and(|identity| {
-            broker.gate.allows(&identity.principal, self.address.ip(), operation, resource)
+            broker.rules.allows(&identity.principal, self.address.ip(), operation, resource)
         })
     }
 
     /// Returns whether the client may do that with some topic.
     pub(crate) fn may_with_some_topic(&self, broker: &Broker, operation: Operation) -> bool {
         self.identity.get().is_some_and(|identity| {
-            broker.gate.allows_some_topic(&identity.principal, self.address.ip(), operation)
+            broker.rules.allows_some_topic(&identity.principal, self.address.ip(), operation)
         })
     }
 }

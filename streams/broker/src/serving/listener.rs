@@ -90,7 +90,7 @@ async fn drained(broker: &Broker) {
 async fn serve(broker: Arc<Broker>, stream: TcpStream, address: SocketAddr) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
     let client = Client::new(address);
-    let Some(acceptor) = broker.gate.tls() else {
+    let Some(acceptor) = broker.rules.tls() else {
         identify(&broker, &client, None)?;
         return Ok(connection::serve(broker, client, stream).await?);
     };
@@ -107,9 +107,9 @@ fn identify(
     client: &Client,
     certificate: Option<&ClientCertificate>,
 ) -> anyhow::Result<()> {
-    if let Some(principal) = broker.gate.policy.principal(certificate)? {
-        let limits = broker.gate.users().quota_of(&principal);
-        let place = broker.gate.quotas.connect(&principal, limits, Instant::now())?;
+    if let Some(principal) = broker.rules.policy.principal(certificate)? {
+        let limits = broker.rules.users().quota_of(&principal);
+        let place = broker.rules.quotas.connect(&principal, limits, Instant::now())?;
         client.identify(principal, place);
     }
     Ok(())

@@ -34,7 +34,7 @@ pub(super) struct Answered {
 
 impl Login {
     pub(super) fn new(broker: &Broker) -> Self {
-        let logins = Logins::new(broker.gate.policy.logins.clone());
+        let logins = Logins::new(broker.rules.policy.logins.clone());
         Self { logins, is_bare: false, expires: None }
     }
 
@@ -107,14 +107,14 @@ impl Login {
     fn handshake(&mut self, broker: &Broker, request: &SaslHandshakeRequest) -> Answered {
         let names = self.logins.mechanism_names().map(StrBytes::from_static_str).collect();
         let response = SaslHandshakeResponse::default().with_mechanisms(names);
-        if !broker.gate.policy.protocol.has_sasl() {
+        if !broker.rules.policy.protocol.has_sasl() {
             let error = kafka_protocol::ResponseError::IllegalSaslState;
             let response = response.with_error_code(error.code()).into();
             return Answered { response, goes_on: false };
         }
         let begun = Nonce::random()
             .ok()
-            .map(|nonce| self.logins.handshake(&request.mechanism, broker.gate.users(), nonce));
+            .map(|nonce| self.logins.handshake(&request.mechanism, broker.rules.users(), nonce));
         match begun {
             Some(Ok(())) => Answered { response: response.into(), goes_on: true },
             Some(Err(refusal)) => {
@@ -139,11 +139,11 @@ impl Login {
             }
             Ok(LoginStep::Done { bytes, session }) => {
                 let now = Instant::now();
-                let limits = broker.gate.users().quota_of(&session.principal);
+                let limits = broker.rules.users().quota_of(&session.principal);
                 let lifetime_ms = session.lifetime_ms();
                 self.expires = session.lifetime.map(|lifetime| now + lifetime);
                 if !client.is_known() {
-                    let place = broker.gate.quotas.connect(&session.principal, limits, now);
+                    let place = broker.rules.quotas.connect(&session.principal, limits, now);
                     match place {
                         Ok(place) => client.identify(session.principal, place),
                         Err(error) => {

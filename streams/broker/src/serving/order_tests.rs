@@ -24,12 +24,12 @@ use tokio::sync::watch;
 use volumes::{Durability, Reduction};
 
 use super::{Buffers, Recompression, listen};
+use crate::access_rules::AccessRules;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::broker_settings::BrokerSettings;
 use crate::coordinator::{Assignable, CoordinatorOptions, start};
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
-use crate::gate::Gate;
 use crate::live::{LiveLimits, LiveQueries};
 use crate::storage::{Embedded, EmbeddedPool, Storage, VolumeClass};
 use crate::topics::{NewTopic, Topics};
@@ -41,15 +41,15 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
     let class = VolumeClass { durability: Durability::Ram, reduction: Reduction::None };
     let topics = Topics::open(Arc::clone(storage), BTreeMap::new());
     let topics = topics.expect("there are none");
-    let gate = Gate::open_to_this_host();
+    let rules = AccessRules::open_to_this_host();
     let definitions = Arc::new(Definitions::open(&**storage, class).expect("there are none"));
-    let assignable = Assignable { topics: Arc::clone(&topics), gate: Arc::clone(&gate) };
+    let assignable = Assignable { topics: Arc::clone(&topics), rules: Arc::clone(&rules) };
     let options = CoordinatorOptions::default();
     // The thread ends with the broker.
     let (coordinator, _thread) = start(&**storage, class, assignable, options).expect("it starts");
     let deriving = Deriving::new(Arc::clone(&topics), Arc::clone(&definitions));
     let limits = LiveLimits { per_principal: 1 };
-    let live = LiveQueries::new(Arc::clone(&topics), Arc::clone(&gate), limits);
+    let live = LiveQueries::new(Arc::clone(&topics), Arc::clone(&rules), limits);
     Arc::new(Broker {
         cluster_id: "cluster".to_owned(),
         address: ([127, 0, 0, 1], 1).into(),
@@ -63,7 +63,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         coordinator,
         groups: options.groups,
         settings: BrokerSettings::default(),
-        gate,
+        rules,
         buffers: Buffers::default(),
         recompression: Recompression::default(),
         counters: Box::default(),

@@ -36,7 +36,7 @@ pub(super) fn serve(
     let (acks, timeout_ms) = (start.acks, start.timeout_ms);
     let mut frame = Vec::with_capacity(128);
     kafka::begin_response(asked.key, asked.version, asked.correlation_id, &mut frame);
-    let mut turn = Turn {
+    let mut appender = ProduceAppender {
         broker,
         client,
         now_ms: clock::unix_ms(),
@@ -51,13 +51,13 @@ pub(super) fn serve(
         first_error: None,
         request_bytes: body.len(),
     };
-    produce::serve(body, asked.version, &mut frame, &mut turn)?;
-    if let (0, Some(error)) = (acks, turn.first_error) {
-        stabilize(broker, turn.appended, &mut frame);
+    produce::serve(body, asked.version, &mut frame, &mut appender)?;
+    if let (0, Some(error)) = (acks, appender.first_error) {
+        stabilize(broker, appender.appended, &mut frame);
         // The client learns in no other way that records of it were not taken.
         return Err(Ending::Unacknowledged(error));
     }
-    let waits = stabilize(broker, turn.appended, &mut frame);
+    let waits = stabilize(broker, appender.appended, &mut frame);
     kafka::end_response(&mut frame, 0);
     Ok(match (acks, waits.is_empty()) {
         (0, _) => None,
@@ -75,7 +75,7 @@ struct AppendedTo {
 }
 
 /// One request on its way.
-struct Turn<'a> {
+struct ProduceAppender<'a> {
     broker: &'a Arc<Broker>,
     client: &'a Client,
     now_ms: i64,
@@ -90,7 +90,7 @@ struct Turn<'a> {
     request_bytes: usize,
 }
 
-impl Appender for Turn<'_> {
+impl Appender for ProduceAppender<'_> {
     fn append(
         &mut self,
         topic: &str,
@@ -113,7 +113,7 @@ impl Appender for Turn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl ProduceAppender<'_> {
     fn try_append(
         &mut self,
         name: &str,
@@ -263,7 +263,7 @@ fn stabilize(broker: &Broker, appended: Vec<AppendedTo>, frame: &mut [u8]) -> Ve
             _ => {
                 let outcome = match topic.stabilize() {
                     Ok(None) => Flushed::Now,
-                    Ok(Some(turn)) => Flushed::AfterTurn(turn),
+                    Ok(Some(flush)) => Flushed::AfterFlush(flush),
                     Err(error) => Flushed::Failed(error.kind),
                 };
                 flushed = Some((Arc::clone(&topic), outcome));
@@ -272,8 +272,8 @@ fn stabilize(broker: &Broker, appended: Vec<AppendedTo>, frame: &mut [u8]) -> Ve
         };
         partition.watchers.wake();
         match outcome {
-            Flushed::AfterTurn(turn) => {
-                let pending = Pending { topic, partition, end_offset, turn };
+            Flushed::AfterFlush(flush) => {
+                let pending = Pending { topic, partition, end_offset, flush };
                 waits.push(Wait { pending, error_at });
             }
             Flushed::Failed(kind) if partition.log.stable_offset() < end_offset => {
@@ -292,7 +292,7 @@ fn stabilize(broker: &Broker, appended: Vec<AppendedTo>, frame: &mut [u8]) -> Ve
 #[derive(Clone, Copy)]
 enum Flushed {
     Now,
-    AfterTurn(crate::topics::Turn),
+    AfterFlush(crate::topics::FlushNumber),
     Failed(LogErrorKind),
 }
 

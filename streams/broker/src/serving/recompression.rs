@@ -1,4 +1,4 @@
-//! Turns of threads that decompress long batches, and batches for topics whose `compression.type`
+//! Permits of threads that decompress long batches, and batches for topics whose `compression.type`
 //! is not the producer's: compressed anew before they are appended.
 
 use std::sync::{Condvar, Mutex};
@@ -21,7 +21,7 @@ pub(crate) struct Recompression {
 
 impl Recompression {
     /// The batch with its records in another codec, `bytes_max` bytes at most. Takes as long as
-    /// that takes, on a thread of its own; others may wait for their turn.
+    /// that takes, on a thread of its own; others may wait for a permit.
     pub(super) fn run(
         &self,
         batch: &Batch<'_>,
@@ -34,24 +34,24 @@ impl Recompression {
     /// Runs work that takes as much memory as the records of a batch, when a few others are done.
     pub(super) fn take<T>(&self, work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(|| {
-            let _turn = self.turn();
+            let _permit = self.permit();
             work()
         })
     }
 
-    fn turn(&self) -> Turn<'_> {
+    fn permit(&self) -> Permit<'_> {
         let running_count = self.running_count.lock().expect(NO_PANIC);
         let is_full = |count: &mut usize| *count >= AT_ONCE_MAX;
         let mut running_count = self.ended.wait_while(running_count, is_full).expect(NO_PANIC);
         *running_count += 1;
-        Turn(self)
+        Permit(self)
     }
 }
 
 /// One of the threads; it ends when dropped.
-struct Turn<'a>(&'a Recompression);
+struct Permit<'a>(&'a Recompression);
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         *self.0.running_count.lock().expect(NO_PANIC) -= 1;
         self.0.ended.notify_one();

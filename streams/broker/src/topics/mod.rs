@@ -1,12 +1,12 @@
 //! The topics that the broker serves: one volume each, found by name and by id.
 
+mod change_feeds;
 mod errors;
 mod names;
 mod opening;
 mod rules;
 mod settings;
 mod stability;
-mod taps;
 mod topic;
 mod unserved;
 mod unsettled;
@@ -26,12 +26,14 @@ use volumes::{Durability, Reduction};
 use crate::clock::epoch_now;
 use crate::storage::{STATE_VOLUMES, Storage, StorageError, StorageErrorKind, VolumeClass};
 
+pub(crate) use change_feeds::{
+    Broken, ChangeFeed, FeedItem, FeedWriter, KeptRecord, ValueChange, read_change,
+};
 pub(crate) use errors::error_of;
 pub(crate) use names::check_name;
 pub(crate) use rules::{RecordRules, WITHOUT_KEY};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};
-pub(crate) use stability::{Flusher, Turn};
-pub(crate) use taps::{Broken, KeptRecord, Tap, Tapped, Telling, ValueChange, read_change};
+pub(crate) use stability::{FlushNumber, Flusher};
 pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, retain};

@@ -22,13 +22,13 @@ pub(crate) struct Flusher {
     topic: Arc<Topic>,
     /// Where it takes one to wait on.
     threads: &'static Semaphore,
-    turns: Mutex<Turns>,
-    /// How many turns have ended, and what the last one came to.
+    flushes: Mutex<Flushes>,
+    /// How many flushes have ended, and what the last one came to.
     ended: watch::Sender<Ended>,
 }
 
 #[derive(Debug, Default)]
-struct Turns {
+struct Flushes {
     begun: u64,
     is_running: bool,
     is_wanted: bool,
@@ -36,19 +36,19 @@ struct Turns {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
-    turn: u64,
-    /// Why that turn failed.
+    flush: u64,
+    /// Why that flush failed.
     failed: Option<LogErrorKind>,
 }
 
 /// Flush that an append waits for: the end of a flush that began after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn(u64);
+pub(crate) struct FlushNumber(u64);
 
 impl Flusher {
     pub(crate) fn new(topic: Arc<Topic>) -> Self {
-        let (turns, ended) = Default::default();
-        Self { topic, threads: &FLUSHES, turns, ended }
+        let (flushes, ended) = Default::default();
+        Self { topic, threads: &FLUSHES, flushes, ended }
     }
 
     /// One that no topic holds up: of a log of the broker's own state, of which there are few.
@@ -63,15 +63,18 @@ impl Flusher {
 
     /// Has everything flushed that was appended so far, on a thread that may wait; `then` is called
     /// after each flush.
-    pub(crate) fn flush_later(self: &Arc<Self>, then: impl Fn() + Send + Sync + 'static) -> Turn {
-        let mut turns = self.turns.lock().expect(NO_PANIC);
-        let turn = Turn(turns.begun + 1);
-        if std::mem::replace(&mut turns.is_running, true) {
+    pub(crate) fn flush_later(
+        self: &Arc<Self>,
+        then: impl Fn() + Send + Sync + 'static,
+    ) -> FlushNumber {
+        let mut flushes = self.flushes.lock().expect(NO_PANIC);
+        let flush = FlushNumber(flushes.begun + 1);
+        if std::mem::replace(&mut flushes.is_running, true) {
             // The one that runs may have begun before the append: another follows it.
-            turns.is_wanted = true;
-            return turn;
+            flushes.is_wanted = true;
+            return flush;
         }
-        drop(turns);
+        drop(flushes);
         let this = Arc::clone(self);
         match self.threads.try_acquire() {
             Ok(permit) => drop(tokio::task::spawn_blocking(move || this.run(&then, permit))),
@@ -80,40 +83,40 @@ impl Flusher {
                 tokio::task::spawn_blocking(move || this.run(&then, permit));
             })),
         }
-        turn
+        flush
     }
 
-    /// Waits for the end of a turn. Whether what was appended is stable now, the partition knows;
+    /// Waits for the end of a flush. Whether what was appended is stable now, the partition knows;
     /// returned is why the last flush failed, if it did.
-    pub(crate) async fn ended(&self, turn: Turn) -> Option<LogErrorKind> {
+    pub(crate) async fn ended(&self, flush: FlushNumber) -> Option<LogErrorKind> {
         let mut ended = self.ended.subscribe();
-        let seen = ended.wait_for(|ended| ended.turn >= turn.0).await;
+        let seen = ended.wait_for(|ended| ended.flush >= flush.0).await;
         seen.expect("the sender is in self").failed
     }
 
-    /// Returns whether the last flush that ended has failed, if it began with this turn or later.
-    pub(crate) fn has_failed(&self, turn: Turn) -> bool {
+    /// Returns whether the last flush that ended has failed, if it began with this flush or later.
+    pub(crate) fn has_failed(&self, flush: FlushNumber) -> bool {
         let ended = *self.ended.borrow();
-        ended.turn >= turn.0 && ended.failed.is_some()
+        ended.flush >= flush.0 && ended.failed.is_some()
     }
 
     fn run(&self, then: &(dyn Fn() + Send + Sync), _permit: SemaphorePermit<'static>) {
         loop {
-            let turn = {
-                let mut turns = self.turns.lock().expect(NO_PANIC);
-                turns.is_wanted = false;
-                turns.begun += 1;
-                turns.begun
+            let flush = {
+                let mut flushes = self.flushes.lock().expect(NO_PANIC);
+                flushes.is_wanted = false;
+                flushes.begun += 1;
+                flushes.begun
             };
             let flushed = self.topic.flush();
             if let Err(error) = &flushed {
                 tracing::warn!(topic = ?self.topic.id(), %error, "cannot flush");
             }
-            self.ended.send_replace(Ended { turn, failed: flushed.err().map(|error| error.kind) });
+            self.ended.send_replace(Ended { flush, failed: flushed.err().map(|error| error.kind) });
             then();
-            let mut turns = self.turns.lock().expect(NO_PANIC);
-            if !turns.is_wanted {
-                turns.is_running = false;
+            let mut flushes = self.flushes.lock().expect(NO_PANIC);
+            if !flushes.is_wanted {
+                flushes.is_running = false;
                 return;
             }
         }

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use values::Values;
 use volumes::Durability;
 
+use super::change_feeds::ChangeFeeds;
 use super::settings::TopicSettings;
-use super::stability::{Flusher, Turn};
-use super::taps::Taps;
+use super::stability::{FlushNumber, Flusher};
 use super::watchers::Watchers;
 use crate::clock;
 
@@ -51,7 +51,7 @@ pub(crate) struct OpenTopic {
 pub(crate) struct OpenPartition {
     pub(crate) log: Arc<Partition>,
     pub(crate) watchers: Watchers,
-    pub(crate) taps: Taps,
+    pub(crate) feeds: ChangeFeeds,
     pub(crate) traffic: Traffic,
     /// While they are kept.
     values: RwLock<Option<Arc<Values>>>,
@@ -69,11 +69,11 @@ struct Quiet {
 
 impl OpenPartition {
     fn new(log: Arc<Partition>, now_ms: i64) -> Self {
-        let (watchers, taps, traffic, values) = Default::default();
+        let (watchers, feeds, traffic, values) = Default::default();
         let end_offset = AtomicI64::new(log.next_offset());
         let quiet = Quiet { end_offset, since_ms: AtomicI64::new(now_ms) };
         let segment_since_ms = AtomicI64::new(now_ms);
-        Self { log, watchers, taps, traffic, values, segment_since_ms, quiet }
+        Self { log, watchers, feeds, traffic, values, segment_since_ms, quiet }
     }
 
     /// The current values; `None` where the topic does not keep them, or nothing is known of them
@@ -125,12 +125,12 @@ pub(crate) struct Pending {
     pub(crate) partition: Arc<OpenPartition>,
     /// Stable once the partition's stable offset is not below it.
     pub(crate) end_offset: i64,
-    pub(crate) turn: Turn,
+    pub(crate) flush: FlushNumber,
 }
 
 impl Pending {
     pub(crate) async fn stable(&self) -> Result<(), LogErrorKind> {
-        let failed = self.topic.flusher.ended(self.turn).await;
+        let failed = self.topic.flusher.ended(self.flush).await;
         match self.partition.log.stable_offset() >= self.end_offset {
             true => Ok(()),
             false => Err(failed.unwrap_or(LogErrorKind::NotDurable)),
@@ -206,7 +206,7 @@ impl OpenTopic {
 
     /// Makes stable what was appended so far: at once where that waits for no disk, else when the
     /// turn that is returned has ended.
-    pub(crate) fn stabilize(self: &Arc<Self>) -> Result<Option<Turn>, LogError> {
+    pub(crate) fn stabilize(self: &Arc<Self>) -> Result<Option<FlushNumber>, LogError> {
         if !self.waits_for_disk() {
             return self.flusher.flush_now().map(|()| None);
         }

@@ -6,7 +6,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ClassicGroup, Member, Phase, Protocol, protocols_bytes, refused};
 use super::phases::refuse_sync;
-use crate::effect::{Turn, Waiting};
+use crate::effect::{CallContext, Waiting};
 use crate::options::NEW_MEMBER_WAIT_MS;
 
 /// A request to join whose fields are in bounds, with texts of its own.
@@ -30,14 +30,14 @@ impl ClassicGroup {
         &mut self,
         joining: Joining,
         fresh_id: StrBytes,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
-        self.check_room(&joining, turn)?;
+        self.check_room(&joining, context)?;
         if !self.supports(&joining.protocol_type, &joining.protocols) {
             return Err(ResponseError::InconsistentGroupProtocol);
         }
         if joining.member_id.is_empty() {
-            self.join_without_id(joining, fresh_id, turn);
+            self.join_without_id(joining, fresh_id, context);
             return Ok(());
         }
         let member_id = joining.member_id.clone();
@@ -45,42 +45,51 @@ impl ClassicGroup {
             if joining.instance.is_some() {
                 return Err(ResponseError::UnknownMemberId);
             }
-            self.add(member_id, joining, turn);
+            self.add(member_id, joining, context);
             return Ok(());
         }
         self.validate(&member_id, joining.instance.as_ref())?;
-        self.rejoin(member_id, joining, turn);
+        self.rejoin(member_id, joining, context);
         Ok(())
     }
 
-    fn check_room(&self, joining: &Joining, turn: &Turn<'_>) -> Result<(), ResponseError> {
+    fn check_room(
+        &self,
+        joining: &Joining,
+        context: &CallContext<'_>,
+    ) -> Result<(), ResponseError> {
         let is_known = self.members.contains_key(&joining.member_id)
             || self.invited.contains_key(&joining.member_id)
             || joining.instance.as_ref().is_some_and(|it| self.instances.contains_key(it));
-        let is_full = self.members.len() + self.invited.len() >= turn.options.members_max;
+        let is_full = self.members.len() + self.invited.len() >= context.options.members_max;
         let bytes = self.bytes() + protocols_bytes(&joining.protocols);
-        if (is_full && !is_known) || bytes > turn.options.group_bytes_max {
+        if (is_full && !is_known) || bytes > context.options.group_bytes_max {
             return Err(ResponseError::GroupMaxSizeReached);
         }
         Ok(())
     }
 
-    fn join_without_id(&mut self, joining: Joining, fresh_id: StrBytes, turn: &mut Turn<'_>) {
+    fn join_without_id(
+        &mut self,
+        joining: Joining,
+        fresh_id: StrBytes,
+        context: &mut CallContext<'_>,
+    ) {
         let current =
             joining.instance.as_ref().and_then(|instance| self.instances.get(instance).cloned());
         if let Some(current) = current {
-            self.replace(&current, fresh_id, joining, turn);
+            self.replace(&current, fresh_id, joining, context);
         } else if joining.instance.is_none() && joining.waiting.api_version >= 4 {
             let Waiting { ticket, api_version } = joining.waiting;
-            let until_ms = turn.now_ms + i64::from(joining.session_timeout_ms);
-            turn.reply(ticket, refused(ResponseError::MemberIdRequired, &fresh_id, api_version));
+            let until_ms = context.now_ms + i64::from(joining.session_timeout_ms);
+            context.reply(ticket, refused(ResponseError::MemberIdRequired, &fresh_id, api_version));
             self.invited.insert(fresh_id, until_ms);
         } else {
-            self.add(fresh_id, joining, turn);
+            self.add(fresh_id, joining, context);
         }
     }
 
-    fn add(&mut self, member_id: StrBytes, joining: Joining, turn: &mut Turn<'_>) {
+    fn add(&mut self, member_id: StrBytes, joining: Joining, context: &mut CallContext<'_>) {
         self.invited.remove(&member_id);
         if self.members.is_empty() {
             self.protocol_type = Some(joining.protocol_type);
@@ -99,7 +108,7 @@ impl ClassicGroup {
             rebalance_timeout_ms: joining.rebalance_timeout_ms,
             protocols: joining.protocols,
             assignment: Bytes::new(),
-            session_until_ms: turn.now_ms + NEW_MEMBER_WAIT_MS,
+            session_until_ms: context.now_ms + NEW_MEMBER_WAIT_MS,
             is_new: true,
             owes_sync: false,
             join: Some(joining.waiting),
@@ -107,10 +116,10 @@ impl ClassicGroup {
         };
         self.leader.get_or_insert_with(|| member_id.clone());
         self.members.insert(member_id, member);
-        self.rebalance_or_complete(turn);
+        self.rebalance_or_complete(context);
     }
 
-    fn rejoin(&mut self, member_id: StrBytes, joining: Joining, turn: &mut Turn<'_>) {
+    fn rejoin(&mut self, member_id: StrBytes, joining: Joining, context: &mut CallContext<'_>) {
         let is_leader = self.is_leader(&member_id);
         let member = self.members.get_mut(&member_id).expect("a member that was validated");
         let is_same = member.protocols == joining.protocols;
@@ -122,13 +131,13 @@ impl ClassicGroup {
             Phase::PreparingRebalance | Phase::Empty => false,
         };
         if needs_no_rebalance {
-            member.refresh(turn.now_ms);
+            member.refresh(context.now_ms);
             let Waiting { ticket, api_version } = joining.waiting;
-            turn.reply(ticket, self.joined(&member_id, api_version));
+            context.reply(ticket, self.joined(&member_id, api_version));
             return;
         }
-        member.update(&member_id, joining, turn);
-        self.rebalance_or_complete(turn);
+        member.update(&member_id, joining, context);
+        self.rebalance_or_complete(context);
     }
 
     /// A static member is there again under a new id; the old one is fenced.
@@ -137,34 +146,34 @@ impl ClassicGroup {
         old_id: &StrBytes,
         new_id: StrBytes,
         joining: Joining,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) {
         let Waiting { ticket, api_version } = joining.waiting;
         let leader_before = self.leader.clone();
         let mut member = self.members.remove(old_id).expect("an instance has its member");
         if let Some(waiting) = member.join.take() {
             let fenced = refused(ResponseError::FencedInstanceId, old_id, waiting.api_version);
-            turn.reply(waiting.ticket, fenced);
+            context.reply(waiting.ticket, fenced);
         }
         if let Some(waiting) = member.sync.take() {
-            refuse_sync(waiting, ResponseError::FencedInstanceId, turn);
+            refuse_sync(waiting, ResponseError::FencedInstanceId, context);
         }
         if self.is_leader(old_id) {
             self.leader = Some(new_id.clone());
         }
         let instance = joining.instance.clone().expect("a static member has an instance");
         self.instances.insert(instance, new_id.clone());
-        member.update(&new_id, joining, turn);
+        member.update(&new_id, joining, context);
         self.members.insert(new_id.clone(), member);
         if self.phase != Phase::Stable || self.select_protocol() != self.protocol {
-            self.rebalance_or_complete(turn);
+            self.rebalance_or_complete(context);
             return;
         }
         // It keeps its assignment, and nobody has to join again.
         let member = self.members.get_mut(&new_id).expect("just inserted");
         member.join = None;
-        member.refresh(turn.now_ms);
-        self.persist(turn);
+        member.refresh(context.now_ms);
+        self.persist(context);
         let response = if api_version >= 9 {
             self.joined(&new_id, api_version).with_skip_assignment(self.is_leader(&new_id))
         } else {
@@ -172,16 +181,16 @@ impl ClassicGroup {
             let leader = leader_before.unwrap_or_default();
             self.joined_as_follower(&new_id, api_version).with_leader(leader)
         };
-        turn.reply(ticket, response);
+        context.reply(ticket, response);
     }
 }
 
 impl Member {
     /// Takes over what the request says. An older request that waits is to be made again.
-    fn update(&mut self, member_id: &StrBytes, joining: Joining, turn: &mut Turn<'_>) {
+    fn update(&mut self, member_id: &StrBytes, joining: Joining, context: &mut CallContext<'_>) {
         if let Some(older) = self.join.replace(joining.waiting) {
             let error = ResponseError::RebalanceInProgress;
-            turn.reply(older.ticket, refused(error, member_id, older.api_version));
+            context.reply(older.ticket, refused(error, member_id, older.api_version));
         }
         self.client_id = joining.client_id;
         self.host = joining.host;
@@ -189,7 +198,7 @@ impl Member {
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms;
         self.protocols = joining.protocols;
         if self.is_new {
-            self.session_until_ms = turn.now_ms + NEW_MEMBER_WAIT_MS;
+            self.session_until_ms = context.now_ms + NEW_MEMBER_WAIT_MS;
         }
     }
 }

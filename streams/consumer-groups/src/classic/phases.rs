@@ -5,7 +5,7 @@ use kafka_protocol::messages::SyncGroupResponse;
 use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ClassicGroup, InitialDelay, JoinTimer, Member, Phase, refused};
-use crate::effect::{Turn, Waiting};
+use crate::effect::{CallContext, Waiting};
 
 impl ClassicGroup {
     pub(crate) fn enter(&mut self, phase: Phase, unix_ms: i64) {
@@ -14,59 +14,60 @@ impl ClassicGroup {
     }
 
     /// Begins a rebalance, or ends the joining of one if this was the last to join.
-    pub(super) fn rebalance_or_complete(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn rebalance_or_complete(&mut self, context: &mut CallContext<'_>) {
         match self.phase {
-            Phase::PreparingRebalance => self.complete_if_all_joined(turn),
-            _ => self.prepare_rebalance(turn),
+            Phase::PreparingRebalance => self.complete_if_all_joined(context),
+            _ => self.prepare_rebalance(context),
         }
     }
 
-    pub(super) fn complete_if_all_joined(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn complete_if_all_joined(&mut self, context: &mut CallContext<'_>) {
         let is_initial = self.join_timer.is_some_and(|it| it.initial.is_some());
         let is_joining = self.phase == Phase::PreparingRebalance && !is_initial;
         if is_joining && self.has_all_joined() {
-            self.complete_join(turn);
+            self.complete_join(context);
         }
     }
 
-    pub(super) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn prepare_rebalance(&mut self, context: &mut CallContext<'_>) {
         let is_initial = self.phase == Phase::Empty;
-        self.refuse_syncs(turn);
-        self.enter(Phase::PreparingRebalance, turn.unix_ms);
+        self.refuse_syncs(context);
+        self.enter(Phase::PreparingRebalance, context.unix_ms);
         let rebalance_ms = self.rebalance_timeout_ms();
-        let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms);
+        let delay_ms = i64::from(context.options.initial_rebalance_delay_ms);
         if is_initial && delay_ms > 0 {
             let remaining_ms = (rebalance_ms - delay_ms).max(0);
             let initial = InitialDelay { remaining_ms, member_came: false };
             self.join_timer =
-                Some(JoinTimer { at_ms: turn.now_ms + delay_ms, initial: Some(initial) });
+                Some(JoinTimer { at_ms: context.now_ms + delay_ms, initial: Some(initial) });
         } else if is_initial || self.has_all_joined() {
-            self.complete_join(turn);
+            self.complete_join(context);
         } else {
-            self.join_timer = Some(JoinTimer { at_ms: turn.now_ms + rebalance_ms, initial: None });
+            self.join_timer =
+                Some(JoinTimer { at_ms: context.now_ms + rebalance_ms, initial: None });
         }
     }
 
     /// Those that wait for an assignment are to join again.
-    fn refuse_syncs(&mut self, turn: &mut Turn<'_>) {
+    fn refuse_syncs(&mut self, context: &mut CallContext<'_>) {
         self.sync_until_ms = None;
         for member in self.members.values_mut() {
             member.owes_sync = false;
             if let Some(waiting) = member.sync.take() {
-                member.refresh(turn.now_ms);
-                refuse_sync(waiting, ResponseError::RebalanceInProgress, turn);
+                member.refresh(context.now_ms);
+                refuse_sync(waiting, ResponseError::RebalanceInProgress, context);
             }
         }
     }
 
     /// Ends the joining: drops who did not come and begins the next generation.
-    fn complete_join(&mut self, turn: &mut Turn<'_>) {
+    fn complete_join(&mut self, context: &mut CallContext<'_>) {
         self.join_timer = None;
         let absent = |member: &Member| member.join.is_none() && member.instance.is_none();
         self.members.retain(|_, member| !absent(member));
         if !self.members.is_empty() && !self.elect_leader() {
             // Static members alone are left, and none has joined: their sessions decide.
-            let at_ms = turn.now_ms + self.rebalance_timeout_ms().max(1);
+            let at_ms = context.now_ms + self.rebalance_timeout_ms().max(1);
             self.join_timer = Some(JoinTimer { at_ms, initial: None });
             return;
         }
@@ -75,18 +76,18 @@ impl ClassicGroup {
         if self.members.is_empty() {
             self.leader = None;
             self.protocol = None;
-            self.enter(Phase::Empty, turn.unix_ms);
-            self.persist(turn);
+            self.enter(Phase::Empty, context.unix_ms);
+            self.persist(context);
             return;
         }
         self.protocol = self.select_protocol();
-        self.enter(Phase::CompletingRebalance, turn.unix_ms);
-        self.persist_generation(turn);
-        self.sync_until_ms = Some(turn.now_ms + self.rebalance_timeout_ms());
-        self.answer_joins(turn);
+        self.enter(Phase::CompletingRebalance, context.unix_ms);
+        self.persist_generation(context);
+        self.sync_until_ms = Some(context.now_ms + self.rebalance_timeout_ms());
+        self.answer_joins(context);
     }
 
-    fn answer_joins(&mut self, turn: &mut Turn<'_>) {
+    fn answer_joins(&mut self, context: &mut CallContext<'_>) {
         let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
         for id in ids {
             let member = self.members.get_mut(&id).expect("the id is of a member");
@@ -94,8 +95,8 @@ impl ClassicGroup {
             let Some(waiting) = member.join.take() else { continue };
             member.owes_sync = true;
             member.is_new = false;
-            member.refresh(turn.now_ms);
-            turn.reply(waiting.ticket, self.joined(&id, waiting.api_version));
+            member.refresh(context.now_ms);
+            context.reply(waiting.ticket, self.joined(&id, waiting.api_version));
         }
     }
 
@@ -113,14 +114,14 @@ impl ClassicGroup {
     }
 
     /// Takes a member out and answers what of it waits. The caller goes on with `after_removal`.
-    pub(super) fn remove(&mut self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+    pub(super) fn remove(&mut self, member_id: &StrBytes, context: &mut CallContext<'_>) {
         let Some(member) = self.members.remove(member_id) else { return };
         let error = ResponseError::UnknownMemberId;
         if let Some(waiting) = member.join {
-            turn.reply(waiting.ticket, refused(error, member_id, waiting.api_version));
+            context.reply(waiting.ticket, refused(error, member_id, waiting.api_version));
         }
         if let Some(waiting) = member.sync {
-            refuse_sync(waiting, error, turn);
+            refuse_sync(waiting, error, context);
         }
         if let Some(instance) = &member.instance {
             self.instances.remove(instance);
@@ -132,51 +133,56 @@ impl ClassicGroup {
 
     /// Goes on when members may have left, of so many, or ids that were given out and never
     /// joined: for these nobody's share changes, and they are no longer waited for.
-    pub(super) fn after_departures(&mut self, member_count_before: usize, turn: &mut Turn<'_>) {
+    pub(super) fn after_departures(
+        &mut self,
+        member_count_before: usize,
+        context: &mut CallContext<'_>,
+    ) {
         match self.members.len() < member_count_before {
-            true => self.after_removal(turn),
-            false => self.complete_if_all_joined(turn),
+            true => self.after_removal(context),
+            false => self.complete_if_all_joined(context),
         }
     }
 
-    fn after_removal(&mut self, turn: &mut Turn<'_>) {
+    fn after_removal(&mut self, context: &mut CallContext<'_>) {
         match self.phase {
-            Phase::Stable | Phase::CompletingRebalance => self.prepare_rebalance(turn),
-            Phase::PreparingRebalance => self.complete_if_all_joined(turn),
+            Phase::Stable | Phase::CompletingRebalance => self.prepare_rebalance(context),
+            Phase::PreparingRebalance => self.complete_if_all_joined(context),
             Phase::Empty => {}
         }
     }
 
     /// Does what was due by this time.
-    pub(crate) fn expire(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+    pub(crate) fn expire(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         let count_before = self.members.len();
         self.invited.retain(|_, until_ms| *until_ms > due_ms);
         let is_dead = |member: &Member| member.expires_ms().is_some_and(|it| it <= due_ms);
         let dead = self.members.iter().filter(|(_, it)| is_dead(it)).map(|(id, _)| id.clone());
         for id in dead.collect::<Vec<_>>() {
-            self.remove(&id, turn);
+            self.remove(&id, context);
         }
-        self.after_departures(count_before, turn);
-        self.expire_join(due_ms, turn);
-        self.expire_sync(due_ms, turn);
+        self.after_departures(count_before, context);
+        self.expire_join(due_ms, context);
+        self.expire_sync(due_ms, context);
     }
 
-    fn expire_join(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+    fn expire_join(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         let Some(timer) = self.join_timer.filter(|it| it.at_ms <= due_ms) else { return };
         match timer.initial {
             Some(InitialDelay { remaining_ms, member_came: true }) if remaining_ms > 0 => {
-                let delay_ms = i64::from(turn.options.initial_rebalance_delay_ms).min(remaining_ms);
+                let delay_ms =
+                    i64::from(context.options.initial_rebalance_delay_ms).min(remaining_ms);
                 let remaining_ms = remaining_ms - delay_ms;
                 let initial = InitialDelay { remaining_ms, member_came: false };
                 self.join_timer =
-                    Some(JoinTimer { at_ms: turn.now_ms + delay_ms, initial: Some(initial) });
+                    Some(JoinTimer { at_ms: context.now_ms + delay_ms, initial: Some(initial) });
             }
-            _ => self.complete_join(turn),
+            _ => self.complete_join(context),
         }
     }
 
     /// Drops members that joined and never asked for their assignment.
-    fn expire_sync(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+    fn expire_sync(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         if self.sync_until_ms.is_none_or(|it| it > due_ms) {
             return;
         }
@@ -184,10 +190,10 @@ impl ClassicGroup {
         let late = self.members.iter().filter(|(_, it)| it.owes_sync).map(|(id, _)| id.clone());
         let late: Vec<StrBytes> = late.collect();
         for id in &late {
-            self.remove(id, turn);
+            self.remove(id, context);
         }
         if !late.is_empty() {
-            self.after_removal(turn);
+            self.after_removal(context);
         }
     }
 
@@ -199,6 +205,6 @@ impl ClassicGroup {
     }
 }
 
-pub(super) fn refuse_sync(waiting: Waiting, error: ResponseError, turn: &mut Turn<'_>) {
-    turn.reply(waiting.ticket, SyncGroupResponse::default().with_error_code(error.code()));
+pub(super) fn refuse_sync(waiting: Waiting, error: ResponseError, context: &mut CallContext<'_>) {
+    context.reply(waiting.ticket, SyncGroupResponse::default().with_error_code(error.code()));
 }

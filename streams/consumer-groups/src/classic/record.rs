@@ -4,7 +4,7 @@ use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ClassicGroup, Member, Phase, Protocol};
-use crate::effect::{Record, Turn};
+use crate::effect::{CallContext, Record};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
@@ -13,25 +13,25 @@ const KIND_CLASSIC: u8 = 1;
 
 impl ClassicGroup {
     /// Stores the group as it is after a rebalance.
-    pub(super) fn persist(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn persist(&mut self, context: &mut CallContext<'_>) {
         let record = self.encode();
         self.durable.clone_from(&record.value);
-        turn.persist(record);
+        context.persist(record);
         // Which of its members are told, the group itself says now.
         if !std::mem::take(&mut self.told).is_empty() {
-            turn.persist(self.generation_record());
+            context.persist(self.generation_record());
         }
     }
 
     /// Stores what members are told before the generation is stable: its number, and the ids that
     /// static ones were told last.
-    pub(super) fn persist_generation(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn persist_generation(&mut self, context: &mut CallContext<'_>) {
         // Members that left since the group was stored are back after a restart, and know these.
         let stored = self.durable.as_deref().and_then(|it| Self::decode(self.id.clone(), it));
         let returning = stored.map(|it| it.instances).unwrap_or_default();
         self.told.retain(|instance, _| returning.contains_key(instance));
         self.told.extend(self.instances.clone());
-        turn.persist(self.generation_record());
+        context.persist(self.generation_record());
     }
 
     fn generation_record(&self) -> Record {
@@ -86,9 +86,9 @@ impl ClassicGroup {
     }
 
     /// An empty group that was a consumer group: its generations go on from that one's epoch.
-    pub(crate) fn take_over(id: StrBytes, epoch: i32, turn: &mut Turn<'_>) -> Self {
-        let mut group = Self::new(id, epoch, turn.unix_ms);
-        group.persist(turn);
+    pub(crate) fn take_over(id: StrBytes, epoch: i32, context: &mut CallContext<'_>) -> Self {
+        let mut group = Self::new(id, epoch, context.unix_ms);
+        group.persist(context);
         group
     }
 

@@ -7,7 +7,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ClassicGroup, Phase};
 use super::phases::refuse_sync;
-use crate::effect::{Turn, Waiting};
+use crate::effect::{CallContext, Waiting};
 use crate::fields::own_bytes;
 
 /// Who commits an offset, by the request.
@@ -26,7 +26,7 @@ impl ClassicGroup {
         &mut self,
         request: &SyncGroupRequest,
         waiting: Waiting,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
         let member_id = &request.member_id;
         self.validate(member_id, request.group_instance_id.as_ref())?;
@@ -43,14 +43,14 @@ impl ClassicGroup {
             Phase::Empty => return Err(ResponseError::UnknownMemberId),
             Phase::PreparingRebalance => return Err(ResponseError::RebalanceInProgress),
             Phase::CompletingRebalance if self.is_leader(member_id) => {
-                self.check_assignments(request, turn)?;
-                self.park_sync(member_id, waiting, turn);
-                self.assign(request, turn);
+                self.check_assignments(request, context)?;
+                self.park_sync(member_id, waiting, context);
+                self.assign(request, context);
             }
-            Phase::CompletingRebalance => self.park_sync(member_id, waiting, turn),
+            Phase::CompletingRebalance => self.park_sync(member_id, waiting, context),
             Phase::Stable => {
-                self.park_sync(member_id, waiting, turn);
-                self.answer_sync(member_id, turn);
+                self.park_sync(member_id, waiting, context);
+                self.answer_sync(member_id, context);
             }
         }
         Ok(())
@@ -66,25 +66,25 @@ impl ClassicGroup {
     fn check_assignments(
         &self,
         request: &SyncGroupRequest,
-        turn: &Turn<'_>,
+        context: &CallContext<'_>,
     ) -> Result<(), ResponseError> {
         let bytes: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
-        match self.bytes() + bytes <= turn.options.group_bytes_max {
+        match self.bytes() + bytes <= context.options.group_bytes_max {
             true => Ok(()),
             // What Kafka answers where the record of a group becomes too large.
             false => Err(ResponseError::UnknownServerError),
         }
     }
 
-    fn park_sync(&mut self, member_id: &StrBytes, waiting: Waiting, turn: &mut Turn<'_>) {
+    fn park_sync(&mut self, member_id: &StrBytes, waiting: Waiting, context: &mut CallContext<'_>) {
         let member = self.members.get_mut(member_id).expect("a member that was validated");
         member.owes_sync = false;
         if let Some(older) = member.sync.replace(waiting) {
-            refuse_sync(older, ResponseError::RebalanceInProgress, turn);
+            refuse_sync(older, ResponseError::RebalanceInProgress, context);
         }
     }
 
-    fn assign(&mut self, request: &SyncGroupRequest, turn: &mut Turn<'_>) {
+    fn assign(&mut self, request: &SyncGroupRequest, context: &mut CallContext<'_>) {
         for member in self.members.values_mut() {
             member.assignment.clear();
         }
@@ -93,24 +93,24 @@ impl ClassicGroup {
                 member.assignment = own_bytes(&assigned.assignment);
             }
         }
-        self.enter(Phase::Stable, turn.unix_ms);
-        self.persist(turn);
+        self.enter(Phase::Stable, context.unix_ms);
+        self.persist(context);
         let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
         for id in ids {
-            self.answer_sync(&id, turn);
+            self.answer_sync(&id, context);
         }
     }
 
-    fn answer_sync(&mut self, member_id: &StrBytes, turn: &mut Turn<'_>) {
+    fn answer_sync(&mut self, member_id: &StrBytes, context: &mut CallContext<'_>) {
         let member = self.members.get_mut(member_id).expect("the id is of a member");
         let Some(waiting) = member.sync.take() else { return };
-        member.refresh(turn.now_ms);
+        member.refresh(context.now_ms);
         let names_protocol = waiting.api_version >= 5;
         let response = SyncGroupResponse::default()
             .with_assignment(member.assignment.clone())
             .with_protocol_type(self.protocol_type.clone().filter(|_| names_protocol))
             .with_protocol_name(self.protocol.clone().filter(|_| names_protocol));
-        turn.reply(waiting.ticket, response);
+        context.reply(waiting.ticket, response);
     }
 
     pub(crate) fn heartbeat(
@@ -137,31 +137,31 @@ impl ClassicGroup {
     pub(crate) fn leave(
         &mut self,
         members: &[MemberIdentity],
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Vec<Result<(), ResponseError>> {
         let count_before = self.members.len();
-        let results = members.iter().map(|it| self.leave_one(it, turn)).collect::<Vec<_>>();
-        self.after_departures(count_before, turn);
+        let results = members.iter().map(|it| self.leave_one(it, context)).collect::<Vec<_>>();
+        self.after_departures(count_before, context);
         results
     }
 
     fn leave_one(
         &mut self,
         member: &MemberIdentity,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
         let instance = member.group_instance_id.as_ref();
         if member.member_id.is_empty() {
             // An administrator removes a static member by its instance.
             let current = instance.and_then(|it| self.instances.get(it).cloned());
-            self.remove(&current.ok_or(ResponseError::UnknownMemberId)?, turn);
+            self.remove(&current.ok_or(ResponseError::UnknownMemberId)?, context);
             return Ok(());
         }
         if instance.is_none() && self.invited.remove(&member.member_id).is_some() {
             return Ok(());
         }
         self.validate(&member.member_id, instance)?;
-        self.remove(&member.member_id, turn);
+        self.remove(&member.member_id, context);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::group::{
     ConsumerGroup, JOIN_EPOCH, LEAVE_EPOCH, Member, Partitions, Profile, STATIC_LEAVE_EPOCH,
     by_topic,
 };
-use crate::effect::Turn;
+use crate::effect::CallContext;
 use crate::topics::Topics;
 
 /// Patterns that members of one group may have between them: each is matched with all topics.
@@ -94,14 +94,14 @@ impl ConsumerGroup {
         &mut self,
         beat: &Beat,
         topics: &dyn Topics,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse, ResponseError> {
         if beat.epoch < JOIN_EPOCH {
-            return self.leave(beat, turn);
+            return self.leave(beat, context);
         }
         let standing = self.standing(beat)?;
         if matches!(standing, Standing::Known) && beat.says_nothing_new(&self.members) {
-            return Ok(self.carry_on(beat, topics, turn));
+            return Ok(self.carry_on(beat, topics, context));
         }
         let before = match &standing {
             Standing::Known => self.members.get(&beat.member_id),
@@ -110,25 +110,25 @@ impl ConsumerGroup {
         };
         let before = before.map(|it| it.profile.clone()).unwrap_or_default();
         let profile = beat.profile(&before);
-        self.check_room(&standing, &profile, turn)?;
-        self.take_in(beat, &standing, profile, turn);
+        self.check_room(&standing, &profile, context)?;
+        self.take_in(beat, &standing, profile, context);
         let is_changed = !matches!(standing, Standing::Known)
             || !self.members[&beat.member_id].profile.subscribes_as(&before);
         let is_outdated =
             (is_changed || self.topics_version != Some(topics.version())) && self.refresh(topics);
         if is_changed || is_outdated {
-            self.bump(turn);
+            self.bump(context);
         }
         if let Standing::Successor(predecessor) = &standing {
             if let Some(target) = self.targets.get(&beat.member_id) {
-                turn.persist(self.target_record(&beat.member_id, target));
+                context.persist(self.target_record(&beat.member_id, target));
             }
-            self.persist_removal(predecessor, turn);
+            self.persist_removal(predecessor, context);
         }
         if self.members[&beat.member_id].profile != before {
-            self.persist_member(&beat.member_id, turn);
+            self.persist_member(&beat.member_id, context);
         }
-        Ok(self.step(beat, topics, turn))
+        Ok(self.step(beat, topics, context))
     }
 
     /// A heartbeat of a member that is as it was.
@@ -136,15 +136,15 @@ impl ConsumerGroup {
         &mut self,
         beat: &Beat,
         topics: &dyn Topics,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> ConsumerGroupHeartbeatResponse {
         let member = self.members.get_mut(&beat.member_id).expect("a member that is known");
-        let timeout_ms = i64::from(turn.options.consumer_session_timeout_ms);
-        member.session_until_ms = turn.now_ms + timeout_ms;
+        let timeout_ms = i64::from(context.options.consumer_session_timeout_ms);
+        member.session_until_ms = context.now_ms + timeout_ms;
         if self.topics_version != Some(topics.version()) && self.refresh(topics) {
-            self.bump(turn);
+            self.bump(context);
         }
-        self.step(beat, topics, turn)
+        self.step(beat, topics, context)
     }
 
     /// Makes the targets of a new epoch, takes the member a step towards its own, and answers.
@@ -152,23 +152,23 @@ impl ConsumerGroup {
         &mut self,
         beat: &Beat,
         topics: &dyn Topics,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> ConsumerGroupHeartbeatResponse {
         if self.epoch > self.assignment_epoch {
-            self.assign(topics, turn);
+            self.assign(topics, context);
         }
-        let is_changed = self.reconcile(&beat.member_id, beat.owned.as_ref(), turn.now_ms);
+        let is_changed = self.reconcile(&beat.member_id, beat.owned.as_ref(), context.now_ms);
         if is_changed {
-            self.persist_member(&beat.member_id, turn);
+            self.persist_member(&beat.member_id, context);
         }
-        self.answer(beat, is_changed, turn)
+        self.answer(beat, is_changed, context)
     }
 
     fn answer(
         &self,
         beat: &Beat,
         is_changed: bool,
-        turn: &Turn<'_>,
+        context: &CallContext<'_>,
     ) -> ConsumerGroupHeartbeatResponse {
         let member = &self.members[&beat.member_id];
         let is_told = is_changed || beat.is_full() || member.epoch != beat.epoch;
@@ -181,7 +181,7 @@ impl ConsumerGroup {
         ConsumerGroupHeartbeatResponse::default()
             .with_member_id(Some(beat.member_id.clone()))
             .with_member_epoch(member.epoch)
-            .with_heartbeat_interval_ms(turn.options.consumer_heartbeat_interval_ms)
+            .with_heartbeat_interval_ms(context.options.consumer_heartbeat_interval_ms)
             .with_assignment(assignment)
     }
 
@@ -218,10 +218,10 @@ impl ConsumerGroup {
         &self,
         standing: &Standing,
         profile: &Profile,
-        turn: &Turn<'_>,
+        context: &CallContext<'_>,
     ) -> Result<(), ResponseError> {
-        let is_full = self.members.len() >= turn.options.members_max;
-        let is_too_large = self.bytes() + profile.bytes() > turn.options.group_bytes_max;
+        let is_full = self.members.len() >= context.options.members_max;
+        let is_too_large = self.bytes() + profile.bytes() > context.options.group_bytes_max;
         let is_new_pattern =
             profile.pattern.as_ref().is_some_and(|it| !self.matches.contains_key(it));
         let has_patterns = is_new_pattern && self.matches.len() >= PATTERN_COUNT_MAX;
@@ -232,7 +232,13 @@ impl ConsumerGroup {
     }
 
     /// Puts the member in the table, as it is by its heartbeat.
-    fn take_in(&mut self, beat: &Beat, standing: &Standing, profile: Profile, turn: &Turn<'_>) {
+    fn take_in(
+        &mut self,
+        beat: &Beat,
+        standing: &Standing,
+        profile: Profile,
+        context: &CallContext<'_>,
+    ) {
         let member_id = &beat.member_id;
         let mut member = match standing {
             Standing::Known => self.members.remove(member_id).unwrap_or_default(),
@@ -243,8 +249,8 @@ impl ConsumerGroup {
             self.instances.insert(instance.clone(), member_id.clone());
         }
         member.profile = profile;
-        let timeout_ms = i64::from(turn.options.consumer_session_timeout_ms);
-        member.session_until_ms = turn.now_ms + timeout_ms;
+        let timeout_ms = i64::from(context.options.consumer_session_timeout_ms);
+        member.session_until_ms = context.now_ms + timeout_ms;
         self.members.insert(member_id.clone(), member);
     }
 
@@ -263,16 +269,16 @@ impl ConsumerGroup {
     }
 
     /// Begins another epoch, before what it is begun for is stored.
-    fn bump(&mut self, turn: &mut Turn<'_>) {
+    fn bump(&mut self, context: &mut CallContext<'_>) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
-        self.since_ms = turn.unix_ms;
-        self.persist(turn);
+        self.since_ms = context.unix_ms;
+        self.persist(context);
     }
 
     fn leave(
         &mut self,
         beat: &Beat,
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse, ResponseError> {
         let member_id = &beat.member_id;
         if let Some(instance) = &beat.instance {
@@ -284,15 +290,15 @@ impl ConsumerGroup {
         let member = self.members.get_mut(member_id).ok_or(ResponseError::UnknownMemberId)?;
         if beat.epoch == STATIC_LEAVE_EPOCH {
             // Its partitions stay its own until its session ends.
-            let timeout_ms = i64::from(turn.options.consumer_session_timeout_ms);
-            member.session_until_ms = turn.now_ms + timeout_ms;
+            let timeout_ms = i64::from(context.options.consumer_session_timeout_ms);
+            member.session_until_ms = context.now_ms + timeout_ms;
             member.epoch = STATIC_LEAVE_EPOCH;
             member.revoke_until_ms = None;
             let revoking = std::mem::take(&mut member.revoking);
             self.release(member_id, &revoking);
-            self.persist_member(member_id, turn);
+            self.persist_member(member_id, context);
         } else {
-            self.remove(std::slice::from_ref(member_id), turn);
+            self.remove(std::slice::from_ref(member_id), context);
         }
         let epoch = if beat.epoch == STATIC_LEAVE_EPOCH { STATIC_LEAVE_EPOCH } else { LEAVE_EPOCH };
         Ok(ConsumerGroupHeartbeatResponse::default()
@@ -304,7 +310,7 @@ impl ConsumerGroup {
     pub(crate) fn leave_all(
         &mut self,
         members: &[MemberIdentity],
-        turn: &mut Turn<'_>,
+        context: &mut CallContext<'_>,
     ) -> Vec<Result<(), ResponseError>> {
         let mut left = Vec::new();
         let mut results = Vec::new();
@@ -323,14 +329,14 @@ impl ConsumerGroup {
             results.push(result.map(|id| left.push(id)));
         }
         if !left.is_empty() {
-            self.remove(&left, turn);
+            self.remove(&left, context);
         }
         results
     }
 
     /// Drops members; what they owned is free.
-    pub(crate) fn remove(&mut self, ids: &[StrBytes], turn: &mut Turn<'_>) {
-        self.bump(turn);
+    pub(crate) fn remove(&mut self, ids: &[StrBytes], context: &mut CallContext<'_>) {
+        self.bump(context);
         for id in ids {
             let Some(member) = self.members.remove(id) else { continue };
             self.release(id, &member.assigned);
@@ -339,12 +345,12 @@ impl ConsumerGroup {
             if let Some(instance) = &member.profile.instance {
                 self.instances.remove(instance);
             }
-            self.persist_removal(id, turn);
+            self.persist_removal(id, context);
         }
     }
 
     /// Drops members whose time was over by this time.
-    pub(crate) fn expire(&mut self, due_ms: i64, turn: &mut Turn<'_>) {
+    pub(crate) fn expire(&mut self, due_ms: i64, context: &mut CallContext<'_>) {
         let is_over = |member: &Member| {
             let revoke_until_ms = member.revoke_until_ms.unwrap_or(i64::MAX);
             member.session_until_ms.min(revoke_until_ms) <= due_ms
@@ -352,7 +358,7 @@ impl ConsumerGroup {
         let over = self.members.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| id.clone());
         let over: Vec<StrBytes> = over.collect();
         if !over.is_empty() {
-            self.remove(&over, turn);
+            self.remove(&over, context);
         }
     }
 }

@@ -3,7 +3,7 @@
 use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ConsumerGroup, Member, Partition, Partitions, Profile, by_topic};
-use crate::effect::{Record, Turn};
+use crate::effect::{CallContext, Record};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
@@ -12,18 +12,18 @@ pub(crate) const KIND_CONSUMER: u8 = 2;
 
 impl ConsumerGroup {
     /// Stores the group without its members.
-    pub(super) fn persist(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn persist(&mut self, context: &mut CallContext<'_>) {
         self.is_stored = true;
-        turn.persist(self.group_record());
+        context.persist(self.group_record());
     }
 
-    pub(super) fn persist_member(&self, member_id: &StrBytes, turn: &mut Turn<'_>) {
-        turn.persist(self.member_record(member_id, &self.members[member_id]));
+    pub(super) fn persist_member(&self, member_id: &StrBytes, context: &mut CallContext<'_>) {
+        context.persist(self.member_record(member_id, &self.members[member_id]));
     }
 
-    pub(super) fn persist_removal(&self, member_id: &StrBytes, turn: &mut Turn<'_>) {
-        turn.persist(Key::Target(self.id.clone(), member_id.clone()).gone());
-        turn.persist(Key::Member(self.id.clone(), member_id.clone()).gone());
+    pub(super) fn persist_removal(&self, member_id: &StrBytes, context: &mut CallContext<'_>) {
+        context.persist(Key::Target(self.id.clone(), member_id.clone()).gone());
+        context.persist(Key::Member(self.id.clone(), member_id.clone()).gone());
     }
 
     fn group_record(&self) -> Record {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::assignors::{Subscriber, UNIFORM, assign};
 use super::group::{ConsumerGroup, Member, Partitions};
-use crate::effect::Turn;
+use crate::effect::CallContext;
 use crate::subscriptions::compile;
 use crate::topics::{TopicShape, Topics};
 
@@ -85,7 +85,7 @@ impl ConsumerGroup {
     }
 
     /// Makes the targets of the group's epoch.
-    pub(super) fn assign(&mut self, topics: &dyn Topics, turn: &mut Turn<'_>) {
+    pub(super) fn assign(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
         let shapes = self.shapes(topics);
         let assignor = self.favourite_assignor();
         let subscribers: Vec<Subscriber<'_>> = self
@@ -105,12 +105,12 @@ impl ConsumerGroup {
         let assigned = assign(&assignor, &subscribers, &counts);
         let ids: Vec<StrBytes> = self.members.keys().cloned().collect();
         for (id, target) in ids.into_iter().zip(assigned) {
-            self.set_target(id, target, turn);
+            self.set_target(id, target, context);
         }
         self.assignor = assignor;
         self.shapes_hash = self.hash(&shapes, topics);
         self.assignment_epoch = self.epoch;
-        self.persist(turn);
+        self.persist(context);
     }
 
     /// Equal for equal topics and sizes of which the same is hidden from the same members, and
@@ -126,11 +126,16 @@ impl ConsumerGroup {
         hash
     }
 
-    fn set_target(&mut self, member_id: StrBytes, target: Partitions, turn: &mut Turn<'_>) {
+    fn set_target(
+        &mut self,
+        member_id: StrBytes,
+        target: Partitions,
+        context: &mut CallContext<'_>,
+    ) {
         if self.targets.get(&member_id).is_some_and(|it| *it == target) {
             return;
         }
-        turn.persist(self.target_record(&member_id, &target));
+        context.persist(self.target_record(&member_id, &target));
         self.targets.insert(member_id, target);
     }
 }

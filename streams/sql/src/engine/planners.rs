@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use crate::error::{SqlError, SqlState};
 use crate::giving_up::{Waiting, check};
 use crate::panics::contain;
-use crate::turns::{OwnTurns, Turns};
+use crate::permits::{PermitsByUser, UserPermits};
 
 /// Statements that are planned at a time, at least; those of one user are a part of them.
 const COUNT_MIN: usize = 8;
@@ -29,14 +29,14 @@ const PART_OF_ONE: usize = 4;
 /// All that plan.
 #[derive(Debug)]
 pub(super) struct Planners {
-    all: OwnTurns,
-    of_each: Turns,
+    all: UserPermits,
+    of_each: PermitsByUser,
 }
 
 impl Planners {
     pub(super) fn new(query_threads: usize) -> Self {
         let count = query_threads.saturating_mul(2).max(COUNT_MIN);
-        Self { all: OwnTurns::shared(count), of_each: Turns::new(count / PART_OF_ONE) }
+        Self { all: UserPermits::shared(count), of_each: PermitsByUser::new(count / PART_OF_ONE) }
     }
 
     /// Planner of a user.
@@ -48,22 +48,22 @@ impl Planners {
 /// Planner of one user's statements.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
-    all: OwnTurns,
-    own: OwnTurns,
+    all: UserPermits,
+    own: UserPermits,
 }
 
 impl Planner {
     /// Does the work on a thread of its own, as soon as there is one. Where the future is dropped,
-    /// the work ends at its next look; up to then it takes one of its user's turns.
+    /// the work ends at its next look; up to then it takes one of its user's permits.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
     ) -> Result<T, SqlError> {
         let waiting = Waiting::default();
-        let turns = (self.own.wait().await, self.all.wait().await);
+        let permits = (self.own.wait().await, self.all.wait().await);
         let begin = waiting.work();
         let task = tokio::task::spawn_blocking(move || {
-            let _turns = turns;
+            let _permits = permits;
             let _working = begin();
             contain(work)
         });

@@ -12,7 +12,7 @@ use super::statistics::{Statistics, kept_text};
 use crate::engine::{Activity, Connected, StatementTotals};
 use crate::error::{SqlError, SqlState};
 use crate::host::Client;
-use crate::turns::{Turn, Turns};
+use crate::permits::{Permit, PermitsByUser};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -32,7 +32,7 @@ pub struct QueryInfo {
 pub(super) struct Registry {
     last_id: AtomicI32,
     connections: Mutex<HashMap<i32, Arc<Entry>>>,
-    turns: Turns,
+    permits: PermitsByUser,
     pub(super) statistics: Statistics,
 }
 
@@ -80,7 +80,7 @@ impl Registry {
         Self {
             last_id: AtomicI32::default(),
             connections: Mutex::default(),
-            turns: Turns::new(per_principal_max),
+            permits: PermitsByUser::new(per_principal_max),
             statistics: Statistics::default(),
         }
     }
@@ -110,9 +110,9 @@ impl Registry {
         self.connections.lock().expect(NO_PANIC).remove(&id);
     }
 
-    /// Waits until the user's turn has come for a statement.
-    pub(super) async fn turn(&self, entry: &Entry) -> Turn {
-        self.turns.of(&entry.client.principal).wait().await
+    /// Waits for one of the user's permits for a statement.
+    pub(super) async fn permit(&self, entry: &Entry) -> Permit {
+        self.permits.of(&entry.client.principal).wait().await
     }
 
     /// Cancels what the connection runs, if that is the secret; `false` where nothing was.
@@ -161,7 +161,7 @@ impl Entry {
         *self.answering.lock().expect(NO_PANIC) = None;
     }
 
-    /// Notes that the connection runs a step of a statement, or waits with it for a turn.
+    /// Notes that the connection runs a step of a statement, or waits with it for a permit.
     pub(super) fn begin(&self, text: &str) -> Running<'_> {
         self.rows.store(0, Ordering::Relaxed);
         let text = kept_text(text);

@@ -77,8 +77,8 @@ impl Connection {
         let _turn = match is_live {
             true => None,
             false => {
-                let turn = async { Ok(server.registry.turn(&entry).await) };
-                Some(interrupt.unless(io, turn).await?)
+                let permit = async { Ok(server.registry.permit(&entry).await) };
+                Some(interrupt.unless(io, permit).await?)
             }
         };
         let is_first = portal.rows.is_none();

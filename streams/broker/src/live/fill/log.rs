@@ -80,7 +80,7 @@ impl LogFill {
     }
 
     fn of(subscriber: &Arc<Subscriber>, positions: &[(i32, i64)], wants_rows: bool) -> Self {
-        let partitions = Arc::clone(&subscriber.hub.topic.partitions());
+        let partitions = Arc::clone(&subscriber.shared_table.topic.partitions());
         let (mut rows, mut changes) = (Vec::new(), Vec::new());
         for partition in partitions.iter() {
             let log = &partition.log;
@@ -102,7 +102,7 @@ impl LogFill {
         &mut self,
         subscriber: &Arc<Subscriber>,
     ) -> Result<Filled, SqlError> {
-        let topic = &subscriber.hub.topic;
+        let topic = &subscriber.shared_table.topic;
         if let Some((cursor, end)) = self.rows.last_mut() {
             let end = *end;
             let is_ended = read_rows(subscriber, cursor, end, &mut self.fields)
@@ -130,9 +130,10 @@ impl LogFill {
             if reading.is_over || reading.cursor.next() >= end {
                 continue;
             }
-            let stop =
-                follow_one(subscriber, reading, end, (&mut self.replay, &mut self.fields))
-                    .map_err(|error| reading.cursor.explain(&subscriber.hub.topic.name, error))?;
+            let stop = follow_one(subscriber, reading, end, (&mut self.replay, &mut self.fields))
+                .map_err(|error| {
+                reading.cursor.explain(&subscriber.shared_table.topic.name, error)
+            })?;
             let mut machine = subscriber.lock();
             let (number, next) = (reading.cursor.number(), reading.cursor.next());
             if machine.subscription.reach(number, next) == Step::Ended {
@@ -174,7 +175,7 @@ impl LogFill {
         if machine.subscription.end().is_none() {
             machine.place = Place::Joining;
             drop(machine);
-            subscriber.hub.inbox.put(Command::Join(Arc::clone(subscriber)));
+            subscriber.shared_table.inbox.put(Command::Join(Arc::clone(subscriber)));
         }
         Filled::Done
     }
@@ -188,7 +189,7 @@ fn read_rows(
     fields: &mut Fields,
 ) -> Result<bool, LogError> {
     let number = cursor.number();
-    let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+    let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
     let filter = subscriber.query.filter();
     let mut is_ended = false;
     cursor.step(end, &|bytes| filter.may_pass(Some(bytes)), &mut |record| {
@@ -214,7 +215,7 @@ fn follow_one(
     (replay, fields): (&mut Option<Replay>, &mut Fields),
 ) -> Result<Option<Stop>, LogError> {
     let number = reading.cursor.number();
-    let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+    let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
     let (up_to_ms, has_intervals) = {
         let machine = subscriber.lock();
         let up_to_ms = match machine.subscription.up_to() {

@@ -86,7 +86,7 @@ impl ValuesFill {
                 Step::Ended => return Ok(Filled::Done),
                 Step::Full => return Ok(Filled::More),
                 Step::RereadNeeded => {
-                    subscriber.hub.inbox.put(Command::Reread(Arc::clone(subscriber)));
+                    subscriber.shared_table.inbox.put(Command::Reread(Arc::clone(subscriber)));
                     subscriber.lock().place = Place::Joining;
                     return Ok(Filled::Done);
                 }
@@ -116,7 +116,7 @@ impl ValuesFill {
         as_of: &AsOfPoint,
         index: usize,
     ) -> Result<(), SqlError> {
-        let topic = &subscriber.hub.topic;
+        let topic = &subscriber.shared_table.topic;
         let partition = Arc::clone(&topic.partitions()[index]);
         let number = i32::try_from(index).expect("partitions have a limit");
         let offset = place_of(&partition.log, number, as_of)?;
@@ -156,7 +156,7 @@ impl ValuesFill {
     /// Reads one snapshot once.
     fn read(&mut self, subscriber: &Subscriber, snapshot: &Snapshot) -> Result<Step, SqlError> {
         let number = i32::try_from(self.partition).expect("partitions have a limit");
-        let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+        let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
         let filter = subscriber.query.filter();
         let mut stopped = None;
         let mut scan = snapshot.scan(self.next..snapshot.applied());
@@ -196,7 +196,7 @@ impl ValuesFill {
             self.is_live = true;
             subscriber.lock().subscription.end_snapshot();
         }
-        let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+        let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
         while let Some(held) = self.held.front() {
             let step = subscriber.lock().apply(held, &paths);
             if !matches!(step, Step::Applied | Step::Passed) {
@@ -267,6 +267,7 @@ fn pick(
 }
 
 fn unread(subscriber: &Subscriber, error: &ValuesError) -> SqlError {
-    let what = format!("cannot read current values of {:?}: {error}", subscriber.hub.topic.name);
+    let what =
+        format!("cannot read current values of {:?}: {error}", subscriber.shared_table.topic.name);
     SqlError::new(SqlState::IO, what)
 }

@@ -164,7 +164,7 @@ impl Members {
         end: i64,
     ) -> bool {
         let (number, now_ms) = (cursor.number(), clock::unix_ms());
-        let paths = subscriber.hub.paths.read().expect(NO_PANIC);
+        let paths = subscriber.shared_table.paths.read().expect(NO_PANIC);
         let filter = subscriber.query.filter();
         let is_wanted = |bytes: &[u8]| filter.may_pass(Some(bytes));
         let mut is_taken = true;

@@ -92,7 +92,7 @@ fn of_storage(broker: &Broker) -> Vec<Fixed> {
 }
 
 fn of_listener(broker: &Broker) -> Vec<Fixed> {
-    let policy = &broker.gate.policy;
+    let policy = &broker.rules.policy;
     let protocol = policy.protocol.name();
     let host = match &*broker.advertised.host {
         host if host.contains(':') => format!("[{host}]"),

@@ -19,7 +19,7 @@ mod write;
 use std::sync::Arc;
 
 use block_device::{BLOCK_BYTES, ByteRange};
-use record_log::{Annex, Partition};
+use record_log::{DerivedArea, Partition};
 
 use self::contents::{take_index, take_live};
 use self::frames::FrameReader;
@@ -45,7 +45,7 @@ pub enum Opening {
 /// The checkpoints of one partition.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    annex: Annex,
+    derived_area: DerivedArea,
     /// Of the last one.
     sequence: u64,
     /// What the last one speaks of, if it counts.
@@ -72,12 +72,12 @@ impl Checkpoints {
     pub(crate) fn open(
         partition: &Partition,
     ) -> Result<(Self, Option<Loaded>, Opening), ValuesError> {
-        let annex = partition.annex();
-        let device = Arc::clone(annex.device());
-        let found = [0, 1].map(|place| CheckpointHeader::load(&*device, annex.place(place)));
+        let derived_area = partition.derived_area();
+        let device = Arc::clone(derived_area.device());
+        let found = [0, 1].map(|place| CheckpointHeader::load(&*device, derived_area.place(place)));
         let newest = found.into_iter().flatten().max_by_key(|it| it.sequence);
         let sequence = newest.map_or(0, |it| it.sequence);
-        let mut this = Self { annex, sequence, last: None, writing: None };
+        let mut this = Self { derived_area, sequence, last: None, writing: None };
         let Some(header) = newest else { return Ok((this, None, Opening::FromStart)) };
         let loaded = match header.refusal(partition) {
             Some(why) => Err(why),
@@ -103,7 +103,7 @@ impl Checkpoints {
 
     fn load(&self, partition: &Partition, header: &CheckpointHeader) -> Option<Loaded> {
         let at = self.place(header.sequence) + FRAMES_START;
-        let device = &**self.annex.device();
+        let device = &**self.derived_area.device();
         let mut frames = FrameReader::new(device, header.sequence, at, header.frame_count);
         let mut index = take_index(&mut frames)?;
         let mut live = take_live(&mut frames)?;
@@ -129,11 +129,11 @@ impl Checkpoints {
 
     /// Where the checkpoint of a sequence number lies.
     fn place(&self, sequence: u64) -> u64 {
-        self.annex.place(u32::from(sequence % 2 == 1))
+        self.derived_area.place(u32::from(sequence % 2 == 1))
     }
 
     fn forget(&self, place: u32) -> Result<(), ValuesError> {
-        let range = ByteRange::new(self.annex.place(place), BLOCK_BYTES as u64);
-        self.annex.device().discard(range).map_err(ValuesError::writing)
+        let range = ByteRange::new(self.derived_area.place(place), BLOCK_BYTES as u64);
+        self.derived_area.device().discard(range).map_err(ValuesError::writing)
     }
 }

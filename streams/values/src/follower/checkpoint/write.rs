@@ -77,7 +77,7 @@ impl Follower {
     /// not fit. Until it is written nothing expires for live queries.
     pub fn begin_checkpoint(&mut self, partition_count: u32) -> Result<bool, ValuesError> {
         self.checkpoints.writing = None;
-        let room_bytes = self.checkpoints.annex.room_bytes(partition_count);
+        let room_bytes = self.checkpoints.derived_area.room_bytes(partition_count);
         let key_count = self.values.state().index.count();
         // Live offsets take a tenth of the entries at most; half the room is more than enough.
         let wanted_bytes = u64::try_from(key_count * ENTRY_BYTES).unwrap_or(u64::MAX);
@@ -98,7 +98,7 @@ impl Follower {
         };
         let place = self.checkpoints.place(header.sequence);
         let old = ByteRange::new(place, room_bytes.min(OLD_BYTES_MAX));
-        self.checkpoints.annex.device().discard(old).map_err(ValuesError::writing)?;
+        self.checkpoints.derived_area.device().discard(old).map_err(ValuesError::writing)?;
         let frames = FrameWriter::new(header.sequence, place + FRAMES_START);
         self.checkpoints.writing = Some(Writing { header, frames, stage: Stage::Shards(0) });
         Ok(true)
@@ -117,14 +117,14 @@ impl Follower {
             Err(error) => {
                 let written = ByteRange::new(place, OLD_BYTES_MAX);
                 // What cannot be given back now is with the next checkpoint at this place.
-                self.checkpoints.annex.device().discard(written).ok();
+                self.checkpoints.derived_area.device().discard(written).ok();
                 Err(error)
             }
         }
     }
 
     fn write_piece(&mut self, mut writing: Writing) -> Result<CheckpointStep, ValuesError> {
-        let device = Arc::clone(self.checkpoints.annex.device());
+        let device = Arc::clone(self.checkpoints.derived_area.device());
         let frames = &mut writing.frames;
         match &mut writing.stage {
             Stage::Shards(number) => {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use system::{Ability, Daemon, Interruption, Mounted, NbdClient, Tool, attach, missing};
 
-use super::site::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, OwnDaemon};
 use super::writers::{Storage, Writer};
 use crate::contents::{Contents, Data};
 
@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Place that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ground {
+pub(super) enum Backend {
     /// Files on the disk.
     Disk,
     /// Files on ext4 on an attached volume.
@@ -39,7 +39,7 @@ pub(super) enum Ground {
     Nbd,
 }
 
-impl Ground {
+impl Backend {
     pub(super) const ALL: [Self; 4] = [Self::Disk, Self::Ext4, Self::Attached, Self::Nbd];
 
     /// Why it cannot be had here.
@@ -61,7 +61,7 @@ impl Ground {
     }
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disk => "files on the disk",
@@ -72,31 +72,31 @@ impl fmt::Display for Ground {
     }
 }
 
-/// All grounds, made and filled. Fields are dropped in their order: file systems before the daemon
+/// All backends, made and filled. Fields are dropped in their order: file systems before the daemon
 /// that serves them, and the folder last.
-pub(super) struct Grounds {
+pub(super) struct Backends {
     ext4: Option<Mounted>,
     device: Option<PathBuf>,
     daemon: OwnDaemon,
     folder: DiskFolder,
 }
 
-impl Grounds {
-    pub(super) fn new(wanted: &[Ground]) -> Result<Self> {
+impl Backends {
+    pub(super) fn new(wanted: &[Backend]) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let daemon = OwnDaemon::start(&folder, POOL_BYTES)?;
-        let mut grounds = Self { ext4: None, device: None, daemon, folder };
-        for &ground in wanted {
-            grounds.make(ground).with_context(|| format!("cannot make {ground}"))?;
+        let mut backends = Self { ext4: None, device: None, daemon, folder };
+        for &backend in wanted {
+            backends.make(backend).with_context(|| format!("cannot make {backend}"))?;
         }
-        Ok(grounds)
+        Ok(backends)
     }
 
     /// Writers that do not meet.
-    pub(super) fn writers(&self, ground: Ground, count: u64) -> Result<Vec<Writer>> {
+    pub(super) fn writers(&self, backend: Backend, count: u64) -> Result<Vec<Writer>> {
         (0..count)
             .map(|index| {
-                let (storage, share) = self.writer(ground, index)?;
+                let (storage, share) = self.writer(backend, index)?;
                 Ok(Writer { storage, share })
             })
             .collect()
@@ -106,51 +106,51 @@ impl Grounds {
         self.daemon.get()
     }
 
-    fn make(&mut self, ground: Ground) -> Result<()> {
-        if ground != Ground::Disk {
-            let name = ground.volume();
+    fn make(&mut self, backend: Backend) -> Result<()> {
+        if backend != Backend::Disk {
+            let name = backend.volume();
             let words = format!("volume create {name} --size {VOLUME_BYTES} --durability journal");
             self.daemon().memlane(&words)?;
         }
-        match ground {
-            Ground::Disk => std::fs::create_dir(self.folder.path().join("files"))?,
-            Ground::Ext4 => {
-                let device = attach(self.daemon(), ground.volume())?;
+        match backend {
+            Backend::Disk => std::fs::create_dir(self.folder.path().join("files"))?,
+            Backend::Ext4 => {
+                let device = attach(self.daemon(), backend.volume())?;
                 Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0")
                     .arg(&device)
                     .check()?;
                 let folder = self.folder.path().join("mnt");
                 self.ext4 = Some(Mounted::new(&device, &folder, "noatime")?);
             }
-            Ground::Attached => self.device = Some(attach(self.daemon(), ground.volume())?),
-            Ground::Nbd => {}
+            Backend::Attached => self.device = Some(attach(self.daemon(), backend.volume())?),
+            Backend::Nbd => {}
         }
-        (0..WRITERS_MAX).try_for_each(|index| self.fill(ground, index))
+        (0..WRITERS_MAX).try_for_each(|index| self.fill(backend, index))
     }
 
     /// Writes a share once, so that later writes change data and nothing else.
-    fn fill(&self, ground: Ground, index: u64) -> Result<()> {
-        if let Some(path) = self.file(ground, index) {
+    fn fill(&self, backend: Backend, index: u64) -> Result<()> {
+        if let Some(path) = self.file(backend, index) {
             File::create(path)?;
         }
-        let (mut storage, share) = self.writer(ground, index)?;
+        let (mut storage, share) = self.writer(backend, index)?;
         let mut contents = Contents::new(Data::Random, PIECE_BYTES, index);
         for offset_bytes in share.step_by(PIECE_BYTES) {
-            ensure!(!Interruption::is_asked_for(), "interrupted while {ground} is filled");
+            ensure!(!Interruption::is_asked_for(), "interrupted while {backend} is filled");
             storage.write(offset_bytes, contents.next())?;
         }
         storage.flush()
     }
 
-    fn writer(&self, ground: Ground, index: u64) -> Result<(Box<dyn Storage>, Range<u64>)> {
+    fn writer(&self, backend: Backend, index: u64) -> Result<(Box<dyn Storage>, Range<u64>)> {
         let own = index * SHARE_BYTES..(index + 1) * SHARE_BYTES;
-        if let Some(path) = self.file(ground, index) {
+        if let Some(path) = self.file(backend, index) {
             return Ok((Box::new(open(&path)?), 0..SHARE_BYTES));
         }
         let device = || self.device.as_deref().context("the volume was not attached");
-        let storage: Box<dyn Storage> = match ground {
-            Ground::Nbd => {
-                Box::new(NbdClient::connect(&self.daemon().nbd_socket(), ground.volume())?)
+        let storage: Box<dyn Storage> = match backend {
+            Backend::Nbd => {
+                Box::new(NbdClient::connect(&self.daemon().nbd_socket(), backend.volume())?)
             }
             _ => Box::new(open(device()?)?),
         };
@@ -158,11 +158,11 @@ impl Grounds {
     }
 
     /// Where each writer has a file of its own: which.
-    fn file(&self, ground: Ground, index: u64) -> Option<PathBuf> {
-        let folder = match ground {
-            Ground::Disk => self.folder.path().join("files"),
-            Ground::Ext4 => self.ext4.as_ref()?.folder().to_owned(),
-            Ground::Attached | Ground::Nbd => return None,
+    fn file(&self, backend: Backend, index: u64) -> Option<PathBuf> {
+        let folder = match backend {
+            Backend::Disk => self.folder.path().join("files"),
+            Backend::Ext4 => self.ext4.as_ref()?.folder().to_owned(),
+            Backend::Attached | Backend::Nbd => return None,
         };
         Some(folder.join(format!("writer-{index}")))
     }

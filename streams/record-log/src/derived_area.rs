@@ -17,12 +17,12 @@ const PLACE_COUNT: u32 = 2;
 /// Two places of one partition on its topic's volume, each with much more room than memory has.
 /// They take memory as they are written to, and go with the topic.
 #[derive(Clone)]
-pub struct Annex {
+pub struct DerivedArea {
     device: Arc<dyn BlockDevice>,
     partition: u32,
 }
 
-impl Annex {
+impl DerivedArea {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, partition: u32) -> Self {
         Self { device, partition }
     }
@@ -46,9 +46,9 @@ impl Annex {
     }
 }
 
-impl fmt::Debug for Annex {
+impl fmt::Debug for DerivedArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Annex").field("partition", &self.partition).finish_non_exhaustive()
+        f.debug_struct("DerivedArea").field("partition", &self.partition).finish_non_exhaustive()
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) struct Layout<'spec> {
 
 /// A running copy. Fields are dropped in their order: the server before what it lies on, and its
 /// group when its processes are gone.
-pub(super) struct Stand {
+pub(super) struct RunningCopy {
     pub(super) engine: Engine,
     pub(super) host: Host,
     fast: Option<(Target, Spec)>,
@@ -107,7 +107,7 @@ pub(super) struct Stand {
     pub(super) survives: String,
 }
 
-impl Stand {
+impl RunningCopy {
     pub(super) fn new(original: &Original, layout: &Layout<'_>) -> Result<Self> {
         let loaded = original.get()?;
         let Layout { placement, size, .. } = *layout;

@@ -18,7 +18,7 @@ const NO_PANIC: &str = "no thread panics with this lock";
 
 /// Where the rules are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GateFiles {
+pub(crate) struct AccessFiles {
     pub(crate) users: Option<PathBuf>,
     pub(crate) acls: Option<PathBuf>,
     pub(crate) super_users: Vec<Principal>,
@@ -26,7 +26,7 @@ pub(crate) struct GateFiles {
 }
 
 /// The rules in force. Connections keep the users and settings that they began with.
-pub(crate) struct Gate {
+pub(crate) struct AccessRules {
     pub(crate) policy: ListenerPolicy,
     pub(crate) quotas: Quotas,
     user_file: Option<Mutex<UserFile>>,
@@ -40,7 +40,7 @@ pub(crate) struct Gate {
     tls: RwLock<Option<TlsAcceptor>>,
 }
 
-impl Gate {
+impl AccessRules {
     /// Lets clients of this host do everything.
     #[cfg(test)]
     pub(crate) fn open_to_this_host() -> Arc<Self> {
@@ -50,10 +50,10 @@ impl Gate {
             logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
             exposure: access::Exposure::Loopback,
         };
-        Arc::new(Self::open(policy, GateFiles::default()).expect("there are no files"))
+        Arc::new(Self::open(policy, AccessFiles::default()).expect("there are no files"))
     }
 
-    pub(crate) fn open(policy: ListenerPolicy, files: GateFiles) -> anyhow::Result<Self> {
+    pub(crate) fn open(policy: ListenerPolicy, files: AccessFiles) -> anyhow::Result<Self> {
         let user_file = files.users.map(UserFile::open).transpose()?;
         let users =
             user_file.as_ref().map_or_else(|| Arc::new(Users::none()), |it| Arc::clone(it.users()));

@@ -30,7 +30,7 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 const FILL_SEED: u64 = 1;
 
 /// The place goes last: it is where the others lie.
-pub(crate) struct Bed {
+pub(crate) struct EngineSetup {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) bare: Region,
@@ -50,7 +50,7 @@ pub(crate) struct Idling {
     pub(crate) reduction: f64,
 }
 
-impl Bed {
+impl EngineSetup {
     /// Makes everything ready: memory touched, duplicates' originals stored.
     pub(crate) fn new(case: &Case, working_bytes: u64) -> Result<Self> {
         let place = Place::new()?;
@@ -67,12 +67,12 @@ impl Bed {
             engine.take_memory()?;
         }
         let volume = engine.create_volume(spec("bench", working_bytes)?)?;
-        let bed =
+        let setup =
             Self { volume, engine, bare, working_bytes, originals, case: *case, _place: place };
         if matches!(case.data, Data::Duplicate | Data::Mixed) {
-            bed.store_originals()?;
+            setup.store_originals()?;
         }
-        Ok(bed)
+        Ok(setup)
     }
 
     /// Contents of the case's kind, for requests of `request_bytes`.

@@ -1,4 +1,4 @@
-//! Turns that each user has a number of: whoever finds none waits for one of the same user's.
+//! A number of permits for each user: whoever finds none waits for one of the same user's.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,29 +7,30 @@ use access::Principal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const NO_PANIC: &str = "no thread panics with this lock";
-const NEVER_CLOSED: &str = "turns are never closed";
+const NEVER_CLOSED: &str = "permits are never closed";
 
-/// All users' turns. What is kept of a user is gone when nothing of that user's runs or waits.
+/// The permits of all users. What is kept of a user is gone when nothing of that user's runs or
+/// waits.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct PermitsByUser {
     of_each: usize,
     by_principal: Mutex<HashMap<Principal, Weak<Semaphore>>>,
 }
 
-/// One user's turns.
+/// One user's permits.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnTurns(Arc<Semaphore>);
+pub(crate) struct UserPermits(Arc<Semaphore>);
 
-/// A turn, until this is dropped.
+/// One permit, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+pub(crate) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
-impl Turns {
+impl PermitsByUser {
     pub(crate) fn new(of_each: usize) -> Self {
         Self { of_each, by_principal: Mutex::default() }
     }
 
-    pub(crate) fn of(&self, principal: &Principal) -> OwnTurns {
+    pub(crate) fn of(&self, principal: &Principal) -> UserPermits {
         let mut all = self.by_principal.lock().expect(NO_PANIC);
         let own = all.get(principal).and_then(Weak::upgrade).unwrap_or_else(|| {
             all.retain(|_, it| it.strong_count() > 0);
@@ -37,19 +38,19 @@ impl Turns {
             all.insert(principal.clone(), Arc::downgrade(&own));
             own
         });
-        OwnTurns(own)
+        UserPermits(own)
     }
 }
 
-impl OwnTurns {
+impl UserPermits {
     /// That of everybody together.
     pub(crate) fn shared(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// Waits for a turn, behind those that wait already.
-    pub(crate) async fn wait(&self) -> Turn {
-        Turn(Arc::clone(&self.0).acquire_owned().await.expect(NEVER_CLOSED))
+    /// Waits for a permit, behind those that wait already.
+    pub(crate) async fn wait(&self) -> Permit {
+        Permit(Arc::clone(&self.0).acquire_owned().await.expect(NEVER_CLOSED))
     }
 }
 
@@ -61,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_user_has_so_many_turns_and_no_other_waits_for_them() {
-        let turns = Turns::new(1);
+        let permits = PermitsByUser::new(1);
         let take = |name| {
-            let own = turns.of(&Principal::user(name).expect("a name"));
+            let own = permits.of(&Principal::user(name).expect("a name"));
             own.wait().now_or_never()
         };
         let first = take("ann").expect("the first");
@@ -73,6 +74,6 @@ mod tests {
         let again = take("ann").expect("it is free again");
         drop((other, again));
         drop(take("cat"));
-        assert_eq!(turns.by_principal.lock().expect(NO_PANIC).len(), 1);
+        assert_eq!(permits.by_principal.lock().expect(NO_PANIC).len(), 1);
     }
 }

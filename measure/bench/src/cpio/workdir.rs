@@ -13,17 +13,17 @@ pub(super) const PYTHON: &str = "/usr/bin/python3";
 
 /// Where an application's data lies.
 #[derive(Clone, Debug)]
-pub(super) enum Ground {
-    /// In files of the site's folder.
+pub(super) enum DataLocation {
+    /// In files of the working folder.
     Folder,
     /// All over a volume, which is reached in this way.
     Whole(Access),
 }
 
 /// Files of one run of an application, and its folder.
-pub(super) struct Site {
+pub(super) struct Workdir {
     pub(super) folder: PathBuf,
-    pub(super) ground: Ground,
+    pub(super) location: DataLocation,
     pub(super) seed: u64,
     /// About as much data as the application shall work on.
     pub(super) bytes: u64,
@@ -39,7 +39,7 @@ pub(super) struct Site {
     pub(super) time_limit: Duration,
 }
 
-impl Site {
+impl Workdir {
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -80,7 +80,7 @@ impl Site {
 
     /// Everything that was written reaches the target.
     pub(super) fn write_back(&self) -> Result<()> {
-        if let Ground::Folder = self.ground {
+        if let DataLocation::Folder = self.location {
             self.program("sync -f .").check()?;
         }
         Ok(())

@@ -38,14 +38,14 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 /// A broker that serves. It ends when this is dropped.
-pub(super) struct Stand {
+pub(super) struct BrokerServer {
     broker: Broker,
     sql: SocketAddr,
     client: Client,
     runtime: Runtime,
 }
 
-impl Stand {
+impl BrokerServer {
     /// On its core, with further flags of its command line.
     pub(super) fn start(cores: &Cores, pool_bytes: u64, flags: &str) -> Result<Self> {
         let sql = free_address()?;

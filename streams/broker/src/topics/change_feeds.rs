@@ -1,17 +1,17 @@
 //! Current values as a stream: those that are there at one instant, then each change, in order.
 //!
 //! ```text
-//! following thread ─▶ Taps of a partition ─▶ Tap ─▶ whoever asked takes
+//! following thread ─▶ ChangeFeeds of a partition ─▶ ChangeFeed ─▶ whoever asked takes
 //!     changes                                         Snapshot, Change, Change, Snapshot, …
 //! ```
 //!
 //! A snapshot stands between the changes that are in it and those that are not: with the changes
 //! behind it, it has no gap and nothing twice. The thread that follows the partition never waits
-//! for who takes: a tap that holds too much breaks, and another is to be made. Where there are no
-//! taps, nothing is read and nothing kept.
+//! for who takes: a feed that holds too much breaks, and another is to be made. Where there are no
+//! feeds, nothing is read and nothing kept.
 //!
-//! To use it: [`Taps::add`] on the partition, wake its followers (`watchers.wake()`), then
-//! [`Tap::take`] whenever the notify of the tap says so. The topic must keep current values.
+//! To use it: [`ChangeFeeds::add`] on the partition, wake its followers (`watchers.wake()`), then
+//! [`ChangeFeed::take`] whenever the notify of the feed says so. The topic must keep current values.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,8 +24,8 @@ use values::{Change, Snapshot, Values, ValuesError, read_record};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What one tap holds of changes that were not taken.
-const TAP_BYTES_MAX: usize = 64 << 20;
+/// What one feed holds of changes that were not taken.
+const FEED_BYTES_MAX: usize = 64 << 20;
 
 /// What a change takes besides keys, values and headers.
 const CHANGE_BYTES: usize = 256;
@@ -87,9 +87,9 @@ impl ValueChange {
     }
 }
 
-/// Item that comes out of a tap.
+/// Item that comes out of a feed.
 #[derive(Clone, Debug)]
-pub(crate) enum Tapped {
+pub(crate) enum FeedItem {
     /// The values after all changes that came before it. Values that have expired and were not
     /// swept yet are among them, and told of as changes later: they are to be read as of a time
     /// before all others (`i64::MIN`).
@@ -97,7 +97,7 @@ pub(crate) enum Tapped {
     Change(Arc<ValueChange>),
 }
 
-/// Why a tap gives no more.
+/// Why a feed gives no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// It held more than it may.
@@ -109,15 +109,15 @@ pub(crate) enum Broken {
 
 /// One who is told of the changes of a partition, as long as it is held.
 #[derive(Debug)]
-pub(crate) struct Tap {
-    state: Mutex<TapState>,
+pub(crate) struct ChangeFeed {
+    state: Mutex<FeedState>,
     /// Is notified when there is something to take.
     notify: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct TapState {
-    items: VecDeque<Tapped>,
+struct FeedState {
+    items: VecDeque<FeedItem>,
     bytes: usize,
     wants_snapshot: bool,
     /// Whether it had its first snapshot: changes before that are not for it.
@@ -126,13 +126,13 @@ struct TapState {
     broken: Option<Broken>,
 }
 
-impl Tap {
+impl ChangeFeed {
     /// Takes all that is there. Returns the offset up to which the partition was followed: all
     /// changes by records before it have been taken, once the first snapshot has.
     ///
     /// # Errors
-    /// The tap is broken; what was not taken is lost.
-    pub(crate) fn take(&self, into: &mut Vec<Tapped>) -> Result<i64, Broken> {
+    /// The feed is broken; what was not taken is lost.
+    pub(crate) fn take(&self, into: &mut Vec<FeedItem>) -> Result<i64, Broken> {
         let mut state = self.state.lock().expect(NO_PANIC);
         if let Some(broken) = state.broken {
             return Err(broken);
@@ -154,7 +154,7 @@ impl Tap {
 
     fn put_snapshot(&self, snapshot: &Arc<Snapshot>) {
         let mut state = self.state.lock().expect(NO_PANIC);
-        state.items.push_back(Tapped::Snapshot(Arc::clone(snapshot)));
+        state.items.push_back(FeedItem::Snapshot(Arc::clone(snapshot)));
         (state.wants_snapshot, state.is_told) = (false, true);
         state.applied = snapshot.applied();
         drop(state);
@@ -167,8 +167,8 @@ impl Tap {
             return;
         }
         state.bytes += change.size_bytes();
-        state.items.push_back(Tapped::Change(Arc::clone(change)));
-        if state.bytes > TAP_BYTES_MAX {
+        state.items.push_back(FeedItem::Change(Arc::clone(change)));
+        if state.bytes > FEED_BYTES_MAX {
             state.break_off(Broken::Behind);
         }
     }
@@ -184,21 +184,21 @@ impl Tap {
     }
 }
 
-impl TapState {
+impl FeedState {
     fn break_off(&mut self, why: Broken) {
         self.items = VecDeque::new();
         self.broken.get_or_insert(why);
     }
 }
 
-/// The taps of one partition.
+/// The feeds of one partition.
 #[derive(Debug, Default)]
-pub(crate) struct Taps(Mutex<Vec<Weak<Tap>>>);
+pub(crate) struct ChangeFeeds(Mutex<Vec<Weak<ChangeFeed>>>);
 
-impl Taps {
-    /// A tap whose first snapshot comes when the partition is followed next.
-    pub(crate) fn add(&self, notify: Arc<Notify>) -> Arc<Tap> {
-        let state = TapState {
+impl ChangeFeeds {
+    /// A feed whose first snapshot comes when the partition is followed next.
+    pub(crate) fn add(&self, notify: Arc<Notify>) -> Arc<ChangeFeed> {
+        let state = FeedState {
             items: VecDeque::new(),
             bytes: 0,
             wants_snapshot: true,
@@ -206,50 +206,50 @@ impl Taps {
             applied: 0,
             broken: None,
         };
-        let tap = Arc::new(Tap { state: Mutex::new(state), notify });
-        self.0.lock().expect(NO_PANIC).push(Arc::downgrade(&tap));
-        tap
+        let feed = Arc::new(ChangeFeed { state: Mutex::new(state), notify });
+        self.0.lock().expect(NO_PANIC).push(Arc::downgrade(&feed));
+        feed
     }
 
     /// Those that are held, with a snapshot of `values` for those that want one and can have it
     /// yet. For the thread that follows, before it goes on.
-    pub(crate) fn held(&self, values: &Values) -> Vec<Arc<Tap>> {
+    pub(crate) fn held(&self, values: &Values) -> Vec<Arc<ChangeFeed>> {
         let mut held = Vec::new();
         self.0.lock().expect(NO_PANIC).retain(|it| {
-            let tap = it.upgrade();
-            held.extend(tap.iter().cloned());
-            tap.is_some()
+            let feed = it.upgrade();
+            held.extend(feed.iter().cloned());
+            feed.is_some()
         });
-        if held.iter().any(|tap| tap.wants_snapshot())
+        if held.iter().any(|feed| feed.wants_snapshot())
             && let Ok(snapshot) = values.snapshot()
         {
             let snapshot = Arc::new(snapshot);
             held.iter()
-                .filter(|tap| tap.wants_snapshot())
+                .filter(|feed| feed.wants_snapshot())
                 .for_each(|it| it.put_snapshot(&snapshot));
         }
         held
     }
 
-    /// Breaks all taps. For the thread that follows, where it ends or begins anew.
+    /// Breaks all feeds. For the thread that follows, where it ends or begins anew.
     pub(crate) fn break_all(&self) {
-        for tap in self.0.lock().expect(NO_PANIC).drain(..).filter_map(|it| it.upgrade()) {
-            tap.state.lock().expect(NO_PANIC).break_off(Broken::Unfollowed);
-            tap.notify.notify_one();
+        for feed in self.0.lock().expect(NO_PANIC).drain(..).filter_map(|it| it.upgrade()) {
+            feed.state.lock().expect(NO_PANIC).break_off(Broken::Unfollowed);
+            feed.notify.notify_one();
         }
     }
 }
 
-/// Tells taps of changes as a follower tells of them.
-pub(crate) struct Telling<'a> {
-    taps: &'a [Arc<Tap>],
+/// Tells feeds of changes as a follower tells of them.
+pub(crate) struct FeedWriter<'a> {
+    feeds: &'a [Arc<ChangeFeed>],
     buffer: Vec<u8>,
     failed: Option<ValuesError>,
 }
 
-impl<'a> Telling<'a> {
-    pub(crate) fn new(taps: &'a [Arc<Tap>]) -> Self {
-        Self { taps, buffer: Vec::new(), failed: None }
+impl<'a> FeedWriter<'a> {
+    pub(crate) fn new(feeds: &'a [Arc<ChangeFeed>]) -> Self {
+        Self { feeds, buffer: Vec::new(), failed: None }
     }
 
     pub(crate) fn tell(&mut self, change: &Change<'_>, log: &PinnedLog) {
@@ -259,7 +259,7 @@ impl<'a> Telling<'a> {
         match read_change(change, log, &mut self.buffer) {
             Ok(change) => {
                 let change = Arc::new(change);
-                self.taps.iter().for_each(|tap| tap.put_change(&change));
+                self.feeds.iter().for_each(|feed| feed.put_change(&change));
             }
             Err(error) => self.failed = Some(error),
         }
@@ -268,9 +268,9 @@ impl<'a> Telling<'a> {
     /// Says up to where the partition was followed.
     ///
     /// # Errors
-    /// An old record could not be read: all taps have to be broken.
+    /// An old record could not be read: all feeds have to be broken.
     pub(crate) fn end(self, applied: i64) -> Result<(), ValuesError> {
-        self.taps.iter().for_each(|tap| tap.set_applied(applied));
+        self.feeds.iter().for_each(|feed| feed.set_applied(applied));
         self.failed.map_or(Ok(()), Err)
     }
 }

@@ -17,7 +17,7 @@ use crate::targets::{Access, Kind, Place, Spec, Target};
 
 /// Something that a log can be put on, not set up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Site {
+pub(crate) enum LogBackend {
     /// A volume of an engine in this process.
     Embedded,
     /// Copies to and from bare memory: the floor.
@@ -28,7 +28,7 @@ pub(crate) enum Site {
     Broker(BrokerKind),
 }
 
-impl Site {
+impl LogBackend {
     /// Measurements that are made where nothing is said.
     pub(crate) fn usual() -> Vec<Self> {
         let kinds = [Kind::Volume, Kind::Tmpfs, Kind::Zram, Kind::Disk];
@@ -68,8 +68,8 @@ impl Site {
     }
 
     /// Makes one of those that store bytes at offsets, which a broker does not.
-    pub(crate) fn open(&self, place: &Place) -> Result<Ground> {
-        let on = |medium: Box<dyn Medium>| Ground { medium, target: None };
+    pub(crate) fn open(&self, place: &Place) -> Result<OpenBackend> {
+        let on = |medium: Box<dyn Medium>| OpenBackend { medium, target: None };
         match self {
             Self::Embedded => Ok(on(Box::new(Embedded::new(place.size_bytes, 1)?))),
             Self::Memory => Ok(on(Box::new(Memory::new(place.size_bytes)))),
@@ -81,14 +81,14 @@ impl Site {
                 };
                 let size_bytes = target.size_bytes();
                 ensure!(size_bytes >= place.size_bytes, "{self} has only {size_bytes} bytes");
-                Ok(Ground { medium: Box::new(medium), target: Some(target) })
+                Ok(OpenBackend { medium: Box::new(medium), target: Some(target) })
             }
             Self::Broker(kind) => bail!("{kind} is no medium"),
         }
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for LogBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Embedded => f.write_str("volume embedded"),
@@ -99,7 +99,7 @@ impl fmt::Display for Site {
     }
 }
 
-impl FromStr for Site {
+impl FromStr for LogBackend {
     type Err = anyhow::Error;
 
     fn from_str(word: &str) -> Result<Self> {
@@ -117,14 +117,14 @@ impl FromStr for Site {
     }
 }
 
-impl Serialize for Site {
+impl Serialize for LogBackend {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// A medium with what was made for it, which is taken down after the medium was let go.
-pub(crate) struct Ground {
+pub(crate) struct OpenBackend {
     pub(crate) medium: Box<dyn Medium>,
     pub(crate) target: Option<Target>,
 }
@@ -176,29 +176,29 @@ mod tests {
 
     #[test]
     fn sites_are_named_by_the_words_of_targets_and_four_more() {
-        let parsed = |word: &str| word.parse::<Site>().ok();
-        assert_eq!(parsed("embedded"), Some(Site::Embedded));
-        assert_eq!(parsed("memory"), Some(Site::Memory));
-        assert_eq!(parsed("broker"), Some(Site::Broker(BrokerKind::Memlane)));
-        assert_eq!(parsed("kafka"), Some(Site::Broker(BrokerKind::Kafka)));
-        assert_eq!(parsed("zram"), Some(Site::Target(Kind::Zram)));
+        let parsed = |word: &str| word.parse::<LogBackend>().ok();
+        assert_eq!(parsed("embedded"), Some(LogBackend::Embedded));
+        assert_eq!(parsed("memory"), Some(LogBackend::Memory));
+        assert_eq!(parsed("broker"), Some(LogBackend::Broker(BrokerKind::Memlane)));
+        assert_eq!(parsed("kafka"), Some(LogBackend::Broker(BrokerKind::Kafka)));
+        assert_eq!(parsed("zram"), Some(LogBackend::Target(Kind::Zram)));
         assert_eq!(parsed("floppy"), None);
     }
 
     #[test]
     fn what_is_no_file_is_refused() {
         let place = Place::new(16 << 20, None);
-        let error = Site::Target(Kind::Null).open(&place).err().expect("it is nothing");
+        let error = LogBackend::Target(Kind::Null).open(&place).err().expect("it is nothing");
         assert!(error.to_string().contains("neither a file nor a block device"), "{error:#}");
     }
 
     #[test]
     fn logs_on_a_volume_in_memory_and_on_files_come_back_as_they_were_written() {
         let place = Place::new(16 << 20, None);
-        for site in [Site::Embedded, Site::Memory, Site::Target(Kind::Tmpfs)] {
-            let ground = site.open(&place).expect("there is room");
+        for backend in [LogBackend::Embedded, LogBackend::Memory, LogBackend::Target(Kind::Tmpfs)] {
+            let open_backend = backend.open(&place).expect("there is room");
             let batches = Batches::new(Data::Random, 1);
-            let log = Log::fill(("log", ground.medium), place.size_bytes, 2, batches);
+            let log = Log::fill(("log", open_backend.medium), place.size_bytes, 2, batches);
             let load = Load {
                 mix: Mix::READS_80,
                 threads: Threads::Apart,
@@ -211,8 +211,8 @@ mod tests {
                 duration: Duration::from_millis(300),
             };
             let measured = log.and_then(|log| log.measure(&load));
-            let measured = measured.unwrap_or_else(|error| panic!("{site}: {error:#}"));
-            assert!(measured.reads.operations() > 0, "{site}");
+            let measured = measured.unwrap_or_else(|error| panic!("{backend}: {error:#}"));
+            assert!(measured.reads.operations() > 0, "{backend}");
         }
     }
 }

@@ -146,45 +146,45 @@ impl Host {
 }
 
 /// Databases on targets of one kind.
-pub(crate) struct Bed {
+pub(crate) struct InstanceSet {
     pub(crate) spec: Spec,
     engine: Engine,
     extent: Extent,
-    stands: RefCell<Vec<Stand>>,
+    instances: RefCell<Vec<DatabaseInstance>>,
 }
 
 /// A database and what its files are on. Fields are dropped in their order.
-pub(crate) struct Stand {
+pub(crate) struct DatabaseInstance {
     pub(crate) host: Host,
     pub(crate) target: Target,
 }
 
-impl Bed {
+impl InstanceSet {
     pub(crate) fn new(spec: Spec, engine: Engine, extent: Extent) -> Self {
-        Self { spec, engine, extent, stands: RefCell::default() }
+        Self { spec, engine, extent, instances: RefCell::default() }
     }
 
     /// Works on the first `count` databases; those that are not there yet are made.
     pub(crate) fn with<T>(
         &self,
         count: usize,
-        work: impl FnOnce(&[Stand]) -> Result<T>,
+        work: impl FnOnce(&[DatabaseInstance]) -> Result<T>,
     ) -> Result<T> {
-        let mut stands = self.stands.borrow_mut();
-        while stands.len() < count {
-            let stand = self.make();
+        let mut instances = self.instances.borrow_mut();
+        while instances.len() < count {
+            let instance = self.make();
             let failed = || format!("cannot run {} on {}", self.engine.name(), self.spec);
-            stands.push(stand.with_context(failed)?);
+            instances.push(instance.with_context(failed)?);
         }
-        work(&stands[..count])
+        work(&instances[..count])
     }
 
     /// Takes all databases down: after a void run the next one begins with a new load.
     pub(crate) fn clear(&self) {
-        self.stands.borrow_mut().clear();
+        self.instances.borrow_mut().clear();
     }
 
-    fn make(&self) -> Result<Stand> {
+    fn make(&self) -> Result<DatabaseInstance> {
         let target = self.spec.open(&place(self.extent.warehouses))?;
         let Access::File { path, .. } = target.access() else {
             bail!("{} has no folder", self.spec);
@@ -193,11 +193,11 @@ impl Bed {
         let host = Host::create(self.engine, &folder)?;
         load(&*host.database(), self.extent)?;
         host.settle()?;
-        Ok(Stand { host, target })
+        Ok(DatabaseInstance { host, target })
     }
 }
 
-impl Stand {
+impl DatabaseInstance {
     /// Kind of its files, and what they take where they lie.
     pub(crate) fn store_use(&self) -> Result<Option<StoreUse>> {
         let used_bytes = self.target.used_bytes()?;
