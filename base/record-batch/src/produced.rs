@@ -2,7 +2,7 @@
 
 use crate::compression::Undecodable;
 use crate::header::BatchHeader;
-use crate::varint::{take_bytes, take_varint};
+use crate::varint::{from_zigzag, take_zigzag};
 
 /// Facts of a record that decide whether a log takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,34 +19,78 @@ pub struct ProducedRecord {
 /// `LogValidator` does.
 pub fn each_produced(
     header: &BatchHeader,
-    mut records: &[u8],
+    records: &[u8],
     mut visit: impl FnMut(ProducedRecord),
 ) -> Result<(), Undecodable> {
+    let mut at = 0;
     for index in 0..header.record_count {
-        let length = take_varint(&mut records).ok_or(Undecodable::Records)?;
-        let length = usize::try_from(length).map_err(|_| Undecodable::Records)?;
-        let (record, rest) = records.split_at_checked(length).ok_or(Undecodable::Records)?;
-        records = rest;
-        let found = read(header, index, record).ok_or(Undecodable::Records)?;
-        visit(found);
+        let (record, end) = read(header, index, records, at).ok_or(Undecodable::Records)?;
+        visit(record);
+        at = end;
     }
-    if records.is_empty() { Ok(()) } else { Err(Undecodable::Records) }
+    if at == records.len() { Ok(()) } else { Err(Undecodable::Records) }
 }
 
-fn read(header: &BatchHeader, index: i32, record: &[u8]) -> Option<ProducedRecord> {
-    let (_attributes, mut rest) = record.split_first()?;
-    let timestamp_ms = header.base_timestamp.wrapping_add(take_varint(&mut rest)?);
-    if take_varint(&mut rest)? != i64::from(index) {
+/// Reads the record that begins at `at`. Returns it with the place where it ends.
+///
+/// Each record of each batch is read so before it is appended: numbers stay in their zigzag form
+/// where that is enough, and places are counted from the start of the batch.
+#[inline(always)]
+fn read(
+    header: &BatchHeader,
+    index: i32,
+    records: &[u8],
+    at: usize,
+) -> Option<(ProducedRecord, usize)> {
+    let (length, at) = take_zigzag(records, at)?;
+    let end = at.checked_add(length_of(length)?).filter(|end| *end <= records.len())?;
+    // One byte of attributes, of which none is defined.
+    let (delta, at) = take_zigzag(records, at + 1)?;
+    let timestamp_ms = header.base_timestamp.wrapping_add(from_zigzag(delta));
+    let (number, at) = take_zigzag(records, at)?;
+    if number != u64::from(index.cast_unsigned()) << 1 {
         return None;
     }
-    let has_key = take_bytes(&mut rest)?.is_some();
-    take_bytes(&mut rest)?;
-    let header_count = take_varint(&mut rest).filter(|count| *count >= 0)?;
-    for _ in 0..header_count {
-        take_bytes(&mut rest)??;
-        take_bytes(&mut rest)?;
+    let (has_key, at) = pass_bytes(records, at)?;
+    let (_, at) = pass_bytes(records, at)?;
+    let (header_count, at) = take_zigzag(records, at)?;
+    let at = match length_of(header_count)? {
+        0 => at,
+        count => pass_headers(&records[..end], at, count)?,
+    };
+    (at == end).then_some((ProducedRecord { index, timestamp_ms, has_key }, end))
+}
+
+/// Passes over the headers of a record, which ends where `record` does.
+fn pass_headers(record: &[u8], mut at: usize, count: usize) -> Option<usize> {
+    for _ in 0..count {
+        let (has_name, value) = pass_bytes(record, at)?;
+        if !has_name {
+            return None;
+        }
+        (_, at) = pass_bytes(record, value)?;
     }
-    rest.is_empty().then_some(ProducedRecord { index, timestamp_ms, has_key })
+    Some(at)
+}
+
+/// Passes over bytes behind their length. Returns whether there are any, which is not the same as
+/// no bytes, and where they end: that may be behind `records`, where nothing can be taken.
+#[inline(always)]
+fn pass_bytes(records: &[u8], at: usize) -> Option<(bool, usize)> {
+    let (length, at) = take_zigzag(records, at)?;
+    if length == NO_BYTES {
+        return Some((false, at));
+    }
+    Some((true, at.checked_add(length_of(length)?)?))
+}
+
+/// The length -1 in zigzag form.
+const NO_BYTES: u64 = 1;
+
+/// The length in zigzag form, if it is not negative.
+#[inline(always)]
+fn length_of(zigzag: u64) -> Option<usize> {
+    if zigzag & 1 == 0 { usize::try_from(zigzag >> 1).ok() } else { None }
 }
 
 #[cfg(test)]
@@ -108,5 +152,27 @@ mod tests {
             (second..second + 8).find(|at| renumbered[*at] == 2).expect("offset 1 as a varint");
         renumbered[at] = 4;
         assert_eq!(looked_at(&header, &renumbered), Err(Undecodable::Records));
+    }
+
+    #[test]
+    fn a_record_does_not_reach_into_the_next() {
+        // Length, attributes, time, offset, key, value, headers; then a second record.
+        let second = [14, 0, 0, 2, 1, 2, 7, 0];
+        let header = |record_count| BatchHeader {
+            record_count,
+            ..BatchHeader::read(&batch()).expect("a header")
+        };
+        let both = |first: [u8; 8]| looked_at(&header(2), &[first, second].concat());
+        assert_eq!(both([14, 0, 0, 0, 1, 2, 7, 0]).map(|found| found.len()), Ok(2));
+        for (place, byte) in
+            [(0, 12), (0, 16), (0, 13), (4, 2), (4, 3), (5, 4), (5, 18), (5, 3), (7, 2)]
+        {
+            let mut first = [14, 0, 0, 0, 1, 2, 7, 0];
+            first[place] = byte;
+            assert_eq!(both(first), Err(Undecodable::Records), "{byte} at {place}");
+        }
+        // As many headers as fit a number: the end of the record ends the search.
+        let many = [&[34, 0, 0, 0, 1, 2, 7][..], &[0xFE; 9], &[1, 0]].concat();
+        assert_eq!(looked_at(&header(1), &many), Err(Undecodable::Records));
     }
 }

@@ -3,25 +3,43 @@
 /// Takes a number off the front; `None` where it is cut or has more than ten bytes.
 #[inline]
 pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<i64> {
-    // Most numbers of a record take one byte.
-    if let Some((&byte @ ..0x80, after)) = rest.split_first() {
-        *rest = after;
-        return Some(i64::from(byte >> 1) ^ -i64::from(byte & 1));
-    }
-    take_long_varint(rest)
+    let (number, end) = take_zigzag(rest, 0)?;
+    *rest = &rest[end..];
+    Some(from_zigzag(number))
 }
 
-fn take_long_varint(rest: &mut &[u8]) -> Option<i64> {
+/// Takes the number at `at` in its zigzag form, with the place where it ends; `None` where it is
+/// cut or has more than ten bytes.
+#[inline(always)]
+pub(crate) fn take_zigzag(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    // Most numbers of a record take one byte, lengths of values two.
+    let low = *bytes.get(at)?;
+    if low < 0x80 {
+        return Some((u64::from(low), at + 1));
+    }
+    let high = *bytes.get(at + 1)?;
+    if high < 0x80 {
+        return Some((u64::from(low & 0x7F) | u64::from(high) << 7, at + 2));
+    }
+    take_long(bytes, at)
+}
+
+#[cold]
+#[inline(never)]
+fn take_long(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        number |= u64::from(byte & 0x7F) << shift;
+    for (index, byte) in bytes.get(at..)?.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
-            return Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed());
+            return Some((number, at + index + 1));
         }
     }
     None
+}
+
+#[inline]
+pub(crate) fn from_zigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
 pub(crate) fn put_varint(number: i64, into: &mut Vec<u8>) {
@@ -35,6 +53,7 @@ pub(crate) fn put_varint(number: i64, into: &mut Vec<u8>) {
 
 /// Takes bytes behind their length off the front; `Some(None)` where there are none, which is not
 /// the same as no bytes.
+#[inline]
 pub(crate) fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let length = take_varint(rest)?;
     if length == -1 {
