@@ -13,7 +13,7 @@
 //! A disk that lied, and one of whose bits has decayed, cost data, and that may be noticed; nothing
 //! is wrong.
 //!
-//! Takes one to two minutes of two cores: thousands of states of a disk are recovered from.
+//! Takes some two minutes of two cores: thousands of states of a disk are recovered from.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -36,10 +36,10 @@ const LIVES: u64 = 3;
 const HISTORIES: u64 = 80;
 
 /// So many states are looked at by all histories together, at least.
-const STATES_MIN: u64 = 10_000;
+const STATES_MIN: u64 = 5_000;
 
 const HISTORIES_OF_LIARS: u64 = 40;
-const CUTS_A_LIFE: u64 = 40;
+const CUTS_A_LIFE: u64 = 20;
 
 /// One in so many recoveries is cut as well, and one in so many disks is damaged before.
 const CUT_AGAIN_ONE_IN: u64 = 8;

@@ -7,7 +7,7 @@ use system::{Random, seed};
 
 use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed};
 
-const KILLS_DEFAULT: u64 = 20;
+const KILLS_DEFAULT: u64 = 8;
 
 /// After so many kills the test says how far it is.
 const KILLS_TOLD: u64 = 50;
