@@ -1,14 +1,14 @@
-//! Images of as many volumes and snapshots as a pool can have.
+//! Images of as many durable volumes and snapshots as a pool can have.
 
 #[path = "support/mod.rs"]
 mod support;
 
 use block_device::BlockDevice;
 use support::{BLOCK, House, long_noise, noise, read};
-use volumes::{Durability, VolumeErrorKind};
+use volumes::{DURABLE_COUNT_MAX, Durability, VolumeErrorKind, VolumeSpec};
 
-/// A volume that is written between snapshots, `at-0` and so on, until the table is full. Returns
-/// how many snapshots there are.
+/// A volume that is written between snapshots, `at-0` and so on, until a journal can name no more.
+/// Returns how many snapshots there are.
 fn fill_table(house: &House) -> u64 {
     let volume = house.create("one", Durability::Journal);
     house.save();
@@ -16,7 +16,7 @@ fn fill_table(house: &House) -> u64 {
         volume.write(number % 16 * BLOCK, &long_noise(number)).expect("there is room");
         let name = format!("at-{number}").parse().expect("a good name");
         if let Err(error) = house.engine.create_snapshots(&["one"], &name, 1) {
-            assert_eq!(error.kind, VolumeErrorKind::TooManyVolumes);
+            assert_eq!(error.kind, VolumeErrorKind::TooManyDurable);
             return number;
         }
     }
@@ -31,11 +31,30 @@ fn check(house: &House, snapshots: u64) {
     }
 }
 
+/// Nothing else becomes durable either, and what is not durable goes on.
+fn check_refused(house: &House) {
+    let engine = &house.engine;
+    let spec = |name: &str| VolumeSpec::new(name.parse().expect("a good name"), BLOCK);
+    engine.create_volume(spec("ram")).expect("there are places");
+    let image = VolumeSpec { durability: Durability::Image, ..spec("image") };
+    let name = "clone".parse().expect("a good name");
+    for refused in [
+        engine.create_volume(image).map(drop),
+        engine.set_durability("ram", Durability::Journal),
+        engine.clone_volume("one@at-3", name).map(drop),
+    ] {
+        let error = refused.expect_err("there are as many as may be");
+        assert_eq!(error.kind, VolumeErrorKind::TooManyDurable, "{error}");
+    }
+    engine.delete_volume("ram").expect("it is there");
+}
+
 #[test]
 fn an_image_of_a_full_table_is_saved_and_restored() {
-    let mut house = House::new();
+    let mut house = House::of(96 << 20);
     let snapshots = fill_table(&house);
-    assert!(snapshots > 1000, "{snapshots} snapshots");
+    assert_eq!(snapshots, DURABLE_COUNT_MAX as u64 - 1);
+    check_refused(&house);
     let all = house.engine.snapshots();
     house.save();
     assert!(all.iter().all(|it| it.map().unsaved_blocks() == 0), "all is in the image");

@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use storage::AlignedBuffer;
+use volumes::DURABLE_COUNT_MAX;
 
 use crate::chain::Chain;
 use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
@@ -22,6 +23,14 @@ use crate::options::{JournalOptions, SEGMENT_BYTES_MIN};
 use crate::replay::Position;
 use crate::segment_file::name_of;
 use crate::shelf::{Segment, Shelf};
+
+/// Bytes of the largest table that the engine lets come about.
+const TABLE_BYTES_MAX: usize = DURABLE_COUNT_MAX * TABLE_RECORD_BYTES;
+const _: () = assert!(
+    DURABLE_COUNT_MAX <= TABLE_COUNT_MAX
+        && TABLE_BYTES_MAX + 8 * BLOCK_BYTES <= SEGMENT_BYTES_MIN as usize,
+    "such a table fits each segment, beside contents"
+);
 
 /// Sequences that are left out when it is not known where the newest checkpoint lies: it is past
 /// the last transaction by as many as could not be written then.

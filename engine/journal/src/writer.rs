@@ -1,6 +1,7 @@
 //! Work of the leader of a group: it captures what changed in the volumes that are flushed, and
 //! appends it to the log.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -217,13 +218,18 @@ impl Table {
         let mut volumes: Vec<_> = engine.volumes().into_iter().filter(is_kept).collect();
         volumes.sort_by_key(|volume| volume.id());
         self.volumes.clear();
+        let mut snapshots: HashMap<Option<u64>, Vec<Arc<Volume>>> = HashMap::new();
+        for snapshot in engine.snapshots() {
+            snapshots.entry(snapshot.origin_id()).or_default().push(snapshot);
+        }
         let before = mem::take(&mut self.encoded);
         for volume in &volumes {
             let record = VolumeRecord::of(volume);
             record.encode(&mut self.encoded);
             let block_count = record.size_bytes / BLOCK_BYTES;
             let durability = record.durability().expect("it is one of ours");
-            let snapshots = engine.snapshots_of(volume);
+            let mut snapshots = snapshots.remove(&Some(record.id)).unwrap_or_default();
+            snapshots.sort_by_key(|snapshot| snapshot.id());
             snapshots.iter().for_each(|it| VolumeRecord::of(it).encode(&mut self.encoded));
             let volume = Arc::downgrade(volume);
             self.volumes.push(Member { id: record.id, block_count, durability, volume });

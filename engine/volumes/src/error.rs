@@ -3,10 +3,14 @@
 use std::error::Error;
 
 use block_device::{DeviceError, DeviceErrorKind};
-use page_store::{ClaimRefused, LinkError};
+use page_store::{AddTableError, ClaimRefused, LinkError};
 
-/// Volumes and snapshots that a pool has room for.
-pub(crate) const PLACE_COUNT: usize = 1023;
+/// Volumes and snapshots that a pool has room for, with all table slabs.
+pub(crate) const PLACE_COUNT: usize = 17_407;
+
+/// Volumes of class `image` or `journal` and snapshots of these, at most: as many as fit beside
+/// contents into the shortest segment of a journal, in each transaction that changes what there is.
+pub const DURABLE_COUNT_MAX: usize = 2048;
 
 /// The class of a refused or failed operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +27,12 @@ pub enum VolumeErrorKind {
     /// The pool holds as many volumes as its table has room for.
     #[error("all {PLACE_COUNT} places of the pool for volumes and snapshots are taken; delete one")]
     TooManyVolumes,
+    /// A journal has no room for the names of more.
+    #[error(
+        "{DURABLE_COUNT_MAX} volumes and snapshots of class image or journal are as many as a pool \
+         may have; delete one, or use class ram"
+    )]
+    TooManyDurable,
     /// A shrink would drop blocks that hold data.
     #[error("blocks past the new end hold data; force the resize to drop them")]
     DataPastNewEnd,
@@ -53,6 +63,15 @@ pub struct VolumeError {
 impl VolumeError {
     pub fn new(kind: VolumeErrorKind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into(), source: None }
+    }
+
+    /// The volume table has no place, and cannot have more.
+    pub(crate) fn of_table(name: impl Into<String>, error: AddTableError) -> Self {
+        let kind = match error {
+            AddTableError::NoSpace(_) => VolumeErrorKind::NoSpace,
+            AddTableError::TooMany => VolumeErrorKind::TooManyVolumes,
+        };
+        Self::new(kind, name)
     }
 
     /// A claim that is refused, with the figures.

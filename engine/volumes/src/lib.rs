@@ -42,7 +42,7 @@ pub use device::hooks::{
     FetchedPages, FlushTarget, Found, HookError, PageSource, SourceError, SourceErrorKind,
 };
 pub use device::volume::Volume;
-pub use error::{VolumeError, VolumeErrorKind};
+pub use error::{DURABLE_COUNT_MAX, VolumeError, VolumeErrorKind};
 pub use map::stored::FilledBlock;
 pub use map::table::{ImageBase, SetId};
 pub use map::view::{BlockView, StoredBytes, VolumeUsage};

@@ -75,7 +75,7 @@ fn a_frozen_copy_that_an_earlier_release_left_in_the_table_goes_at_the_next_open
     let volume = create(&engine_of_old, "one");
     volume.write(0, &[5; BLOCK_BYTES]).expect("there is room");
     let (store, map) = (&volume.map.pool.store, &volume.map);
-    let record = table::all().find(|record| record.is_free(store)).expect("there is a place");
+    let record = table::all(store).find(|record| record.is_free(store)).expect("there is a place");
     let stored = Stored {
         name: "one".parse().expect("a good name"),
         id: table::take_id(store, None),

@@ -137,6 +137,31 @@ fn copies_in_a_full_pool_agree_with_the_model() {
     Trial { name: "copies_in_a_full", seed_count: 20, shape, kinds }.run(small);
 }
 
+/// The same with all volumes in table slabs.
+#[test]
+fn volumes_in_table_slabs_agree_with_the_model() {
+    let shape =
+        ScheduleShape { length_max: 256 << 10, copies_one_in: 6, promises_one_in: 12, ..ROOMY };
+    let trial = Trial { name: "in_table_slabs", seed_count: 20, shape, kinds: &[COPIES] };
+    trial.run(|_| in_table_slabs(Pool::growable(32 * MIB, 64 * MIB, 2)));
+}
+
+/// The same where memory runs out all the time.
+#[test]
+fn volumes_in_table_slabs_of_a_full_pool_agree_with_the_model() {
+    let shape =
+        ScheduleShape { length_max: 256 << 10, fill_up_one_in: 50, copies_one_in: 6, ..ROOMY };
+    let kinds = &[IN_A_FULL_POOL, COPIES];
+    Trial { name: "slabs_of_a_full", seed_count: 20, shape, kinds }
+        .run(|seed| in_table_slabs(small(seed)));
+}
+
+fn in_table_slabs(pool: Pool) -> Pool {
+    drop(pool.open());
+    pool.take_front_places();
+    pool
+}
+
 /// Goal: what volumes promise, copies that are frozen for a reader, and a pool that grows and
 /// shrinks change nothing that a reader sees, and a volume that is guaranteed never lacks memory.
 /// Method: as above, with these among the operations.

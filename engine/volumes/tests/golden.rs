@@ -21,6 +21,9 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = block_device::BLOCK_BYTES as u64;
 const REGION_BYTES: u64 = 4 * MIB;
 
+/// Places for volumes in front of the slabs.
+const FRONT_PLACES: u64 = 1023;
+
 /// Asks for the files of today's layout, in this folder.
 const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
 
@@ -98,6 +101,18 @@ fn build(engine: &Engine) {
     let gamma = engine.volume("gamma").expect("it is there");
     gamma.discard(ByteRange::new(9 * BLOCK, BLOCK)).expect("it is there");
     engine.resize_volume("gamma", MIB, ShrinkPolicy::DropData).expect("data may be dropped");
+}
+
+/// The same with places for volumes in a table slab: those that are left have theirs there.
+fn build_in_table_slab(engine: &Engine) {
+    let name = |number: u64| format!("filler-{number}");
+    for number in 1..=FRONT_PLACES {
+        fill(engine, (&name(number), MIB), &[]);
+    }
+    build(engine);
+    for number in 1..=FRONT_PLACES {
+        engine.delete_volume(&name(number)).expect("it is there");
+    }
 }
 
 #[track_caller]
@@ -212,7 +227,7 @@ fn check_left_behind(packed: &[u8]) {
 }
 
 /// What today's code leaves behind must be found again too, and can become a golden file.
-fn check_today(end: End, name: &str) {
+fn check_today(build: fn(&Engine), end: End, name: &str) {
     let place = Place::new();
     let engine = open(&place.region());
     build(&engine);
@@ -232,12 +247,22 @@ fn check_today(end: End, name: &str) {
 
 #[test]
 fn a_closed_pool_of_today_is_found_again() {
-    check_today(End::Closed, "region-closed");
+    check_today(build, End::Closed, "region-closed");
 }
 
 #[test]
 fn a_killed_pool_of_today_is_found_again() {
-    check_today(End::Killed, "region-killed");
+    check_today(build, End::Killed, "region-killed");
+}
+
+#[test]
+fn a_closed_pool_of_today_with_a_table_slab_is_found_again() {
+    check_today(build_in_table_slab, End::Closed, "region-closed-table-slab");
+}
+
+#[test]
+fn a_killed_pool_of_today_with_a_table_slab_is_found_again() {
+    check_today(build_in_table_slab, End::Killed, "region-killed-table-slab");
 }
 
 #[test]
@@ -258,4 +283,14 @@ fn a_closed_pool_of_version_2_is_found_again() {
 #[test]
 fn a_killed_pool_of_version_2_is_found_again() {
     check_left_behind(include_bytes!("golden/region-2-killed"));
+}
+
+#[test]
+fn a_closed_pool_of_version_3_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-3-closed"));
+}
+
+#[test]
+fn a_killed_pool_of_version_3_is_found_again() {
+    check_left_behind(include_bytes!("golden/region-3-killed"));
 }

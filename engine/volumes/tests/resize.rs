@@ -60,6 +60,40 @@ fn a_pool_that_grows_has_room_for_more_and_takes_no_memory_before() {
 }
 
 #[test]
+fn a_pool_does_not_shrink_below_a_part_of_its_volume_table() {
+    let pool = Pool::growable(32 * MIB, CAPACITY_BYTES, 2);
+    drop(pool.open());
+    pool.take_front_places();
+    let engine = pool.open();
+    // The first slab for the table is free before there is anything else, the second is not.
+    let first = engine.create_volume(spec("first", 32 * MIB)).expect("it can be made");
+    fill(&*first, 0, 4000);
+    for number in 1..512 {
+        engine.create_volume(spec(&format!("v{number}"), MIB)).expect("it can be made");
+    }
+    let last = engine.create_volume(spec("last", MIB)).expect("it can be made");
+    fill(&*last, 0, 3);
+    drop(first);
+    engine.delete_volume("first").expect("it is there");
+    settle(&engine);
+    let refused = engine.set_size(12 * MIB, &mut go_on).expect_err("the table lies further on");
+    let ResizeErrorKind::Tables { needed_bytes } = refused.kind else { panic!("{refused}") };
+    assert!((12 * MIB..32 * MIB).contains(&needed_bytes), "{refused}");
+    assert_eq!(engine.usage().size_bytes, 32 * MIB);
+    engine.set_size(needed_bytes, &mut go_on).expect("all of the table lies before that");
+    check_filled(&*last, 0, 3);
+    drop(last);
+    let killed = pool.as_after_a_kill();
+    drop(engine);
+    for left in [pool, killed] {
+        let engine = left.open();
+        assert_eq!(engine.volumes().len(), 512);
+        check_filled(&*engine.volume("last").expect("it is there"), 0, 3);
+        check_sound_when_empty(&engine);
+    }
+}
+
+#[test]
 fn a_pool_that_shrinks_keeps_what_it_holds_and_gives_the_memory_back() {
     let pool = Pool::growable(48 * MIB, CAPACITY_BYTES, 2);
     let engine = pool.open();

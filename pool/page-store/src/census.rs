@@ -18,6 +18,10 @@ pub(crate) fn admit_slabs(memory: &Memory, mut leak_counts: Option<&mut LeakCoun
                 admit_free(memory, slab);
                 continue;
             }
+            Found::Table => {
+                memory.tables.admit(slab);
+                continue;
+            }
             Found::Unknown => continue,
         };
         let counts = slot_counts(memory, slab, class);
@@ -32,6 +36,17 @@ pub(crate) fn admit_slabs(memory: &Memory, mut leak_counts: Option<&mut LeakCoun
         if let Some(leak_counts) = &mut leak_counts {
             leak_counts.set(slab, class, counts);
         }
+    }
+}
+
+/// Counts the table slabs that were found, unless some are missing.
+pub(crate) fn count_tables(memory: &Memory) {
+    let found = memory.tables.count();
+    if found > memory.superblock().table_slabs {
+        memory.change_superblock(|superblock| {
+            superblock.may_have_tables = true;
+            superblock.table_slabs = found;
+        });
     }
 }
 

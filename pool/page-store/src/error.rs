@@ -18,6 +18,16 @@ pub enum LinkError {
     Damaged,
 }
 
+/// Why a pool gets no more root words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddTableError {
+    #[error(transparent)]
+    NoSpace(#[from] NoSpace),
+    /// It has as many as it can have.
+    #[error("the pool has all table slabs that it can have")]
+    TooMany,
+}
+
 /// Why a region cannot be opened as a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenErrorKind {
@@ -80,6 +90,12 @@ pub enum ResizeErrorKind {
         Size(*in_use_bytes)
     )]
     InUse { in_use_bytes: u64 },
+    /// A part of the volume table lies past the new end, and is never moved.
+    #[error(
+        "a part of the volume table lies further on; {} is the least that the pool can have",
+        Size(*needed_bytes)
+    )]
+    Tables { needed_bytes: u64 },
     /// The memory cannot be taken or given back; the source says why.
     #[error("its memory cannot be changed")]
     Memory,

@@ -28,16 +28,29 @@ pub(crate) const SLAB_BYTES: u64 = 128 << 10;
 /// Entries of a map node.
 pub const NODE_ENTRY_COUNT: usize = 512;
 
-/// Words that belong to the layer above.
+/// Words that belong to the layer above, in front of the slab table.
 pub const ROOT_WORD_COUNT: usize = (256 << 10) / 8;
+
+/// More such words in a table slab, which is one as a whole: word `n` of slab `s` is root word
+/// `ROOT_WORD_COUNT + s * TABLE_SLAB_WORDS + n`.
+pub const TABLE_SLAB_WORDS: usize = (128 << 10) / 8;
+const _: () = assert!(TABLE_SLAB_WORDS as u64 * 8 == SLAB_BYTES);
+
+/// Table slabs of a pool, at most.
+pub const TABLE_SLABS_MAX: usize = 32;
+
+/// Word of the slab table for a table slab: at least two bits from that for any other.
+pub(crate) const TABLE_SLAB_NAME: u64 = 0xC3;
 
 /// Bytes of one superblock; there are two.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 4096;
 
-/// Bump when the meaning of any byte in a region changes.
-pub(crate) const LAYOUT_VERSION: u64 = 2;
+/// Bump when the meaning of any byte in a region changes. A pool has the last version once it has
+/// table slabs, and [`LAYOUT_VERSION_PLAIN`] before.
+pub(crate) const LAYOUT_VERSION: u64 = 3;
+pub(crate) const LAYOUT_VERSION_PLAIN: u64 = 2;
 
-/// The oldest version that is read: its pools become pools of this version when they are opened.
+/// The oldest version that is read: its pools become plain ones when they are opened.
 pub(crate) const LAYOUT_VERSION_MIN: u64 = 1;
 
 const ROOT_OFFSET: u64 = 2 * SUPERBLOCK_BYTES;
@@ -313,9 +326,19 @@ impl Layout {
         self.memory_bytes_of(slab_count) - u64::from(slab_count) * SLAB_BYTES
     }
 
-    pub(crate) fn root_word(index: usize) -> u64 {
-        assert!(index < ROOT_WORD_COUNT, "root word {index} is past the last");
-        ROOT_OFFSET + 8 * index as u64
+    #[inline]
+    pub(crate) fn root_word(&self, index: usize) -> u64 {
+        match index < ROOT_WORD_COUNT {
+            true => ROOT_OFFSET + 8 * index as u64,
+            false => self.table_slab_word(index - ROOT_WORD_COUNT),
+        }
+    }
+
+    #[cold]
+    fn table_slab_word(&self, index: usize) -> u64 {
+        let end = u64::from(self.slab_count()) * TABLE_SLAB_WORDS as u64;
+        assert!((index as u64) < end, "word {index} of table slabs is past the last");
+        self.data + 8 * index as u64
     }
 
     /// The slab table's word: 0 for a free slab, else the class plus one.

@@ -39,6 +39,7 @@ mod read;
 mod recovery;
 mod resize;
 mod retire;
+mod root_words;
 mod share;
 mod slab_names;
 mod slab_state;
@@ -47,6 +48,7 @@ mod space;
 mod steps;
 mod store;
 mod superblock;
+mod tables;
 mod taking;
 mod usage;
 mod verify;
@@ -56,13 +58,15 @@ pub use crate::core::PageBytes;
 pub use claims::ClaimRefused;
 pub use codec::DecodeError;
 pub use compress::{Attempt, Compressor, Shrunk};
-pub use error::{LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind};
+pub use error::{
+    AddTableError, LinkError, NoSpace, OpenError, OpenErrorKind, ResizeError, ResizeErrorKind,
+};
 pub use fingerprint::Fingerprint;
 pub use footprint::{
     encoding_bytes_max, index_footprint_bytes, node_footprint_bytes, page_footprint_bytes,
 };
 pub use lane::{Compression, Lane, Policy};
-pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT};
+pub use layout::{NODE_ENTRY_COUNT, ROOT_WORD_COUNT, TABLE_SLAB_WORDS, TABLE_SLABS_MAX};
 pub use leak_counts::LeakCounts;
 pub use page_ref::{ABSENT_BITS, DirtyBits, NodeRef, OwnedPageRef, PageRef, PageRefKind, Parent};
 pub use purpose::Purpose;

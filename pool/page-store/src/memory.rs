@@ -12,6 +12,7 @@ use crate::layout::{CLASS_COUNT, Class, Layout, NODE_ENTRY_COUNT, Slot};
 use crate::page_ref::{NodeRef, OwnedPageRef, PageRef, Parent};
 use crate::slabs::SlabBook;
 use crate::superblock::Superblock;
+use crate::tables::Tables;
 use crate::taking::Taking;
 
 /// How many threads pin without waiting for each other.
@@ -28,6 +29,7 @@ pub(crate) struct Memory {
     pub(crate) live: Box<[Striped]>,
     pub(crate) claims: Claims,
     pub(crate) taking: Taking,
+    pub(crate) tables: Tables,
     superblock: Mutex<Superblock>,
 }
 
@@ -51,6 +53,7 @@ impl Memory {
             live: (0..CLASS_COUNT).map(|_| Striped::new(lane_count)).collect(),
             claims: Claims::new(lane_count),
             taking: Taking::new(layout.slab_count()),
+            tables: Tables::default(),
             superblock: Mutex::new(superblock),
             region,
             layout,
@@ -201,7 +204,7 @@ impl Memory {
     /// Where the name of a node's child lies.
     pub(crate) fn parent_offset(&self, parent: Parent) -> u64 {
         match parent {
-            Parent::Root(index) => Layout::root_word(index),
+            Parent::Root(index) => self.layout.root_word(index),
             Parent::Node(node, index) => self.entry_offset(node, index),
         }
     }

@@ -89,6 +89,12 @@ impl PageStore {
         let slab_count = self.slabs_for(size_bytes)?;
         self.check_fits(slab_count, size_bytes)?;
         memory.while_none_taken(|| memory.book.begin_leaving(slab_count));
+        // From here on none is added past the end.
+        if let Some(end) = memory.tables.end().filter(|&end| end > slab_count) {
+            memory.while_none_taken(|| memory.stay(memory.layout.pool_slabs()));
+            let needed_bytes = memory.layout.memory_bytes_of(end);
+            return Err(ResizeError::new(ResizeErrorKind::Tables { needed_bytes }, size_bytes));
+        }
         memory.book.leave(memory.layout.slab_count());
         // A thread that took a slab before is done with it when its lane, or the index, is ours.
         self.reclaim();
@@ -176,6 +182,7 @@ impl PageStore {
             live.div_ceil(u64::from(class.shape().slot_count))
         };
         let needed: u64 = Class::all().filter(|class| class.has_slots()).map(of_class).sum();
+        let needed = needed + u64::from(self.core.memory.tables.count());
         u32::try_from(needed).unwrap_or(u32::MAX)
     }
 }

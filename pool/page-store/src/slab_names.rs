@@ -9,7 +9,7 @@ use sync::atomic::Ordering;
 use sync::counted;
 
 use crate::fingerprint::Description;
-use crate::layout::{Class, Slot};
+use crate::layout::{Class, SLAB_BYTES, Slot, TABLE_SLAB_NAME};
 use crate::memory::Memory;
 
 /// The high 40 bits of a second name; below it the class plus 1, in 8 bits, and the count.
@@ -17,12 +17,17 @@ const SECOND_NAME: u64 = 0x4D_454D_534C;
 const SECOND_NAME_SHIFT: u32 = 24;
 const CLASS_SHIFT: u32 = 16;
 
+/// That of a table slab, which is of no class.
+const TABLE_SECOND_NAME: u64 = SECOND_NAME << SECOND_NAME_SHIFT | TABLE_SLAB_NAME << CLASS_SHIFT;
+
 /// Use of a slab, found when the pool is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It holds nothing that is live.
     Free,
     Used(Class),
+    /// It holds root words.
+    Table,
     /// The table's word is no name, and nothing says what it was: it is left alone.
     Unknown,
 }
@@ -33,11 +38,19 @@ impl Memory {
         let second = self.slot_word_to_store(first_slot(slab));
         if !class.is_large() {
             second.store(second_name_of(class), Ordering::Relaxed);
-        } else if class_of(second.load(Ordering::Relaxed)).is_some() {
+        } else if is_second_name(second.load(Ordering::Relaxed)) {
             second.store(0, Ordering::Relaxed);
         }
         let word = self.region.word_to_store(self.layout.table_word(slab));
         word.store(u64::from(class.id()) + 1, Ordering::Release);
+    }
+
+    /// Makes the slab table say that a slab of zeros holds root words, which count from then on.
+    pub(crate) fn name_table_slab(&self, slab: u32) {
+        let second = self.slot_word_to_store(first_slot(slab));
+        second.store(TABLE_SECOND_NAME, Ordering::Relaxed);
+        let word = self.region.word_to_store(self.layout.table_word(slab));
+        word.store(TABLE_SLAB_NAME, Ordering::Release);
     }
 }
 
@@ -45,6 +58,9 @@ impl Memory {
 /// other thread uses the pool.
 pub(crate) fn find(memory: &Memory, slab: u32) -> Found {
     let word = memory.region.word(memory.layout.table_word(slab)).load(Ordering::Relaxed);
+    if is_table(memory, slab, word) {
+        return Found::Table;
+    }
     let named = memory.slab_class(slab);
     let second = class_of(memory.slot_word(first_slot(slab), Ordering::Relaxed));
     let is_large = named.is_some_and(Class::is_large);
@@ -62,6 +78,28 @@ pub(crate) fn find(memory: &Memory, slab: u32) -> Found {
         memory.name_slab(slab, class);
     }
     Found::Used(class)
+}
+
+/// Returns whether a slab holds root words. What is damaged in one place is mended.
+fn is_table(memory: &Memory, slab: u32, word: u64) -> bool {
+    let second = memory.slot_word(first_slot(slab), Ordering::Relaxed);
+    let has_large = || large_class(memory, slab).is_some();
+    let is_table = match word {
+        TABLE_SLAB_NAME => (second ^ TABLE_SECOND_NAME).count_ones() <= 1 || !has_large(),
+        _ if second != TABLE_SECOND_NAME || has_large() => false,
+        // After a kill before it was named: nothing is lost with zeros.
+        0 => has_root_words(memory, slab),
+        _ => true,
+    };
+    if is_table && (word, second) != (TABLE_SLAB_NAME, TABLE_SECOND_NAME) {
+        memory.name_table_slab(slab);
+    }
+    is_table
+}
+
+fn has_root_words(memory: &Memory, slab: u32) -> bool {
+    let words = (0..SLAB_BYTES).step_by(8).map(|at| memory.layout.slab(slab) + at);
+    words.into_iter().any(|at| memory.region.word(at).load(Ordering::Relaxed) != 0)
 }
 
 /// The class of a slab of large slots that has something live: pages are described, nodes are not.
@@ -100,6 +138,12 @@ fn second_name_of(class: Class) -> u64 {
     SECOND_NAME << SECOND_NAME_SHIFT | (u64::from(class.id()) + 1) << CLASS_SHIFT
 }
 
+/// Returns whether a word is a second name, also that of a slab that a kill kept from being a table
+/// slab: what is stored in it later is no root word.
+fn is_second_name(word: u64) -> bool {
+    word == TABLE_SECOND_NAME || class_of(word).is_some()
+}
+
 /// The class that a second name says, if the word is one.
 fn class_of(word: u64) -> Option<Class> {
     let id = (word >> CLASS_SHIFT & 0xFF).checked_sub(1)?;
@@ -122,5 +166,14 @@ mod tests {
             }
         }
         assert_eq!(class_of(0), None);
+        assert_eq!((class_of(TABLE_SECOND_NAME), counted::count_of(TABLE_SECOND_NAME)), (None, 0));
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_a_table_slab_of_another_or_the_reverse() {
+        let others = Class::all().map(|class| u64::from(class.id()) + 1).chain([0]);
+        for other in others {
+            assert!((other ^ TABLE_SLAB_NAME).count_ones() >= 2, "{other}");
+        }
     }
 }

@@ -130,13 +130,7 @@ impl SlabBook {
         plenty: Option<usize>,
         grace: &Grace,
     ) -> Option<u32> {
-        let mut free = self.lock_free();
-        if free.ready.len() <= floor {
-            self.collect(&mut free, grace);
-        }
-        if free.ready.len() <= floor {
-            return None;
-        }
+        let mut free = self.lock_free_above(floor, grace)?;
         let is_plenty = plenty.is_some_and(|plenty| free.ready.len() > plenty);
         if is_plenty && self.is_scarce.load(Ordering::Relaxed) {
             self.is_scarce.store(false, Ordering::Relaxed);
@@ -144,6 +138,24 @@ impl SlabBook {
         let taken = free.ready.pop_back()?;
         self.free_soon.fetch_sub(1, Ordering::Relaxed);
         Some(taken)
+    }
+
+    /// The same for the free slab of the lowest number, which the caller keeps for good.
+    pub(crate) fn take_lowest_free(&self, floor: usize, grace: &Grace) -> Option<u32> {
+        let mut free = self.lock_free_above(floor, grace)?;
+        let (lowest, _) = free.ready.iter().enumerate().min_by_key(|&(_, &slab)| slab)?;
+        let taken = free.ready.remove(lowest)?;
+        self.free_soon.fetch_sub(1, Ordering::Relaxed);
+        Some(taken)
+    }
+
+    /// The free slabs, if more than `floor` have memory.
+    fn lock_free_above(&self, floor: usize, grace: &Grace) -> Option<MutexGuard<'_, FreeSlabs>> {
+        let mut free = self.lock_free();
+        if free.ready.len() <= floor {
+            self.collect(&mut free, grace);
+        }
+        (free.ready.len() > floor).then_some(free)
     }
 
     /// A lane has formatted a slab that it took: all of its slots are free.

@@ -56,6 +56,20 @@ impl Memory {
         }
     }
 
+    /// The free slab of the lowest number, for a use that never ends, as new data would take one.
+    pub(crate) fn take_lowest_free_slab(&self) -> Option<u32> {
+        loop {
+            let seen = self.layout.slab_count();
+            let floor = self.floor(Purpose::NewData);
+            if self.may_open(Purpose::NewData)
+                && let Some(slab) = self.book.take_lowest_free(floor, &self.grace)
+            {
+                return Some(slab);
+            }
+            self.find_more(seen).ok()?;
+        }
+    }
+
     /// Slots for pages as they are that hold none, wherever there is memory.
     pub(crate) fn free_slots(&self) -> u64 {
         let in_slabs = self.book.raw_slab_count() as u64 * LARGE_SLOT_COUNT;

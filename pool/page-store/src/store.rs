@@ -72,6 +72,7 @@ impl PageStore {
         let slab_count = core.memory.layout.slab_count();
         let mut leak_counts = (!was_closed_cleanly).then(|| LeakCounts::new(slab_count));
         census::admit_slabs(&core.memory, leak_counts.as_mut());
+        census::count_tables(&core.memory);
         let lanes = (0..options.lane_count).map(|index| LaneCell::new(LaneState::new(index)));
         let store = Self { core, lanes: lanes.collect(), size_bytes };
         Ok((store, leak_counts))
@@ -222,12 +223,14 @@ impl PageStore {
 
     /// A word of the layer above.
     pub fn root_word(&self, index: usize) -> u64 {
-        self.core.memory.region.word(Layout::root_word(index)).load(Ordering::Acquire)
+        let memory = &self.core.memory;
+        memory.region.word(memory.layout.root_word(index)).load(Ordering::Acquire)
     }
 
     /// Stores a word of the layer above.
     pub fn set_root_word(&self, index: usize, value: u64) {
-        let word = self.core.memory.region.word_to_store(Layout::root_word(index));
+        let memory = &self.core.memory;
+        let word = memory.region.word_to_store(memory.layout.root_word(index));
         word.store(value, Ordering::Release);
     }
 }

@@ -11,7 +11,8 @@ use twox_hash::XxHash3_128;
 use crate::error::{OpenError, OpenErrorKind};
 use crate::fingerprint::Secret;
 use crate::layout::{
-    LAYOUT_VERSION, LAYOUT_VERSION_MIN, Layout, ROOT_WORD_COUNT, SUPERBLOCK_BYTES,
+    LAYOUT_VERSION, LAYOUT_VERSION_MIN, LAYOUT_VERSION_PLAIN, Layout, ROOT_WORD_COUNT,
+    SUPERBLOCK_BYTES,
 };
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MEMLANE\n");
@@ -27,6 +28,7 @@ const CHECKSUM: usize = WORD_COUNT - 1;
 const VERSION: usize = 1;
 const SIZE: usize = 12;
 const UNTAKEN: usize = 13;
+const TABLE_SLABS: usize = 14;
 
 /// Words of the place that a copy has.
 const COPY_WORDS: usize = 4096 / 8;
@@ -52,6 +54,10 @@ pub(crate) struct Superblock {
     /// The last so many slabs of that size have no memory yet. A release that does not know of this
     /// writes 0: it takes all memory before it writes anything.
     pub(crate) untaken_slabs: u32,
+    /// The pool has table slabs, or is about to have one: earlier releases refuse it.
+    pub(crate) may_have_tables: bool,
+    /// Table slabs that it has, so that one that is not found is missed.
+    pub(crate) table_slabs: u32,
 }
 
 impl Superblock {
@@ -64,6 +70,8 @@ impl Superblock {
             secret: Secret(secret),
             size_bytes,
             untaken_slabs: u32::MAX,
+            may_have_tables: false,
+            table_slabs: 0,
         }
     }
 
@@ -138,14 +146,22 @@ impl Superblock {
                 1 => 0,
                 _ => u32::try_from(words[UNTAKEN]).unwrap_or(u32::MAX),
             },
+            may_have_tables: words[VERSION] > LAYOUT_VERSION_PLAIN,
+            table_slabs: match words[VERSION] > LAYOUT_VERSION_PLAIN {
+                true => u32::try_from(words[TABLE_SLABS]).unwrap_or(u32::MAX),
+                false => 0,
+            },
         }
     }
 
     fn to_words(self, region: &Region, layout: &Layout) -> Words {
         let mut words = [0; WORD_COUNT];
         words[0] = MAGIC;
-        words[VERSION] = LAYOUT_VERSION;
-        words[2] = layout.fingerprint(LAYOUT_VERSION);
+        words[VERSION] = match self.may_have_tables {
+            true => LAYOUT_VERSION,
+            false => LAYOUT_VERSION_PLAIN,
+        };
+        words[2] = layout.fingerprint(words[VERSION]);
         words[3] = region.capacity_bytes();
         words[4] = self.sequence;
         words[5] = self.run_epoch;
@@ -156,6 +172,7 @@ impl Superblock {
         words[OLD_CHECKSUM] = checksum(&words[..OLD_CHECKSUM]);
         words[SIZE] = self.size_bytes;
         words[UNTAKEN] = u64::from(self.untaken_slabs);
+        words[TABLE_SLABS] = u64::from(self.table_slabs);
         words[CHECKSUM] = checksum(&words[..CHECKSUM]);
         words
     }
@@ -171,7 +188,8 @@ fn never_completed(copies: &[Words; 2]) -> bool {
 /// Whether a copy was written to its end, by whatever version.
 fn is_whole(words: &Words) -> bool {
     // Of later versions only the old checksum is known.
-    let end = if words[VERSION] == LAYOUT_VERSION { CHECKSUM } else { OLD_CHECKSUM };
+    let is_known = (LAYOUT_VERSION_PLAIN..=LAYOUT_VERSION).contains(&words[VERSION]);
+    let end = if is_known { CHECKSUM } else { OLD_CHECKSUM };
     words[end] == checksum(&words[..end])
 }
 

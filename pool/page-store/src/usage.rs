@@ -52,7 +52,8 @@ impl PageStore {
             page_bytes: pages().map(|class| live(class) * class.shape().slot_bytes).sum(),
             map_bytes: live(Class::NODE) * Class::NODE.shape().slot_bytes,
             index_bytes: u64::from(core.index.segment_count()) * SLAB_BYTES,
-            table_bytes: core.memory.layout.table_bytes(),
+            table_bytes: core.memory.layout.table_bytes()
+                + u64::from(core.memory.tables.count()) * SLAB_BYTES,
             slack_bytes: 0,
             page_count: pages().map(live).sum(),
             raw_page_count: live(Class::RAW),

@@ -11,7 +11,7 @@ use kafka_protocol::protocol::{Encodable, StrBytes};
 use record_batch::{
     BatchHeader, BatchOptions, BatchProducer, HEADER_BYTES, NewRecord, encode_batch,
 };
-use system::Broker;
+use system::{Broker, Daemon, DaemonOptions};
 use uuid::Uuid;
 
 /// Kafka's codes for errors.
@@ -21,6 +21,7 @@ const UNKNOWN_TOPIC: i16 = 3;
 const INVALID_TOPIC: i16 = 17;
 const INVALID_SESSION_TIMEOUT: i16 = 26;
 const UNSUPPORTED_VERSION: i16 = 35;
+const TOPIC_ALREADY_EXISTS: i16 = 36;
 const INVALID_PARTITIONS: i16 = 37;
 const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 const INVALID_CONFIG: i16 = 40;
@@ -637,29 +638,68 @@ fn what_names_a_topic_twice_changes_nothing() -> Result<()> {
     broker.stop()
 }
 
-/// More than any pool has places for.
-const TOPICS_MANY: usize = 1_100;
+/// More than a pool has places for in front of its slabs.
+const TOPICS_MANY: usize = 1_600;
 
 #[test]
-fn topics_beyond_the_places_of_the_pool_are_refused_with_their_number() -> Result<()> {
-    let mut broker = Broker::start("--embedded 256M")?;
-    let many: Vec<_> = (0..TOPICS_MANY).map(|it| plain(&format!("topic-{it}"))).collect();
-    let mut made = Vec::new();
-    for some in many.chunks(100) {
-        made.extend(create_all(&broker, some.to_vec(), false)?);
+fn more_topics_than_the_first_places_of_a_pool_outlive_kills_and_are_deleted() -> Result<()> {
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let file = folder.path().join("pool");
+    let mut broker = Broker::start(&format!("--embedded 256M --pool-file {}", file.display()))?;
+    let names: Vec<_> = (0..TOPICS_MANY).map(|it| format!("topic-{it}")).collect();
+    for some in names.chunks(100) {
+        let made = create_all(&broker, some.iter().map(|it| plain(it)).collect(), false)?;
+        let refused = made.iter().find(|it| it.error_code != 0);
+        ensure!(refused.is_none(), "{refused:?}");
     }
+    let last = names.last().expect("there are many");
+    ensure!(produce(&broker, last, &[now_ms()?])? == 0, "it takes records");
+    broker.kill()?;
+    let took = broker.start_again()?;
+    eprintln!("started again with {TOPICS_MANY} topics in {took:?}");
+    ensure!(create(&broker, plain(last))? == TOPIC_ALREADY_EXISTS, "it is there");
+    ensure!(produce(&broker, last, &[now_ms()?])? == 0, "it takes records");
+    for some in names.chunks(100) {
+        let asked: Vec<_> = some.iter().map(|it| (Some(it.as_str()), Uuid::nil())).collect();
+        let errors = delete_all(&broker, &asked)?;
+        ensure!(errors.iter().all(|&it| it == 0), "{errors:?}");
+    }
+    ensure!(create(&broker, plain(last))? == 0, "there is a place");
+    broker.stop()
+}
+
+/// Volumes of class image with 23 snapshots each: 2,040 of the 2,048 that may be durable.
+const IMAGED_COUNT: usize = 85;
+
+#[test]
+fn durable_topics_beyond_those_that_a_journal_can_name_are_refused_with_their_number() -> Result<()>
+{
+    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    for number in 0..IMAGED_COUNT {
+        daemon.memlane(&format!("volume create v{number} --size 1MiB --durability image"))?;
+    }
+    for at in 0..23 {
+        let names: Vec<_> = (0..IMAGED_COUNT).map(|number| format!("v{number}@s{at}")).collect();
+        daemon.memlane(&format!("snapshot create {}", names.join(" ")))?;
+    }
+    let imaged = |name: &str| configured(name, &[("memlane.durability", "image")]);
+    let many = (0..20).map(|it| imaged(&format!("topic-{it}"))).collect();
+    let made = create_all(&broker, many, false)?;
     let count = made.iter().take_while(|it| it.error_code == 0).count();
-    // The state of the broker is in volumes too.
-    ensure!((1_000..1_023).contains(&count), "{count} topics were made");
+    // The state of the broker is durable too.
+    ensure!((5..=8).contains(&count), "{count} topics were made: {made:?}");
     for refused in &made[count..] {
         let what = refused.error_message.as_deref().unwrap_or_default();
         ensure!(refused.error_code == POLICY_VIOLATION, "{refused:?}");
-        ensure!(what.contains("all 1023 places") && what.contains("delete one"), "{what}");
+        ensure!(what.contains("2048 volumes") && what.contains("delete one"), "{what}");
     }
+    ensure!(create(&broker, plain("in-ram"))? == 0, "it is made");
     ensure!(produce(&broker, "topic-0", &[now_ms()?])? == 0, "those that are there go on");
     ensure!(delete_all(&broker, &[(Some("topic-1"), Uuid::nil())])? == [0], "it is deleted");
-    ensure!(create(&broker, plain("another"))? == 0, "there is a place");
-    broker.stop()
+    ensure!(create(&broker, imaged("another"))? == 0, "there is a place");
+    broker.stop()?;
+    daemon.finish()
 }
 
 /// Kinds of resources with settings.

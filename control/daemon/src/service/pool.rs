@@ -94,6 +94,7 @@ fn ended(error: &ResizeError) -> TaskEnd {
         ResizeErrorKind::Misaligned | ResizeErrorKind::TooSmall => ProblemKind::InvalidField,
         ResizeErrorKind::BeyondCapacity { .. }
         | ResizeErrorKind::InUse { .. }
+        | ResizeErrorKind::Tables { .. }
         | ResizeErrorKind::Memory => ProblemKind::NoSpace,
     };
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));

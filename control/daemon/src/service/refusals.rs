@@ -22,7 +22,9 @@ pub(super) fn of_volume(error: &VolumeError) -> Problem {
             Problem::new(ProblemKind::AlreadyExists, detail).in_field("name")
         }
         VolumeErrorKind::NotFound => Problem::new(ProblemKind::NotFound, detail),
-        VolumeErrorKind::TooManyVolumes => Problem::new(ProblemKind::TooManyVolumes, detail),
+        VolumeErrorKind::TooManyVolumes | VolumeErrorKind::TooManyDurable => {
+            Problem::new(ProblemKind::TooManyVolumes, detail)
+        }
         VolumeErrorKind::DataPastNewEnd => {
             Problem::new(ProblemKind::DataBehindNewEnd, detail).in_field("size")
         }
@@ -80,6 +82,7 @@ mod tests {
         check(VolumeErrorKind::AlreadyExists, ProblemKind::AlreadyExists, Some("name"));
         check(VolumeErrorKind::NotFound, ProblemKind::NotFound, None);
         check(VolumeErrorKind::TooManyVolumes, ProblemKind::TooManyVolumes, None);
+        check(VolumeErrorKind::TooManyDurable, ProblemKind::TooManyVolumes, None);
         check(VolumeErrorKind::IsSnapshot, ProblemKind::NotSupported, None);
         check(VolumeErrorKind::HasSnapshots, ProblemKind::InUse, None);
         check(VolumeErrorKind::NoSpace, ProblemKind::NoSpace, None);

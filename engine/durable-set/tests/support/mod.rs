@@ -65,14 +65,18 @@ impl House {
     pub(crate) const SURE_BYTES: u64 = 4 << 20;
 
     pub(crate) fn new() -> Self {
+        Self::of(POOL_BYTES)
+    }
+
+    pub(crate) fn of(pool_bytes: u64) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
         let disk = Disk::new(DISK_BYTES);
-        let engine = open_pool(&folder, "region", POOL_BYTES);
+        let engine = open_pool(&folder, "region", pool_bytes);
         let spoils = Arc::default();
         let spec = spec_of(&disk, 1, &spoils);
         let (set, opened) = DurableSet::open(&engine, spec).expect("nothing is there");
         assert!(matches!(opened.how, Opened::New), "{opened:?}");
-        Self { folder, disk, engine, set, openings: 1, pool_bytes: POOL_BYTES, spoils }
+        Self { folder, disk, engine, set, openings: 1, pool_bytes, spoils }
     }
 
     pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {

@@ -10,7 +10,6 @@
 //!  ── a kill leaves no copy ─────────────────────────────────────────────────────┤── all of them ─
 //! ```
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use block_device::{ByteRange, ChangeExtent, DeviceError};
@@ -20,9 +19,9 @@ use crate::admin::engine::Engine;
 use crate::admin::volumes::snapshot_name;
 use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{VolumeError, VolumeErrorKind};
-use crate::map::table::{self, Commit, FrozenPlace, Kind, Origin, Stored};
+use crate::map::table::{self, Commit, Kind, Origin, Stored};
 use crate::map::volume_map::{Place, VolumeMap};
-use crate::spec::{CapacityClass, VolumeName};
+use crate::spec::{CapacityClass, Durability, VolumeName};
 
 /// Plan of the copies to be made.
 pub(super) struct Plan {
@@ -221,11 +220,7 @@ impl Engine {
         // What a volume holds is counted when all leaks are known.
         self.end_leak_check();
         let store = &self.pool.store;
-        let places = self.free_places(plan.kind, sources.len());
-        if places.len() < sources.len() {
-            let name = sources[places.len()].name();
-            return Err(VolumeError::new(VolumeErrorKind::TooManyVolumes, name));
-        }
+        let places = self.places_for(sources, plan.kind)?;
         let group = table::next_group(store);
         let copies: Vec<_> = sources
             .iter()
@@ -237,17 +232,27 @@ impl Engine {
         Ok(copies)
     }
 
-    /// Places for copies, so many at most.
-    fn free_places(&self, kind: Kind, count: usize) -> Vec<Place> {
-        if kind != Kind::Frozen {
-            let free = table::all().filter(|record| record.is_free(&self.pool.store));
-            return free.map(Place::Listed).take(count).collect();
+    /// A place for the copy of each source.
+    fn places_for(
+        &self,
+        sources: &[Arc<VolumeMap>],
+        kind: Kind,
+    ) -> Result<Vec<Place>, VolumeError> {
+        let count = sources.len();
+        if kind == Kind::Frozen {
+            let places = self.free_frozen_places(count);
+            return match sources.get(places.len()) {
+                None => Ok(places),
+                Some(next) => Err(VolumeError::new(VolumeErrorKind::TooManyVolumes, next.name())),
+            };
         }
-        // Who gives copies up does so with this held, to where their places are free.
-        let _kept = self.pool.frozen.keep();
-        let taken: HashSet<_> = self.space.frozen().iter().map(|map| map.tree.root_word).collect();
-        let is_free = |place: &FrozenPlace| !taken.contains(&place.root_word());
-        FrozenPlace::all().filter(is_free).map(Place::Frozen).take(count).collect()
+        let Some(first) = sources.first() else { return Ok(Vec::new()) };
+        let durable = sources.iter().filter(|it| it.durability() != Durability::Ram).count();
+        if durable > 0 {
+            self.check_durable_count(durable, &first.name())?;
+        }
+        let records = self.free_records(count, &first.name())?;
+        Ok(records.into_iter().map(Place::Listed).collect())
     }
 
     /// An empty copy that does not count yet.

@@ -99,6 +99,10 @@ impl Engine {
         if map.durability() == durability {
             return Ok(());
         }
+        if map.durability() == Durability::Ram {
+            let snapshots = self.snapshots_of(&volume).len();
+            self.check_durable_count(1 + snapshots, name)?;
+        }
         map.begin_generation();
         map.set_anchored(false);
         map.set_shape(Shape { durability, ..map.shape() });

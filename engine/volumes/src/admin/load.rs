@@ -28,9 +28,11 @@ pub(crate) enum End {
 pub(super) fn load_volumes(space: &Arc<Space>, hooks: &Arc<Hooks>, end: End) -> Volumes {
     let pool = &space.pool;
     table::forget_frozen(&pool.store);
-    table::all().for_each(|record| end_interrupted(pool, record, end));
+    // What they name is nobody's to give back.
+    pool.leaks.note_damage(u64::from(pool.store.missing_tables()));
+    table::all(&pool.store).for_each(|record| end_interrupted(pool, record, end));
     let mut found = Vec::new();
-    for record in table::all() {
+    for record in table::all(&pool.store) {
         match record.load(&pool.store) {
             Some(stored) => {
                 table::pass_id(&pool.store, stored.id);

@@ -9,6 +9,7 @@ pub(crate) mod frozen;
 pub(crate) mod load;
 pub(crate) mod maintenance;
 pub(crate) mod open;
+mod places;
 pub(crate) mod pool_size;
 pub(crate) mod saved;
 pub(crate) mod usage;

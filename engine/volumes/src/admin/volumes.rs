@@ -46,9 +46,11 @@ impl Engine {
         check_size(name, spec.size_bytes)?;
         self.check_free(name)?;
         let store = &self.pool.store;
-        let record = table::all().find(|record| record.is_free(store));
-        let full = || VolumeError::new(VolumeErrorKind::TooManyVolumes, name);
-        let record = record.ok_or_else(full)?;
+        if spec.durability != Durability::Ram {
+            self.check_durable_count(1, name)?;
+        }
+        let records = self.free_records(1, name)?;
+        let [record] = <[_; 1]>::try_from(records).expect("one was asked for");
         let shape = Shape {
             sector: spec.sector,
             reduction: spec.reduction,

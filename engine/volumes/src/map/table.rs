@@ -1,4 +1,5 @@
-//! The volume table: one record of 32 words for each volume, in the pool's root words.
+//! The volume table: one record of 32 words for each volume, in the pool's root words: 1,023
+//! records in every pool, and 512 more in each table slab.
 //!
 //! ```text
 //! word 0      state: 0 free, 1 live, 2 being deleted; bit 8: blocks past the end are being
@@ -26,8 +27,12 @@
 //! the id of the durable set, word 4 the image that absent entries are in, word 5 whether the pool
 //! is being restored. Each change commits by one store of word 0 or of the word changed.
 
+use std::ops::Range;
+
 use block_device::SectorSize;
-use page_store::{NodeRef, PageStore, Parent, ROOT_WORD_COUNT};
+use page_store::{
+    AddTableError, NodeRef, PageStore, Parent, ROOT_WORD_COUNT, TABLE_SLAB_WORDS, TABLE_SLABS_MAX,
+};
 
 use crate::error::PLACE_COUNT;
 use crate::map::counts::Counts;
@@ -36,7 +41,11 @@ use crate::spec::{
 };
 
 const RECORD_WORDS: usize = 32;
-const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS;
+
+/// Records of a table slab.
+const TABLE_SLAB_RECORDS: usize = TABLE_SLAB_WORDS / RECORD_WORDS;
+
+const RECORD_COUNT: usize = ROOT_WORD_COUNT / RECORD_WORDS + TABLE_SLABS_MAX * TABLE_SLAB_RECORDS;
 const _: () = assert!(RECORD_COUNT == PLACE_COUNT + 1, "record 0 is no volume");
 
 const STATE: usize = 0;
@@ -85,8 +94,8 @@ pub(crate) struct Record(usize);
 pub(crate) struct FrozenPlace(usize);
 
 impl FrozenPlace {
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (1..RECORD_COUNT).map(Self)
+    pub(crate) fn all(store: &PageStore) -> impl Iterator<Item = Self> {
+        all(store).map(|Record(number)| Self(number))
     }
 
     /// The word that names the root of the copy's map.
@@ -97,7 +106,7 @@ impl FrozenPlace {
 
 /// Forgets the frozen copies of a run that was killed. What only they had counts as leaked.
 pub(crate) fn forget_frozen(store: &PageStore) {
-    for place in FrozenPlace::all().filter(|place| store.root_word(place.root_word()) != 0) {
+    for place in FrozenPlace::all(store).filter(|place| store.root_word(place.root_word()) != 0) {
         store.set_root(place.root_word(), None);
     }
 }
@@ -280,8 +289,25 @@ pub(crate) fn commit_group(store: &PageStore, group: u64) {
     store.set_root_word(COMMITTED_GROUP, group);
 }
 
-pub(crate) fn all() -> impl Iterator<Item = Record> {
-    (1..RECORD_COUNT).map(Record)
+pub(crate) fn all(store: &PageStore) -> impl Iterator<Item = Record> {
+    store.root_ranges().into_iter().flat_map(records_in).filter(|record| record.0 != 0)
+}
+
+fn records_in(words: Range<usize>) -> impl Iterator<Item = Record> {
+    (words.start / RECORD_WORDS..words.end / RECORD_WORDS).map(Record)
+}
+
+/// Adds the table slabs that it takes to have `wanted` free records, if there are `free` now.
+pub(crate) fn make_room(
+    store: &PageStore,
+    free: usize,
+    wanted: usize,
+) -> Result<(), AddTableError> {
+    let tables = wanted.saturating_sub(free).div_ceil(TABLE_SLAB_RECORDS);
+    if store.root_ranges().len() - 1 + tables > TABLE_SLABS_MAX {
+        return Err(AddTableError::TooMany);
+    }
+    (0..tables).try_for_each(|_| store.add_table().map(drop))
 }
 
 impl Record {
@@ -374,11 +400,11 @@ impl Record {
 
     /// Becomes what another record says, if that was begun.
     pub(crate) fn end_reverting(self, store: &PageStore) {
-        let to = usize::try_from(self.get(store, REVERTING)).expect("records fit memory");
-        if !self.is_live(store) || to == 0 || to >= RECORD_COUNT {
+        let to = self.get(store, REVERTING);
+        if !self.is_live(store) || to == 0 {
             return;
         }
-        let to = Self(to);
+        let Some(to) = all(store).find(|record| record.0 as u64 == to) else { return };
         self.set_anchored(store, false);
         self.set_base(store, to.base(store));
         self.set(store, ROOT, to.get(store, ROOT));

@@ -128,7 +128,9 @@ fn refused(error: VolumeError) -> StorageError {
         VolumeErrorKind::AlreadyExists => StorageErrorKind::Exists,
         VolumeErrorKind::NotFound => StorageErrorKind::Missing,
         VolumeErrorKind::NoSpace => StorageErrorKind::NoSpace,
-        VolumeErrorKind::TooManyVolumes => StorageErrorKind::TooMany,
+        VolumeErrorKind::TooManyVolumes | VolumeErrorKind::TooManyDurable => {
+            StorageErrorKind::TooMany
+        }
         _ => StorageErrorKind::Failed,
     };
     StorageError::new(kind, error)

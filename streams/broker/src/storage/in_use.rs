@@ -1,7 +1,7 @@
 //! Volumes of a daemon that this broker has open. It tells those that somebody took away from those
 //! that the broker deleted itself, and never waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Volumes that are missing are named in a message, up to so many.
@@ -63,9 +63,9 @@ impl VolumesInUse {
     /// Warnings about volumes that a daemon does not have although they were in use before it was
     /// asked, and are now.
     pub(super) fn missing(&self, before: &[InUse], owners: &Owners) -> Option<String> {
-        let was_there = |it: &InUse| before.iter().any(|other| other.id == it.id);
+        let before: HashSet<_> = before.iter().map(|it| it.id).collect();
         let mut missing = self.all();
-        missing.retain(|it| was_there(it) && !owners.contains_key(&it.id));
+        missing.retain(|it| before.contains(&it.id) && !owners.contains_key(&it.id));
         if missing.is_empty() {
             return None;
         }

@@ -46,7 +46,7 @@ pub(crate) enum StorageErrorKind {
     Exists,
     Missing,
     NoSpace,
-    /// All places for volumes are taken.
+    /// There are as many volumes as there can be, or as many durable ones.
     TooMany,
     /// What was asked for cannot be had here, such as class `journal` without a journal.
     Unsupported,

@@ -343,10 +343,12 @@ impl Topics {
 
     /// A topic whose metrics would be the same, as Kafka has it: dots and underscores are one.
     fn colliding(&self, name: &str) -> Option<Arc<str>> {
-        let plain = |name: &str| name.replace('.', "_");
+        let plain = |letter: u8| if letter == b'.' { b'_' } else { letter };
+        let is_same = |known: &str| {
+            known.len() == name.len() && known.bytes().map(plain).eq(name.bytes().map(plain))
+        };
         let table = self.table.read().expect(NO_PANIC);
-        let wanted = plain(name);
-        table.by_name.keys().find(|known| plain(known) == wanted).map(Arc::clone)
+        table.by_name.keys().find(|known| is_same(known)).map(Arc::clone)
     }
 
     /// Deletes a topic for good. Requests that go on meet a volume that is gone. May wait.

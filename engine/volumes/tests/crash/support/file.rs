@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Once;
@@ -50,6 +51,21 @@ impl PoolFile {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.path());
         let mut file = file.expect("the file opens");
         file.write_all(bytes).expect("tmpfs has room");
+    }
+
+    /// Marks all places in front of the slabs as neither free nor in use, so that volumes get
+    /// theirs in table slabs. There is a pool.
+    pub(crate) fn take_front_places(&self) {
+        let file = OpenOptions::new().write(true).open(self.path()).expect("the file opens");
+        for record in 1..1024 {
+            file.write_all_at(&3_u64.to_le_bytes(), 8192 + record * 256).expect("tmpfs has room");
+        }
+    }
+
+    /// Marks one of these places as free.
+    pub(crate) fn free_front_place(&self) {
+        let file = OpenOptions::new().write(true).open(self.path()).expect("the file opens");
+        file.write_all_at(&[0; 8], 8192 + 256).expect("tmpfs has room");
     }
 
     pub(crate) fn open(&self) -> Engine {

@@ -43,7 +43,18 @@ pub(crate) struct Scenario<'test> {
 impl Scenario<'_> {
     /// Runs the scenario up to each point, and judges what is left.
     pub(crate) fn explore(&self, points: Points) -> Explored {
+        self.explore_in(PoolFile::new(self.pool_bytes), points)
+    }
+
+    /// The same with all volumes in slabs of the volume table.
+    pub(crate) fn explore_in_table_slabs(&self, points: Points) -> Explored {
         let file = PoolFile::new(self.pool_bytes);
+        drop(file.open());
+        file.take_front_places();
+        self.explore_in(file, points)
+    }
+
+    fn explore_in(&self, file: PoolFile, points: Points) -> Explored {
         let mut model = ModelPool::default();
         if !self.prepare.is_empty() {
             self.rehearse(&file, &mut model, self.prepare);
