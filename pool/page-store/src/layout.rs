@@ -143,6 +143,7 @@ impl Class {
         self.0 as usize
     }
 
+    #[inline]
     pub(crate) fn from_id(id: u64) -> Option<Self> {
         u8::try_from(id).ok().filter(|&id| usize::from(id) < CLASS_COUNT).map(Self)
     }

@@ -84,6 +84,7 @@ impl PageRef {
     pub const HOLE: Self = Self(0);
     pub const DAMAGED: Self = Self(KIND_DAMAGED << KIND_SHIFT);
 
+    #[inline]
     pub fn kind(self) -> PageRefKind {
         match self.0 >> KIND_SHIFT {
             0 => PageRefKind::Hole,
