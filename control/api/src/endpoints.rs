@@ -275,6 +275,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             InUse,
             PreconditionFailed,
             DataBehindNewEnd,
+            TooManyVolumes,
             NoSpace,
             HostFailed,
         ]),

@@ -57,8 +57,8 @@ problem_kinds! {
     DataBehindNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
     /// The pool, or the store of images, has no room left.
     NoSpace = ("no_space", 507, "There is no room left"),
-    /// The pool holds as many volumes as it can.
-    TooManyVolumes = ("too_many_volumes", 409, "The volume table is full"),
+    /// The pool holds as many volumes as it can, or as many durable ones; `detail` says which.
+    TooManyVolumes = ("too_many_volumes", 409, "There are as many volumes as there can be"),
     BodyTooLarge = ("body_too_large", 413, "The body is too large"),
     /// The body did not arrive in time.
     Timeout = ("timeout", 408, "The request did not arrive in time"),

@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use anyhow::Context;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use state_file::StateFile;
 
 /// Entry of a list about one volume.
@@ -25,9 +26,8 @@ pub(crate) trait Listed: Clone + PartialEq + Serialize + DeserializeOwned {
 }
 
 /// The entries by the id of their volume.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(bound = "E: Listed")]
-#[serde(try_from = "BTreeMap<String, Vec<E>>", into = "BTreeMap<String, Vec<E>>")]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(bound = "E: Listed", try_from = "BTreeMap<String, Vec<E>>")]
 pub(crate) struct Entries<E: Listed>(BTreeMap<u64, E>);
 
 impl<E: Listed> Default for Entries<E> {
@@ -48,9 +48,11 @@ impl<E: Listed> TryFrom<BTreeMap<String, Vec<E>>> for Entries<E> {
     }
 }
 
-impl<E: Listed> From<Entries<E>> for BTreeMap<String, Vec<E>> {
-    fn from(Entries(entries): Entries<E>) -> Self {
-        Self::from([(E::KEY.to_owned(), entries.into_values().collect())])
+impl<E: Listed> Serialize for Entries<E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(Some(1))?;
+        fields.serialize_entry(E::KEY, &self.0.values().collect::<Vec<_>>())?;
+        fields.end()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Usage of volumes, remembered for a moment: finding out walks the whole map.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -25,36 +25,50 @@ struct Known {
 
 #[derive(Debug, Default)]
 pub(crate) struct UsageCache {
-    by_volume_id: Mutex<HashMap<u64, Known>>,
+    usages: Mutex<Usages>,
+}
+
+#[derive(Debug, Default)]
+struct Usages {
+    by_volume_id: HashMap<u64, Known>,
+    /// When what is too old was last dropped: a look at each answer for each new one would make a
+    /// list of many volumes dear.
+    swept: Option<Instant>,
 }
 
 impl UsageCache {
     /// Usage of `volume` now, or a moment ago if it has not changed since by the count of its
     /// changes, or if it is so large that looking takes long.
     pub(super) fn usage(&self, volume: &Volume, changes: u64) -> VolumeUsage {
-        let known = self.lock(|usages| usages.get(&volume.id()).copied());
+        let known = self.lock().by_volume_id.get(&volume.id()).copied();
         if let Some(known) = known.filter(|known| known.holds(changes)) {
             return known.usage;
         }
         let begun = processor_time();
         let usage = volume.usage();
         let took = processor_time().saturating_sub(begun);
-        self.lock(|usages| {
-            // What is too old is of no use, and volumes that are gone leave nothing.
-            usages.retain(|_, known| known.taken.elapsed() < AGE_MAX);
-            let taken = Instant::now();
-            usages.insert(volume.id(), Known { usage, taken, took, changes });
-        });
+        self.lock().add(volume.id(), Known { usage, taken: Instant::now(), took, changes });
         usage
     }
 
     /// Forgets what is known of a volume that was just changed.
     pub(super) fn forget(&self, volume_id: u64) {
-        self.lock(|usages| usages.remove(&volume_id));
+        self.lock().by_volume_id.remove(&volume_id);
     }
 
-    fn lock<T>(&self, look: impl FnOnce(&mut HashMap<u64, Known>) -> T) -> T {
-        look(&mut self.by_volume_id.lock().expect("no thread panics with this lock"))
+    fn lock(&self) -> MutexGuard<'_, Usages> {
+        self.usages.lock().expect("no thread panics with this lock")
+    }
+}
+
+impl Usages {
+    fn add(&mut self, volume_id: u64, new: Known) {
+        if self.swept.is_none_or(|swept| swept.elapsed() >= AGE_MAX) {
+            // What is too old is of no use, and volumes that are gone leave nothing.
+            self.by_volume_id.retain(|_, known| known.taken.elapsed() < AGE_MAX);
+            self.swept = Some(new.taken);
+        }
+        self.by_volume_id.insert(volume_id, new);
     }
 }
 
@@ -69,4 +83,31 @@ impl Known {
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_are_too_old_are_dropped_once_in_a_while() {
+        let now = Instant::now();
+        let (old, young) = (now.checked_sub(AGE_MAX), now + Duration::from_secs(3600));
+        let of = |taken| {
+            let (usage, took) = Default::default();
+            Known { usage, taken, took, changes: 0 }
+        };
+        let ids = |usages: &Usages| {
+            let mut ids: Vec<_> = usages.by_volume_id.keys().copied().collect();
+            ids.sort_unstable();
+            ids
+        };
+        let mut usages = Usages { swept: Some(young), ..Usages::default() };
+        usages.add(1, of(old.expect("the machine has run for a second")));
+        usages.add(2, of(young));
+        assert_eq!(ids(&usages), [1, 2]);
+        usages.swept = old;
+        usages.add(3, of(young));
+        assert_eq!(ids(&usages), [2, 3]);
+    }
 }
