@@ -18,6 +18,7 @@ import { projects } from './scenarios/projects.ts';
 import { recovery } from './scenarios/recovery.ts';
 import { results } from './scenarios/results.ts';
 import { sessions } from './scenarios/sessions.ts';
+import { several } from './scenarios/several.ts';
 import { volumes } from './scenarios/volumes.ts';
 import { watching } from './scenarios/watching.ts';
 
@@ -41,6 +42,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   recovery,
   results,
   sessions,
+  several,
   volumes,
   watching,
   weight,

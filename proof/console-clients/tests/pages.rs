@@ -25,6 +25,11 @@ fn volumes_and_snapshots_are_made_changed_and_deleted() -> Result<()> {
 }
 
 #[test]
+fn several_volumes_are_kept_and_deleted_by_one_confirmation() -> Result<()> {
+    check("several")
+}
+
+#[test]
 fn volumes_are_attached_and_exported() -> Result<()> {
     check("host_volumes")
 }

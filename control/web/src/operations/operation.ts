@@ -101,6 +101,20 @@ export class Values {
   }
 }
 
+/** A part of an operation on several things, which fails or is done by itself. */
+export interface Step {
+  name: string;
+  request: Request;
+  command: string[];
+}
+
+/** What became of a step. */
+export interface Outcome {
+  name: string;
+  /** Why it was not done; null: it was. */
+  failure: string | null;
+}
+
 export interface Operation {
   title: string;
   button: string;
@@ -113,6 +127,8 @@ export interface Operation {
   /** The name that has to be typed before it is done. */
   nameToType?: string;
   request(values: Values): Request;
+  /** The steps of one on several things, in place of its request: none stops the others. */
+  each?(values: Values): Step[];
   /** The words after `memlane`; null where no command does it. */
   command(values: Values): string[] | null;
   /** What is said when it is done. */
@@ -130,6 +146,11 @@ export function quoted(word: string): string {
 
 export function commandLine(words: readonly string[]): string {
   return ['memlane', ...words].map(quoted).join(' ');
+}
+
+/** The commands of steps, one after the other whatever becomes of them. */
+export function commandLines(steps: readonly Step[]): string {
+  return steps.map(({ command }) => commandLine(command)).join('; ');
 }
 
 /** The call by curl, with a token in the file that `MEMLANE_TOKEN_FILE` names. */

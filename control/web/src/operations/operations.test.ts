@@ -14,7 +14,8 @@ import type {
 import * as access from './access';
 import * as groups from './groups';
 import * as images from './images';
-import { Values, commandLine, curl, quoted, type Operation } from './operation';
+import * as several from './many';
+import { Values, commandLine, commandLines, curl, quoted, type Operation } from './operation';
 import * as snapshots from './snapshots';
 import * as topics from './topics';
 import * as volumes from './volumes';
@@ -388,4 +389,27 @@ test('passwords are not shown in the call', () => {
     body: { password: 'x1y2' },
   } as const;
   expect(curl(request, 'https://host')).not.toContain('x1y2');
+});
+
+test('several volumes have a request each, and one confirmation that counts them', () => {
+  const two = [VOLUME, { ...VOLUME, name: 'my wal', id: 9 }];
+  const deletion = several.deleteVolumes(two);
+  const steps = deletion.each?.(Values.of([])) ?? [];
+  expect(steps.map(({ request }) => `${request.method} ${request.path}`)).toEqual([
+    'DELETE /v1/volumes/db',
+    'DELETE /v1/volumes/my%20wal',
+  ]);
+  expect(commandLines(steps)).toBe(`memlane volume delete db; memlane volume delete 'my wal'`);
+  expect([deletion.nameToType, deletion.losses]).toEqual([
+    '2 volumes',
+    ['2 volumes and 8.00 KiB that were written to them.', 'db, my wal'],
+  ]);
+  const many = Array.from({ length: 12 }, (_, index) => ({ ...VOLUME, name: `v${index}` }));
+  expect(several.deleteVolumes(many).losses?.[1]).toMatch(/^v0, .*, v9 and 2 more$/);
+  const snapshot = several.snapshotVolumes(two);
+  const taken = snapshot.each?.(Values.of([]).with('snapshot', 'now')) ?? [];
+  expect(taken.map(({ name, request }) => [name, request.body])).toEqual([
+    ['db@now', { volumes: ['db'], snapshot: 'now' }],
+    ['my wal@now', { volumes: ['my wal'], snapshot: 'now' }],
+  ]);
 });

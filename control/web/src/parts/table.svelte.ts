@@ -1,4 +1,5 @@
-/** Order, filter and pages of a table. */
+/** Order, filter, pages and selection of a table. */
+import { SvelteSet } from 'svelte/reactivity';
 
 export type Key = string | number;
 
@@ -33,6 +34,32 @@ function compared(a: Key, b: Key): number {
 
 export function matches(name: string, filter: string): boolean {
   return name.toLowerCase().includes(filter.trim().toLowerCase());
+}
+
+/** Rows that are chosen, by their keys; a row that is not listed does not count. */
+export class Selection<Row> {
+  private readonly keys = new SvelteSet<Key>();
+
+  constructor(private readonly keyOf: (row: Row) => Key) {}
+
+  has(row: Row): boolean {
+    return this.keys.has(this.keyOf(row));
+  }
+
+  of(rows: readonly Row[]): Row[] {
+    return rows.filter((row) => this.has(row));
+  }
+
+  set(rows: readonly Row[], isChosen: boolean): void {
+    for (const row of rows) {
+      if (isChosen) this.keys.add(this.keyOf(row));
+      else this.keys.delete(this.keyOf(row));
+    }
+  }
+
+  clear(): void {
+    this.keys.clear();
+  }
 }
 
 /** More rows are not drawn at a time: 2,000 would take their time with each figure that comes. */

@@ -79,6 +79,25 @@ export const volumes = {
   forceDelete: 'Disconnect its clients',
   forceDeleteHint: 'Without it a volume that is in use is not deleted.',
   deleted: (name: string): string => `${name} is deleted.`,
+  many: (count: number): string => many(count, 'volume', 'volumes'),
+  select: (name: string): string => `Select ${name}`,
+  selectAll: 'Select all that are listed',
+  selected: (count: number): string => `${many(count, 'volume', 'volumes')} selected`,
+  snapshotSelected: 'Take snapshots',
+  deleteSelected: 'Delete selected',
+  clearSelection: 'Clear selection',
+  deleteManyTitle: (count: number): string => `Delete ${many(count, 'volume', 'volumes')}`,
+  deleteManyExplanation:
+    'Each is deleted by itself. Those that are attached, in use, have snapshots or belong to somebody are refused and stay.',
+  losesManyContents: (count: number, bytes: string): string =>
+    `${many(count, 'volume', 'volumes')} and ${bytes} that were written to them.`,
+  andMore: (count: number): string => ` and ${count} more`,
+  deletedMany: (count: number): string => `${many(count, 'volume is', 'volumes are')} deleted.`,
+  snapshotManyTitle: (count: number): string =>
+    `Take snapshots of ${many(count, 'volume', 'volumes')}`,
+  snapshotManyExplanation:
+    'Each is taken by itself. For several volumes at the same instant, take a snapshot on the page of one of them.',
+  snapshotMany: (count: number): string => `${many(count, 'snapshot is', 'snapshots are')} there.`,
   disconnect: 'Disconnect clients',
   disconnectTitle: (name: string): string => `Disconnect the clients of ${name}`,
   disconnectExplanation: 'Their connections end; they may come back.',
