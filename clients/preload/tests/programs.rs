@@ -5,7 +5,7 @@
 mod aio;
 mod children;
 mod durable;
-mod site;
+mod fixture;
 
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fixture::{Fixture, SIZE_MIB, VOLUME, program};
 use rustix::process::Signal;
-use site::{SIZE_MIB, Site, VOLUME, program};
 use system::{Ability, Background, Mounted, Tool, ToolOutput, seed, wait_for};
 
 const KILLS: usize = 20;
@@ -32,9 +32,9 @@ fn fio(path: &Path, size_mib: u64) -> Vec<String> {
 }
 
 #[track_caller]
-fn check_fio(site: &Site, path: &Path, words: &str) -> Result<()> {
-    site.through_the_ring(1500, || {
-        let tool = site.run().args(fio(path, 6)).args(words.split_whitespace());
+fn check_fio(fixture: &Fixture, path: &Path, words: &str) -> Result<()> {
+    fixture.through_the_ring(1500, || {
+        let tool = fixture.run().args(fio(path, 6)).args(words.split_whitespace());
         tool.check().with_context(|| format!("fio {words} on {}", path.display()))
     })?;
     Ok(())
@@ -42,7 +42,7 @@ fn check_fio(site: &Site, path: &Path, words: &str) -> Result<()> {
 
 #[test]
 fn fio_verifies_what_it_wrote_by_every_engine() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    let Some(fixture) = Fixture::new(&[Ability::Program("fio")])? else { return Ok(()) };
     for words in [
         "--ioengine=psync",
         "--ioengine=sync",
@@ -51,21 +51,21 @@ fn fio_verifies_what_it_wrote_by_every_engine() -> Result<()> {
         "--ioengine=libaio --iodepth=32 --iodepth_batch=8",
         "--ioengine=libaio --iodepth=16 --iodepth_batch_complete_min=0 --userspace_reap",
     ] {
-        check_fio(&site, &site.file, words)?;
-        check_fio(&site, &site.device, &format!("{words} --direct=1"))?;
+        check_fio(&fixture, &fixture.file, words)?;
+        check_fio(&fixture, &fixture.device, &format!("{words} --direct=1"))?;
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
 fn several_processes_and_threads_verify_what_they_wrote() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    let Some(fixture) = Fixture::new(&[Ability::Program("fio")])? else { return Ok(()) };
     let apart = "--numjobs=2 --offset_increment=12M";
     for words in ["--ioengine=psync", "--ioengine=libaio --iodepth=8 --thread"] {
-        check_fio(&site, &site.file, &format!("{apart} {words}"))?;
-        check_fio(&site, &site.device, &format!("{apart} {words} --direct=1"))?;
+        check_fio(&fixture, &fixture.file, &format!("{apart} {words}"))?;
+        check_fio(&fixture, &fixture.device, &format!("{apart} {words} --direct=1"))?;
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
@@ -79,54 +79,55 @@ fn fio_with_requests_under_way_verifies_what_it_wrote_while_the_daemon_was_kille
 }
 
 fn check_kills(engine: &str) -> Result<()> {
-    let Some(mut site) = Site::new(&[Ability::Program("fio")])? else { return Ok(()) };
+    let Some(mut fixture) = Fixture::new(&[Ability::Program("fio")])? else { return Ok(()) };
     let kill_count = match std::env::var("MEMLANE_KILLS") {
         Ok(text) => text.parse().context("MEMLANE_KILLS is a number")?,
         Err(_) => KILLS,
     };
-    let start = |site: &Site| {
-        let tool = site.run().args(fio(&site.file, SIZE_MIB - 4)).args(engine.split_whitespace());
+    let start = |fixture: &Fixture| {
+        let tool =
+            fixture.run().args(fio(&fixture.file, SIZE_MIB - 4)).args(engine.split_whitespace());
         Background::start(tool.own_group())
     };
-    let mut fio = start(&site)?;
+    let mut fio = start(&fixture)?;
     for _ in 0..kill_count {
         wait_for("fio to use the ring", TIME_LIMIT, || {
             if let Some(status) = fio.has_ended()? {
                 ensure!(status.success(), "fio failed: {status}");
-                fio = start(&site)?;
+                fio = start(&fixture)?;
             }
-            Ok(site.requests()? > REQUESTS_BETWEEN_KILLS)
+            Ok(fixture.requests()? > REQUESTS_BETWEEN_KILLS)
         })?;
-        site.daemon.kill()?;
-        site.daemon.start_again()?;
+        fixture.daemon.kill()?;
+        fixture.daemon.start_again()?;
     }
     fio.finish(TIME_LIMIT)?;
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 /// The same calls on two volumes, once with the kernel alone.
 fn check_calls(on_device: bool) -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("python3")])? else { return Ok(()) };
-    site.daemon.memlane(&format!("volume create other --size {SIZE_MIB}MiB"))?;
-    let other_device = system::attach(&site.daemon, "other --share")?;
-    let other_file = site.daemon.run_dir().join("volumes/other");
+    let Some(fixture) = Fixture::new(&[Ability::Program("python3")])? else { return Ok(()) };
+    fixture.daemon.memlane(&format!("volume create other --size {SIZE_MIB}MiB"))?;
+    let other_device = system::attach(&fixture.daemon, "other --share")?;
+    let other_file = fixture.daemon.run_dir().join("volumes/other");
     let seed = seed()?;
     eprintln!("replay: MEMLANE_SEED={seed}");
     let (own, other) = match on_device {
-        true => (site.device.clone(), other_device),
-        false => (site.file.clone(), other_file.clone()),
+        true => (fixture.device.clone(), other_device),
+        false => (fixture.file.clone(), other_file.clone()),
     };
     let calls = |tool: Tool, path: &Path| {
         let tool = tool.arg("python3").arg(program("calls.py")).arg(path);
         tool.args([seed.to_string(), "3000".to_owned()]).check()
     };
     let by_kernel = calls(Tool::new("env"), &other)?;
-    let by_ring = site.through_the_ring(300, || calls(site.run(), &own))?;
+    let by_ring = fixture.through_the_ring(300, || calls(fixture.run(), &own))?;
     let difference = by_kernel.lines().zip(by_ring.lines()).find(|(kernel, ring)| kernel != ring);
     ensure!(difference.is_none(), "the kernel and the ring: {difference:?}");
     ensure!(by_kernel == by_ring, "one made more calls");
-    Tool::new("cmp").arg(&site.file).arg(&other_file).check()?;
-    site.daemon.finish()
+    Tool::new("cmp").arg(&fixture.file).arg(&other_file).check()?;
+    fixture.daemon.finish()
 }
 
 #[test]
@@ -141,29 +142,31 @@ fn calls_on_a_device_have_the_results_that_the_kernel_gives() -> Result<()> {
 
 #[test]
 fn dd_copies_what_it_was_given() -> Result<()> {
-    let Some(site) = Site::new(&[])? else { return Ok(()) };
-    let noise = site.daemon.folder().join("noise");
-    let back = site.daemon.folder().join("back");
-    let (noise, back, device) = (noise.display(), back.display(), site.device.display());
+    let Some(fixture) = Fixture::new(&[])? else { return Ok(()) };
+    let noise = fixture.daemon.folder().join("noise");
+    let back = fixture.daemon.folder().join("back");
+    let (noise, back, device) = (noise.display(), back.display(), fixture.device.display());
     Tool::new(&format!("dd if=/dev/urandom of={noise} bs=1M count=8 status=none")).check()?;
-    site.through_the_ring(16, || {
-        site.check(&format!(
+    fixture.through_the_ring(16, || {
+        fixture.check(&format!(
             "dd if={noise} of={device} bs=512k oflag=direct conv=fsync status=none"
         ))?;
-        site.check(&format!("dd if={device} of={back} bs=512k count=16 iflag=direct status=none"))
+        fixture
+            .check(&format!("dd if={device} of={back} bs=512k count=16 iflag=direct status=none"))
     })?;
     Tool::new(&format!("cmp {noise} {back}")).check()?;
     // The last part is shorter than a sector: dd turns direct I/O off for it.
     Tool::new(&format!("truncate -s 1000001 {noise}")).check()?;
-    site.check(&format!("dd if={noise} of={device} bs=128k oflag=direct conv=fsync status=none"))?;
+    fixture
+        .check(&format!("dd if={noise} of={device} bs=128k oflag=direct conv=fsync status=none"))?;
     Tool::new(&format!("cmp -n 1000001 {noise} {device}")).check()?;
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
 fn a_database_with_a_journal_works_on_a_volume_file() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("sqlite3")])? else { return Ok(()) };
-    let folder = site.daemon.folder().join("db");
+    let Some(fixture) = Fixture::new(&[Ability::Program("sqlite3")])? else { return Ok(()) };
+    let folder = fixture.daemon.folder().join("db");
     std::fs::create_dir(&folder)?;
     // The database is the volume's file under a name in a folder that has room for its journal.
     let database = folder.join("data");
@@ -171,10 +174,10 @@ fn a_database_with_a_journal_works_on_a_volume_file() -> Result<()> {
     sqlite(Tool::new("env"), &first, "create table t (n integer, x text)")?;
     let copy = Tool::new("dd bs=1M conv=notrunc status=none");
     copy.arg(format!("if={}", first.display()))
-        .arg(format!("of={}", site.file.display()))
+        .arg(format!("of={}", fixture.file.display()))
         .check()?;
     std::fs::write(&database, "")?;
-    Tool::new("mount --bind").arg(&site.file).arg(&database).check()?;
+    Tool::new("mount --bind").arg(&fixture.file).arg(&database).check()?;
     let mounted = Mounted::existing(&database);
     for mode in ["delete", "truncate", "persist", "memory"] {
         let script = format!(
@@ -183,14 +186,14 @@ fn a_database_with_a_journal_works_on_a_volume_file() -> Result<()> {
              insert into t select n, hex(randomblob(40)) from c; commit; \
              begin; delete from t; rollback;"
         );
-        site.through_the_ring(20, || sqlite(site.run(), &database, &script))?;
+        fixture.through_the_ring(20, || sqlite(fixture.run(), &database, &script))?;
     }
     let count = sqlite(Tool::new("env"), &database, "select count(*), count(x) from t")?;
     ensure!(count.trim() == "8000|8000", "there are {count}");
-    let verdict = sqlite(site.run(), &database, "pragma integrity_check")?;
+    let verdict = sqlite(fixture.run(), &database, "pragma integrity_check")?;
     ensure!(verdict.trim() == "ok", "the database is damaged: {verdict}");
     mounted.unmount()?;
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 fn sqlite(tool: Tool, database: &Path, script: &str) -> Result<String> {
@@ -199,8 +202,8 @@ fn sqlite(tool: Tool, database: &Path, script: &str) -> Result<String> {
 
 #[test]
 fn children_share_the_offset_of_what_they_inherit() -> Result<()> {
-    let Some(site) = Site::new(&[])? else { return Ok(()) };
-    let file = site.file.display();
+    let Some(fixture) = Fixture::new(&[])? else { return Ok(()) };
+    let file = fixture.file.display();
     // Three programs, one after the other and one below the other, on one open file.
     let script = format!(
         "exec 3<>{file}
@@ -213,19 +216,19 @@ os.dup2(4, 9)
 os.write(9, sys.stdin.buffer.read())
 \"'"
     );
-    let output = site.through_the_ring(3, || site.shell(&script))?;
+    let output = fixture.through_the_ring(3, || fixture.shell(&script))?;
     ensure!(output.exit_code == Some(0), "{output:?}");
-    let bytes = std::fs::read(&site.file)?;
+    let bytes = std::fs::read(&fixture.file)?;
     for (letter, part) in [b'a', b'b', b'c'].into_iter().zip(bytes.chunks(4096)) {
         let is_as_written = part.chunks(2).all(|pair| pair == [letter, b'\n']);
         ensure!(is_as_written, "{:?} where {letter} was written", &part[..4]);
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
 fn a_volume_that_is_mapped_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("python3")])? else { return Ok(()) };
+    let Some(fixture) = Fixture::new(&[Ability::Program("python3")])? else { return Ok(()) };
     let script = "
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
@@ -243,22 +246,22 @@ view.flush()
 os.preadv(fd, [room], 0)
 assert room[:] == b'z' * 4096, 'what was mapped is not read'
 ";
-    let tool = site.run().args(["python3", "-c", script]).arg(&site.device);
-    let output = site.through_the_ring(1, || tool.run())?;
+    let tool = fixture.run().args(["python3", "-c", script]).arg(&fixture.device);
+    let output = fixture.through_the_ring(1, || tool.run())?;
     ensure!(output.exit_code == Some(0), "{output:?}");
     let said = output.stderr.lines().filter(|line| line.contains("mapped")).count();
     ensure!(said == 1, "said {said} times: {}", output.stderr);
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
 fn without_a_daemon_the_kernel_does_everything_which_is_said_once() -> Result<()> {
-    let Some(site) = Site::new(&[])? else { return Ok(()) };
-    let nowhere = site.daemon.folder().join("nowhere.sock");
-    let noise = site.daemon.folder().join("noise");
-    let (from, to) = (noise.display(), site.file.display());
+    let Some(fixture) = Fixture::new(&[])? else { return Ok(()) };
+    let nowhere = fixture.daemon.folder().join("nowhere.sock");
+    let noise = fixture.daemon.folder().join("noise");
+    let (from, to) = (noise.display(), fixture.file.display());
     Tool::new(&format!("dd if=/dev/urandom of={from} bs=4k count=4 status=none")).check()?;
-    let output = site
+    let output = fixture
         .daemon
         .command_line(&format!("run -- dd if={from} of={to} bs=4k conv=notrunc status=none"))
         .env("MEMLANE_RING", &nowhere.to_string_lossy())
@@ -267,16 +270,16 @@ fn without_a_daemon_the_kernel_does_everything_which_is_said_once() -> Result<()
     Tool::new(&format!("cmp -n 16384 {from} {to}")).check()?;
     let said = output.stderr.matches("through the kernel").count();
     ensure!(said == 1, "said {said} times: {}", output.stderr);
-    ensure!(site.requests()? == 0, "a ring was used all the same");
-    site.daemon.finish()
+    ensure!(fixture.requests()? == 0, "a ring was used all the same");
+    fixture.daemon.finish()
 }
 
 /// What cannot load the library does the same as without `memlane run`, which says why.
 #[test]
 fn a_static_program_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("busybox")])? else { return Ok(()) };
-    let (file, device) = (site.file.display(), site.device.display());
-    let copy = site.daemon.folder().join("copy");
+    let Some(fixture) = Fixture::new(&[Ability::Program("busybox")])? else { return Ok(()) };
+    let (file, device) = (fixture.file.display(), fixture.device.display());
+    let copy = fixture.daemon.folder().join("copy");
     for script in [
         "true".to_owned(),
         "exit 7".to_owned(),
@@ -287,39 +290,42 @@ fn a_static_program_is_left_to_the_kernel_which_is_said_once() -> Result<()> {
         "kill -TERM $$".to_owned(),
     ] {
         let shell = |tool: Tool| tool.args(["busybox", "sh", "-c", &script]).run();
-        let (by_kernel, served) = (shell(Tool::new("env"))?, shell(site.run())?);
+        let (by_kernel, served) = (shell(Tool::new("env"))?, shell(fixture.run())?);
         let result = |output: &ToolOutput| (output.exit_code, output.stdout.clone());
         ensure!(result(&served) == result(&by_kernel), "{script}: {served:?}, not {by_kernel:?}");
         let said = served.stderr.matches("is statically linked").count();
         ensure!(said == 1, "{script}: said {said} times: {}", served.stderr);
     }
-    ensure!(std::fs::read(&site.file)?.starts_with(b"memlane\nmemlane\n"), "nothing was written");
-    ensure!(site.requests()? == 0, "a ring was used all the same");
-    site.daemon.finish()
+    ensure!(
+        std::fs::read(&fixture.file)?.starts_with(b"memlane\nmemlane\n"),
+        "nothing was written"
+    );
+    ensure!(fixture.requests()? == 0, "a ring was used all the same");
+    fixture.daemon.finish()
 }
 
 #[test]
 fn exit_codes_signals_and_refusals_are_clear() -> Result<()> {
-    let Some(site) = Site::new(&[])? else { return Ok(()) };
-    ensure!(site.shell("exit 42")?.exit_code == Some(42));
-    let mut killed = Background::start(site.run().args(["sh", "-c", "kill -USR1 $$"]))?;
+    let Some(fixture) = Fixture::new(&[])? else { return Ok(()) };
+    ensure!(fixture.shell("exit 42")?.exit_code == Some(42));
+    let mut killed = Background::start(fixture.run().args(["sh", "-c", "kill -USR1 $$"]))?;
     wait_for("the program to end", TIME_LIMIT, || Ok(killed.has_ended()?.is_some()))?;
     let ended = killed.has_ended()?.and_then(|status| status.signal());
     ensure!(ended == Some(Signal::USR1.as_raw()), "it ended by the signal {ended:?}");
-    let run = |words: &str| site.daemon.try_memlane(&format!("run {words}"));
+    let run = |words: &str| fixture.daemon.try_memlane(&format!("run {words}"));
     ensure!(run("--volume nosuch -- true")?.exit_code == Some(3));
     ensure!(run("-- /nosuch/program")?.exit_code == Some(127));
     ensure!(run("-- nosuchprogram")?.exit_code == Some(127));
     ensure!(run("-- /etc/passwd")?.exit_code == Some(126));
     ensure!(run("--volume v")?.exit_code == Some(2));
     let said = run("--volume v -- true")?.stderr;
-    ensure!(said.contains(&*site.device.to_string_lossy()), "it says {said:?}");
+    ensure!(said.contains(&*fixture.device.to_string_lossy()), "it says {said:?}");
     ensure!(run("--quiet --volume v -- true")?.stderr.is_empty());
-    site.daemon.memlane("volume create other --size 4MiB")?;
-    let link = site.daemon.folder().join("link");
-    symlink(&site.file, &link)?;
+    fixture.daemon.memlane("volume create other --size 4MiB")?;
+    let link = fixture.daemon.folder().join("link");
+    symlink(&fixture.file, &link)?;
     let only_other = format!("--volume other -- dd if={} of=/dev/null bs=4k", link.display());
     ensure!(run(&only_other)?.exit_code == Some(0));
-    ensure!(site.requests()? == 0, "volume {VOLUME} was not named, and used");
-    site.daemon.finish()
+    ensure!(fixture.requests()? == 0, "volume {VOLUME} was not named, and used");
+    fixture.daemon.finish()
 }

@@ -2,10 +2,10 @@
 
 mod command_line;
 mod evidence;
+mod fixture;
 mod limits;
 mod machines;
 mod sign_on;
-mod site;
 mod topics;
 
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use system::wait_for;
 
-use crate::site::{Answer, Client, PASSWORD, Site};
+use crate::fixture::{Answer, Client, Fixture, PASSWORD};
 
 /// What only administrators may do, by the names of the OpenAPI document.
 const FOR_ADMINISTRATORS: &[&str] =
@@ -74,21 +74,21 @@ fn check(answer: &Answer, status: u16, kind: &str) {
 }
 
 /// A request of the endpoint about things that are not there.
-fn try_endpoint(site: &Site, client: &Client, endpoint: &Endpoint) -> Result<Answer> {
+fn try_endpoint(fixture: &Fixture, client: &Client, endpoint: &Endpoint) -> Result<Answer> {
     let path = match endpoint.path.contains("{number}") || endpoint.path.contains("{id}") {
         true => api::path_of(endpoint.path, "4000000"),
         false => api::path_of(endpoint.path, "nothing"),
     };
     let body =
         (endpoint.method == Method::Post || endpoint.method == Method::Patch).then_some("{}");
-    site.ask(client, endpoint.method.name(), &path, body)
+    fixture.ask(client, endpoint.method.name(), &path, body)
 }
 
 #[test]
 fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
-    let (mut site, administrator) = Site::with_administrator()?;
-    let viewer = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let operator = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let (mut fixture, administrator) = Fixture::with_administrator()?;
+    let viewer = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let operator = fixture.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
     let mut asked = 0;
     for endpoint in ENDPOINTS {
         let name = endpoint.operation;
@@ -99,11 +99,11 @@ fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
             _ => 1,
         };
         for client in [&Client::nobody(), &Client::with_token("made-up")] {
-            let status = try_endpoint(&site, client, endpoint)?.status;
+            let status = try_endpoint(&fixture, client, endpoint)?.status;
             assert_eq!(status == 401, !is_public, "{name}: {status}");
         }
         for (place, client) in [&viewer, &operator, &administrator].into_iter().enumerate() {
-            let answer = try_endpoint(&site, client, endpoint)?;
+            let answer = try_endpoint(&fixture, client, endpoint)?;
             if place < rank {
                 check(&answer, 403, "forbidden");
             } else {
@@ -114,10 +114,10 @@ fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
     }
     eprintln!("{asked} requests to {} operations", ENDPOINTS.len());
     // Without a daemon it shows that the console refuses what it does not know by itself.
-    site.daemon.kill()?;
-    check(&site.get(&administrator, "/v1/volumes")?, 503, "daemon_down");
+    fixture.daemon.kill()?;
+    check(&fixture.get(&administrator, "/v1/volumes")?, 503, "daemon_down");
     for (method, path) in UNKNOWN {
-        let status = site.ask(&administrator, method, path, None)?.status;
+        let status = fixture.ask(&administrator, method, path, None)?.status;
         assert!([403, 404, 405].contains(&status), "{method} {path}: {status}");
     }
     Ok(())
@@ -125,28 +125,29 @@ fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
 
 #[test]
 fn what_changes_something_comes_from_the_consoles_own_page() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     let cookie = Client { headers: administrator.headers[..1].to_vec() };
     let body = json!({"name": "db", "size": "1MiB"});
-    let post = |client: &Client| site.post(client, "/v1/volumes", &body);
-    let origin = format!("Origin: https://{}", site.address());
+    let post = |client: &Client| fixture.post(client, "/v1/volumes", &body);
+    let origin = format!("Origin: https://{}", fixture.address());
     for forged in [&cookie, &cookie.with("X-Memlane-CSRF: made-up")] {
         check(&post(forged)?, 403, "forged");
         for endpoint in ENDPOINTS.iter().filter(|it| it.method != Method::Get) {
-            check(&try_endpoint(&site, forged, endpoint)?, 403, "forged");
+            check(&try_endpoint(&fixture, forged, endpoint)?, 403, "forged");
         }
         for (method, path, body) in OWN_CHANGES {
             let path = format!("/console/v1/{path}");
-            check(&site.ask(forged, method, &path, Some(body))?, 403, "forged");
+            check(&fixture.ask(forged, method, &path, Some(body))?, 403, "forged");
         }
     }
     for foreign in ["Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Origin: null"] {
         check(&post(&administrator.with(foreign))?, 403, "forged");
         let login = json!({"name": "ann", "password": PASSWORD});
-        let answer = site.post(&Client::nobody().with(foreign), "/console/v1/session", &login)?;
+        let answer =
+            fixture.post(&Client::nobody().with(foreign), "/console/v1/session", &login)?;
         check(&answer, 403, "forged");
     }
-    ensure!(site.daemon.volumes()?.is_empty(), "a volume was made");
+    ensure!(fixture.daemon.volumes()?.is_empty(), "a volume was made");
     let own = administrator.with(&origin).with("Sec-Fetch-Site: same-origin");
     assert_eq!(post(&own)?.status, 201);
     Ok(())
@@ -154,49 +155,49 @@ fn what_changes_something_comes_from_the_consoles_own_page() -> Result<()> {
 
 #[test]
 fn a_login_begins_a_session_of_its_own_that_ends_with_the_logout() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     let fixed = "Cookie: __Host-memlane-session=chosen-by-somebody-else";
     let login = json!({"name": "ann", "password": PASSWORD});
     let before = Client::nobody().with(fixed);
-    let answer = site.post(&before, "/console/v1/session", &login)?;
+    let answer = fixture.post(&before, "/console/v1/session", &login)?;
     assert_eq!(answer.status, 200);
     let cookie = answer.cookie()?;
     assert!(!cookie.contains("chosen"), "{cookie}");
     for word in ["Secure", "HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(answer.head.contains(word), "{answer:?}");
     }
-    check(&site.get(&before, "/v1/volumes")?, 401, "unauthorized");
-    let client = site::client_of(&answer)?;
+    check(&fixture.get(&before, "/v1/volumes")?, 401, "unauthorized");
+    let client = fixture::client_of(&answer)?;
     // Who logs in again in the same browser leaves no session behind.
     let again = Client { headers: client.headers[..1].to_vec() };
-    let second = site.post(&again, "/console/v1/session", &login)?;
+    let second = fixture.post(&again, "/console/v1/session", &login)?;
     assert_eq!(second.status, 200);
-    check(&site.get(&client, "/v1/volumes")?, 401, "unauthorized");
-    let client = site::client_of(&second)?;
-    assert_eq!(site.ask(&client, "DELETE", "/console/v1/session", None)?.status, 204);
-    check(&site.get(&client, "/console/v1/session")?, 401, "unauthorized");
-    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+    check(&fixture.get(&client, "/v1/volumes")?, 401, "unauthorized");
+    let client = fixture::client_of(&second)?;
+    assert_eq!(fixture.ask(&client, "DELETE", "/console/v1/session", None)?.status, 204);
+    check(&fixture.get(&client, "/console/v1/session")?, 401, "unauthorized");
+    assert_eq!(fixture.get(&administrator, "/console/v1/session")?.status, 200);
     Ok(())
 }
 
 #[test]
 fn the_setup_link_works_once() -> Result<()> {
-    let mut site = Site::start()?;
-    let old = site.setup_code()?;
-    site.end_console(Signal::TERM)?;
-    site.start_console()?;
-    let code = site.setup_code()?;
+    let mut fixture = Fixture::start()?;
+    let old = fixture.setup_code()?;
+    fixture.end_console(Signal::TERM)?;
+    fixture.start_console()?;
+    let code = fixture.setup_code()?;
     let set_up = |code: &str, password: &str| {
         let body = json!({"code": code, "name": "ann", "password": password});
-        site.post(&Client::nobody(), "/console/v1/setup", &body)
+        fixture.post(&Client::nobody(), "/console/v1/setup", &body)
     };
     check(&set_up(&old, PASSWORD)?, 403, "forbidden");
     check(&set_up(&code, "short")?, 422, "invalid_field");
     assert_eq!(set_up(&code, PASSWORD)?.status, 200);
     check(&set_up(&code, PASSWORD)?, 403, "forbidden");
-    assert!(!site.state_dir().join("setup-link").exists());
-    let mut logs = site.log() + &site.daemon.log_end();
-    for file in std::fs::read_dir(site.state_dir())? {
+    assert!(!fixture.state_dir().join("setup-link").exists());
+    let mut logs = fixture.log() + &fixture.daemon.log_end();
+    for file in std::fs::read_dir(fixture.state_dir())? {
         logs += &String::from_utf8_lossy(&std::fs::read(file?.path())?);
     }
     assert!(logs.contains("ann"), "{logs}");
@@ -206,9 +207,9 @@ fn the_setup_link_works_once() -> Result<()> {
 
 #[test]
 fn tricks_with_paths_lead_nowhere() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let limited = limited_user(&site, &administrator, 1 << 30)?;
-    site.daemon.memlane("volume create secret --size 1MiB")?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let limited = limited_user(&fixture, &administrator, 1 << 30)?;
+    fixture.daemon.memlane("volume create secret --size 1MiB")?;
     for path in [
         "/v1/../console/v1/users",
         "/v1/volumes/../status",
@@ -226,24 +227,24 @@ fn tricks_with_paths_lead_nowhere() -> Result<()> {
         "/assets/../../../../etc/passwd",
         "/..%2f..%2fetc/passwd",
     ] {
-        let answer = site.get(&limited, path)?;
+        let answer = fixture.get(&limited, path)?;
         assert!([400, 403, 404].contains(&answer.status), "{path}: {answer:?}");
         assert!(!answer.body.contains("size_bytes") && !answer.body.contains("root:"), "{path}");
     }
     // A name that is decoded is the same name.
-    check(&site.get(&limited, "/v1/volumes/%73ecret")?, 403, "forbidden");
+    check(&fixture.get(&limited, "/v1/volumes/%73ecret")?, 403, "forbidden");
     Ok(())
 }
 
 #[test]
 fn what_is_too_large_or_takes_too_long_is_refused_and_others_are_served() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     let body = json!({"name": "x".repeat(300 << 10), "size": "1MiB"});
-    check(&site.post(&administrator, "/v1/volumes", &body)?, 413, "body_too_large");
+    check(&fixture.post(&administrator, "/v1/volumes", &body)?, 413, "body_too_large");
     // The answer comes before all of it is read, and must not be overtaken by the end.
     let long = administrator.with(&format!("X-Long: {}", "x".repeat(120 << 10)));
     for _ in 0..LONG_HEADS {
-        assert_eq!(site.get(&long, "/v1/volumes")?.status, 431);
+        assert_eq!(fixture.get(&long, "/v1/volumes")?.status, 431);
     }
     for (path, body) in [
         ("/console/v1/users", "{"),
@@ -251,15 +252,15 @@ fn what_is_too_large_or_takes_too_long_is_refused_and_others_are_served() -> Res
         ("/console/v1/users", r#"{"name": "bob", "password": "four words", "role": "king"}"#),
         ("/console/v1/tokens", r#"{"name": "t", "role": "viewer", "colour": 1}"#),
     ] {
-        let answer = site.ask(&administrator, "POST", path, Some(body))?;
+        let answer = fixture.ask(&administrator, "POST", path, Some(body))?;
         assert!([400, 422].contains(&answer.status), "{answer:?}");
     }
     allow_descriptors(IDLE_CONNECTIONS)?;
     let idle: Vec<_> = (0..IDLE_CONNECTIONS)
-        .map(|_| TcpStream::connect(site.address()).context("a connection"))
+        .map(|_| TcpStream::connect(fixture.address()).context("a connection"))
         .collect::<Result<_>>()?;
     // They have but half of the room, and those that say nothing are closed.
-    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     eprintln!("served behind {} idle connections", idle.len());
     Ok(())
 }
@@ -277,25 +278,25 @@ fn allow_descriptors(count: usize) -> Result<()> {
 
 #[test]
 fn who_guesses_passwords_waits() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     let retry_after = |answer: &Answer| -> Option<u64> {
         answer.head.lines().find_map(|it| it.strip_prefix("retry-after: "))?.parse().ok()
     };
     // Until a wait is long enough for a slow host to come within it.
     let mut failures = 0;
     wait_for("a long wait", TIME_LIMIT, || {
-        let answer = site.try_log_in("bob", "not his password")?;
+        let answer = fixture.try_log_in("bob", "not his password")?;
         failures += usize::from(answer.status == 401);
         Ok(answer.status == 429 && retry_after(&answer) > Some(3))
     })?;
     assert!(failures > 5, "{failures}");
-    let late = |password: &str| site.try_log_in("bob", password);
+    let late = |password: &str| fixture.try_log_in("bob", password);
     // The right password comes too early as well, until the wait is over.
     check(&late(PASSWORD)?, 429, "too_many_attempts");
-    assert_eq!(site.try_log_in("ann", PASSWORD)?.status, 200);
+    assert_eq!(fixture.try_log_in("ann", PASSWORD)?.status, 200);
     wait_for("the end of the wait", TIME_LIMIT, || Ok(late(PASSWORD)?.status == 200))?;
-    let entries = whole_audit(&site, &administrator)?;
+    let entries = whole_audit(&fixture, &administrator)?;
     let refused = |it: &&Value| it["status"] == 401 && it["user"] == "bob";
     assert_eq!(entries.iter().filter(refused).count(), failures);
     assert!(entries.iter().all(|it| !it.to_string().contains(PASSWORD)));
@@ -304,12 +305,12 @@ fn who_guesses_passwords_waits() -> Result<()> {
 
 /// All entries, the newest first: attempts that come too early are entries too, more of them than
 /// one answer has.
-fn whole_audit(site: &Site, administrator: &Client) -> Result<Vec<Value>> {
+fn whole_audit(fixture: &Fixture, administrator: &Client) -> Result<Vec<Value>> {
     let mut entries: Vec<Value> = Vec::new();
     loop {
         let before = entries.last().map_or(String::new(), |it| format!("&before={}", it["id"]));
         let path = format!("/console/v1/audit?limit=1000{before}");
-        let more = site.get(administrator, &path)?.json()?;
+        let more = fixture.get(administrator, &path)?.json()?;
         let more = more.as_array().context("a list")?;
         if more.is_empty() {
             return Ok(entries);
@@ -320,10 +321,10 @@ fn whole_audit(site: &Site, administrator: &Client) -> Result<Vec<Value>> {
 
 #[test]
 fn many_guesses_at_once_are_no_more_than_one_after_the_other() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     let begin = Instant::now();
-    let guess = || site.try_log_in("bob", "not his password").map(|it| it.status);
+    let guess = || fixture.try_log_in("bob", "not his password").map(|it| it.status);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let guessing: Vec<_> = (0..GUESSES).map(|_| scope.spawn(guess)).collect();
         guessing.into_iter().map(|it| it.join().expect("it does not panic")).collect::<Result<_>>()
@@ -336,84 +337,84 @@ fn many_guesses_at_once_are_no_more_than_one_after_the_other() -> Result<()> {
         over += 1;
     }
     assert!((5..=5 + over).contains(&count(401)), "{over} waits were over: {statuses:?}");
-    let odd = site.try_log_in(&"my secret password ".repeat(100), "x")?;
+    let odd = fixture.try_log_in(&"my secret password ".repeat(100), "x")?;
     check(&odd, 401, "unauthorized");
-    let audit = site.get(&administrator, "/console/v1/audit")?.body;
+    let audit = fixture.get(&administrator, "/console/v1/audit")?.body;
     assert!(!audit.contains("my secret"), "{audit}");
     Ok(())
 }
 
 #[test]
 fn the_state_folder_is_one_consoles_and_its_owners() -> Result<()> {
-    let (mut site, _) = Site::with_administrator()?;
-    for file in std::fs::read_dir(site.state_dir())? {
+    let (mut fixture, _) = Fixture::with_administrator()?;
+    for file in std::fs::read_dir(fixture.state_dir())? {
         let file = file?;
         let mode = file.metadata()?.permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", file.path());
     }
     let second = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
-    let second = second.arg("--state-dir").arg(site.state_dir()).run()?;
+    let second = second.arg("--state-dir").arg(fixture.state_dir()).run()?;
     assert_eq!(second.exit_code, Some(1));
     assert!(second.stderr.contains("another console"), "{}", second.stderr);
-    site.end_console(Signal::TERM)?;
-    std::fs::set_permissions(site.state_dir(), std::fs::Permissions::from_mode(0o755))?;
+    fixture.end_console(Signal::TERM)?;
+    std::fs::set_permissions(fixture.state_dir(), std::fs::Permissions::from_mode(0o755))?;
     let open = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
-    let open = open.arg("--state-dir").arg(site.state_dir()).run()?;
+    let open = open.arg("--state-dir").arg(fixture.state_dir()).run()?;
     assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
     Ok(())
 }
 
 #[test]
 fn tokens_act_for_their_owner_until_they_expire_or_are_deleted() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let olga = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
-    let make = |client: &Client, body: Value| site.post(client, "/console/v1/tokens", &body);
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let olga = fixture.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let make = |client: &Client, body: Value| fixture.post(client, "/console/v1/tokens", &body);
     check(&make(&olga, json!({"name": "t", "role": "administrator"}))?, 422, "invalid_field");
     let made = make(&olga, json!({"name": "t", "role": "operator"}))?.json()?;
     let secret = made["secret"].as_str().context("no secret")?;
     let token = Client::with_token(secret);
     let volume = json!({"name": "db", "size": "1MiB"});
-    assert_eq!(site.post(&token, "/v1/volumes", &volume)?.status, 201);
+    assert_eq!(fixture.post(&token, "/v1/volumes", &volume)?.status, 201);
     check(&make(&token, json!({"name": "u", "role": "viewer"}))?, 403, "forbidden");
-    check(&site.get(&token, "/console/v1/users")?, 403, "forbidden");
-    for file in std::fs::read_dir(site.state_dir())? {
+    check(&fixture.get(&token, "/console/v1/users")?, 403, "forbidden");
+    for file in std::fs::read_dir(fixture.state_dir())? {
         let contents = std::fs::read(file?.path())?;
         assert!(!String::from_utf8_lossy(&contents).contains(secret), "a secret is kept");
     }
     let short = json!({"name": "short", "role": "viewer", "expires_in_seconds": 1});
     let short = make(&olga, short)?.json()?;
     let short = Client::with_token(short["secret"].as_str().context("no secret")?);
-    let is_over = || Ok(site.get(&short, "/v1/volumes")?.status == 401);
+    let is_over = || Ok(fixture.get(&short, "/v1/volumes")?.status == 401);
     wait_for("the end of a token", TIME_LIMIT, is_over)?;
     let deleted = make(&olga, json!({"name": "gone", "role": "viewer"}))?.json()?;
     let gone = Client::with_token(deleted["secret"].as_str().context("no secret")?);
-    assert_eq!(site.get(&gone, "/v1/volumes")?.status, 200);
+    assert_eq!(fixture.get(&gone, "/v1/volumes")?.status, 200);
     let path = format!("/console/v1/tokens/{}", deleted["id"].as_str().context("no id")?);
-    assert_eq!(site.ask(&olga, "DELETE", &path, None)?.status, 204);
-    check(&site.get(&gone, "/v1/volumes")?, 401, "unauthorized");
+    assert_eq!(fixture.ask(&olga, "DELETE", &path, None)?.status, 204);
+    check(&fixture.get(&gone, "/v1/volumes")?, 401, "unauthorized");
     let user = "/console/v1/users/olga";
-    let demoted = site.ask(&administrator, "PATCH", user, Some(r#"{"role": "viewer"}"#))?;
+    let demoted = fixture.ask(&administrator, "PATCH", user, Some(r#"{"role": "viewer"}"#))?;
     assert_eq!(demoted.status, 200);
-    check(&site.post(&token, "/v1/volumes", &volume)?, 403, "forbidden");
-    let disabled = site.ask(&administrator, "PATCH", user, Some(r#"{"disabled": true}"#))?;
+    check(&fixture.post(&token, "/v1/volumes", &volume)?, 403, "forbidden");
+    let disabled = fixture.ask(&administrator, "PATCH", user, Some(r#"{"disabled": true}"#))?;
     assert_eq!(disabled.status, 200);
-    check(&site.get(&token, "/v1/volumes")?, 401, "unauthorized");
-    check(&site.get(&olga, "/v1/volumes")?, 401, "unauthorized");
-    check(&site.ask(&administrator, "DELETE", "/console/v1/users/ann", None)?, 409, "conflict");
+    check(&fixture.get(&token, "/v1/volumes")?, 401, "unauthorized");
+    check(&fixture.get(&olga, "/v1/volumes")?, 401, "unauthorized");
+    check(&fixture.ask(&administrator, "DELETE", "/console/v1/users/ann", None)?, 409, "conflict");
     Ok(())
 }
 
 #[test]
 fn a_new_password_ends_the_other_sessions_of_its_user() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let olga = site.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
-    let other = site.log_in("olga", PASSWORD)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let olga = fixture.user(&administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let other = fixture.log_in("olga", PASSWORD)?;
     let token = json!({"name": "t", "role": "viewer"});
-    assert_eq!(site.post(&olga, "/console/v1/tokens", &token)?.status, 201);
+    assert_eq!(fixture.post(&olga, "/console/v1/tokens", &token)?.status, 201);
     let goes_on =
-        |client: &Client| -> Result<bool> { Ok(site.get(client, "/v1/volumes")?.status == 200) };
+        |client: &Client| -> Result<bool> { Ok(fixture.get(client, "/v1/volumes")?.status == 200) };
     let change = |client: &Client, current: &str, new: &str| {
-        site.post(client, "/console/v1/password", &json!({"current": current, "new": new}))
+        fixture.post(client, "/console/v1/password", &json!({"current": current, "new": new}))
     };
     check(&change(&olga, "not this one", "another long one")?, 422, "invalid_field");
     ensure!(goes_on(&other)?, "a refused change ended a session");
@@ -421,32 +422,32 @@ fn a_new_password_ends_the_other_sessions_of_its_user() -> Result<()> {
     assert_eq!(changed.json()?, json!({"sessions_ended": 1, "tokens": 1}), "{changed:?}");
     ensure!(goes_on(&olga)? && !goes_on(&other)? && goes_on(&administrator)?, "{changed:?}");
     // An administrator who gives themselves one stays; all sessions of others end.
-    let second = site.log_in("ann", PASSWORD)?;
+    let second = fixture.log_in("ann", PASSWORD)?;
     let patch = Some(r#"{"password": "words and more words"}"#);
     for name in ["ann", "olga"] {
         let path = format!("/console/v1/users/{name}");
-        assert_eq!(site.ask(&administrator, "PATCH", &path, patch)?.status, 200);
+        assert_eq!(fixture.ask(&administrator, "PATCH", &path, patch)?.status, 200);
     }
     ensure!(goes_on(&administrator)? && !goes_on(&second)? && !goes_on(&olga)?, "sessions");
     Ok(())
 }
 
 /// An operator who is limited to volumes that begin with `shop-`.
-fn limited_user(site: &Site, administrator: &Client, quota_bytes: u64) -> Result<Client> {
+fn limited_user(fixture: &Fixture, administrator: &Client, quota_bytes: u64) -> Result<Client> {
     let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": quota_bytes});
-    let made = site.post(administrator, "/console/v1/projects", &project)?;
+    let made = fixture.post(administrator, "/console/v1/projects", &project)?;
     ensure!(made.status == 201, "{made:?}");
-    site.user(administrator, &json!({"name": "sam", "role": "operator", "projects": ["shop"]}))
+    fixture.user(administrator, &json!({"name": "sam", "role": "operator", "projects": ["shop"]}))
 }
 
 #[test]
 fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let sam = limited_user(&site, &administrator, 4 << 20)?;
-    site.daemon.memlane("volume create secret --size 1MiB")?;
-    site.daemon.memlane("snapshot create secret@a")?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let sam = limited_user(&fixture, &administrator, 4 << 20)?;
+    fixture.daemon.memlane("volume create secret --size 1MiB")?;
+    fixture.daemon.memlane("snapshot create secret@a")?;
     let ask = |method: &str, path: &str, body: Value| {
-        site.ask(&sam, method, path, Some(&body.to_string()))
+        fixture.ask(&sam, method, path, Some(&body.to_string()))
     };
     let create =
         |name: &str, size: &str| ask("POST", "/v1/volumes", json!({"name": name, "size": size}));
@@ -471,9 +472,12 @@ fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
     check(&ask("PATCH", "/v1/volumes/shop-a", host_users)?, 403, "forbidden");
     // What has become too much by itself may shrink, and be deleted.
     let less = Some(r#"{"quota_bytes": 1048576}"#);
-    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/projects/shop", less)?.status, 200);
+    assert_eq!(
+        fixture.ask(&administrator, "PATCH", "/console/v1/projects/shop", less)?.status,
+        200
+    );
     assert_eq!(ask("PATCH", "/v1/volumes/shop-d", json!({"size": "1MiB"}))?.status, 200);
-    assert_eq!(site.ask(&sam, "DELETE", "/v1/volumes/shop-d", None)?.status, 204);
+    assert_eq!(fixture.ask(&sam, "DELETE", "/v1/volumes/shop-d", None)?.status, 204);
     for path in [
         "/v1/volumes/secret",
         "/v1/snapshots/secret%40a",
@@ -485,44 +489,44 @@ fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
         "/console/v1/history",
         "/console/v1/busiest",
     ] {
-        check(&site.get(&sam, path)?, 403, "forbidden");
+        check(&fixture.get(&sam, path)?, 403, "forbidden");
     }
     check(&ask("DELETE", "/v1/volumes/secret", json!({}))?, 403, "forbidden");
     check(&ask("POST", "/v1/attachments", json!({"volume": "shop-a"}))?, 403, "forbidden");
     let names = |path: &str| -> Result<Vec<String>> {
-        let list = site.get(&sam, path)?.json()?;
+        let list = fixture.get(&sam, path)?.json()?;
         let list = list.as_array().context("a list")?.iter().map(|it| it["name"].to_string());
         Ok(list.collect())
     };
     assert_eq!(names("/v1/volumes")?, ["\"shop-a\"", "\"shop-b\""]);
     assert_eq!(names("/v1/snapshots")?, ["\"shop-a@b\""]);
-    assert_eq!(site.daemon.volumes()?.len(), 3);
+    assert_eq!(fixture.daemon.volumes()?.len(), 3);
     Ok(())
 }
 
 #[test]
 fn deaths_of_the_daemon_and_the_console_lose_nothing_but_sessions() -> Result<()> {
-    let (mut site, administrator) = Site::with_administrator()?;
+    let (mut fixture, administrator) = Fixture::with_administrator()?;
     let body = json!({"name": "t", "role": "operator"});
-    let made = site.post(&administrator, "/console/v1/tokens", &body)?.json()?;
+    let made = fixture.post(&administrator, "/console/v1/tokens", &body)?.json()?;
     let token = Client::with_token(made["secret"].as_str().context("no secret")?);
-    limited_user(&site, &administrator, 4 << 20)?;
-    let kept = kept_lists(&site, &administrator)?;
-    let entries = whole_audit(&site, &administrator)?;
-    site.daemon.kill()?;
-    check(&site.get(&token, "/v1/volumes")?, 503, "daemon_down");
-    assert_eq!(site.get(&token, "/console/v1/tokens")?.status, 200);
-    site.daemon.start_again()?;
-    assert_eq!(site.get(&token, "/v1/volumes")?.status, 200);
+    limited_user(&fixture, &administrator, 4 << 20)?;
+    let kept = kept_lists(&fixture, &administrator)?;
+    let entries = whole_audit(&fixture, &administrator)?;
+    fixture.daemon.kill()?;
+    check(&fixture.get(&token, "/v1/volumes")?, 503, "daemon_down");
+    assert_eq!(fixture.get(&token, "/console/v1/tokens")?.status, 200);
+    fixture.daemon.start_again()?;
+    assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200);
     for _ in 0..3 {
-        site.end_console(Signal::KILL)?;
-        site.start_console()?;
-        assert_eq!(site.get(&token, "/v1/volumes")?.status, 200);
+        fixture.end_console(Signal::KILL)?;
+        fixture.start_console()?;
+        assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200);
     }
-    check(&site.get(&administrator, "/console/v1/session")?, 401, "unauthorized");
-    let ann = site.log_in("ann", PASSWORD)?;
-    assert_eq!(kept_lists(&site, &ann)?, kept);
-    let audit = whole_audit(&site, &ann)?;
+    check(&fixture.get(&administrator, "/console/v1/session")?, 401, "unauthorized");
+    let ann = fixture.log_in("ann", PASSWORD)?;
+    assert_eq!(kept_lists(&fixture, &ann)?, kept);
+    let audit = whole_audit(&fixture, &ann)?;
     assert!(!entries.is_empty() && audit.ends_with(&entries), "{audit:?} of {entries:?}");
     let ids: Vec<_> = audit.iter().map(|it| it["id"].as_u64()).collect();
     assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
@@ -530,10 +534,10 @@ fn deaths_of_the_daemon_and_the_console_lose_nothing_but_sessions() -> Result<()
 }
 
 /// Users, projects and tokens, none of which is empty, but for when tokens were used last.
-fn kept_lists(site: &Site, administrator: &Client) -> Result<Vec<Value>> {
+fn kept_lists(fixture: &Fixture, administrator: &Client) -> Result<Vec<Value>> {
     let mut kept = Vec::new();
     for path in ["users", "projects", "tokens"] {
-        let mut list = site.get(administrator, &format!("/console/v1/{path}"))?.json()?;
+        let mut list = fixture.get(administrator, &format!("/console/v1/{path}"))?.json()?;
         let entries = list.as_array_mut().context("a list")?;
         ensure!(!entries.is_empty(), "there are no {path}");
         for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
@@ -546,26 +550,26 @@ fn kept_lists(site: &Site, administrator: &Client) -> Result<Vec<Value>> {
 
 #[test]
 fn certificates_are_read_again_and_a_bad_one_changes_nothing() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let path = site.state_dir().join("certificate.pem");
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let path = fixture.state_dir().join("certificate.pem");
     let good = std::fs::read(&path)?;
     std::fs::write(&path, "no certificate")?;
-    site.signal_console(Signal::HUP)?;
-    wait_for("the refusal", TIME_LIMIT, || Ok(site.log().contains("stays as it was")))?;
+    fixture.signal_console(Signal::HUP)?;
+    wait_for("the refusal", TIME_LIMIT, || Ok(fixture.log().contains("stays as it was")))?;
     std::fs::write(&path, good)?;
-    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
-    site.signal_console(Signal::HUP)?;
-    wait_for("the reload", TIME_LIMIT, || Ok(site.log().contains("was read again")))?;
-    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+    assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
+    fixture.signal_console(Signal::HUP)?;
+    wait_for("the reload", TIME_LIMIT, || Ok(fixture.log().contains("was read again")))?;
+    assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     Ok(())
 }
 
 #[test]
 fn every_answer_has_the_headers_that_browsers_heed() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     for path in ["/", "/nothing", "/v1/volumes", "/console/v1/session", "/healthz", "/%zz"] {
         for client in [&administrator, &Client::nobody()] {
-            let head = site.get(client, path)?.head;
+            let head = fixture.get(client, path)?.head;
             for header in [
                 "content-security-policy: default-src 'none'; script-src 'self'",
                 "strict-transport-security: max-age=31536000",

@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use block_device::BlockDevice;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use shared_ring::{Answer, HandshakeError, Target, operation, receive_answer, send_request};
-use support::storm::{Ground, PATIENCE, Raw};
+use support::storm::{Fixture, PATIENCE, Raw};
 
 /// How long an answer is waited for that must not come.
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// Lets a write wait inside the device, ends its connection, and comes back.
 #[track_caller]
-fn check_coming_back(is_away: bool, end: impl FnOnce(&Ground, Raw)) {
-    let ground = Ground::new();
-    let device = &ground.hostile;
+fn check_coming_back(is_away: bool, end: impl FnOnce(&Fixture, Raw)) {
+    let fixture = Fixture::new();
+    let device = &fixture.hostile;
     device.is_away.store(is_away, Ordering::Relaxed);
     device.hold_writes(true);
-    let first = ground.open("hostile");
+    let first = fixture.open("hostile");
     first.store_entry(0, operation::WRITE, 0, [4096, 4096]);
     first.ring();
     let start = Instant::now();
@@ -32,9 +32,9 @@ fn check_coming_back(is_away: bool, end: impl FnOnce(&Ground, Raw)) {
         assert!(start.elapsed() < PATIENCE, "the write begins");
         thread::yield_now();
     }
-    end(&ground, first);
+    end(&fixture, first);
 
-    let again = ground.connect();
+    let again = fixture.connect();
     send_request(again.as_fd(), &Target::Name("hostile".to_owned()), 1).expect("it is sent");
     set_socket_timeout(&again, Timeout::Recv, Some(MOMENT)).expect("a time can be set");
     let early = receive_answer(again.as_fd()).expect_err("the first write may land yet");
@@ -50,8 +50,8 @@ fn check_coming_back(is_away: bool, end: impl FnOnce(&Ground, Raw)) {
     assert!(found == [0; 4096], "the first write has landed before the client is let in");
 }
 
-fn disconnect(ground: &Ground, first: Raw) {
-    assert_eq!(ground.server.disconnect(2), 1);
+fn disconnect(fixture: &Fixture, first: Raw) {
+    assert_eq!(fixture.server.disconnect(2), 1);
     drop(first);
 }
 

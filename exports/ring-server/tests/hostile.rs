@@ -13,7 +13,7 @@ use std::time::Instant;
 use model::Random;
 use rustix::net::{SendFlags, send};
 use shared_ring::{Answer, Target, operation, receive_answer, send_request};
-use support::storm::{self, Ground, PATIENCE};
+use support::storm::{self, Fixture, PATIENCE};
 
 fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -36,8 +36,8 @@ fn random_clients_do_no_harm_to_others() {
 
 #[test]
 fn entries_may_change_while_they_are_read() {
-    let ground = Ground::new();
-    let raw = ground.open("hostile");
+    let fixture = Fixture::new();
+    let raw = fixture.open("hostile");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -57,17 +57,17 @@ fn entries_may_change_while_they_are_read() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    ground.check_good_client(3);
+    fixture.check_good_client(3);
 }
 
 #[track_caller]
 fn check_ended(act: impl FnOnce(&storm::Raw)) {
-    let ground = Ground::new();
-    let raw = ground.open("hostile");
+    let fixture = Fixture::new();
+    let raw = fixture.open("hostile");
     act(&raw);
     raw.ring();
     raw.wait_for_end();
-    ground.check_good_client(5);
+    fixture.check_good_client(5);
 }
 
 #[test]
@@ -78,30 +78,30 @@ fn a_slot_that_does_not_exist_ends_the_connection() {
 
 #[test]
 fn doorbells_without_entries_are_only_noise() {
-    let ground = Ground::new();
-    let raw = ground.open("hostile");
+    let fixture = Fixture::new();
+    let raw = fixture.open("hostile");
     (0..20_000).for_each(|_| raw.ring());
     let start = Instant::now();
-    while ground.server.status().traffic.doorbells == 0 {
+    while fixture.server.status().traffic.doorbells == 0 {
         assert!(start.elapsed() < PATIENCE, "the server hears the bell");
         thread::yield_now();
     }
-    ground.check_good_client(9);
+    fixture.check_good_client(9);
 }
 
 #[test]
 fn the_memory_cannot_be_cut_off_under_the_server() {
-    let ground = Ground::new();
-    let raw = ground.open("hostile");
+    let fixture = Fixture::new();
+    let raw = fixture.open("hostile");
     raw.memory.set_len(0).expect_err("it is sealed");
     raw.memory.set_len(1 << 40).expect_err("it is sealed");
-    ground.check_good_client(1);
+    fixture.check_good_client(1);
 }
 
 #[test]
 fn another_version_is_refused_with_both_numbers() {
-    let ground = Ground::new();
-    let socket = ground.connect();
+    let fixture = Fixture::new();
+    let socket = fixture.connect();
     let mut message = [0; 64];
     message[..8].copy_from_slice(b"mlnring\0");
     message[8..12].copy_from_slice(&99_u32.to_le_bytes());
@@ -117,22 +117,22 @@ fn another_version_is_refused_with_both_numbers() {
 
 #[test]
 fn clients_may_go_at_any_moment() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     for _ in 0..50 {
-        drop(ground.connect());
-        let socket = ground.connect();
+        drop(fixture.connect());
+        let socket = fixture.connect();
         send_request(socket.as_fd(), &Target::Name("good".to_owned()), 16).expect("it is sent");
         drop(socket);
-        let raw = ground.open("hostile");
+        let raw = fixture.open("hostile");
         (0..64).for_each(|it| raw.store_entry(it, operation::FLUSH, it, [0, 0]));
         raw.ring();
         // Closed with all of them in flight.
         drop(raw);
     }
     let start = Instant::now();
-    while !ground.server.status().clients.is_empty() {
+    while !fixture.server.status().clients.is_empty() {
         assert!(start.elapsed() < PATIENCE, "all of them have gone");
         thread::yield_now();
     }
-    ground.check_good_client(7);
+    fixture.check_good_client(7);
 }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use shared_ring::{Answer, Target, receive_answer, send_request};
-use support::storm::{GUEST, Ground, QUOTA, STRANGER};
+use support::storm::{Fixture, GUEST, QUOTA, STRANGER};
 
 /// Many more than there are places. Those of two tests have descriptors in one process.
 const SILENT_CONNECTIONS: usize = 300;
@@ -51,13 +51,13 @@ fn ask_for(socket: &Path, name: &str) -> Result<Answer, shared_ring::HandshakeEr
 
 #[track_caller]
 fn check_silent_user(uid: u32, places_taken: usize) {
-    let ground = Ground::new();
-    ground.open_to_everybody();
-    let socket = ground.socket();
+    let fixture = Fixture::new();
+    fixture.open_to_everybody();
+    let socket = fixture.socket();
     let connect_often = || (0..SILENT_CONNECTIONS).map(|_| connection(&socket)).collect();
     let Some(held): Option<Vec<OwnedFd>> = act_as(uid, connect_often) else { return };
-    ground.check_good_client(1);
-    assert_eq!(ground.server.status().handshakes, places_taken);
+    fixture.check_good_client(1);
+    assert_eq!(fixture.server.status().handshakes, places_taken);
     drop(held);
 }
 
@@ -73,9 +73,9 @@ fn a_user_who_may_use_something_takes_a_share_of_the_places() {
 
 #[test]
 fn a_user_who_may_use_nothing_is_refused_alike_whatever_there_is() {
-    let ground = Ground::new();
-    ground.open_to_everybody();
-    let answer = |name: &str| match ask_for(&ground.socket(), name).expect("an answer") {
+    let fixture = Fixture::new();
+    fixture.open_to_everybody();
+    let answer = |name: &str| match ask_for(&fixture.socket(), name).expect("an answer") {
         Answer::Opened(..) => panic!("a stranger has opened {name}"),
         Answer::Refused { errno, message } => (errno, message),
     };

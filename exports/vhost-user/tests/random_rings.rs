@@ -10,7 +10,7 @@ const BYTES_PER_RING: usize = 1200;
 
 #[test]
 fn no_ring_keeps_an_export_from_serving_the_next_front_end() {
-    let mut ground = storm::Ground::new();
+    let mut fixture = storm::Fixture::new();
     let command = "cargo test -p vhost-user --test random_rings";
     model::for_each_seed(command, RINGS_DEFAULT, |seed| {
         let mut state = seed;
@@ -19,10 +19,10 @@ fn no_ring_keeps_an_export_from_serving_the_next_front_end() {
             state.to_be_bytes()[0]
         };
         let bytes: Vec<u8> = (0..BYTES_PER_RING).map(|_| byte()).collect();
-        ground.run(&bytes);
-        ground.check();
+        fixture.run(&bytes);
+        fixture.check();
     });
-    let (chains, traffic) = (ground.chain_count, ground.traffic());
+    let (chains, traffic) = (fixture.chain_count, fixture.traffic());
     eprintln!("measured: {chains} chains, {traffic:?}");
     assert!(traffic.errors > 0, "nothing was refused: the rings were never looked at");
     assert!(traffic.read_bytes > 0, "nothing was copied to the guest");

@@ -2,7 +2,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::subject::{Abilities, Ground, Subject};
+use crate::subject::{Abilities, CaseContext, Subject};
 use crate::{ordering, ranges, refusals, zeroing};
 
 /// One property of a device.
@@ -10,7 +10,7 @@ struct Case {
     name: &'static str,
     /// Whether a subject can express what the case needs.
     fits: fn(Abilities) -> bool,
-    run: fn(&Ground<'_>),
+    run: fn(&CaseContext<'_>),
 }
 
 const fn always(_: Abilities) -> bool {
@@ -60,11 +60,11 @@ pub fn check(subject: &dyn Subject, seed: u64) -> usize {
 /// Runs every case that the subject can express: how many, and the names of those that failed.
 pub fn run(subject: &dyn Subject, seed: u64) -> (usize, Vec<&'static str>) {
     assert!(!subject.is_read_only(), "a read-only device has a check of its own");
-    let ground = Ground::new(subject, seed);
+    let context = CaseContext::new(subject, seed);
     let abilities = subject.abilities();
     let cases = CASES.iter().filter(|case| (case.fits)(abilities));
     let failed = cases.clone().filter(|case| {
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&ground)));
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&context)));
         outcome.is_err()
     });
     let failed = failed.map(|case| case.name).collect();
@@ -75,7 +75,7 @@ pub fn run(subject: &dyn Subject, seed: u64) -> (usize, Vec<&'static str>) {
 /// same before and after.
 pub fn check_read_only(subject: &dyn Subject) {
     assert!(subject.is_read_only(), "the device says that it takes no changes");
-    refusals::read_only(&Ground::new(subject, 0));
+    refusals::read_only(&CaseContext::new(subject, 0));
 }
 
 /// Number of cases for a subject that can express everything.

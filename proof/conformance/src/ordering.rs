@@ -6,7 +6,7 @@ use block_device::Zeroes;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::pattern;
-use crate::subject::{Ground, range};
+use crate::subject::{CaseContext, range};
 
 const BLOCK: usize = block_device::BLOCK_BYTES;
 const START: u64 = 6 << 20;
@@ -14,26 +14,26 @@ const START: u64 = 6 << 20;
 /// How often a thread reads at least what others write meanwhile, and how often they do.
 const TIMES: u64 = 100;
 
-pub(super) fn flush_changes_nothing(ground: &Ground<'_>) {
-    let bytes = ground.paint(START, 16 * BLOCK, 50);
-    ground.subject.flush().expect("a flush of new bytes");
-    ground.subject.flush().expect("a flush of nothing");
-    ground.expect(START, &bytes);
-    let durable = pattern::bytes(ground.seed ^ 51, 3 * BLOCK);
-    ground.subject.write_durably(START, &durable).expect("a durable write");
-    ground.expect(START, &durable);
-    ground.expect(START + 3 * BLOCK as u64, &bytes[3 * BLOCK..]);
+pub(super) fn flush_changes_nothing(context: &CaseContext<'_>) {
+    let bytes = context.paint(START, 16 * BLOCK, 50);
+    context.subject.flush().expect("a flush of new bytes");
+    context.subject.flush().expect("a flush of nothing");
+    context.expect(START, &bytes);
+    let durable = pattern::bytes(context.seed ^ 51, 3 * BLOCK);
+    context.subject.write_durably(START, &durable).expect("a durable write");
+    context.expect(START, &durable);
+    context.expect(START + 3 * BLOCK as u64, &bytes[3 * BLOCK..]);
 }
 
 /// Goal: a thread that hears of an acknowledged write reads it, whichever thread wrote it.
-pub(super) fn writes_are_seen(ground: &Ground<'_>) {
+pub(super) fn writes_are_seen(context: &CaseContext<'_>) {
     let acknowledged = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let over = SetOnDrop(&is_over);
             for stamp in (1..).take_while(|_| !over.is_set()) {
-                ground.write(START, &pattern::stamped(stamp, BLOCK));
+                context.write(START, &pattern::stamped(stamp, BLOCK));
                 acknowledged.store(stamp, Ordering::Release);
             }
         });
@@ -45,7 +45,7 @@ pub(super) fn writes_are_seen(ground: &Ground<'_>) {
                 thread::yield_now();
                 continue;
             }
-            let seen = pattern::stamp_of(&ground.read(START, BLOCK));
+            let seen = pattern::stamp_of(&context.read(START, BLOCK));
             assert!(seen >= heard, "heard of {heard}, read {seen}");
             reads += 1;
             if reads >= TIMES && heard >= TIMES {
@@ -56,9 +56,9 @@ pub(super) fn writes_are_seen(ground: &Ground<'_>) {
 }
 
 /// Goal: a block read during writes of it is one of them, in requests of several blocks, too.
-pub(super) fn blocks_are_never_torn(ground: &Ground<'_>) {
+pub(super) fn blocks_are_never_torn(context: &CaseContext<'_>) {
     const BLOCKS: usize = 4;
-    ground.write(START, &pattern::stamped(1, BLOCKS * BLOCK));
+    context.write(START, &pattern::stamped(1, BLOCKS * BLOCK));
     let is_over = AtomicBool::new(false);
     let writes = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -66,7 +66,7 @@ pub(super) fn blocks_are_never_torn(ground: &Ground<'_>) {
             let over = SetOnDrop(&is_over);
             for round in (0..).take_while(|_| !over.is_set()) {
                 let blocks = 1 + pattern::below(round, BLOCKS);
-                ground.write(START, &pattern::stamped(first + round, blocks * BLOCK));
+                context.write(START, &pattern::stamped(first + round, blocks * BLOCK));
                 writes.fetch_add(1, Ordering::AcqRel);
             }
         };
@@ -75,7 +75,7 @@ pub(super) fn blocks_are_never_torn(ground: &Ground<'_>) {
         let over = SetOnDrop(&is_over);
         let mut reads = 0;
         while !over.is_set() && (reads < TIMES || writes.load(Ordering::Acquire) < TIMES) {
-            for block in ground.read(START, BLOCKS * BLOCK).chunks(BLOCK) {
+            for block in context.read(START, BLOCKS * BLOCK).chunks(BLOCK) {
                 pattern::stamp_of(block);
             }
             reads += 1;
@@ -84,7 +84,7 @@ pub(super) fn blocks_are_never_torn(ground: &Ground<'_>) {
 }
 
 /// Goal: when writers that overlap are done, each block is what one of them wrote last.
-pub(super) fn overlaps(ground: &Ground<'_>) {
+pub(super) fn overlaps(context: &CaseContext<'_>) {
     const BLOCKS: usize = 8;
     for round in 0..20 {
         thread::scope(|scope| {
@@ -92,20 +92,20 @@ pub(super) fn overlaps(ground: &Ground<'_>) {
                 scope.spawn(move || {
                     let skipped = (BLOCK * pattern::below(round ^ writer, BLOCKS / 2)) as u64;
                     let bytes = pattern::stamped(writer, BLOCKS * BLOCK / 2);
-                    ground.write(START + skipped, &bytes);
+                    context.write(START + skipped, &bytes);
                 });
             }
         });
-        for block in ground.read(START, BLOCKS * BLOCK).chunks(BLOCK).take(BLOCKS / 2) {
+        for block in context.read(START, BLOCKS * BLOCK).chunks(BLOCK).take(BLOCKS / 2) {
             pattern::stamp_of(block);
         }
     }
 }
 
 /// Goal: threads that write neighbouring sectors of the same blocks lose none of each other's.
-pub(super) fn neighbours_at_once(ground: &Ground<'_>) {
+pub(super) fn neighbours_at_once(context: &CaseContext<'_>) {
     const WRITERS: usize = 4;
-    let part = ground.granularity.max(512);
+    let part = context.granularity.max(512);
     let run = 64 * BLOCK;
     thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -113,39 +113,39 @@ pub(super) fn neighbours_at_once(ground: &Ground<'_>) {
                 let own = (0..run / part).filter(|index| index % WRITERS == writer);
                 for index in own {
                     let bytes = pattern::bytes(index as u64, part);
-                    ground.write(START + (index * part) as u64, &bytes);
+                    context.write(START + (index * part) as u64, &bytes);
                 }
             });
         }
     });
     let expected: Vec<u8> =
         (0..run / part).flat_map(|index| pattern::bytes(index as u64, part)).collect();
-    ground.expect(START, &expected);
+    context.expect(START, &expected);
 }
 
 /// Goal: any sequence of requests leaves what a plain array of bytes would hold.
-pub(super) fn random_requests(ground: &Ground<'_>) {
+pub(super) fn random_requests(context: &CaseContext<'_>) {
     const RUN: usize = 256 * BLOCK;
-    let mut model = ground.paint(START, RUN, 60);
+    let mut model = context.paint(START, RUN, 60);
     for step in 0..400 {
-        let draw = |which: u64, bound| pattern::below(ground.seed ^ (step << 8) ^ which, bound);
+        let draw = |which: u64, bound| pattern::below(context.seed ^ (step << 8) ^ which, bound);
         let longest = if draw(0, 8) == 0 { RUN / 2 } else { 4 * BLOCK };
-        let offset = draw(1, RUN) / ground.granularity * ground.granularity;
-        let length = ground.rounded(1 + draw(2, longest)).min(RUN - offset);
+        let offset = draw(1, RUN) / context.granularity * context.granularity;
+        let length = context.rounded(1 + draw(2, longest)).min(RUN - offset);
         let at = START + offset as u64;
         let part = &mut model[offset..offset + length];
         match draw(3, 10) {
-            0 | 1 if ground.subject.abilities().zeroes => {
+            0 | 1 if context.subject.abilities().zeroes => {
                 let zeroes = if draw(4, 2) == 0 { Zeroes::Unmap } else { Zeroes::KeepAllocated };
-                ground.subject.write_zeroes(range(at, length), zeroes).expect("it is zeroed");
+                context.subject.write_zeroes(range(at, length), zeroes).expect("it is zeroed");
                 part.fill(0);
             }
-            2 => ground.subject.flush().expect("it is flushed"),
-            3..=5 => ground.expect(at, part),
-            _ => part.copy_from_slice(&ground.paint(at, length, step << 16)),
+            2 => context.subject.flush().expect("it is flushed"),
+            3..=5 => context.expect(at, part),
+            _ => part.copy_from_slice(&context.paint(at, length, step << 16)),
         }
     }
-    ground.expect(START, &model);
+    context.expect(START, &model);
 }
 
 /// Tells the others that a thread is done, also when it panics.

@@ -1,6 +1,6 @@
 //! Cases on where requests begin and end.
 
-use crate::subject::Ground;
+use crate::subject::CaseContext;
 
 /// Lengths that cut blocks, pages of kernels and buffers of protocols.
 const LENGTHS: &[usize] =
@@ -8,47 +8,47 @@ const LENGTHS: &[usize] =
 
 const OFFSETS: &[u64] = &[0, 1, 511, 512, 4095, 4096, 4097, 61_440, 2 << 20];
 
-pub(super) fn written_is_read(ground: &Ground<'_>) {
+pub(super) fn written_is_read(context: &CaseContext<'_>) {
     for (salt, &length) in (1..).zip(LENGTHS) {
         for &offset in OFFSETS {
-            let offset = ground.rounded(usize::try_from(offset).expect("it is small")) as u64;
-            let bytes = ground.paint(offset, ground.rounded(length), salt ^ (offset << 8));
-            ground.expect(offset, &bytes);
+            let offset = context.rounded(usize::try_from(offset).expect("it is small")) as u64;
+            let bytes = context.paint(offset, context.rounded(length), salt ^ (offset << 8));
+            context.expect(offset, &bytes);
         }
     }
 }
 
 /// Writes inside of a painted run, at every distance from the bounds of its blocks that matters.
-pub(super) fn neighbours_stay(ground: &Ground<'_>) {
+pub(super) fn neighbours_stay(context: &CaseContext<'_>) {
     const RUN: usize = 6 * 4096;
     let start = 4 << 20;
     for (salt, &length) in (1..).zip(&LENGTHS[..7]) {
         for &offset in &OFFSETS[..7] {
-            let offset = ground.rounded(usize::try_from(offset).expect("it is small"));
-            let length = ground.rounded(length);
-            let mut expected = ground.paint(start, RUN, salt);
-            let inside = ground.paint(start + offset as u64, length, salt ^ 0xFF00);
+            let offset = context.rounded(usize::try_from(offset).expect("it is small"));
+            let length = context.rounded(length);
+            let mut expected = context.paint(start, RUN, salt);
+            let inside = context.paint(start + offset as u64, length, salt ^ 0xFF00);
             expected[offset..offset + length].copy_from_slice(&inside);
-            ground.expect(start, &expected);
+            context.expect(start, &expected);
         }
     }
 }
 
-pub(super) fn ends_are_reached(ground: &Ground<'_>) {
-    for length in [ground.granularity, 4096, 3 * 4096] {
-        let last = ground.size_bytes - length as u64;
-        let first_bytes = ground.paint(0, length, 3);
-        let last_bytes = ground.paint(last, length, 4);
-        ground.expect(0, &first_bytes);
-        ground.expect(last, &last_bytes);
+pub(super) fn ends_are_reached(context: &CaseContext<'_>) {
+    for length in [context.granularity, 4096, 3 * 4096] {
+        let last = context.size_bytes - length as u64;
+        let first_bytes = context.paint(0, length, 3);
+        let last_bytes = context.paint(last, length, 4);
+        context.expect(0, &first_bytes);
+        context.expect(last, &last_bytes);
     }
 }
 
 /// Checks that requests that clients and protocols split arrive whole, at odd places, too.
-pub(super) fn long_requests_are_whole(ground: &Ground<'_>) {
+pub(super) fn long_requests_are_whole(context: &CaseContext<'_>) {
     let length = 5 << 20;
-    let bytes = ground.paint(ground.granularity as u64, length, 5);
-    ground.expect(ground.granularity as u64, &bytes);
+    let bytes = context.paint(context.granularity as u64, length, 5);
+    context.expect(context.granularity as u64, &bytes);
     let middle = 1 << 20;
-    ground.expect(ground.granularity as u64 + middle as u64, &bytes[middle..2 * middle]);
+    context.expect(context.granularity as u64 + middle as u64, &bytes[middle..2 * middle]);
 }

@@ -1,4 +1,4 @@
-//! Interface of the suite to a client, and the ground that its cases stand on.
+//! Interface of the suite to a client, and the context of its cases.
 
 use std::fmt;
 
@@ -73,14 +73,14 @@ pub trait Subject: Sync {
 }
 
 /// A subject and what the cases need beside it.
-pub(super) struct Ground<'a> {
+pub(super) struct CaseContext<'a> {
     pub(super) subject: &'a dyn Subject,
     pub(super) seed: u64,
     pub(super) granularity: usize,
     pub(super) size_bytes: u64,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> CaseContext<'a> {
     pub(super) fn new(subject: &'a dyn Subject, seed: u64) -> Self {
         let size_bytes = subject.size_bytes();
         assert!(size_bytes >= SIZE_BYTES_MIN, "the device has {size_bytes} bytes, too few");

@@ -6,12 +6,12 @@
 //! of the lock files.
 #![forbid(unsafe_code)]
 
+mod fixture;
 mod packages;
 mod scenario;
-mod site;
 
+pub use fixture::Fixture;
 pub use packages::{browser, page, page_sources};
-pub use site::Site;
 
 /// Returns whether what builds and checks the page is there; a test that misses it says so.
 pub fn has_node() -> bool {

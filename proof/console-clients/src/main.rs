@@ -6,14 +6,14 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use console_clients::{Site, browser};
+use console_clients::{Fixture, browser};
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => browser().map(|_| ()),
-        ["watch"] => Site::start()?.run("watching"),
-        ["pictures", folder] => Site::with_everything()?.take_pictures(Path::new(folder)),
+        ["watch"] => Fixture::start()?.run("watching"),
+        ["pictures", folder] => Fixture::with_everything()?.take_pictures(Path::new(folder)),
         _ => bail!("usage: fetch-console-clients [watch | pictures FOLDER]"),
     }
 }

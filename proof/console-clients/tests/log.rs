@@ -1,14 +1,14 @@
 //! Topics, groups and live queries in a browser, with a real broker on a real daemon.
 
 use anyhow::Result;
-use console_clients::{Site, has_browser};
+use console_clients::{Fixture, has_browser};
 
 #[test]
 fn topics_are_seen_and_queries_follow_what_comes() -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
-    Site::with_broker()?.run("log")
+    Fixture::with_broker()?.run("log")
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn plans_are_shown_and_results_are_drawn() -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
-    Site::with_broker()?.run("results")
+    Fixture::with_broker()?.run("results")
 }
 
 #[test]
@@ -24,5 +24,5 @@ fn offsets_of_groups_are_seen_and_reset() -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
-    Site::with_broker()?.run("groups")
+    Fixture::with_broker()?.run("groups")
 }

@@ -1,7 +1,7 @@
 //! Virtual machines in a browser, with a real libvirt, QEMU and daemon.
 
 use anyhow::Result;
-use console_clients::{Site, has_browser};
+use console_clients::{Fixture, has_browser};
 use system::{Ability, missing};
 
 #[test]
@@ -13,5 +13,5 @@ fn machines_are_made_started_typed_into_and_deleted() -> Result<()> {
         eprintln!("skipped: {reason}");
         return Ok(());
     }
-    Site::with_machines()?.run("machines")
+    Fixture::with_machines()?.run("machines")
 }

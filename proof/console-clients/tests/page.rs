@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use console_clients::{Site, browser, has_node, page, page_sources};
+use console_clients::{Fixture, browser, has_node, page, page_sources};
 use system::Tool;
 
 /// Of all scripts together but those of consoles, compressed; less is loaded as long as no chart is
@@ -72,11 +72,11 @@ fn the_console_holds_the_page_that_was_built() -> Result<()> {
     if !has_node() {
         return Ok(());
     }
-    let (site, built) = (Site::with_own_page()?, page()?);
+    let (fixture, built) = (Fixture::with_own_page()?, page()?);
     let files = Tool::new("find . -type f -printf %P\\n").current_dir(&built).check()?;
     let mut count = 0;
     for name in files.lines() {
-        let served = site.page_file(name)?;
+        let served = fixture.page_file(name)?;
         ensure!(served == fs::read(built.join(name))?, "{name} is not what was built");
         count += 1;
     }

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use console_clients::{Site, has_browser};
+use console_clients::{Fixture, has_browser};
 
 /// One browser at a time: several are slower together than one after the other.
 static ONE_BROWSER: Mutex<()> = Mutex::new(());
@@ -14,9 +14,9 @@ fn check(scenario: &str) -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
-    let site = Site::shared()?;
+    let fixture = Fixture::shared()?;
     let _one = ONE_BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
-    site.run(scenario)
+    fixture.run(scenario)
 }
 
 #[test]

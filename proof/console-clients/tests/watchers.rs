@@ -1,7 +1,7 @@
 //! Many browsers watch at a time: all are told of changes, and what the console uses is measured.
 
 use anyhow::Result;
-use console_clients::{Site, has_node};
+use console_clients::{Fixture, has_node};
 
 /// `MEMLANE_WATCHERS` and `MEMLANE_WATCHED_SECONDS` ask for others than 50 watchers for 20 s.
 #[test]
@@ -9,5 +9,5 @@ fn fifty_browsers_watch() -> Result<()> {
     if !has_node() {
         return Ok(());
     }
-    Site::start()?.run("watching")
+    Fixture::start()?.run("watching")
 }

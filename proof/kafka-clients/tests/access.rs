@@ -20,12 +20,12 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 
 /// A broker with the users `admin`, who may do everything, and `reader`.
-struct Site {
+struct Fixture {
     broker: Broker,
     folder: TempDir,
 }
 
-impl Site {
+impl Fixture {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| -> Result<String> {
@@ -122,29 +122,30 @@ fn users_log_in_and_do_what_access_lists_allow() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new()?;
+    let fixture = Fixture::new()?;
     let mut written = String::new();
     for mechanism in MECHANISMS {
-        let admin = site.kcat(mechanism, "admin", "secret of admin");
-        let output = site.produce(admin, mechanism)?;
+        let admin = fixture.kcat(mechanism, "admin", "secret of admin");
+        let output = fixture.produce(admin, mechanism)?;
         ensure!(output.exit_code == Some(0), "{mechanism}: {}", output.stderr);
         written += &format!("{mechanism}\n");
-        let output = site.produce(site.kcat(mechanism, "admin", "a guess"), "never")?;
+        let output = fixture.produce(fixture.kcat(mechanism, "admin", "a guess"), "never")?;
         ensure!(output.exit_code != Some(0), "{mechanism} let a wrong secret in");
         ensure!(output.stderr.contains("authentication"), "{mechanism}: {}", output.stderr);
     }
-    let reader = || site.kcat("SCRAM-SHA-256", "reader", "secret of reader");
-    let refused = site.read(reader())?;
+    let reader = || fixture.kcat("SCRAM-SHA-256", "reader", "secret of reader");
+    let refused = fixture.read(reader())?;
     ensure!(refused.exit_code != Some(0) && refused.stdout.is_empty(), "{refused:?}");
-    site.allow("--add --allow-principal User:reader --operation Read --topic lines")?;
-    let output = site.read(reader())?;
+    fixture.allow("--add --allow-principal User:reader --operation Read --topic lines")?;
+    let output = fixture.read(reader())?;
     ensure!(output.stdout == written, "{output:?}");
-    let refused = site.produce(reader(), "never")?;
+    let refused = fixture.produce(reader(), "never")?;
     ensure!(refused.exit_code != Some(0), "a reader could write: {refused:?}");
-    let output = site.read(reader())?;
+    let output = fixture.read(reader())?;
     ensure!(output.stdout == written, "{output:?}");
-    site.allow("--remove --force --allow-principal User:reader --operation Read --topic lines")?;
-    let refused = site.read(reader())?;
+    fixture
+        .allow("--remove --force --allow-principal User:reader --operation Read --topic lines")?;
+    let refused = fixture.read(reader())?;
     ensure!(
         refused.exit_code != Some(0) && refused.stdout.is_empty(),
         "a right stays: {refused:?}"
@@ -160,12 +161,12 @@ struct Follower {
 }
 
 impl Follower {
-    fn start(site: &Site, pattern: &str) -> Result<Self> {
-        let said = site.folder.path().join("follower");
-        let certificate = site.certificate();
+    fn start(fixture: &Fixture, pattern: &str) -> Result<Self> {
+        let said = fixture.folder.path().join("follower");
+        let certificate = fixture.certificate();
         let member = PythonClient::fetched()?
             .scenario("patterns.follow")
-            .arg(site.broker.address())
+            .arg(fixture.broker.address())
             .args([pattern, "reader", "secret of reader"])
             .arg(certificate)
             .output_to(File::create(&said).context("cannot make a file for output")?)?;
@@ -190,24 +191,24 @@ fn a_pattern_gives_a_member_the_topics_alone_that_it_may_describe() -> Result<()
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new()?;
+    let fixture = Fixture::new()?;
     let topics = ["orders-a", "orders-hidden", "orders-z"];
     for topic in topics {
-        let admin = site.kcat("SCRAM-SHA-256", "admin", "secret of admin");
+        let admin = fixture.kcat("SCRAM-SHA-256", "admin", "secret of admin");
         let admin = admin.args(["-P", "-t", topic]);
-        site.broker.check(admin.input(file_of("line\n")?))?;
+        fixture.broker.check(admin.input(file_of("line\n")?))?;
     }
-    site.allow("--add --allow-principal User:reader --operation Read --group followers")?;
+    fixture.allow("--add --allow-principal User:reader --operation Read --group followers")?;
     for topic in ["orders-a", "orders-z"] {
         let entry = "--add --allow-principal User:reader --operation Read --topic";
-        site.allow(&format!("{entry} {topic}"))?;
+        fixture.allow(&format!("{entry} {topic}"))?;
     }
-    let mut follower = Follower::start(&site, "^orders-.*")?;
+    let mut follower = Follower::start(&fixture, "^orders-.*")?;
     let mut found = follower.topics(2)?;
     found.sort();
     ensure!(found == ["orders-a", "orders-z"], "{found:?}");
     // The pattern matches the other one as well, as soon as the member may know of it.
-    site.allow("--add --allow-principal User:reader --operation Read --topic orders-hidden")?;
+    fixture.allow("--add --allow-principal User:reader --operation Read --topic orders-hidden")?;
     let found = follower.topics(3)?;
     ensure!(found[2] == "orders-hidden", "{found:?}");
     Ok(())
@@ -218,32 +219,32 @@ fn kafkas_tool_makes_users_and_sets_their_rates() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new()?;
+    let fixture = Fixture::new()?;
     let user = "--entity-type users --entity-name writer";
-    let writer = || site.kcat("SCRAM-SHA-256", "writer", "of-the-tool");
-    site.allow("--add --allow-principal User:writer --producer --topic lines")?;
-    let refused = site.produce(writer(), "never")?;
+    let writer = || fixture.kcat("SCRAM-SHA-256", "writer", "of-the-tool");
+    fixture.allow("--add --allow-principal User:writer --producer --topic lines")?;
+    let refused = fixture.produce(writer(), "never")?;
     ensure!(refused.exit_code != Some(0), "a user that is not there was let in");
     let secret = "SCRAM-SHA-256=[iterations=8192,password=of-the-tool]";
-    site.admin(CONFIGS, &format!("--alter {user} --add-config {secret}"))?;
-    let output = site.produce(writer(), "one")?;
+    fixture.admin(CONFIGS, &format!("--alter {user} --add-config {secret}"))?;
+    let output = fixture.produce(writer(), "one")?;
     ensure!(output.exit_code == Some(0), "{output:?}");
     let rate = "producer_byte_rate=4000000";
-    site.admin(CONFIGS, &format!("--alter {user} --add-config {rate}"))?;
+    fixture.admin(CONFIGS, &format!("--alter {user} --add-config {rate}"))?;
     let others = "--entity-type users --entity-default";
-    site.admin(CONFIGS, &format!("--alter {others} --add-config consumer_byte_rate=9000000"))?;
-    let described = site.admin(CONFIGS, &format!("--describe {user}"))?;
+    fixture.admin(CONFIGS, &format!("--alter {others} --add-config consumer_byte_rate=9000000"))?;
+    let described = fixture.admin(CONFIGS, &format!("--describe {user}"))?;
     ensure!(described.contains("producer_byte_rate=4000000"), "{described}");
     ensure!(described.contains("SCRAM-SHA-256=iterations=8192"), "{described}");
-    let described = site.admin(CONFIGS, &format!("--describe {others}"))?;
+    let described = fixture.admin(CONFIGS, &format!("--describe {others}"))?;
     ensure!(described.contains("consumer_byte_rate=9000000"), "{described}");
     // The tool changes one kind at a time.
     for gone in ["SCRAM-SHA-256", "producer_byte_rate"] {
-        site.admin(CONFIGS, &format!("--alter {user} --delete-config {gone}"))?;
+        fixture.admin(CONFIGS, &format!("--alter {user} --delete-config {gone}"))?;
     }
-    let described = site.admin(CONFIGS, &format!("--describe {user}"))?;
+    let described = fixture.admin(CONFIGS, &format!("--describe {user}"))?;
     ensure!(!described.contains("SCRAM") && !described.contains("producer"), "{described}");
-    let refused = site.produce(writer(), "never")?;
+    let refused = fixture.produce(writer(), "never")?;
     ensure!(refused.exit_code != Some(0), "a user that was removed was let in");
     Ok(())
 }

@@ -28,12 +28,12 @@ const PRODUCER_PERFORMANCE: &str = "org.apache.kafka.tools.ProducerPerformance";
 const CONSUMER_PERFORMANCE: &str = "org.apache.kafka.tools.ConsumerPerformance";
 
 /// The broker, and a name that no other test uses.
-struct Site {
+struct Fixture {
     broker: &'static Broker,
     name: String,
 }
 
-impl Site {
+impl Fixture {
     fn new(name: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number carries no data.
@@ -43,10 +43,10 @@ impl Site {
 
     /// One with a topic of its name.
     fn with_topic(name: &str, partition_count: u32) -> Result<Self> {
-        let site = Self::new(name)?;
-        let topic = &site.name;
-        site.run(TOPICS, &format!("--create --topic {topic} --partitions {partition_count}"))?;
-        Ok(site)
+        let fixture = Self::new(name)?;
+        let topic = &fixture.name;
+        fixture.run(TOPICS, &format!("--create --topic {topic} --partitions {partition_count}"))?;
+        Ok(fixture)
     }
 
     /// Runs a tool that succeeds; no option holds a blank.
@@ -152,13 +152,13 @@ fn the_console_reads_what_it_wrote() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("console", 1)?;
+    let fixture = Fixture::with_topic("console", 1)?;
     let written: Vec<_> = (0..1000).map(|it| format!("k{it}\tv{it}")).collect();
-    site.produce(&written, "--reader-property parse.key=true --compression-codec zstd")?;
+    fixture.produce(&written, "--reader-property parse.key=true --compression-codec zstd")?;
     let shown = "--formatter-property print.key=true";
-    assert_eq!(site.consume(1000, &format!("--from-beginning {shown}"))?, written);
+    assert_eq!(fixture.consume(1000, &format!("--from-beginning {shown}"))?, written);
     let shown = format!("{shown} --formatter-property print.offset=true");
-    let found = site.consume(2, &format!("--partition 0 --offset 998 {shown}"))?;
+    let found = fixture.consume(2, &format!("--partition 0 --offset 998 {shown}"))?;
     assert_eq!(found, ["Offset:998\tk998\tv998", "Offset:999\tk999\tv999"]);
     Ok(())
 }
@@ -177,14 +177,15 @@ fn a_topic_has_the_codec_of_its_setting_whatever_producers_use() -> Result<()> {
         ("lz4", "snappy"),
         ("zstd", "lz4"),
     ]) {
-        let site = Site::new(&format!("codec-{codec}"))?;
-        let name = &site.name;
-        site.run(TOPICS, &format!("--create --topic {name} --config compression.type={codec}"))?;
-        site.produce(&written, &format!("--compression-codec {producers}"))?;
-        assert_eq!(site.consume(200, "--from-beginning")?, written, "{codec}");
-        let size = site.size_bytes()?;
+        let fixture = Fixture::new(&format!("codec-{codec}"))?;
+        let name = &fixture.name;
+        fixture
+            .run(TOPICS, &format!("--create --topic {name} --config compression.type={codec}"))?;
+        fixture.produce(&written, &format!("--compression-codec {producers}"))?;
+        assert_eq!(fixture.consume(200, "--from-beginning")?, written, "{codec}");
+        let size = fixture.size_bytes()?;
         ensure!((size < 100_000) == (codec != "uncompressed"), "{codec}: {size} bytes");
-        let found = site.codecs()?;
+        let found = fixture.codecs()?;
         ensure!(!found.is_empty() && found.iter().all(|it| *it == number), "{codec}: {found:?}");
     }
     Ok(())
@@ -196,20 +197,20 @@ fn groups_of_either_protocol_go_on_where_they_were() -> Result<()> {
         return Ok(());
     }
     for protocol in ["classic", "consumer"] {
-        let site = Site::with_topic(&format!("group-{protocol}"), 1)?;
+        let fixture = Fixture::with_topic(&format!("group-{protocol}"), 1)?;
         let written = lines(protocol, 90);
-        site.produce(&written, "")?;
+        fixture.produce(&written, "")?;
         let group = format!(
             "--group {} --from-beginning --command-property group.protocol={protocol}",
-            site.name
+            fixture.name
         );
-        assert_eq!(site.consume(40, &group)?, written[..40], "the first of a {protocol} group");
-        assert_eq!(site.consume(50, &group)?, written[40..], "the rest of a {protocol} group");
+        assert_eq!(fixture.consume(40, &group)?, written[..40], "the first of a {protocol} group");
+        assert_eq!(fixture.consume(50, &group)?, written[40..], "the rest of a {protocol} group");
         let kind = if protocol == "classic" { "Classic" } else { "Consumer" };
-        let listed = site.run(ALL_GROUPS, "--list")?;
-        ensure!(row(&listed, &[&site.name])?.contains(&kind), "{listed}");
-        let described = site.run(GROUPS, &format!("--describe --group {}", site.name))?;
-        let row = row(&described, &[&site.name, "0"])?;
+        let listed = fixture.run(ALL_GROUPS, "--list")?;
+        ensure!(row(&listed, &[&fixture.name])?.contains(&kind), "{listed}");
+        let described = fixture.run(GROUPS, &format!("--describe --group {}", fixture.name))?;
+        let row = row(&described, &[&fixture.name, "0"])?;
         assert_eq!(row[3..6], ["90", "90", "0"], "committed, end, lag: {described}");
     }
     Ok(())
@@ -220,25 +221,25 @@ fn topics_are_made_shown_grown_and_deleted() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new("topics")?;
-    let name = &site.name;
+    let fixture = Fixture::new("topics")?;
+    let name = &fixture.name;
     let config = "--config retention.ms=3600000 --config cleanup.policy=compact";
-    site.run(TOPICS, &format!("--create --topic {name} --partitions 3 {config}"))?;
-    let again = site.refused(TOPICS, &format!("--create --topic {name}"))?;
+    fixture.run(TOPICS, &format!("--create --topic {name} --partitions 3 {config}"))?;
+    let again = fixture.refused(TOPICS, &format!("--create --topic {name}"))?;
     ensure!(again.contains("TopicExistsException"), "{again}");
-    site.run(TOPICS, &format!("--create --topic {name} --if-not-exists"))?;
-    site.run(TOPICS, &format!("--alter --topic {name} --partitions 4"))?;
-    let fewer = site.refused(TOPICS, &format!("--alter --topic {name} --partitions 2"))?;
+    fixture.run(TOPICS, &format!("--create --topic {name} --if-not-exists"))?;
+    fixture.run(TOPICS, &format!("--alter --topic {name} --partitions 4"))?;
+    let fewer = fixture.refused(TOPICS, &format!("--alter --topic {name} --partitions 2"))?;
     ensure!(fewer.contains("InvalidPartitionsException"), "{fewer}");
-    let described = site.run(TOPICS, &format!("--describe --topic {name}"))?;
+    let described = fixture.run(TOPICS, &format!("--describe --topic {name}"))?;
     ensure!(described.contains("PartitionCount: 4\tReplicationFactor: 1"), "{described}");
     ensure!(described.contains("retention.ms=3600000"), "{described}");
     ensure!(described.contains("cleanup.policy=compact"), "{described}");
     assert_eq!(described.matches("\tPartition: ").count(), 4, "{described}");
-    ensure!(site.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is not listed");
-    site.run(TOPICS, &format!("--delete --topic {name}"))?;
-    ensure!(!site.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is listed still");
-    let gone = site.refused(TOPICS, &format!("--describe --topic {name}"))?;
+    ensure!(fixture.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is not listed");
+    fixture.run(TOPICS, &format!("--delete --topic {name}"))?;
+    ensure!(!fixture.run(TOPICS, "--list")?.lines().any(|it| it == name), "it is listed still");
+    let gone = fixture.refused(TOPICS, &format!("--describe --topic {name}"))?;
     ensure!(gone.contains("does not exist"), "{gone}");
     Ok(())
 }
@@ -248,27 +249,27 @@ fn settings_of_topics_and_the_broker_are_shown_and_changed() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("configs", 1)?;
-    let entity = format!("--entity-type topics --entity-name {}", site.name);
+    let fixture = Fixture::with_topic("configs", 1)?;
+    let entity = format!("--entity-type topics --entity-name {}", fixture.name);
     let values = "retention.ms=60000,max.message.bytes=100000,cleanup.policy=[compact,delete]";
-    site.run(CONFIGS, &format!("--alter {entity} --add-config {values}"))?;
-    let described = site.run(CONFIGS, &format!("--describe {entity}"))?;
+    fixture.run(CONFIGS, &format!("--alter {entity} --add-config {values}"))?;
+    let described = fixture.run(CONFIGS, &format!("--describe {entity}"))?;
     for value in ["retention.ms=60000", "max.message.bytes=100000", "cleanup.policy=compact,delete"]
     {
         ensure!(described.contains(value), "{value} is not in {described}");
     }
-    site.run(CONFIGS, &format!("--alter {entity} --delete-config retention.ms"))?;
-    let described = site.run(CONFIGS, &format!("--describe {entity}"))?;
+    fixture.run(CONFIGS, &format!("--alter {entity} --delete-config retention.ms"))?;
+    let described = fixture.run(CONFIGS, &format!("--describe {entity}"))?;
     ensure!(!described.contains("retention.ms"), "{described}");
-    let all = site.run(CONFIGS, &format!("--describe --all {entity}"))?;
+    let all = fixture.run(CONFIGS, &format!("--describe --all {entity}"))?;
     ensure!(all.contains("retention.ms=604800000"), "{all}");
     let refused =
-        site.refused(CONFIGS, &format!("--alter {entity} --add-config retention.ms=soon"))?;
+        fixture.refused(CONFIGS, &format!("--alter {entity} --add-config retention.ms=soon"))?;
     ensure!(refused.contains("InvalidConfigurationException"), "{refused}");
-    let node = site.run(VERSIONS, "")?;
+    let node = fixture.run(VERSIONS, "")?;
     let id = node.split("(id: ").nth(1).and_then(|it| it.split(' ').next()).context("a node")?;
     let broker = format!("--describe --all --entity-type brokers --entity-name {id}");
-    let all = site.run(CONFIGS, &broker)?;
+    let all = fixture.run(CONFIGS, &broker)?;
     ensure!(all.contains("auto.create.topics.enable="), "{all}");
     Ok(())
 }
@@ -278,12 +279,12 @@ fn offsets_of_a_group_are_shown_reset_and_deleted() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("reset", 1)?;
-    site.produce(&lines("x", 100), "")?;
-    let name = &site.name;
-    site.consume(60, &format!("--group {name} --from-beginning"))?;
+    let fixture = Fixture::with_topic("reset", 1)?;
+    fixture.produce(&lines("x", 100), "")?;
+    let name = &fixture.name;
+    fixture.consume(60, &format!("--group {name} --from-beginning"))?;
     let position = |expected: [&str; 3]| -> Result<()> {
-        let described = site.run(GROUPS, &format!("--describe --group {name}"))?;
+        let described = fixture.run(GROUPS, &format!("--describe --group {name}"))?;
         assert_eq!(row(&described, &[name, "0"])?[3..6], expected, "{described}");
         Ok(())
     };
@@ -296,16 +297,16 @@ fn offsets_of_a_group_are_shown_reset_and_deleted() -> Result<()> {
         ("--to-datetime 2000-01-01T00:00:00.000", ["0", "100", "100"]),
         ("--to-latest", ["100", "100", "0"]),
     ] {
-        site.run(GROUPS, &format!("{reset} {to}"))?;
+        fixture.run(GROUPS, &format!("{reset} {to}"))?;
         position(expected)?;
     }
-    let state = site.run(GROUPS, &format!("--describe --state --group {name}"))?;
+    let state = fixture.run(GROUPS, &format!("--describe --state --group {name}"))?;
     ensure!(row(&state, &[name])?.contains(&"Empty"), "{state}");
-    let listed = site.run(GROUPS, "--list --state")?;
+    let listed = fixture.run(GROUPS, "--list --state")?;
     ensure!(row(&listed, &[name])?.contains(&"Empty"), "{listed}");
-    site.run(GROUPS, &format!("--delete-offsets --group {name} --topic {name}"))?;
-    site.run(GROUPS, &format!("--delete --group {name}"))?;
-    ensure!(!site.run(GROUPS, "--list")?.lines().any(|it| it == name), "it is listed still");
+    fixture.run(GROUPS, &format!("--delete-offsets --group {name} --topic {name}"))?;
+    fixture.run(GROUPS, &format!("--delete --group {name}"))?;
+    ensure!(!fixture.run(GROUPS, "--list")?.lines().any(|it| it == name), "it is listed still");
     Ok(())
 }
 
@@ -314,11 +315,11 @@ fn offsets_of_partitions_are_listed() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("offsets", 2)?;
-    site.produce(&lines("x", 50), "")?;
-    let name = &site.name;
+    let fixture = Fixture::with_topic("offsets", 2)?;
+    fixture.produce(&lines("x", 50), "")?;
+    let name = &fixture.name;
     let ask = |time: &str| -> Result<u32> {
-        let printed = site.run(OFFSETS, &format!("--topic {name} --time {time}"))?;
+        let printed = fixture.run(OFFSETS, &format!("--topic {name} --time {time}"))?;
         let prefix = format!("{name}:");
         let rows: Vec<_> = printed.lines().filter_map(|it| it.strip_prefix(&prefix)).collect();
         ensure!(rows.len() == 2, "{printed}");
@@ -337,16 +338,16 @@ fn records_are_deleted_up_to_an_offset() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("delete", 1)?;
-    site.produce(&lines("x", 100), "")?;
-    let name = &site.name;
+    let fixture = Fixture::with_topic("delete", 1)?;
+    fixture.produce(&lines("x", 100), "")?;
+    let name = &fixture.name;
     let file = tempfile::NamedTempFile::new()?;
     let place = format!(r#"{{"topic": "{name}", "partition": 0, "offset": 70}}"#);
     std::fs::write(file.path(), format!(r#"{{"partitions": [{place}], "version": 1}}"#))?;
     let printed =
-        site.run(DELETE_RECORDS, &format!("--offset-json-file {}", file.path().display()))?;
+        fixture.run(DELETE_RECORDS, &format!("--offset-json-file {}", file.path().display()))?;
     ensure!(printed.contains("low_watermark: 70"), "{printed}");
-    assert_eq!(site.consume(30, "--from-beginning")?, lines("x", 100)[70..]);
+    assert_eq!(fixture.consume(30, "--from-beginning")?, lines("x", 100)[70..]);
     Ok(())
 }
 
@@ -355,9 +356,9 @@ fn the_size_of_a_topic_is_shown() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("size", 1)?;
-    site.produce(&lines("x", 1000), "")?;
-    let size = site.size_bytes()?;
+    let fixture = Fixture::with_topic("size", 1)?;
+    fixture.produce(&lines("x", 1000), "")?;
+    let size = fixture.size_bytes()?;
     ensure!(size > 5000, "{size} bytes");
     Ok(())
 }
@@ -367,14 +368,14 @@ fn versions_and_the_cluster_are_shown() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new("versions")?;
-    let printed = site.run(VERSIONS, "")?;
+    let fixture = Fixture::new("versions")?;
+    let printed = fixture.run(VERSIONS, "")?;
     for request in ["Produce(0)", "Fetch(1)", "ConsumerGroupHeartbeat(68)", "AddOffsetsToTxn(25)"] {
         let line = printed.lines().find(|it| it.trim().starts_with(request));
         let line = line.with_context(|| format!("{request} is not in {printed}"))?;
         ensure!(line.contains("[usable: "), "{line}");
     }
-    let address = site.broker.address();
+    let address = fixture.broker.address();
     let id = ToolBox::check(CLUSTER, &["cluster-id", "--bootstrap-server", &address], "")?;
     ensure!(id.trim().starts_with("Cluster ID: "), "{id}");
     Ok(())
@@ -385,8 +386,8 @@ fn access_control_that_is_off_says_so() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::new("access")?;
-    let printed = site.refused(ACCESS, "--list")?;
+    let fixture = Fixture::new("access")?;
+    let printed = fixture.refused(ACCESS, "--list")?;
     ensure!(printed.contains("SecurityDisabledException"), "{printed}");
     Ok(())
 }
@@ -396,20 +397,20 @@ fn transactions_are_listed_and_described() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("listed", 1)?;
-    let name = &site.name;
+    let fixture = Fixture::with_topic("listed", 1)?;
+    let name = &fixture.name;
     let options = format!("--topic {name} --transactional-id {name} --num-records 200");
     let size = "--record-size 100 --throughput -1 --transaction-duration-ms 20";
-    site.run(PRODUCER_PERFORMANCE, &format!("{options} {size}"))?;
-    let listed = site.run(TRANSACTIONS, "list")?;
+    fixture.run(PRODUCER_PERFORMANCE, &format!("{options} {size}"))?;
+    let listed = fixture.run(TRANSACTIONS, "list")?;
     ensure!(row(&listed, &[name])?.contains(&"CompleteCommit"), "{listed}");
-    let described = site.run(TRANSACTIONS, &format!("describe --transactional-id {name}"))?;
+    let described = fixture.run(TRANSACTIONS, &format!("describe --transactional-id {name}"))?;
     ensure!(row(&described, &[name])?.contains(&"CompleteCommit"), "{described}");
     let producers = format!("describe-producers --topic {name} --partition 0");
-    let producers = site.run(TRANSACTIONS, &producers)?;
+    let producers = fixture.run(TRANSACTIONS, &producers)?;
     ensure!(producers.lines().count() >= 2, "no producer in {producers}");
     let hanging = format!("find-hanging --topic {name} --partition 0");
-    let hanging = site.run(TRANSACTIONS, &hanging)?;
+    let hanging = fixture.run(TRANSACTIONS, &hanging)?;
     ensure!(!hanging.contains(name.as_str()), "{hanging}");
     Ok(())
 }
@@ -419,14 +420,15 @@ fn producer_and_consumer_performance_move_every_record() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_topic("performance", 1)?;
-    let name = &site.name;
+    let fixture = Fixture::with_topic("performance", 1)?;
+    let name = &fixture.name;
     let options = "--num-records 100000 --record-size 512 --throughput -1";
     let props = "--command-property acks=all --command-property batch.size=65536";
-    let printed = site.run(PRODUCER_PERFORMANCE, &format!("--topic {name} {options} {props}"))?;
+    let printed =
+        fixture.run(PRODUCER_PERFORMANCE, &format!("--topic {name} {options} {props}"))?;
     ensure!(printed.contains("100000 records sent"), "{printed}");
     let printed =
-        site.run(CONSUMER_PERFORMANCE, &format!("--topic {name} --num-records 100000"))?;
+        fixture.run(CONSUMER_PERFORMANCE, &format!("--topic {name} --num-records 100000"))?;
     let row = printed.lines().nth(1).context("a line of results")?;
     let read = row.split(", ").nth(4).context("a count of records")?;
     ensure!(read.parse::<u32>().is_ok_and(|it| it >= 100_000), "{printed}");
@@ -434,7 +436,7 @@ fn producer_and_consumer_performance_move_every_record() -> Result<()> {
 }
 
 #[track_caller]
-fn check_transactions(scenario: &str, topics: &[&Site]) -> Result<()> {
+fn check_transactions(scenario: &str, topics: &[&Fixture]) -> Result<()> {
     let address = topics[0].broker.address();
     let mut words = vec![scenario, &address];
     words.extend(topics.iter().map(|it| it.name.as_str()));
@@ -447,7 +449,7 @@ fn transactions_are_seen_whole_or_not_at_all() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    check_transactions("commit-and-abort", &[&Site::with_topic("transactions", 1)?])
+    check_transactions("commit-and-abort", &[&Fixture::with_topic("transactions", 1)?])
 }
 
 #[test]
@@ -455,7 +457,7 @@ fn a_second_producer_fences_the_first() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    check_transactions("fencing", &[&Site::with_topic("fencing", 1)?])
+    check_transactions("fencing", &[&Fixture::with_topic("fencing", 1)?])
 }
 
 #[test]
@@ -463,6 +465,6 @@ fn records_and_offsets_change_together_or_not_at_all() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (source, target) = (Site::with_topic("source", 1)?, Site::with_topic("target", 1)?);
+    let (source, target) = (Fixture::with_topic("source", 1)?, Fixture::with_topic("target", 1)?);
     check_transactions("transform", &[&source, &target])
 }

@@ -44,12 +44,12 @@ const PART: usize = HALF / 10;
 const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// One address that clients of Kafka are given.
-struct Site<'a> {
+struct Fixture<'a> {
     name: &'a str,
     address: String,
 }
 
-impl Site<'_> {
+impl Fixture<'_> {
     fn run(&self, tool: &str, options: &str, input: &str) -> Result<String> {
         let words = ToolBox::words(&self.address, options);
         ToolBox::check(tool, &words, input).with_context(|| format!("at {}", self.name))
@@ -110,7 +110,7 @@ impl Site<'_> {
 }
 
 /// `MirrorMaker` 2 in one direction, as the guide sets it up.
-fn mirror(folder: &TempDir, from: &Site<'_>, to: &Site<'_>) -> Result<Background> {
+fn mirror(folder: &TempDir, from: &Fixture<'_>, to: &Fixture<'_>) -> Result<Background> {
     let (_, settings) = GUIDE.split_once("```properties\n").context("settings in the guide")?;
     let (settings, _) = settings.split_once("```").context("the end of the settings")?;
     let direction = format!("{}->{}.enabled = ", from.name, to.name);
@@ -124,8 +124,8 @@ fn mirror(folder: &TempDir, from: &Site<'_>, to: &Site<'_>) -> Result<Background
             _ => writeln!(text, "{line}")?,
         }
     }
-    for site in [from, to] {
-        text = text.replace(&format!("{}.example.org:9092", site.name), &site.address);
+    for fixture in [from, to] {
+        text = text.replace(&format!("{}.example.org:9092", fixture.name), &fixture.address);
     }
     let path = folder.path().join(format!("from-{}.properties", from.name));
     fs::write(&path, text).context("cannot write the settings of MirrorMaker")?;
@@ -142,8 +142,8 @@ fn a_topic_and_its_group_move_to_kafka_and_back() -> Result<()> {
     let daemon = Daemon::start_sized("1GiB".to_owned(), "")?;
     let mut broker = system::Broker::on_daemon(&daemon.run_dir(), "")?;
     let kafka = Broker::reference()?;
-    let memlane = Site { name: "memlane", address: broker.address() };
-    let kafka = Site { name: "kafka", address: kafka.address() };
+    let memlane = Fixture { name: "memlane", address: broker.address() };
+    let kafka = Fixture { name: "kafka", address: kafka.address() };
     memlane.run(TOPICS, &format!("--create --topic {TOPIC} --partitions {PARTITION_COUNT}"), "")?;
 
     // Towards Kafka, with the broker killed on the way.
@@ -192,7 +192,7 @@ fn a_topic_and_its_group_move_to_kafka_and_back() -> Result<()> {
 }
 
 /// Compares all records with their offsets and keys.
-fn check_same(one: &Site<'_>, other: &Site<'_>) -> Result<()> {
+fn check_same(one: &Fixture<'_>, other: &Fixture<'_>) -> Result<()> {
     let ends = one.ends()?;
     ensure!(ends.len() == PARTITION_COUNT && other.ends()? == ends, "the ends differ: {ends:?}");
     for (partition, end) in ends.into_iter().enumerate() {

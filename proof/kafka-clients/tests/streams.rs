@@ -24,14 +24,14 @@ const KILL_COUNT: usize = 2;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-struct Site {
+struct Fixture {
     broker: &'static Broker,
     java: JavaClient,
     python: PythonClient,
     folder: TempDir,
 }
 
-impl Site {
+impl Fixture {
     fn start_application(&self) -> Result<Background> {
         let folder = self.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log"))?;
@@ -77,24 +77,24 @@ fn words_are_counted_once_though_the_application_is_killed() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site {
+    let fixture = Fixture {
         broker: Broker::shared()?,
         java: JavaClient::fetched()?,
         python: PythonClient::fetched()?,
         folder: tempfile::tempdir()?,
     };
     let lines = LINES_IN_PART.to_string();
-    site.scenario("word_count.make", &[SOURCE, TARGET])?;
+    fixture.scenario("word_count.make", &[SOURCE, TARGET])?;
     for part in 0..KILL_COUNT {
-        let mut application = site.start_application()?;
-        site.wait_for(&mut application, part * WORDS_IN_PART)?;
-        site.scenario("word_count.write", &[SOURCE, &lines])?;
-        site.wait_for(&mut application, part * WORDS_IN_PART + COUNTS_BEFORE_KILL)?;
+        let mut application = fixture.start_application()?;
+        fixture.wait_for(&mut application, part * WORDS_IN_PART)?;
+        fixture.scenario("word_count.write", &[SOURCE, &lines])?;
+        fixture.wait_for(&mut application, part * WORDS_IN_PART + COUNTS_BEFORE_KILL)?;
         // Dropped, it is killed with what it has in hand.
         drop(application);
     }
-    let mut application = site.start_application()?;
-    site.wait_for(&mut application, KILL_COUNT * WORDS_IN_PART)?;
+    let mut application = fixture.start_application()?;
+    fixture.wait_for(&mut application, KILL_COUNT * WORDS_IN_PART)?;
     drop(application);
-    site.scenario("word_count.check", &[SOURCE, TARGET])
+    fixture.scenario("word_count.check", &[SOURCE, TARGET])
 }

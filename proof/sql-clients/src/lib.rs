@@ -7,15 +7,15 @@
 #![forbid(unsafe_code)]
 
 mod clients;
+mod fixture;
 mod generator;
 mod integers;
 mod relations;
 mod script;
-mod site;
 
 pub use clients::{jdbc, python};
+pub use fixture::{Fixture, Reference, SharedSite, file_of};
 pub use generator::Generator;
 pub use integers::Integers;
 pub use relations::Relations;
 pub use script::{Answer, Script};
-pub use site::{Reference, SharedSite, Site, file_of};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use system::Tool;
 
-use crate::site::file_of;
+use crate::fixture::file_of;
 
 /// Stands before what psql says of how a query ended; no row begins so.
 const MARK: &str = "@@";

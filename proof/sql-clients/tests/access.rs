@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Site, file_of};
+use sql_clients::{Fixture, file_of};
 use system::{Tool, ToolOutput, product, wait_for};
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ const BEGIN_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A broker with the users `admin`, who may do everything, and `reader`.
 struct Guarded {
-    site: Site,
+    fixture: Fixture,
     folder: TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Guarded {
             set.input(secret).check()?;
         }
         fs::write(&lists, "version = 1\n").context("cannot write the file of access lists")?;
-        let site = Site::with_options(&[
+        let fixture = Fixture::with_options(&[
             "--user-file",
             &users,
             "--mechanisms",
@@ -52,13 +52,13 @@ impl Guarded {
             "--super-user",
             "User:admin",
         ])?;
-        Ok(Self { site, folder })
+        Ok(Self { fixture, folder })
     }
 
     /// What a user's psql gives of one command, over TLS with the broker's certificate checked.
     fn run(&self, user: &str, secret: &str, sql: &str) -> Result<ToolOutput> {
         let certificate = self.folder.path().join("certificate.pem");
-        let client = self.site.psql().env("PGUSER", user).env("PGPASSWORD", secret);
+        let client = self.fixture.psql().env("PGUSER", user).env("PGPASSWORD", secret);
         let client = client.env("PGSSLMODE", "verify-full");
         let client = client.env("PGSSLROOTCERT", &certificate.to_string_lossy());
         client.args(["-v", "VERBOSITY=sqlstate", "-c", sql]).run()
@@ -67,7 +67,7 @@ impl Guarded {
     fn memlane(&self, words: &str) -> Result<String> {
         let certificate = self.folder.path().join("certificate.pem");
         let client = product("memlane").args(words.split_whitespace()).arg("--tls-ca");
-        let client = client.arg(certificate).args(["--broker", &self.site.broker().address()]);
+        let client = client.arg(certificate).args(["--broker", &self.fixture.broker().address()]);
         let client = client.args(["--sasl-user", "admin"]);
         client.env("MEMLANE_BROKER_PASSWORD", "secret of admin").check()
     }
@@ -124,7 +124,7 @@ fn a_live_query_ends_when_its_user_loses_the_right() -> Result<()> {
     let refused = std::thread::scope(|scope| {
         let reading = scope.spawn(|| guarded.run("reader", "secret of reader", copy));
         let begun = wait_for("the live query", BEGIN_TIME_LIMIT, || {
-            guarded.site.broker().shows("memlane_broker_live_queries 1")
+            guarded.fixture.broker().shows("memlane_broker_live_queries 1")
         });
         // Also where it did not begin: the thread is to end.
         guarded.memlane("acl remove reader read --topic lines").and(begun)?;
@@ -140,7 +140,7 @@ fn connections_without_tls_are_refused_where_there_is_a_certificate() -> Result<
         return Ok(());
     }
     let guarded = Guarded::new()?;
-    let client = guarded.site.psql().env("PGUSER", "admin").env("PGPASSWORD", "secret of admin");
+    let client = guarded.fixture.psql().env("PGUSER", "admin").env("PGPASSWORD", "secret of admin");
     let refused = client.env("PGSSLMODE", "disable").args(["-c", "SELECT 1"]).run()?;
     ensure!(refused.exit_code == Some(2), "{refused:?}");
     ensure!(refused.stderr.contains("encrypted"), "{refused:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Site, file_of};
+use sql_clients::{Fixture, file_of};
 use system::wait_for;
 
 const PROGRAMS: &[&str] = &["psql", "kcat"];
@@ -59,13 +59,13 @@ fn sorted(rows: &str) -> Vec<String> {
 }
 
 /// The rows of a live query that are there when it begins; `None` where it is refused.
-fn live(site: &Site, text: &str, count: usize) -> Result<Option<Vec<String>>> {
+fn live(fixture: &Fixture, text: &str, count: usize) -> Result<Option<Vec<String>>> {
     let lines = [
         format!("BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO ({text});"),
         "\\echo @@ :SQLSTATE".to_owned(),
         format!("FETCH {count} FROM c WITH (TIMEOUT = '60 s'); COMMIT;"),
     ];
-    let printed = site.psql().args(["--file", "-"]).input(file_of(&lines)?).check()?;
+    let printed = fixture.psql().args(["--file", "-"]).input(file_of(&lines)?).check()?;
     let printed = printed.strip_prefix("@@ ").context("psql says how it went")?;
     let (state, rows) = printed.split_once('\n').unwrap_or((printed, ""));
     if state.trim() == "0A000" {
@@ -84,25 +84,25 @@ fn a_select_a_live_query_and_a_view_of_one_text_agree() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::with_options(&["--anonymous", "loopback"])?;
+    let fixture = Fixture::with_options(&["--anonymous", "loopback"])?;
     let create = system::product("memlane").args(["topic", "create", "records"]);
     let create = create.args(["--config", "memlane.values=latest"]);
-    site.broker().check(create.env("MEMLANE_BROKER", &site.broker().address()))?;
-    site.produce("records", &records())?;
+    fixture.broker().check(create.env("MEMLANE_BROKER", &fixture.broker().address()))?;
+    fixture.produce("records", &records())?;
     let (mut answered, mut number) = (0, 0);
     for source in ["records", "\"records$current\""] {
         for text in TEXTS {
             let text = text.replace("$t", source);
-            let selected = sorted(&site.query(&text)?);
-            let Some(followed) = live(&site, &text, selected.len())? else { continue };
+            let selected = sorted(&fixture.query(&text)?);
+            let Some(followed) = live(&fixture, &text, selected.len())? else { continue };
             assert_eq!(followed, selected, "SUBSCRIBE TO ({text})");
             number += 1;
-            site.query(&format!("CREATE MATERIALIZED VIEW view{number} AS {text}"))?;
+            fixture.query(&format!("CREATE MATERIALIZED VIEW view{number} AS {text}"))?;
             let kept = format!("SELECT * FROM view{number}");
-            let is_same = || Ok(sorted(&site.query(&kept)?) == selected);
+            let is_same = || Ok(sorted(&fixture.query(&kept)?) == selected);
             wait_for("the view to have the rows of its query", WAIT_MAX, is_same)
-                .with_context(|| format!("{text}: {selected:?} {:?}", site.query(&kept)))?;
-            let again = live(&site, &kept, selected.len())?;
+                .with_context(|| format!("{text}: {selected:?} {:?}", fixture.query(&kept)))?;
+            let again = live(&fixture, &kept, selected.len())?;
             assert_eq!(again, Some(selected), "SUBSCRIBE TO ({kept}) of {text}");
             answered += 1;
         }
@@ -117,16 +117,16 @@ fn thousands_of_rows_are_inserted_by_one_statement() -> Result<()> {
         return Ok(());
     }
     const COUNT: usize = 20_000;
-    let site = Site::shared()?;
-    let topic = site.topic("many");
-    site.create_topic(&topic, 3)?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("many");
+    fixture.create_topic(&topic, 3)?;
     let mut insert = format!("INSERT INTO {topic} (partition, key, value) VALUES ");
     for number in 0..COUNT {
         let comma = if number > 0 { "," } else { "" };
         write!(insert, "{comma}({}, 'k{number}', '{{\"n\": {number}}}')", number % 3)?;
     }
     let run = |text: String| -> Result<()> {
-        site.broker().check(site.psql().args(["--file", "-"]).input(file_of(&[text])?))?;
+        fixture.broker().check(fixture.psql().args(["--file", "-"]).input(file_of(&[text])?))?;
         Ok(())
     };
     run(format!("{insert};"))?;
@@ -135,9 +135,9 @@ fn thousands_of_rows_are_inserted_by_one_statement() -> Result<()> {
          WHERE partition = substr(key, 2)::int % 3"
     );
     let sum = COUNT * (COUNT - 1) / 2;
-    assert_eq!(site.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
+    assert_eq!(fixture.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
     // The last of them does not fit: none is there.
     run(format!("{insert}, (7, 'bad', NULL);"))?;
-    assert_eq!(site.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
+    assert_eq!(fixture.query(&found)?, format!("{COUNT}|{COUNT}|{sum}"));
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Reference, Site};
+use sql_clients::{Fixture, Reference};
 use system::{product, wait_for};
 
 const PROGRAMS: &[&str] = &["psql", "kcat", "setpriv"];
@@ -25,21 +25,21 @@ const COLUMNS: &str = "  Column   |           Type           | Collation | Nulla
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A broker of its own, with topics of odd names; the first keeps its current values.
-fn site() -> Result<Site> {
-    let site = Site::with_options(&["--anonymous", "loopback"])?;
+fn fixture() -> Result<Fixture> {
+    let fixture = Fixture::with_options(&["--anonymous", "loopback"])?;
     let create = |words: &str| {
         let create = product("memlane").args(["topic", "create"]).args(words.split(' '));
-        site.broker().check(create.env("MEMLANE_BROKER", &site.broker().address()))
+        fixture.broker().check(create.env("MEMLANE_BROKER", &fixture.broker().address()))
     };
     create("orders --partitions 2 --config memlane.values=latest")?;
     create("Odd.Name")?;
     create("a-b_c.D")?;
-    Ok(site)
+    Ok(fixture)
 }
 
 /// What psql prints as it does for people.
-fn shown(site: &Site, command: &str) -> Result<String> {
-    site.broker().check(site.client("psql --no-psqlrc").args(["-c", command]))
+fn shown(fixture: &Fixture, command: &str) -> Result<String> {
+    fixture.broker().check(fixture.client("psql --no-psqlrc").args(["-c", command]))
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (site()?, Reference::start()?);
+    let (fixture, reference) = (fixture()?, Reference::start()?);
     for name in ["orders", "Odd.Name", "a-b_c.D"] {
         let describe = format!("\\d \"{name}\"");
         let create = format!(
@@ -56,9 +56,9 @@ fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
         );
         reference.psql().args(["-c", &create]).check()?;
         let expected = reference.client("psql").args(["--no-psqlrc", "-c", &describe]).check()?;
-        assert_eq!(shown(&site, &describe)?, expected);
+        assert_eq!(shown(&fixture, &describe)?, expected);
     }
-    let found = shown(&site, "\\d \"orders$current\"")?;
+    let found = shown(&fixture, "\\d \"orders$current\"")?;
     assert_eq!(found.trim_start(), format!("View \"public.orders$current\"\n{COLUMNS}"));
     let list = "             List of relations
  Schema |      Name      | Type  |  Owner  
@@ -70,7 +70,7 @@ fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
 (4 rows)
 
 ";
-    assert_eq!(shown(&site, "\\d")?, list);
+    assert_eq!(shown(&fixture, "\\d")?, list);
     let views = "            List of relations
  Schema |      Name      | Type |  Owner  
 --------+----------------+------+---------
@@ -78,8 +78,8 @@ fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
 (1 row)
 
 ";
-    assert_eq!(shown(&site, "\\dv")?, views);
-    let tables = shown(&site, "\\dt")?;
+    assert_eq!(shown(&fixture, "\\dv")?, views);
+    let tables = shown(&fixture, "\\dt")?;
     ensure!(tables.contains("\n(3 rows)") && !tables.contains("$current"), "{tables}");
     let schemas = " List of schemas
   Name  |  Owner  
@@ -88,10 +88,10 @@ fn psql_lists_and_describes_topics_as_tables() -> Result<()> {
 (1 row)
 
 ";
-    assert_eq!(shown(&site, "\\dn")?, schemas);
-    let roles = shown(&site, "\\du")?;
+    assert_eq!(shown(&fixture, "\\dn")?, schemas);
+    let roles = shown(&fixture, "\\du")?;
     ensure!(roles.contains("ANONYMOUS") && roles.contains("memlane"), "{roles}");
-    let databases = shown(&site, "\\l")?;
+    let databases = shown(&fixture, "\\l")?;
     ensure!(databases.contains("memlane | memlane | UTF8"), "{databases}");
     Ok(())
 }
@@ -101,7 +101,7 @@ fn commands_of_psql_that_ask_the_catalogue_are_answered() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     let commands = [
         r#"\d+ orders;\d+ "orders$current";\d public.*;\d pg_class;\dt+"#,
         r#"\dt orders;\dv+;\dm;\di;\ds;\l+;\dn+;\du+;\dg;\df;\df+;\df version;\dT"#,
@@ -111,11 +111,11 @@ fn commands_of_psql_that_ask_the_catalogue_are_answered() -> Result<()> {
     ];
     let commands = commands.join(";");
     for command in commands.split(';') {
-        let output = site.client("psql --no-psqlrc").args(["-c", command]).run()?;
+        let output = fixture.client("psql --no-psqlrc").args(["-c", command]).run()?;
         let is_good = output.exit_code == Some(0) && !output.stderr.contains("ERROR");
         ensure!(is_good, "{command}: {} {}", output.stdout, output.stderr);
     }
-    let found = shown(&site, "\\d+ orders")?;
+    let found = shown(&fixture, "\\d+ orders")?;
     ensure!(found.contains(" key       | text ") && found.contains("extended"), "{found}");
     Ok(())
 }
@@ -125,7 +125,7 @@ fn the_catalogue_agrees_with_itself() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     for (query, expected) in [
         ("SELECT relname FROM pg_class WHERE oid = 'orders'::regclass", "orders"),
         ("SELECT oid::regclass FROM pg_class WHERE relname = 'Odd.Name'", "\"Odd.Name\""),
@@ -171,7 +171,7 @@ fn the_catalogue_agrees_with_itself() -> Result<()> {
             "t|t|f",
         ),
     ] {
-        assert_eq!(site.query(query)?, expected, "{query}");
+        assert_eq!(fixture.query(query)?, expected, "{query}");
     }
     Ok(())
 }
@@ -181,15 +181,15 @@ fn oids_of_topics_stay_while_others_come_and_go() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
-    let oid = |name: &str| site.query(&format!("SELECT '{name}'::regclass::oid"));
+    let fixture = fixture()?;
+    let oid = |name: &str| fixture.query(&format!("SELECT '{name}'::regclass::oid"));
     let before = oid("orders")?;
     for number in 0..20 {
-        site.create_topic(&format!("other{number}"), 1)?;
+        fixture.create_topic(&format!("other{number}"), 1)?;
         assert_eq!(oid("orders")?, before);
     }
     let delete = product("memlane").args(["topic", "delete", "other7"]);
-    site.broker().check(delete.env("MEMLANE_BROKER", &site.broker().address()))?;
+    fixture.broker().check(delete.env("MEMLANE_BROKER", &fixture.broker().address()))?;
     assert_eq!(oid("orders")?, before);
     Ok(())
 }
@@ -199,25 +199,25 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     let values = [
         r#"a:{"symbol": "ACME", "qty": 5, "quote": {"bid": 1.5}, "note": {"x": [1]}}"#,
         r#"b:{"symbol": "B", "qty": "many", "at": "2026-01-31T12:00:00Z"}"#,
         "c:no JSON",
     ];
-    site.produce("orders", &values.map(str::to_owned))?;
+    fixture.produce("orders", &values.map(str::to_owned))?;
     let columns = "symbol text, qty bigint, bid double precision PATH '$.quote.bid', note json, \
                    at timestamptz";
-    site.query(&format!(
+    fixture.query(&format!(
         "CREATE TABLE trades ({columns}) WITH (topic = 'orders', format = 'json', key = 'symbol')"
     ))?;
     let read = "SELECT key, symbol, qty, bid, note->>'x', at FROM trades";
     let expected = "a|ACME|5|1.5|[1]|<null>\nb|B|<null>|<null>|<null>|2026-01-31 12:00:00+00\n\
                     c|<null>|<null>|<null>|<null>|<null>";
-    assert_eq!(site.query(&format!("{read} ORDER BY key"))?, expected);
+    assert_eq!(fixture.query(&format!("{read} ORDER BY key"))?, expected);
     // The same by a live query, with the types that were declared.
     let follow = |select: &str, count: usize| -> Result<String> {
-        let rows = site.query(&format!(
+        let rows = fixture.query(&format!(
             "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO ({select}); \
              FETCH {count} FROM c WITH (TIMEOUT = '60 s'); COMMIT"
         ))?;
@@ -228,22 +228,24 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     };
     assert_eq!(follow(read, 3)?, expected);
     assert_eq!(follow("SELECT qty + 1, headers FROM trades WHERE qty >= 5", 1)?, "6|<null>");
-    let plan = site.query("EXPLAIN SELECT symbol FROM trades WHERE partition = 1 AND key = 'a'")?;
+    let plan =
+        fixture.query("EXPLAIN SELECT symbol FROM trades WHERE partition = 1 AND key = 'a'")?;
     ensure!(plan.contains("partition=1 keys=1 columns=[value"), "{plan}");
-    let described = shown(&site, "\\d trades")?;
+    let described = shown(&fixture, "\\d trades")?;
     ensure!(described.contains(" bid       | double precision "), "{described}");
-    site.query("INSERT INTO trades (symbol, qty, bid) VALUES ('N', 7, 2.5), ('M', NULL, NULL)")?;
+    fixture
+        .query("INSERT INTO trades (symbol, qty, bid) VALUES ('N', 7, 2.5), ('M', NULL, NULL)")?;
     let written = "SELECT key, value FROM orders WHERE key IN ('M', 'N') ORDER BY key";
     let objects = r#"{"symbol": "N", "qty": 7, "quote": {"bid": 2.5}}"#;
-    assert_eq!(site.query(written)?, format!("M|{{\"symbol\": \"M\"}}\nN|{objects}"));
-    site.query(
+    assert_eq!(fixture.query(written)?, format!("M|{{\"symbol\": \"M\"}}\nN|{objects}"));
+    fixture.query(
         "CREATE TABLE strict (qty bigint) WITH (topic = 'orders', values = 'current', \
          on_error = 'fail')",
     )?;
-    assert_eq!(site.query("SELECT count(*) FROM strict")?, "5");
+    assert_eq!(fixture.query("SELECT count(*) FROM strict")?, "5");
     let fails = "COPY (SUBSCRIBE TO (SELECT qty FROM strict) WITH (ON_ERROR = fail)) TO STDOUT";
-    assert_eq!(site.sql_state(fails)?, "22P02");
-    let refused = site.refused("SELECT sum(qty) FROM strict")?.stderr;
+    assert_eq!(fixture.sql_state(fails)?, "22P02");
+    let refused = fixture.refused("SELECT sum(qty) FROM strict")?.stderr;
     ensure!(refused.contains("ERROR:  22P02: ") && refused.contains("many"), "{refused}");
     for (statement, state) in [
         ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
@@ -257,17 +259,17 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
         ("INSERT INTO trades (qty) VALUES ('x')", "22P02"),
         ("INSERT INTO trades (nothing) VALUES (1)", "42703"),
     ] {
-        assert_eq!(site.sql_state(statement)?, state, "{statement}");
+        assert_eq!(fixture.sql_state(statement)?, state, "{statement}");
     }
-    site.query("CREATE TABLE IF NOT EXISTS trades (a text) WITH (topic = 'orders')")?;
-    site.query("DROP TABLE trades, strict")?;
-    site.query("DROP TABLE IF EXISTS trades")?;
-    assert_eq!(site.sql_state(read)?, "42P01", "a table is gone that was dropped");
+    fixture.query("CREATE TABLE IF NOT EXISTS trades (a text) WITH (topic = 'orders')")?;
+    fixture.query("DROP TABLE trades, strict")?;
+    fixture.query("DROP TABLE IF EXISTS trades")?;
+    assert_eq!(fixture.sql_state(read)?, "42P01", "a table is gone that was dropped");
     Ok(())
 }
 
-fn create_positions(site: &Site) -> Result<()> {
-    site.query(
+fn create_positions(fixture: &Fixture) -> Result<()> {
+    fixture.query(
         "CREATE MATERIALIZED VIEW positions AS SELECT value->>'symbol' AS symbol, \
          sum((value->>'qty')::bigint) AS qty, count(*) AS n FROM \"orders$current\" GROUP BY 1",
     )?;
@@ -279,9 +281,9 @@ fn a_view_is_a_table_of_its_query() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
-    create_positions(&site)?;
-    assert_eq!(site.query("SELECT * FROM positions")?, "");
+    let fixture = fixture()?;
+    create_positions(&fixture)?;
+    assert_eq!(fixture.query("SELECT * FROM positions")?, "");
     let columns = " Column |  Type   | Collation | Nullable | Default 
 --------+---------+-----------+----------+---------
  symbol | text    |           |          | 
@@ -289,10 +291,10 @@ fn a_view_is_a_table_of_its_query() -> Result<()> {
  n      | bigint  |           |          | 
 
 ";
-    let found = shown(&site, "\\d positions")?;
+    let found = shown(&fixture, "\\d positions")?;
     assert_eq!(found.trim_start(), format!("Materialized view \"public.positions\"\n{columns}"));
     for name in ["positions$current", "positions$log"] {
-        let found = shown(&site, &format!("\\d \"{name}\""))?;
+        let found = shown(&fixture, &format!("\\d \"{name}\""))?;
         assert_eq!(found.trim_start(), format!("View \"public.{name}\"\n{COLUMNS}"));
     }
     let list = "                List of relations
@@ -302,12 +304,12 @@ fn a_view_is_a_table_of_its_query() -> Result<()> {
 (1 row)
 
 ";
-    assert_eq!(shown(&site, "\\dm")?, list);
+    assert_eq!(shown(&fixture, "\\dm")?, list);
     for command in ["\\d+ positions", "\\dm+", "\\d+ \"positions$log\""] {
-        let output = site.client("psql --no-psqlrc").args(["-c", command]).run()?;
+        let output = fixture.client("psql --no-psqlrc").args(["-c", command]).run()?;
         ensure!(output.exit_code == Some(0), "{command}: {output:?}");
     }
-    let found = shown(&site, "\\d+ positions")?;
+    let found = shown(&fixture, "\\d+ positions")?;
     ensure!(
         found.contains("View definition:\n SELECT ") && found.contains("GROUP BY 1;"),
         "{found}"
@@ -317,23 +319,23 @@ fn a_view_is_a_table_of_its_query() -> Result<()> {
         .iter()
         .map(|(key, symbol, qty)| format!("{key}:{{\"symbol\": \"{symbol}\", \"qty\": {qty}}}"))
         .collect();
-    site.produce("orders", &records)?;
+    fixture.produce("orders", &records)?;
     let rows = "SELECT symbol, qty, n FROM positions ORDER BY symbol";
-    let is_filled = || Ok(site.query(rows)? == "A|9223372036854775809|2\nB|-3|1");
+    let is_filled = || Ok(fixture.query(rows)? == "A|9223372036854775809|2\nB|-3|1");
     wait_for("the view to be filled", WAIT_MAX, is_filled)?;
     let joined = "SELECT p.symbol, o.key FROM positions p JOIN \"orders$current\" o \
                   ON o.value->>'symbol' = p.symbol WHERE p.qty < 0";
-    assert_eq!(site.query(joined)?, "B|b");
+    assert_eq!(fixture.query(joined)?, "B|b");
     let none = "SELECT count(*) FROM positions FOR SYSTEM_TIME AS OF '2020-01-01'";
-    assert_eq!(site.query(none)?, "0");
+    assert_eq!(fixture.query(none)?, "0");
     let all = "SELECT count(*) = max(\"offset\") + 1 FROM \"positions$log\"";
-    assert_eq!(site.query(all)?, "t");
+    assert_eq!(fixture.query(all)?, "t");
     let json = product("memlane").args(["sql", "--json", "-c", rows]);
-    let json = site.broker().check(json.env("MEMLANE_SQL", &site.sql().to_string()))?;
+    let json = fixture.broker().check(json.env("MEMLANE_SQL", &fixture.sql().to_string()))?;
     let first = json.lines().next().unwrap_or_default();
     assert_eq!(first, r#"{"symbol":"A","qty":9223372036854775809,"n":2}"#);
-    site.query("DROP MATERIALIZED VIEW positions")?;
-    assert_eq!(site.sql_state(rows)?, "42P01", "a view is gone that was dropped");
+    fixture.query("DROP MATERIALIZED VIEW positions")?;
+    assert_eq!(fixture.sql_state(rows)?, "42P01", "a view is gone that was dropped");
     Ok(())
 }
 
@@ -342,9 +344,9 @@ fn a_view_is_not_written_to_and_its_log_has_a_name_of_its_own() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
-    create_positions(&site)?;
-    site.produce("orders", &[r#"b:{"symbol": "B", "qty": 3}"#.to_owned()])?;
+    let fixture = fixture()?;
+    create_positions(&fixture)?;
+    fixture.produce("orders", &[r#"b:{"symbol": "B", "qty": 3}"#.to_owned()])?;
     for (statement, state) in [
         ("INSERT INTO positions (symbol) VALUES ('x')", "42809"),
         ("CREATE TOPIC moves AS SELECT * FROM positions", "0A000"),
@@ -359,11 +361,11 @@ fn a_view_is_not_written_to_and_its_log_has_a_name_of_its_own() -> Result<()> {
         ("DROP TABLE positions", "42P01"),
         ("SELECT key FROM positions", "42703"),
     ] {
-        assert_eq!(site.sql_state(statement)?, state, "{statement}");
+        assert_eq!(fixture.sql_state(statement)?, state, "{statement}");
     }
-    site.query("CREATE TOPIC moves AS SELECT value->>'symbol' AS s FROM \"positions$log\"")?;
+    fixture.query("CREATE TOPIC moves AS SELECT value->>'symbol' AS s FROM \"positions$log\"")?;
     let is_made = "SELECT count(*) FROM moves WHERE value->>'s' = 'B'";
-    wait_for("the topic of changes", WAIT_MAX, || Ok(site.query(is_made)? == "1"))?;
+    wait_for("the topic of changes", WAIT_MAX, || Ok(fixture.query(is_made)? == "1"))?;
     Ok(())
 }
 
@@ -372,9 +374,9 @@ fn values_of_the_past_are_those_of_their_offsets_and_times() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     let insert = |key: &str, value: &str, time: &str| {
-        site.query(&format!(
+        fixture.query(&format!(
             "INSERT INTO orders (partition, key, value, time) \
              VALUES (0, '{key}', {value}, '{time}')"
         ))
@@ -397,20 +399,20 @@ fn values_of_the_past_are_those_of_their_offsets_and_times() -> Result<()> {
         ("0:5", "a=4"),
         ("1:0", ""),
     ] {
-        let found = site.query(&format!(
+        let found = fixture.query(&format!(
             "SELECT coalesce(string_agg(key || '=' || value, ',' ORDER BY key), '') \
              FROM \"orders$current\" FOR SYSTEM_TIME AS OF '{when}' AS then"
         ))?;
         assert_eq!(found, expected, "{when}");
     }
     let keyed = "SELECT value FROM \"orders$current\" FOR SYSTEM_TIME AS OF '0:3' WHERE key = 'b'";
-    assert_eq!(site.query(keyed)?, "2");
+    assert_eq!(fixture.query(keyed)?, "2");
     for (when, state) in [("0:6", "22023"), ("yesterday", "22P02")] {
         let query = format!("SELECT * FROM \"orders$current\" FOR SYSTEM_TIME AS OF '{when}'");
-        assert_eq!(site.sql_state(&query)?, state, "{when}");
+        assert_eq!(fixture.sql_state(&query)?, state, "{when}");
     }
     let of_log = "SELECT * FROM orders FOR SYSTEM_TIME AS OF '2026-01-01'";
-    assert_eq!(site.sql_state(of_log)?, "22023");
+    assert_eq!(fixture.sql_state(of_log)?, "22023");
     Ok(())
 }
 
@@ -419,9 +421,9 @@ fn what_runs_is_listed_and_ended() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
-    site.query("INSERT INTO orders (key) SELECT 'k' || n FROM generate_series(1, 100) t(n)")?;
-    let taken = site.query(
+    let fixture = fixture()?;
+    fixture.query("INSERT INTO orders (key) SELECT 'k' || n FROM generate_series(1, 100) t(n)")?;
+    let taken = fixture.query(
         "SELECT query, calls, rows, total_exec_time >= max_exec_time \
          FROM pg_stat_statements WHERE query LIKE 'INSERT INTO orders (key) SELECT%'",
     )?;
@@ -432,18 +434,18 @@ fn what_runs_is_listed_and_ended() -> Result<()> {
         [("pg_cancel_backend", "ERROR:  57014: "), ("pg_terminate_backend", "ERROR:  57P01: ")]
     {
         let ended = std::thread::scope(|scope| {
-            let running = scope.spawn(|| site.refused(endless));
+            let running = scope.spawn(|| fixture.refused(endless));
             let listed = "FROM pg_stat_activity WHERE state = 'active' AND query_start <= now() \
                           AND backend_start <= query_start \
                           AND query LIKE 'SELECT count(*) FROM orders%'";
-            let is_listed = || Ok(site.query(&format!("SELECT count(*) {listed}"))? == "1");
+            let is_listed = || Ok(fixture.query(&format!("SELECT count(*) {listed}"))? == "1");
             wait_for("the statement to be listed", WAIT_MAX, is_listed)?;
-            let done = site.query(&format!("SELECT {end}(pid) {listed}"))?;
+            let done = fixture.query(&format!("SELECT {end}(pid) {listed}"))?;
             ensure!(done == "t", "{end}: {done}");
             running.join().expect("the client does not panic")
         })?;
         ensure!(ended.stderr.contains(state), "{end}: {ended:?}");
-        assert_eq!(site.query(&format!("SELECT {end}(-1)"))?, "f");
+        assert_eq!(fixture.query(&format!("SELECT {end}(-1)"))?, "f");
     }
     Ok(())
 }
@@ -453,9 +455,9 @@ fn a_session_that_only_reads_changes_nothing() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     let state = |switch: &str, statement: &str| {
-        site.sql_state(&format!("SET default_transaction_read_only = {switch}; {statement}"))
+        fixture.sql_state(&format!("SET default_transaction_read_only = {switch}; {statement}"))
     };
     for statement in [
         "INSERT INTO orders (key) VALUES ('a')",
@@ -470,10 +472,10 @@ fn a_session_that_only_reads_changes_nothing() -> Result<()> {
     }
     assert_eq!(state("perhaps", "SELECT 1")?, "22023");
     let read = "SET default_transaction_read_only = yes; SELECT count(*) FROM orders";
-    assert_eq!(site.query(read)?, "0");
+    assert_eq!(fixture.query(read)?, "0");
     let set = |switch: &str| format!("SET default_transaction_read_only = {switch};");
     let written = format!("{}{} INSERT INTO orders (key) VALUES ('a')", set("on"), set("off"));
-    site.query(&written)?;
-    assert_eq!(site.query("SELECT count(*) FROM orders")?, "1");
+    fixture.query(&written)?;
+    assert_eq!(fixture.query("SELECT count(*) FROM orders")?, "1");
     Ok(())
 }

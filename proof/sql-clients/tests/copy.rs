@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Reference, Site, file_of};
+use sql_clients::{Fixture, Reference, file_of};
 use system::Tool;
 
 const PROGRAMS: &[&str] = &["psql", "kcat", "setpriv"];
@@ -67,13 +67,13 @@ const OUT: &[&str] = &[
     "TO STDOUT (HEADER match)",
 ];
 
-fn servers() -> Result<(Site, Reference)> {
-    let site = Site::with_options(&["--anonymous", "loopback"])?;
-    site.create_topic("copied", 1)?;
+fn servers() -> Result<(Fixture, Reference)> {
+    let fixture = Fixture::with_options(&["--anonymous", "loopback"])?;
+    fixture.create_topic("copied", 1)?;
     let reference = Reference::start()?;
     let create = "CREATE TABLE copied (\"offset\" bigserial, key text, value text)";
     reference.psql().args(["-c", create]).check()?;
-    Ok((site, reference))
+    Ok((fixture, reference))
 }
 
 /// What psql says on standard output when it runs these lines.
@@ -114,7 +114,7 @@ fn rows_are_copied_in_and_out_as_postgresql_does() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = servers()?;
+    let (fixture, reference) = servers()?;
     let folder = tempfile::Builder::new().prefix("memlane-copy-").tempdir()?;
     let mut cases = cases_in(folder.path())?;
     for (rows, order) in [("copied (key, value)", ""), ("", " ORDER BY \"offset\"")] {
@@ -133,7 +133,7 @@ fn rows_are_copied_in_and_out_as_postgresql_does() -> Result<()> {
     let insert = format!("INSERT INTO copied (key, value) VALUES {odd};\n\\echo @@end");
     cases.insert(IN.len(), ("INSERT".to_owned(), insert));
     let lines: Vec<_> = cases.iter().map(|it| it.1.clone()).collect();
-    let (ours, theirs) = (said(site.psql(), &lines)?, said(reference.psql(), &lines)?);
+    let (ours, theirs) = (said(fixture.psql(), &lines)?, said(reference.psql(), &lines)?);
     compare(&cases, &ours, &theirs)
 }
 
@@ -142,20 +142,20 @@ fn a_copy_is_all_of_its_rows_or_none() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("whole");
-    site.create_topic(&topic, 3)?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("whole");
+    fixture.create_topic(&topic, 3)?;
     let folder = tempfile::Builder::new().prefix("memlane-copy-").tempdir()?;
     let path = folder.path().join("rows");
     let copy = |columns: &str, rows: &str| -> Result<String> {
         fs::write(&path, rows)?;
         let copy = format!("\\copy {topic} ({columns}) from '{}'", path.display());
         let lines = [copy, "\\echo :SQLSTATE".to_owned()];
-        let output = site.psql().args(["-v", "VERBOSITY=verbose", "--file", "-"]);
+        let output = fixture.psql().args(["-v", "VERBOSITY=verbose", "--file", "-"]);
         let output = output.input(file_of(&lines)?).run()?;
         Ok(format!("{}{}", output.stdout, output.stderr))
     };
-    let count = || site.query(&format!("SELECT count(*) FROM {topic}"));
+    let count = || fixture.query(&format!("SELECT count(*) FROM {topic}"));
     // The row that does not fit is behind thousands that do, and is named.
     let mut rows: String = (0..5_000).map(|it| format!("{}\tk{it}\n", it % 3)).collect();
     rows.push_str("x\tlast\n");
@@ -177,19 +177,19 @@ fn a_copy_is_all_of_its_rows_or_none() -> Result<()> {
     let rows: String = (0..5_000).map(|it| format!("{}\tk{it}\n", it % 3)).collect();
     copy("partition, key", &rows)?;
     let counted = format!("SELECT partition, count(*) FROM {topic} GROUP BY 1 ORDER BY 1");
-    assert_eq!(site.query(&counted)?, "0|1667\n1|1667\n2|1666");
+    assert_eq!(fixture.query(&counted)?, "0|1667\n1|1667\n2|1666");
     // With its transaction, or not at all.
     fs::write(&path, "rolled back\n")?;
     let from = format!("\\copy {topic} (key) from '{}'", path.display());
     for (end, more) in [("ROLLBACK", 0), ("COMMIT", 1)] {
         let lines = ["BEGIN;".to_owned(), from.clone(), format!("{end};")];
-        site.broker().check(site.psql().args(["--file", "-"]).input(file_of(&lines)?))?;
+        fixture.broker().check(fixture.psql().args(["--file", "-"]).input(file_of(&lines)?))?;
         assert_eq!(count()?, (5_000 + more).to_string(), "{end}");
     }
     let copy = format!("COPY {topic} (key) FROM STDIN");
-    assert_eq!(site.sql_state(&format!("BEGIN READ ONLY; {copy}"))?, "25006");
-    assert_eq!(site.sql_state(&format!("COPY {topic} FROM STDIN"))?, "42601");
-    assert_eq!(site.sql_state("COPY no_such_topic (key) FROM STDIN")?, "42P01");
+    assert_eq!(fixture.sql_state(&format!("BEGIN READ ONLY; {copy}"))?, "25006");
+    assert_eq!(fixture.sql_state(&format!("COPY {topic} FROM STDIN"))?, "42601");
+    assert_eq!(fixture.sql_state("COPY no_such_topic (key) FROM STDIN")?, "42P01");
     Ok(())
 }
 
@@ -198,32 +198,32 @@ fn typed_tables_take_and_give_rows_by_copy() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("typed");
-    site.create_topic(&topic, 1)?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("typed");
+    fixture.create_topic(&topic, 1)?;
     let table = format!("{topic}_rows");
-    site.query(&format!(
+    fixture.query(&format!(
         "CREATE TABLE {table} (symbol text, qty bigint, price numeric, live boolean) \
          WITH (topic = '{topic}', key = 'symbol')"
     ))?;
     let rows = "A,5,1.25,true\nB,,123456789.123456789,f\n";
     let copy = format!("COPY {table} (symbol, qty, price, live) FROM STDIN (FORMAT csv)");
-    let copied = site.psql().args(["-c", &copy]).input(file_of(&[rows.trim_end().to_owned()])?);
-    site.broker().check(copied)?;
+    let copied = fixture.psql().args(["-c", &copy]).input(file_of(&[rows.trim_end().to_owned()])?);
+    fixture.broker().check(copied)?;
     let values = format!("SELECT key, value FROM {topic} ORDER BY \"offset\"");
     let expected = "A|{\"symbol\": \"A\", \"qty\": 5, \"price\": 1.25, \"live\": true}\n\
                     B|{\"symbol\": \"B\", \"price\": 123456789.123456789, \"live\": false}";
-    assert_eq!(site.query(&values)?, expected);
+    assert_eq!(fixture.query(&values)?, expected);
     let out = format!("COPY {table} (symbol, qty, live) TO STDOUT WITH (FORMAT csv, HEADER)");
-    assert_eq!(site.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f");
+    assert_eq!(fixture.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f");
     // Without names, all that the table declares.
-    site.query(&format!("INSERT INTO {table} VALUES ('C', 7), ('D', NULL)"))?;
+    fixture.query(&format!("INSERT INTO {table} VALUES ('C', 7), ('D', NULL)"))?;
     let copy = format!("COPY {table} FROM STDIN (FORMAT csv, HEADER match)");
     let rows = file_of(&["symbol,qty,price,live\nE,8,2.5,t".to_owned()])?;
-    site.broker().check(site.psql().args(["-c", &copy]).input(rows))?;
-    assert_eq!(site.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f\nC,7,\nD,,\nE,8,t");
+    fixture.broker().check(fixture.psql().args(["-c", &copy]).input(rows))?;
+    assert_eq!(fixture.query(&out)?, "symbol,qty,live\nA,5,t\nB,,f\nC,7,\nD,,\nE,8,t");
     let many = format!("INSERT INTO {table} VALUES ('F', 1, 1, true, 1)");
-    assert_eq!(site.sql_state(&many)?, "42601");
-    assert_eq!(site.sql_state(&format!("INSERT INTO {topic} VALUES ('F')"))?, "42601");
+    assert_eq!(fixture.sql_state(&many)?, "42601");
+    assert_eq!(fixture.sql_state(&format!("INSERT INTO {topic} VALUES ('F')"))?, "42601");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Script, Site, file_of};
+use sql_clients::{Fixture, Script, file_of};
 
 const PROGRAMS: &[&str] = &["psql", "kcat"];
 
@@ -28,9 +28,9 @@ const ROW_COUNT: usize = 20_000;
 const LISTED_COUNT: usize = 2_000;
 
 /// A broker whose queries have small limits, with a topic of some rows.
-fn limited() -> Result<(Site, &'static str)> {
+fn limited() -> Result<(Fixture, &'static str)> {
     let (query, total) = (format!("{QUERY_MIB}M"), format!("{TOTAL_MIB}M"));
-    let site = Site::with_options(&[
+    let fixture = Fixture::with_options(&[
         "--anonymous",
         "loopback",
         "--sql-query-memory",
@@ -41,8 +41,8 @@ fn limited() -> Result<(Site, &'static str)> {
         STATEMENT_SECONDS,
     ])?;
     let row = |number: usize| format!("k{number}:{{\"n\": {number}, \"pad\": \"{:0100}\"}}", 7);
-    site.produce("rows", &(0..ROW_COUNT).map(row).collect::<Vec<_>>())?;
-    Ok((site, "rows"))
+    fixture.produce("rows", &(0..ROW_COUNT).map(row).collect::<Vec<_>>())?;
+    Ok((fixture, "rows"))
 }
 
 /// Queries, each with the state of its error.
@@ -76,16 +76,16 @@ fn each_query_of_death_dies_alone() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, table) = limited()?;
+    let (fixture, table) = limited()?;
     let count = format!("SELECT count(*) FROM {table}");
-    assert_eq!(site.query(&count)?, ROW_COUNT.to_string());
-    site.forget_memory_peak()?;
-    let before = site.memory_peak_mib()?;
+    assert_eq!(fixture.query(&count)?, ROW_COUNT.to_string());
+    fixture.forget_memory_peak()?;
+    let before = fixture.memory_peak_mib()?;
     let thread_count = u64::try_from(thread::available_parallelism()?.get())?;
     let growth_mib_max = TOTAL_MIB + thread_count * BATCHES_OF_THREAD * BATCH_MIB + SLACK_MIB;
     for (query, state) in queries() {
         let shown: String = query.chars().take(80).collect();
-        let psql = site.psql().args(["-v", "VERBOSITY=sqlstate", "--file", "-"]);
+        let psql = fixture.psql().args(["-v", "VERBOSITY=sqlstate", "--file", "-"]);
         let psql = psql.args(["-v", "ON_ERROR_STOP=1"]).time_limit(Duration::from_secs(60));
         let died = psql.input(file_of(&[format!("{query};")])?).run()?;
         let has_state = died.stderr.trim_end().ends_with(&format!("ERROR:  {state}"));
@@ -95,8 +95,8 @@ fn each_query_of_death_dies_alone() -> Result<()> {
             died.stdout,
             died.stderr
         );
-        assert_eq!(site.query(&count)?, ROW_COUNT.to_string(), "after {shown}");
-        let grown = site.memory_peak_mib()?.saturating_sub(before);
+        assert_eq!(fixture.query(&count)?, ROW_COUNT.to_string(), "after {shown}");
+        let grown = fixture.memory_peak_mib()?.saturating_sub(before);
         eprintln!("{grown} MiB, {state}: {shown}");
         ensure!(grown <= growth_mib_max, "the broker grew by {grown} MiB by {shown}");
     }
@@ -108,11 +108,11 @@ fn a_long_list_is_searched() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, table) = limited()?;
+    let (fixture, table) = limited()?;
     let list: Vec<_> = (0..LISTED_COUNT).map(|it| format!("'k{}'", it * 2)).collect();
     let mut script = Script::default();
     script.add(format!("SELECT count(*) FROM {table} WHERE key IN ({})", list.join(",")));
-    let answers = script.run(site.psql())?;
+    let answers = script.run(fixture.psql())?;
     assert_eq!(answers[0].value()?, LISTED_COUNT.to_string());
     Ok(())
 }
@@ -122,17 +122,17 @@ fn others_are_served_while_queries_die() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, table) = limited()?;
+    let (fixture, table) = limited()?;
     let deadly =
         format!("SELECT count(*) FROM {table} a, {table} b, {table} c WHERE a.key < b.key");
     thread::scope(|scope| -> Result<()> {
-        let dying: Vec<_> = (0..3).map(|_| scope.spawn(|| site.sql_state(&deadly))).collect();
+        let dying: Vec<_> = (0..3).map(|_| scope.spawn(|| fixture.sql_state(&deadly))).collect();
         let mut served = 0;
         while dying.iter().any(|it| !it.is_finished()) {
-            site.query(&format!(
+            fixture.query(&format!(
                 "SELECT value FROM {table} WHERE partition = 0 AND \"offset\" = 9"
             ))?;
-            site.produce("others", &["k:v".to_owned()])?;
+            fixture.produce("others", &["k:v".to_owned()])?;
             served += 1;
         }
         for query in dying {

@@ -315,12 +315,12 @@ impl Ledger {
     }
 }
 
-struct Site {
+struct Fixture {
     broker: Broker,
     sql_port: u16,
 }
 
-impl Site {
+impl Fixture {
     fn query(&self, sql: &str) -> Result<String> {
         Tool::new("psql --no-psqlrc --quiet --no-align --tuples-only -P null=~null")
             .env("PGHOST", "127.0.0.1")
@@ -477,7 +477,7 @@ fn derived_topics_and_views_are_what_their_queries_say_however_often_the_broker_
     let pool = folder.path().join("pool");
     let sql = free_address()?;
     let flags = format!("--embedded 512M --pool-file {} --sql {sql}", pool.display());
-    let mut site = Site { broker: Broker::start(&flags)?, sql_port: sql.port() };
+    let mut fixture = Fixture { broker: Broker::start(&flags)?, sql_port: sql.port() };
     let latest = "memlane.values=latest";
     for (topic, count, setting) in [
         ("orders", PARTITIONS, "memlane.values=none"),
@@ -486,13 +486,13 @@ fn derived_topics_and_views_are_what_their_queries_say_however_often_the_broker_
     ] {
         let create = system::product("memlane").args(["topic", "create", topic]);
         let create = create.args(["--partitions", &count.to_string(), "--config", setting]);
-        create.env("MEMLANE_BROKER", &site.broker.address()).check()?;
+        create.env("MEMLANE_BROKER", &fixture.broker.address()).check()?;
     }
     for statement in [NAMES].iter().chain(MADE) {
-        site.query(statement)?;
+        fixture.query(statement)?;
     }
-    let transactions = publish_through_kills(&mut site)?;
-    let sources = site.sources()?;
+    let transactions = publish_through_kills(&mut fixture)?;
+    let sources = fixture.sources()?;
     let ledger = Ledger::new(transactions, &sources)?;
     let records = ledger.orders.iter().chain(&ledger.prices);
     let known: BTreeSet<_> = records.map(|it| (it.topic, it.row())).collect();
@@ -501,18 +501,22 @@ fn derived_topics_and_views_are_what_their_queries_say_however_often_the_broker_
         ensure!(unknown.is_none(), "{topic} has {unknown:?}, which nobody committed");
     }
     for (query, expected) in ledger.of_topics().into_iter().chain(ledger.of_views()) {
-        site.wait_for_rows(query, &expected)?;
+        fixture.wait_for_rows(query, &expected)?;
     }
-    ledger.check_prices(&site.query(PRICED)?)?;
-    ensure!(!site.broker.log().contains("panicked"), "the broker panicked: {}", site.broker.log());
+    ledger.check_prices(&fixture.query(PRICED)?)?;
+    ensure!(
+        !fixture.broker.log().contains("panicked"),
+        "the broker panicked: {}",
+        fixture.broker.log()
+    );
     Ok(())
 }
 
 /// Kills the broker again and again while publishers commit, between two kills at least once.
-fn publish_through_kills(site: &mut Site) -> Result<Vec<Transaction>> {
+fn publish_through_kills(fixture: &mut Fixture) -> Result<Vec<Transaction>> {
     let (stops, committed, aborted) =
         (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-    let address = site.broker.address();
+    let address = fixture.broker.address();
     let publishing: Vec<_> = (0..PUBLISHERS)
         .map(|seed| {
             let address = address.clone();
@@ -528,8 +532,8 @@ fn publish_through_kills(site: &mut Site) -> Result<Vec<Transaction>> {
     let killed = (0..KILLS).try_for_each(|_| {
         let goal = count(&committed) + 1 + random.below(COMMITS_BETWEEN_KILLS_MAX);
         wait_for("transactions", CATCH_UP_TIME_MAX, || Ok(count(&committed) >= goal))?;
-        site.broker.kill()?;
-        site.broker.start_again().map(drop)
+        fixture.broker.kill()?;
+        fixture.broker.start_again().map(drop)
     });
     stops.store(true, Ordering::Relaxed);
     let mut transactions = Vec::new();

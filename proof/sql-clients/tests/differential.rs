@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
 use model::for_each_seed_at_once;
-use sql_clients::{Answer, Generator, Reference, Script, Site};
+use sql_clients::{Answer, Fixture, Generator, Reference, Script};
 use system::Tool;
 
 use Outcome::{Fails, Gives};
@@ -370,10 +370,10 @@ fn what_is_not_listed_is_as_in_postgresql() -> Result<()> {
     }
     let mut script = Script::default();
     LIKE_POSTGRESQL.iter().for_each(|query| script.add(*query));
-    let (site, reference) = (Site::shared()?, Reference::start()?);
-    run_both(&script, &site, &reference)?;
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    run_both(&script, &fixture, &reference)?;
     let header = |psql: Tool| psql.args(["--pset", "tuples_only=off", "-c", UNNAMED]).check();
-    let (ours, theirs) = (header(site.psql())?, header(reference.psql())?);
+    let (ours, theirs) = (header(fixture.psql())?, header(reference.psql())?);
     assert_eq!(ours.lines().next(), theirs.lines().next());
     Ok(())
 }
@@ -383,10 +383,10 @@ fn differences_are_those_that_are_listed() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     DIFFERENCES.iter().for_each(|(query, ..)| script.add(*query));
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let is = |outcome: &Outcome, answer: &Answer| match (*outcome, answer) {
         (Gives(listed), Answer::Rows(rows)) => listed == rows.join("\n"),
         (Fails(listed), Answer::Error { sql_state, .. }) => listed == sql_state,
@@ -398,7 +398,7 @@ fn differences_are_those_that_are_listed() -> Result<()> {
     ensure!(wrong.is_empty(), "listed, and found: {wrong:#?}");
     let mut script = Script::default();
     TYPES.iter().for_each(|(expression, ..)| script.add(format!("SELECT {expression}")));
-    let both = (script.column_types(site.psql())?, script.column_types(reference.psql())?);
+    let both = (script.column_types(fixture.psql())?, script.column_types(reference.psql())?);
     let found: Vec<_> = both.0.into_iter().flatten().zip(both.1.into_iter().flatten()).collect();
     let listed = TYPES.iter().map(|(_, ours, theirs)| ((*ours).to_owned(), (*theirs).to_owned()));
     assert_eq!(found, listed.collect::<Vec<_>>());
@@ -406,8 +406,13 @@ fn differences_are_those_that_are_listed() -> Result<()> {
 }
 
 /// Has both servers keep the same rows; the broker gives the offsets.
-fn fill(site: &Site, reference: &Reference, table: &str, rows: &[(String, String)]) -> Result<()> {
-    site.create_topic(table, PARTITION_COUNT)?;
+fn fill(
+    fixture: &Fixture,
+    reference: &Reference,
+    table: &str,
+    rows: &[(String, String)],
+) -> Result<()> {
+    fixture.create_topic(table, PARTITION_COUNT)?;
     let mut ours = Script::default();
     let mut theirs = Script::default();
     theirs.add(format!(
@@ -424,7 +429,7 @@ fn fill(site: &Site, reference: &Reference, table: &str, rows: &[(String, String
     let our_rows = our_rows.join(", ");
     ours.add(format!("INSERT INTO {table} (partition, time, key, value) VALUES {our_rows}"));
     theirs.add(format!("INSERT INTO {table} VALUES {}", their_rows.join(", ")));
-    for (script, psql) in [(ours, site.psql()), (theirs, reference.psql())] {
+    for (script, psql) in [(ours, fixture.psql()), (theirs, reference.psql())] {
         for (query, answer) in script.queries().iter().zip(script.run(psql)?) {
             ensure!(matches!(answer, Answer::Rows(_)), "{query}: {answer:?}");
         }
@@ -437,25 +442,25 @@ fn generated_queries_have_the_answers_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     for_each_seed_at_once(REPLAY, SEED_COUNT, |seed| {
-        let compared = compare(&site, &reference, seed);
+        let compared = compare(&fixture, &reference, seed);
         compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     });
     Ok(())
 }
 
-fn compare(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
-    let (orders, quotes) = (site.topic("orders"), site.topic("quotes"));
+fn compare(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<()> {
+    let (orders, quotes) = (fixture.topic("orders"), fixture.topic("quotes"));
     let mut generator = Generator::new(seed, &orders, &quotes);
     let rows: Vec<_> = (0..ORDER_COUNT).map(|_| generator.order()).collect();
-    fill(site, reference, &orders, &rows)?;
+    fill(fixture, reference, &orders, &rows)?;
     let rows: Vec<_> = (0..QUOTE_COUNT).map(|_| generator.quote()).collect();
-    fill(site, reference, &quotes, &rows)?;
+    fill(fixture, reference, &quotes, &rows)?;
     let mut script = Script::default();
     (0..QUERY_COUNT).for_each(|_| script.add(generator.query()));
     (0..FAILING_COUNT).for_each(|_| script.add(generator.failing()));
-    let answers = run_both(&script, site, reference)?;
+    let answers = run_both(&script, fixture, reference)?;
     // Each is what it was drawn to be.
     let is_error = |it: &&Answer| matches!(it, Answer::Error { .. });
     let error_counts = [&answers[..QUERY_COUNT], &answers[QUERY_COUNT..]]
@@ -469,10 +474,10 @@ fn expressions_have_the_values_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     EXPRESSIONS.lines().for_each(|it| script.add(format!("SELECT {it}")));
-    run_both(&script, &site, &reference)?;
+    run_both(&script, &fixture, &reference)?;
     Ok(())
 }
 
@@ -483,13 +488,13 @@ fn chapters_are_answered_as_by_postgresql_or_refused() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     for line in CHAPTERS.lines().filter(|it| !it.starts_with('#')) {
         let is_statement = ["SELECT ", "WITH ", "VALUES "].iter().any(|it| line.starts_with(it));
         script.add(if is_statement { line.to_owned() } else { format!("SELECT {line}") });
     }
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let types = script.column_types(reference.psql())?;
     let (mut failed_count, mut refused_count) = (0, 0);
     for (index, query) in script.queries().iter().enumerate() {
@@ -525,11 +530,11 @@ fn errors_name_nothing_that_is_internal() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.filled_topic("named")?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.filled_topic("named")?;
     let mut script = Script::default();
     WRONG.iter().for_each(|it| script.add(it.replace("{t}", &topic)));
-    for (query, answer) in script.queries().iter().zip(script.run(site.psql())?) {
+    for (query, answer) in script.queries().iter().zip(script.run(fixture.psql())?) {
         ensure!(matches!(answer, Answer::Error { .. }), "{query} is not refused: {answer:?}");
         let name = internal_name(&answer);
         ensure!(name.is_none(), "{query} is refused with {name:?}: {answer:?}");
@@ -556,10 +561,10 @@ fn functions_that_are_not_there_are_refused_by_their_names() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
+    let fixture = Fixture::shared()?;
     let mut script = Script::default();
     NOT_THERE.iter().for_each(|it| script.add(format!("SELECT {it}")));
-    for (call, answer) in NOT_THERE.iter().zip(script.run(site.psql())?) {
+    for (call, answer) in NOT_THERE.iter().zip(script.run(fixture.psql())?) {
         let name = call.split('(').next().unwrap_or_default();
         let is_named = matches!(
             &answer,
@@ -575,10 +580,10 @@ fn functions_and_subqueries_have_the_answers_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     QUERIES.lines().for_each(|it| script.add(it));
-    run_both(&script, &site, &reference)?;
+    run_both(&script, &fixture, &reference)?;
     Ok(())
 }
 
@@ -587,19 +592,19 @@ fn what_stands_first_guards_what_follows() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
-    let table = site.topic("mixed");
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let table = fixture.topic("mixed");
     let rows: Vec<_> = MIXED.iter().map(|value| ("'k'".to_owned(), format!("'{value}'"))).collect();
-    fill(&site, &reference, &table, &rows)?;
+    fill(&fixture, &reference, &table, &rows)?;
     let mut script = Script::default();
     GUARDED.iter().for_each(|it| script.add(it.replace("{t}", &table)));
-    run_both(&script, &site, &reference)?;
+    run_both(&script, &fixture, &reference)?;
     Ok(())
 }
 
 /// Has both servers answer, which must agree.
-fn run_both(script: &Script, site: &Site, reference: &Reference) -> Result<Vec<Answer>> {
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+fn run_both(script: &Script, fixture: &Fixture, reference: &Reference) -> Result<Vec<Answer>> {
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let types = script.column_types(reference.psql())?;
     let mut failed_count = 0;
     for (index, query) in script.queries().iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use kafka_clients::is_skipped;
-use sql_clients::{Site, jdbc, python};
+use sql_clients::{Fixture, jdbc, python};
 
 const PYTHON: &[&str] = &["kcat", "python3"];
 const JAVA: &[&str] = &["kcat", "javac", "mvn"];
@@ -18,10 +18,10 @@ fn check_python(scenario: &str, topic: &str) -> Result<()> {
     if is_skipped(PYTHON) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let table = site.filled_topic(topic)?;
-    let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
-    site.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
+    let fixture = Fixture::shared()?;
+    let table = fixture.filled_topic(topic)?;
+    let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
+    fixture.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
     Ok(())
 }
 
@@ -29,11 +29,11 @@ fn check_java(scenario: &str, topic: &str) -> Result<()> {
     if is_skipped(JAVA) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let table = site.filled_topic(topic)?;
-    let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
+    let fixture = Fixture::shared()?;
+    let table = fixture.filled_topic(topic)?;
+    let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
     let client = jdbc()?.program("Scenarios").arg(scenario);
-    site.broker().check(client.args([host, port, table]))?;
+    fixture.broker().check(client.args([host, port, table]))?;
     Ok(())
 }
 

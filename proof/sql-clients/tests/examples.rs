@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::{JavaClient, PythonClient, is_skipped};
-use sql_clients::{Site, jdbc, python};
+use sql_clients::{Fixture, jdbc, python};
 use system::{Daemon, DaemonOptions, Tool, free_address, product_path};
 
 /// Go compiles its own libraries the first time.
@@ -130,24 +130,24 @@ fn orders_are_transferred_exactly_once() -> Result<()> {
     if is_skipped(&["python3", "kcat"]) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let [source, target] = ["lines", "totals"].map(|it| site.topic(it));
-    site.create_topic(&source, 3)?;
-    site.create_topic(&target, 2)?;
+    let fixture = Fixture::shared()?;
+    let [source, target] = ["lines", "totals"].map(|it| fixture.topic(it));
+    fixture.create_topic(&source, 3)?;
+    fixture.create_topic(&target, 2)?;
     let order = |number| {
         let line = |quantity| format!("{{\"quantity\": {quantity}, \"price\": 2}}");
         format!("o{number}:{{\"lines\": [{}, {}]}}", line(number), line(1))
     };
-    site.produce(&source, &(0..250).map(order).collect::<Vec<_>>())?;
+    fixture.produce(&source, &(0..250).map(order).collect::<Vec<_>>())?;
     let script = example("log/transfer.py");
     let transfer = || {
         let tool = PythonClient::fetched()?.program(&script);
-        site.broker().check(tool.args([&site.broker().address(), &source, &target]))
+        fixture.broker().check(tool.args([&fixture.broker().address(), &source, &target]))
     };
     check(&transfer()?, &["250 orders"]);
     check(&transfer()?, &["0 orders"]);
     let sum = format!("SELECT count(*), sum((value->>'total')::bigint) FROM {target}");
-    ensure!(site.query(&sum)? == format!("250|{}", 249 * 250 + 2 * 250));
+    ensure!(fixture.query(&sum)? == format!("250|{}", 249 * 250 + 2 * 250));
     Ok(())
 }
 
@@ -156,17 +156,17 @@ fn java_orders_are_read_by_a_group_and_queried_by_jdbc() -> Result<()> {
     if is_skipped(&["java", "mvn"]) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("Orders-of.java");
-    site.create_topic(&topic, 3)?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("Orders-of.java");
+    fixture.create_topic(&topic, 3)?;
     let path = |name| example(name).to_string_lossy().into_owned();
     let orders = JavaClient::fetched()?.program(&path("log/Orders.java"));
-    let orders = orders.args([&site.broker().address(), &topic, "30"]);
-    check(&site.broker().check(orders)?, &["30 records"]);
-    let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
+    let orders = orders.args([&fixture.broker().address(), &topic, "30"]);
+    check(&fixture.broker().check(orders)?, &["30 records"]);
+    let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
     let totals = jdbc()?.program(&path("sql/Totals.java")).args([&host, &port, &topic, "140"]);
     // Of the numbers below 30, those that leave a rest of 0, 1 and 2 behind 3.
-    check(&site.broker().check(totals)?, &["c1 145", "c2 155"]);
+    check(&fixture.broker().check(totals)?, &["c1 145", "c2 155"]);
     Ok(())
 }
 
@@ -176,14 +176,14 @@ fn a_group_that_lags_is_told() -> Result<()> {
         return Ok(());
     }
     let http = free_address()?.to_string();
-    let site = Site::with_options(&["--anonymous", "loopback", "--http", &http])?;
-    site.create_topic("late", 1)?;
+    let fixture = Fixture::with_options(&["--anonymous", "loopback", "--http", &http])?;
+    fixture.create_topic("late", 1)?;
     let records = |count| (0..count).map(|it| format!("k:{it}")).collect::<Vec<_>>();
-    site.produce("late", &records(5))?;
+    fixture.produce("late", &records(5))?;
     let consume = Tool::new(&product_path("memlane").to_string_lossy())
         .args(["consume", "late", "--group", "billing"])
-        .env("MEMLANE_BROKER", &site.broker().address());
-    site.broker().check(consume)?;
+        .env("MEMLANE_BROKER", &fixture.broker().address());
+    fixture.broker().check(consume)?;
     let watch = |limit: &str| {
         let tool = Tool::new("node").arg(example("log/lag.mjs"));
         tool.args([&format!("http://{http}"), limit]).run()
@@ -191,7 +191,7 @@ fn a_group_that_lags_is_told() -> Result<()> {
     let on_time = watch("0")?;
     ensure!(on_time.exit_code == Some(0), "{on_time:?}");
     check(&on_time.stdout, &["ok billing late 0"]);
-    site.produce("late", &records(7))?;
+    fixture.produce("late", &records(7))?;
     let behind = watch("6")?;
     ensure!(behind.exit_code == Some(1), "{behind:?}");
     check(&behind.stdout, &["BEHIND billing late 7"]);
@@ -203,21 +203,21 @@ fn rows_are_loaded_and_followed_over_a_break() -> Result<()> {
     if is_skipped(&["python3", "kcat"]) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("measured");
-    site.create_topic(&topic, 2)?;
-    let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("measured");
+    fixture.create_topic(&topic, 2)?;
+    let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
     let client = python()?;
     let run = |script: &str, words: &[&str]| {
         let tool = client.program(&example(script)).args([&host, &port, &topic]);
-        site.broker().check(tool.args(words))
+        fixture.broker().check(tool.args(words))
     };
     check(&run("sql/load.py", &["210"])?, &["210 rows"]);
     // A fifth of them.
     let followed = run("sql/follow.py", &["celsius", "24", "42"])?;
     let (rows, position) = followed.trim_end().rsplit_once('\n').context("too few lines")?;
     ensure!(rows.lines().count() == 42 && rows.lines().all(|it| it.ends_with(" 24")), "{rows}");
-    site.produce(&topic, &["late:{\"celsius\": 30}".to_owned()])?;
+    fixture.produce(&topic, &["late:{\"celsius\": 30}".to_owned()])?;
     let later = run("sql/follow.py", &["celsius", "24", "1", position])?;
     ensure!(later.lines().next() == Some("late 30"), "{later}");
     Ok(())

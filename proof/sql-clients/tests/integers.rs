@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
 use model::for_each_seed_at_once;
-use sql_clients::{Answer, Integers, Reference, Script, Site};
+use sql_clients::{Answer, Fixture, Integers, Reference, Script};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
@@ -88,10 +88,10 @@ fn integers_have_the_types_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     TYPED.iter().for_each(|it| script.add(*it));
-    compare(&script, &site, &reference, 0)
+    compare(&script, &fixture, &reference, 0)
 }
 
 #[test]
@@ -99,23 +99,23 @@ fn drawn_queries_with_integers_are_answered_as_by_postgresql_or_refused() -> Res
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     for_each_seed_at_once(REPLAY, SEED_COUNT, |seed| {
-        let compared = compare_drawn(&site, &reference, seed);
+        let compared = compare_drawn(&fixture, &reference, seed);
         compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     });
     Ok(())
 }
 
-fn compare_drawn(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
-    let table = site.topic("integers");
+fn compare_drawn(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<()> {
+    let table = fixture.topic("integers");
     let mut drawn = Integers::new(seed, table.clone());
     let rows: Vec<_> = (0..ROW_COUNT).map(|id| format!("({id}, {})", drawn.row())).collect();
     let (topic, columns) = (format!("{table}_topic"), "id int, a int, b bigint");
-    site.create_topic(&topic, 1)?;
+    fixture.create_topic(&topic, 1)?;
     let insert = format!("INSERT INTO {table} (id, a, b) VALUES {}", rows.join(", "));
     let with = format!(" WITH (topic = '{topic}', format = 'json')");
-    for (psql, with) in [(site.psql(), with.as_str()), (reference.psql(), "")] {
+    for (psql, with) in [(fixture.psql(), with.as_str()), (reference.psql(), "")] {
         let mut script = Script::default();
         script.add(format!("CREATE TABLE {table} ({columns}){with}"));
         script.add(insert.as_str());
@@ -125,18 +125,18 @@ fn compare_drawn(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
     }
     let mut script = Script::default();
     (0..QUERY_COUNT).for_each(|_| script.add(drawn.query()));
-    compare(&script, site, reference, REFUSED_PERCENT_MAX)
+    compare(&script, fixture, reference, REFUSED_PERCENT_MAX)
 }
 
 /// Compares answers, the types that columns are told to have, and kinds of errors.
 fn compare(
     script: &Script,
-    site: &Site,
+    fixture: &Fixture,
     reference: &Reference,
     refused_percent_max: usize,
 ) -> Result<()> {
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
-    let our_types = script.column_types(site.psql())?;
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
+    let our_types = script.column_types(fixture.psql())?;
     let their_types = script.column_types(reference.psql())?;
     let (mut failed_count, mut answered_count, mut refusals) = (0, 0, Vec::new());
     for (index, query) in script.queries().iter().enumerate() {

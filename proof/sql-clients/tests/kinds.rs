@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Answer, Reference, Script, Site};
+use sql_clients::{Answer, Fixture, Reference, Script};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
@@ -73,10 +73,10 @@ fn casts_and_operators_that_postgresql_has_not_are_refused() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     let mut script = Script::default();
     statements().into_iter().for_each(|it| script.add(it));
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let answers = ours.iter().zip(&theirs);
     let wrong: Vec<_> = script
         .queries()

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Site, file_of};
+use sql_clients::{Fixture, file_of};
 
 const PROGRAMS: &[&str] = &["psql", "pgbench", "kcat"];
 
@@ -11,17 +11,17 @@ fn sql_reads_what_kafka_wrote_and_kafka_what_sql_wrote() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("both");
-    site.produce(&topic, &["a:{\"n\": 1}".to_owned(), "b:{\"n\": 2}".to_owned()])?;
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("both");
+    fixture.produce(&topic, &["a:{\"n\": 1}".to_owned(), "b:{\"n\": 2}".to_owned()])?;
     let found =
-        site.query(&format!("SELECT \"offset\", key, value->>'n' FROM {topic} ORDER BY 1"))?;
+        fixture.query(&format!("SELECT \"offset\", key, value->>'n' FROM {topic} ORDER BY 1"))?;
     assert_eq!(found, "0|a|1\n1|b|2");
-    site.query(&format!(
+    fixture.query(&format!(
         "INSERT INTO {topic} (key, value) VALUES ('c', '{{\"n\": 3}}'), ('a', NULL), (NULL, 'x')"
     ))?;
-    let read = site.kcat(&format!("-C -e -q -t {topic} -o 2")).args(["-f", "%o %k %s %S\\n"]);
-    let printed = site.broker().check(read)?;
+    let read = fixture.kcat(&format!("-C -e -q -t {topic} -o 2")).args(["-f", "%o %k %s %S\\n"]);
+    let printed = fixture.broker().check(read)?;
     assert_eq!(printed, "2 c {\"n\": 3} 8\n3 a  -1\n4  x 1\n");
     Ok(())
 }
@@ -31,8 +31,8 @@ fn commands_of_psql_work() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let table = site.filled_topic("filled")?;
+    let fixture = Fixture::shared()?;
+    let table = fixture.filled_topic("filled")?;
     let lines = [
         "\\set wanted k3".to_owned(),
         format!("SELECT value->>'name' FROM {table} WHERE key = :'wanted';"),
@@ -48,8 +48,8 @@ fn commands_of_psql_work() -> Result<()> {
         "\\echo :SQLSTATE".to_owned(),
         "SHOW server_version; SELECT 1; SELECT 2;".to_owned(),
     ];
-    let psql = site.psql().args(["--file", "-"]).input(file_of(&lines)?);
-    let printed = site.broker().check(psql)?;
+    let psql = fixture.psql().args(["--file", "-"]).input(file_of(&lines)?);
+    let printed = fixture.broker().check(psql)?;
     let of_partition: Vec<_> = (0..30).step_by(3).map(|it| format!("k{it}")).collect();
     let version = printed.lines().rev().nth(2).context("a version of the server")?.to_owned();
     ensure!(version.starts_with("15"), "{version}");
@@ -64,8 +64,8 @@ fn pgbench_selects_and_inserts_with_prepared_statements() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let table = site.filled_topic("filled")?;
+    let fixture = Fixture::shared()?;
+    let table = fixture.filled_topic("filled")?;
     let script = tempfile::NamedTempFile::new()?;
     std::fs::write(
         &script,
@@ -76,14 +76,14 @@ fn pgbench_selects_and_inserts_with_prepared_statements() -> Result<()> {
         ),
     )?;
     for (protocol, count) in [("simple", 200), ("extended", 400), ("prepared", 600)] {
-        let client = site.client("pgbench --no-vacuum --client 4 --jobs 2 --transactions 50");
+        let client = fixture.client("pgbench --no-vacuum --client 4 --jobs 2 --transactions 50");
         let client = client.args(["--protocol", protocol, "--file"]).arg(script.path());
-        let printed = site.broker().check(client)?;
+        let printed = fixture.broker().check(client)?;
         let is_whole = printed.contains("actually processed: 200/200")
             && printed.contains("number of failed transactions: 0 ");
         ensure!(is_whole, "{protocol}: {printed}");
         let counted = format!("SELECT count(*) FROM {table} WHERE key = 'bench'");
-        assert_eq!(site.query(&counted)?, count.to_string(), "{protocol}");
+        assert_eq!(fixture.query(&counted)?, count.to_string(), "{protocol}");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
 use model::for_each_seed_at_once;
-use sql_clients::{Answer, Reference, Relations, Script, Site};
+use sql_clients::{Answer, Fixture, Reference, Relations, Script};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
@@ -32,25 +32,25 @@ fn drawn_queries_of_relations_are_answered_as_by_postgresql_or_refused() -> Resu
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let (site, reference) = (Site::shared()?, Reference::start()?);
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
     for_each_seed_at_once(REPLAY, SEED_COUNT, |seed| {
-        let compared = compare(&site, &reference, seed);
+        let compared = compare(&fixture, &reference, seed);
         compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     });
     Ok(())
 }
 
-fn compare(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
-    let names = ["r", "s", "e"].map(|it| site.topic(it));
+fn compare(fixture: &Fixture, reference: &Reference, seed: u64) -> Result<()> {
+    let names = ["r", "s", "e"].map(|it| fixture.topic(it));
     let mut drawn = Relations::new(seed, names.clone());
     for (name, row_count) in names.iter().zip(ROW_COUNTS) {
         let rows: Vec<_> = (0..row_count).map(|id| format!("({id}, {})", drawn.row())).collect();
-        fill(site, reference, name, &rows)?;
+        fill(fixture, reference, name, &rows)?;
     }
     let mut script = Script::default();
     (0..QUERY_COUNT).for_each(|_| script.add(drawn.query()));
     (0..WRONG_COUNT).for_each(|_| script.add(drawn.wrong()));
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let types = script.column_types(reference.psql())?;
     let (mut failed_count, mut refused_count) = (0, 0);
     for (index, query) in script.queries().iter().enumerate() {
@@ -80,9 +80,9 @@ fn compare(site: &Site, reference: &Reference, seed: u64) -> Result<()> {
 }
 
 /// Has both servers keep the same rows.
-fn fill(site: &Site, reference: &Reference, table: &str, rows: &[String]) -> Result<()> {
+fn fill(fixture: &Fixture, reference: &Reference, table: &str, rows: &[String]) -> Result<()> {
     let (topic, columns) = (format!("{table}_topic"), "id int, a int, b int, c text");
-    site.create_topic(&topic, PARTITION_COUNT)?;
+    fixture.create_topic(&topic, PARTITION_COUNT)?;
     let mut ours = Script::default();
     let mut theirs = Script::default();
     ours.add(format!("CREATE TABLE {table} ({columns}) WITH (topic = '{topic}', format = 'json')"));
@@ -92,7 +92,7 @@ fn fill(site: &Site, reference: &Reference, table: &str, rows: &[String]) -> Res
         ours.add(insert.as_str());
         theirs.add(insert);
     }
-    for (script, psql) in [(ours, site.psql()), (theirs, reference.psql())] {
+    for (script, psql) in [(ours, fixture.psql()), (theirs, reference.psql())] {
         for (query, answer) in script.queries().iter().zip(script.run(psql)?) {
             ensure!(matches!(answer, Answer::Rows(_)), "{query}: {answer:?}");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use kafka_clients::is_skipped;
 use model::{Random, for_each_seed};
-use sql_clients::Site;
+use sql_clients::Fixture;
 
 /// A connection whose answer does not come in this time hangs.
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -161,15 +161,15 @@ struct Storm {
 }
 
 impl Storm {
-    fn connect(site: &Site) -> Result<Self> {
-        let stream = TcpStream::connect(site.sql())?;
+    fn connect(fixture: &Fixture) -> Result<Self> {
+        let stream = TcpStream::connect(fixture.sql())?;
         stream.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
         stream.set_write_timeout(Some(ANSWER_TIME_LIMIT))?;
         Ok(Self { stream, answers: Vec::new() })
     }
 
-    fn log_in(site: &Site) -> Result<Self> {
-        let mut storm = Self::connect(site)?;
+    fn log_in(fixture: &Fixture) -> Result<Self> {
+        let mut storm = Self::connect(fixture)?;
         storm.stream.write_all(&start_up())?;
         storm.ready(1)?;
         Ok(storm)
@@ -235,12 +235,12 @@ fn start_up() -> Vec<u8> {
     [&length.to_be_bytes()[..], &PROTOCOL.to_be_bytes(), fields].concat()
 }
 
-fn site() -> Result<Site> {
-    let site = Site::with_options(&["--anonymous", "loopback"])?;
-    site.create_topic("storm", 2)?;
+fn fixture() -> Result<Fixture> {
+    let fixture = Fixture::with_options(&["--anonymous", "loopback"])?;
+    fixture.create_topic("storm", 2)?;
     let row = |number: usize| format!("k{number}:{{\"name\": \"n\", \"qty\": {number}}}");
-    site.produce("storm", &(0..50).map(row).collect::<Vec<_>>())?;
-    Ok(site)
+    fixture.produce("storm", &(0..50).map(row).collect::<Vec<_>>())?;
+    Ok(fixture)
 }
 
 /// Goal: whatever statements say, each request is answered to its end, in order.
@@ -250,10 +250,10 @@ fn each_request_is_answered_whatever_its_statement_is() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {
         return Ok(());
     }
-    let site = site()?;
+    let fixture = fixture()?;
     for_each_seed("cargo test -p sql-clients --test storm", 40, |seed| {
         let mut random = Random::new(seed);
-        let mut storm = Storm::log_in(&site).expect("the broker lets clients in");
+        let mut storm = Storm::log_in(&fixture).expect("the broker lets clients in");
         for _ in 0..25 {
             let (messages, count) = request(&mut random);
             let sent = storm.stream.write_all(&messages.concat()).map_err(anyhow::Error::from);
@@ -263,7 +263,7 @@ fn each_request_is_answered_whatever_its_statement_is() -> Result<()> {
             });
         }
     });
-    assert_eq!(site.query("SELECT 1")?, "1");
+    assert_eq!(fixture.query("SELECT 1")?, "1");
     Ok(())
 }
 
@@ -275,12 +275,12 @@ fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {
         return Ok(());
     }
-    let site = site()?;
-    let mut other = Storm::log_in(&site)?;
+    let fixture = fixture()?;
+    let mut other = Storm::log_in(&fixture)?;
     for_each_seed("cargo test -p sql-clients --test storm", 150, |seed| {
         let mut random = Random::new(seed);
         let is_early = random.below(5) == 0;
-        let storm = if is_early { Storm::connect(&site) } else { Storm::log_in(&site) };
+        let storm = if is_early { Storm::connect(&fixture) } else { Storm::log_in(&fixture) };
         let mut storm = storm.expect("the broker takes connections");
         let mut bytes = if is_early { broken(&mut random, start_up()) } else { Vec::new() };
         for _ in 0..random.below(6) {
@@ -299,7 +299,7 @@ fn broken_messages_end_their_connection_and_no_other() -> Result<()> {
         let answered = asked.map_err(anyhow::Error::from).and_then(|()| other.ready(1));
         answered.unwrap_or_else(|error| panic!("seed {seed}: another client: {error:#}"));
     });
-    assert_eq!(site.query("SELECT count(*) >= 50 FROM storm")?, "t");
+    assert_eq!(fixture.query("SELECT count(*) >= 50 FROM storm")?, "t");
     Ok(())
 }
 
@@ -317,24 +317,24 @@ fn messages_without_an_end_take_a_bounded_part_of_memory() -> Result<()> {
     if is_skipped(&["psql", "kcat"]) {
         return Ok(());
     }
-    let site = site()?;
-    assert_eq!(site.query("SELECT count(*) FROM storm")?, "50");
-    site.forget_memory_peak()?;
-    let before = site.memory_peak_mib()?;
+    let fixture = fixture()?;
+    assert_eq!(fixture.query("SELECT count(*) FROM storm")?, "50");
+    fixture.forget_memory_peak()?;
+    let before = fixture.memory_peak_mib()?;
     let mut clients = Vec::new();
     for _ in 0..UNFINISHED_COUNT {
-        let mut storm = Storm::log_in(&site)?;
+        let mut storm = Storm::log_in(&fixture)?;
         storm.stream.write_all(&unfinished(MESSAGE_BYTES_MAX, UNFINISHED_BYTES))?;
         clients.push(storm);
     }
     for _ in 0..EXCESSIVE_COUNT {
-        let mut storm = Storm::log_in(&site)?;
+        let mut storm = Storm::log_in(&fixture)?;
         let sent = storm.stream.write_all(&unfinished(MESSAGE_BYTES_MAX + 1, EXCESSIVE_BYTES));
         ensure!(sent.is_err(), "the broker takes a message that is too long");
         clients.push(storm);
     }
-    assert_eq!(site.query("SELECT count(*) FROM storm")?, "50");
-    let grown = site.memory_peak_mib()?.saturating_sub(before);
+    assert_eq!(fixture.query("SELECT count(*) FROM storm")?, "50");
+    let grown = fixture.memory_peak_mib()?.saturating_sub(before);
     eprintln!("the broker grew by {grown} MiB");
     ensure!(grown <= u64::try_from(GROWTH_MIB_MAX)?, "the broker grew by {grown} MiB");
     drop(clients);

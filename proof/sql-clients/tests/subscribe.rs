@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kafka_clients::is_skipped;
 use random::Random;
-use sql_clients::{Site, python};
+use sql_clients::{Fixture, python};
 use system::{Broker, Tool, free_address, product, wait_for};
 
 const PROGRAMS: &[&str] = &["kcat", "python3"];
@@ -26,10 +26,10 @@ fn check(scenario: &str) -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let table = site.filled_topic("filled")?;
-    let [host, port] = [site.sql().ip().to_string(), site.sql().port().to_string()];
-    site.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
+    let fixture = Fixture::shared()?;
+    let table = fixture.filled_topic("filled")?;
+    let [host, port] = [fixture.sql().ip().to_string(), fixture.sql().port().to_string()];
+    fixture.broker().check(python()?.scenario(scenario).args([host, port, table]))?;
     Ok(())
 }
 
@@ -59,32 +59,32 @@ fn merged_objects_are_followed_and_derived_from() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let topic = site.topic("merged");
+    let fixture = Fixture::shared()?;
+    let topic = fixture.topic("merged");
     let create = product("memlane").args(["topic", "create", &topic, "--partitions", "1"]);
     let create = create.args(["--config", "memlane.values=merge"]);
-    site.broker().check(create.env("MEMLANE_BROKER", &site.broker().address()))?;
+    fixture.broker().check(create.env("MEMLANE_BROKER", &fixture.broker().address()))?;
     let insert = |value: &str| {
-        site.query(&format!("INSERT INTO {topic} (key, value) VALUES ('k', '{value}')"))
+        fixture.query(&format!("INSERT INTO {topic} (key, value) VALUES ('k', '{value}')"))
     };
     insert("{\"a\": 1, \"b\": 2}")?;
     let current = format!("SELECT value->>'a', value->>'b' FROM \"{topic}$current\"");
     // The topic of the objects is made once the broker sees the setting.
-    let is_there = || Ok(site.query(&current).is_ok_and(|it| it == "1|2"));
+    let is_there = || Ok(fixture.query(&current).is_ok_and(|it| it == "1|2"));
     wait_for("the first object", CLIENT_TIME_LIMIT, is_there)?;
-    site.query(&format!(
+    fixture.query(&format!(
         "CREATE MATERIALIZED VIEW {topic}_sums AS SELECT sum((value->>'a')::bigint) AS a, \
          sum((value->>'b')::bigint) AS b FROM \"{topic}$current\""
     ))?;
     insert("{\"b\": 5}")?;
-    wait_for("the second object", CLIENT_TIME_LIMIT, || Ok(site.query(&current)? == "1|5"))?;
+    wait_for("the second object", CLIENT_TIME_LIMIT, || Ok(fixture.query(&current)? == "1|5"))?;
     let view = format!("SELECT a, b FROM {topic}_sums");
-    wait_for("the view", CLIENT_TIME_LIMIT, || Ok(site.query(&view)? == "1|5"))?;
+    wait_for("the view", CLIENT_TIME_LIMIT, || Ok(fixture.query(&view)? == "1|5"))?;
     let script = format!(
         "BEGIN; DECLARE c CURSOR FOR SUBSCRIBE TO (SELECT value->>'a' AS a, value->>'b' AS b \
          FROM \"{topic}$current\"); FETCH 1 FROM c WITH (TIMEOUT = '20 s'); COMMIT"
     );
-    let row = site.query(&script)?;
+    let row = fixture.query(&script)?;
     ensure!(row.ends_with("|1|1|5"), "{row}");
     Ok(())
 }

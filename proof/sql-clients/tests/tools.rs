@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};
 use kafka_clients::is_skipped;
-use sql_clients::{Answer, Reference, Script, Site};
+use sql_clients::{Answer, Fixture, Reference, Script};
 
 const PROGRAMS: &[&str] = &["psql", "pg_dump", "setpriv"];
 
@@ -47,15 +47,15 @@ fn cases() -> Result<Vec<Case<'static>>> {
 }
 
 /// Both, with the same tables.
-fn servers() -> Result<(Site, Reference)> {
-    let (site, reference) =
-        (Site::with_options(&["--anonymous", "loopback"])?, Reference::start()?);
+fn servers() -> Result<(Fixture, Reference)> {
+    let (fixture, reference) =
+        (Fixture::with_options(&["--anonymous", "loopback"])?, Reference::start()?);
     for topic in ["orders", "Odd.Name"] {
-        site.create_topic(topic, 1)?;
+        fixture.create_topic(topic, 1)?;
     }
     let declared = "symbol text, qty bigint, bid double precision, at timestamptz, note json, \
                     price numeric, live boolean, n integer";
-    site.query(&format!("CREATE TABLE trades ({declared}) WITH (topic = 'orders')"))?;
+    fixture.query(&format!("CREATE TABLE trades ({declared}) WITH (topic = 'orders')"))?;
     let record = "partition int NOT NULL, \"offset\" bigint NOT NULL, time timestamptz, key text";
     for (name, columns) in [
         ("orders", format!("{record}, value text, headers json")),
@@ -64,7 +64,7 @@ fn servers() -> Result<(Site, Reference)> {
     ] {
         reference.psql().args(["-c", &format!("CREATE TABLE {name} ({columns})")]).check()?;
     }
-    Ok((site, reference))
+    Ok((fixture, reference))
 }
 
 /// A column as `name|type`, with types that clients read alike made one.
@@ -111,12 +111,12 @@ fn tools_are_told_of_tables_as_postgresql_tells_them_or_are_refused() -> Result<
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let ((site, reference), cases) = (servers()?, cases()?);
+    let ((fixture, reference), cases) = (servers()?, cases()?);
     let mut script = Script::default();
     cases.iter().for_each(|it| script.add(it.statement));
-    let (ours, theirs) = (script.run(site.psql())?, script.run(reference.psql())?);
+    let (ours, theirs) = (script.run(fixture.psql())?, script.run(reference.psql())?);
     let (our_columns, their_columns) =
-        (script.columns(site.psql())?, script.columns(reference.psql())?);
+        (script.columns(fixture.psql())?, script.columns(reference.psql())?);
     let mut failures = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let plain = |columns: &[String]| columns.iter().map(|it| plain(it)).collect::<Vec<_>>();
@@ -140,8 +140,8 @@ fn pg_dump_is_told_that_it_is_not_served() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());
     }
-    let site = Site::shared()?;
-    let output = site.client("pg_dump").run()?;
+    let fixture = Fixture::shared()?;
+    let output = fixture.client("pg_dump").run()?;
     ensure!(output.exit_code != Some(0), "it is not refused");
     let error = output.stderr.lines().find(|line| line.contains("ERROR"));
     let error = error.with_context(|| output.stderr.clone())?;

@@ -115,7 +115,7 @@ impl Memory {
 }
 
 /// A pool whose host has too little memory for it now, and its volume.
-struct Site {
+struct Fixture {
     daemon: Daemon,
     memory: Memory,
     pool_bytes: u64,
@@ -124,7 +124,7 @@ struct Site {
     random: Random,
 }
 
-impl Site {
+impl Fixture {
     fn new(pool_bytes: u64, has_huge_pages: bool, seed: u64) -> Result<Self> {
         for _ in 0..TRIES_MAX {
             let memory = Memory::mount(pool_bytes + SLACK_BYTES, has_huge_pages)?;
@@ -211,21 +211,21 @@ fn the_first_read_after_an_early_kill_waits_for_no_memory() -> Result<()> {
     for pool in 0..plan.pool_count {
         let pool_bytes = [1, 2, 4, 8, 16].map(|gib| gib * GIB)[random.index(5)];
         let pool_bytes = pool_bytes.min(plan.pool_bytes_max).min(affordable) >> 21 << 21;
-        let mut site = Site::new(pool_bytes, pool % 2 == 0, random.number())?;
-        let (took, held_bytes) = site.kill_and_read(Duration::ZERO)?;
+        let mut fixture = Fixture::new(pool_bytes, pool % 2 == 0, random.number())?;
+        let (took, held_bytes) = fixture.kill_and_read(Duration::ZERO)?;
         times.push(took);
         ensure!(held_bytes < pool_bytes, "the first read came with {held_bytes} of {pool_bytes}");
-        wait_for("the lack of memory to be told of", TIME_LIMIT, || site.lacks_memory())?;
-        ensure!(site.memory.resize(pool_bytes + SLACK_BYTES)?, "it can become larger");
+        wait_for("the lack of memory to be told of", TIME_LIMIT, || fixture.lacks_memory())?;
+        ensure!(fixture.memory.resize(pool_bytes + SLACK_BYTES)?, "it can become larger");
         wait_for("the pool to take more", TIME_LIMIT, || {
-            Ok(site.memory.held_bytes()? > held_bytes)
+            Ok(fixture.memory.held_bytes()? > held_bytes)
         })?;
         let delay = random.below(u64::try_from(plan.delay_max.as_micros())?);
-        let (took, again_bytes) = site.kill_and_read(Duration::from_micros(delay))?;
+        let (took, again_bytes) = fixture.kill_and_read(Duration::from_micros(delay))?;
         times.push(took);
         ensure!(again_bytes > held_bytes, "memory that was taken is gone");
-        wait_for("nothing to lack", TIME_LIMIT, || Ok(!site.lacks_memory()?))?;
-        let Site { daemon, memory, .. } = site;
+        wait_for("nothing to lack", TIME_LIMIT, || Ok(!fixture.lacks_memory()?))?;
+        let Fixture { daemon, memory, .. } = fixture;
         daemon.finish()?;
         drop(memory);
     }

@@ -12,28 +12,28 @@ const BLOCKS: u64 = 200;
 
 /// A daemon with two volumes of class `image`, and the pack that has the contents of `db` and not
 /// the map of it.
-struct Site {
+struct Fixture {
     daemon: Daemon,
     pack: PathBuf,
 }
 
-impl Site {
+impl Fixture {
     fn new() -> Result<Self> {
         let flags = "--no-fuse --images-keep 1".to_owned();
         let daemon = Daemon::start_flagged("96MiB".to_owned(), flags)?;
-        let site = Self { daemon, pack: PathBuf::new() };
+        let fixture = Self { daemon, pack: PathBuf::new() };
         for name in ["db", "other"] {
-            site.memlane(&format!("volume create {name} --size 64MiB --durability image"))?;
+            fixture.memlane(&format!("volume create {name} --size 64MiB --durability image"))?;
         }
-        site.write("db", 0..BLOCKS, 0)?;
-        site.daemon.save_image()?;
-        let packs = site.packs()?;
+        fixture.write("db", 0..BLOCKS, 0)?;
+        fixture.daemon.save_image()?;
+        let packs = fixture.packs()?;
         ensure!(packs.len() == 1, "{packs:?}");
         // The next image refers to that pack, and has the maps in its own.
-        site.write("db", BLOCKS..BLOCKS + 1, 0)?;
-        site.write("other", 0..BLOCKS, 5000)?;
-        site.daemon.save_image()?;
-        Ok(Self { pack: packs[0].clone(), ..site })
+        fixture.write("db", BLOCKS..BLOCKS + 1, 0)?;
+        fixture.write("other", 0..BLOCKS, 5000)?;
+        fixture.daemon.save_image()?;
+        Ok(Self { pack: packs[0].clone(), ..fixture })
     }
 
     fn memlane(&self, words: &str) -> Result<String> {
@@ -104,70 +104,76 @@ fn noise(seed: u64) -> Vec<u8> {
 }
 
 /// Only the blocks that were overwritten can be read, and everything else works.
-fn check_missing(site: &Site) -> Result<()> {
-    ensure!(site.readable("db", 0)? == [0, 1], "the others are in the pack that is away");
-    ensure!(site.readable("other", 5000)?.len() as u64 == BLOCKS, "the pack has nothing of it");
+fn check_missing(fixture: &Fixture) -> Result<()> {
+    ensure!(fixture.readable("db", 0)? == [0, 1], "the others are in the pack that is away");
+    ensure!(fixture.readable("other", 5000)?.len() as u64 == BLOCKS, "the pack has nothing of it");
     wait_for("the missing pack to be told of", TIME_LIMIT, || {
-        let images = site.images()?;
+        let images = fixture.images()?;
         let is_named = images.unfetched.iter().any(|object| {
             let of_db = object.volumes.iter().find(|volume| volume.name == "db");
             of_db.is_some_and(|volume| volume.bytes == (BLOCKS - 2) * 4096)
-                && site.pack.ends_with(&object.object)
+                && fixture.pack.ends_with(&object.object)
         });
         Ok(is_named && images.unfetched_bytes == (BLOCKS - 2) * 4096)
     })?;
-    ensure!(site.has_warning("image_object_missing")?, "status warns");
+    ensure!(fixture.has_warning("image_object_missing")?, "status warns");
     Ok(())
 }
 
 #[test]
 fn a_pack_that_is_away_costs_reads_of_what_is_in_it_until_it_is_back() -> Result<()> {
-    let mut site = Site::new()?;
-    site.take_pack_away()?;
-    site.daemon.lose_memory()?;
-    site.daemon.start_again()?;
-    site.write("db", 0..2, 0)?;
-    check_missing(&site)?;
+    let mut fixture = Fixture::new()?;
+    fixture.take_pack_away()?;
+    fixture.daemon.lose_memory()?;
+    fixture.daemon.start_again()?;
+    fixture.write("db", 0..2, 0)?;
+    check_missing(&fixture)?;
     // Images and the removal of old ones go on, and take nothing along.
     for _ in 0..3 {
-        site.write("other", BLOCKS..BLOCKS + 9, 7000)?;
-        site.daemon.save_image()?;
+        fixture.write("other", BLOCKS..BLOCKS + 9, 7000)?;
+        fixture.daemon.save_image()?;
     }
-    site.daemon.kill()?;
-    site.daemon.start_again()?;
-    check_missing(&site)?;
-    site.daemon.lose_memory()?;
-    site.daemon.start_again()?;
-    check_missing(&site)?;
-    site.bring_pack_back()?;
-    wait_for("all contents to be fetched", TIME_LIMIT, || Ok(site.images()?.to_fetch_bytes == 0))?;
-    ensure!(site.readable("db", 0)?.len() as u64 == BLOCKS, "all is there again");
-    wait_for("the warning to go", TIME_LIMIT, || Ok(!site.has_warning("image_object_missing")?))?;
-    site.memlane("image verify")?;
-    site.daemon.finish()
+    fixture.daemon.kill()?;
+    fixture.daemon.start_again()?;
+    check_missing(&fixture)?;
+    fixture.daemon.lose_memory()?;
+    fixture.daemon.start_again()?;
+    check_missing(&fixture)?;
+    fixture.bring_pack_back()?;
+    wait_for("all contents to be fetched", TIME_LIMIT, || {
+        Ok(fixture.images()?.to_fetch_bytes == 0)
+    })?;
+    ensure!(fixture.readable("db", 0)?.len() as u64 == BLOCKS, "all is there again");
+    wait_for(
+        "the warning to go",
+        TIME_LIMIT,
+        || Ok(!fixture.has_warning("image_object_missing")?),
+    )?;
+    fixture.memlane("image verify")?;
+    fixture.daemon.finish()
 }
 
 #[test]
 fn a_loss_is_only_what_the_owner_declares() -> Result<()> {
-    let mut site = Site::new()?;
-    site.take_pack_away()?;
-    site.daemon.lose_memory()?;
-    site.daemon.start_again()?;
-    let told = site.memlane("image accept-loss db")?;
+    let mut fixture = Fixture::new()?;
+    fixture.take_pack_away()?;
+    fixture.daemon.lose_memory()?;
+    fixture.daemon.start_again()?;
+    let told = fixture.memlane("image accept-loss db")?;
     ensure!(told.contains("the loss of 800 KiB of db"), "{told}");
-    site.bring_pack_back()?;
-    ensure!(site.readable("db", 0)?.is_empty(), "it was given up");
-    let lost = site.daemon.status()?.damage.lost;
+    fixture.bring_pack_back()?;
+    ensure!(fixture.readable("db", 0)?.is_empty(), "it was given up");
+    let lost = fixture.daemon.status()?.damage.lost;
     ensure!(lost.len() == 1 && lost[0].name == "db", "{lost:?}");
     ensure!(lost[0].bytes == BLOCKS * 4096, "{lost:?}");
-    ensure!(site.has_warning("blocks_lost")?, "status warns");
-    site.daemon.save_image()?;
-    let verified = site.daemon.try_memlane("image verify")?;
+    ensure!(fixture.has_warning("blocks_lost")?, "status warns");
+    fixture.daemon.save_image()?;
+    let verified = fixture.daemon.try_memlane("image verify")?;
     ensure!(verified.stderr.contains("were lost before the image was saved"), "{verified:?}");
     // The image from before lacks nothing, and stays.
-    let images = site.memlane("image list")?;
+    let images = fixture.memlane("image list")?;
     ensure!(images.contains("800 KiB lost") && images.lines().count() == 3, "{images}");
-    site.write("db", 0..BLOCKS, 0)?;
-    ensure!(site.daemon.status()?.damage.lost.is_empty(), "all was overwritten");
-    site.daemon.finish()
+    fixture.write("db", 0..BLOCKS, 0)?;
+    ensure!(fixture.daemon.status()?.damage.lost.is_empty(), "all was overwritten");
+    fixture.daemon.finish()
 }

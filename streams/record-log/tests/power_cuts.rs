@@ -55,7 +55,7 @@ const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
 };
 
 /// A pool that is served, with its journal and images on the disk.
-struct Site {
+struct Fixture {
     disk: Disk,
     engine: Arc<Engine>,
     set: DurableSet,
@@ -63,7 +63,7 @@ struct Site {
     _folder: TempDir,
 }
 
-impl Site {
+impl Fixture {
     /// With memory that is empty, or filled again from what the disk has.
     fn open(disk: &Disk) -> Self {
         let memory = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
@@ -117,31 +117,31 @@ struct Known {
 
 /// A topic that is used, and what was known of it after each step.
 struct Life {
-    site: Site,
+    fixture: Fixture,
     known: Vec<(Moment, Known)>,
 }
 
 impl Life {
     fn first(disk: &Disk) -> Self {
-        let site = Site::open(disk);
+        let fixture = Fixture::open(disk);
         let name = VOLUME.parse::<VolumeName>().expect("a good name");
         let spec = VolumeSpec { durability: Durability::Journal, ..VolumeSpec::new(name, 1 << 40) };
-        let volume = site.set.create_volume(spec).expect("there is room");
+        let volume = fixture.set.create_volume(spec).expect("there is room");
         let new = NewTopic { options: OPTIONS, ..new_topic(PARTITION_COUNT) };
         drop(Topic::create(volume, &new).expect("it is made"));
         let partitions = vec![Keyed::default(); PARTITION_COUNT as usize];
         let known = Known { partitions, properties: new.properties.to_vec() };
-        Self { known: vec![(site.disk.now(), known)], site }
+        Self { known: vec![(fixture.disk.now(), known)], fixture }
     }
 
     fn run(&mut self, random: &mut Random) -> Result<(), LogError> {
-        let topic = self.site.topic();
+        let topic = self.fixture.topic();
         for _ in 0..STEPS {
             let mut known = self.known.last().expect("there is a first").1.clone();
             known.step(&topic, random)?;
             // Acknowledged from here on, also while an image is saved.
-            self.known.push((self.site.disk.now(), known));
-            self.site.maintain();
+            self.known.push((self.fixture.disk.now(), known));
+            self.fixture.maintain();
         }
         Ok(())
     }
@@ -151,8 +151,8 @@ impl Life {
         let after = self.known.partition_point(|(moment, _)| *moment <= cut.moment);
         let acknowledged = &self.known[after.saturating_sub(1)].1;
         let begun = &self.known.get(after).unwrap_or(&self.known[after - 1]).1;
-        let site = Site::open(&self.site.disk.after(cut).disk);
-        let topic = site.topic();
+        let fixture = Fixture::open(&self.fixture.disk.after(cut).disk);
+        let topic = fixture.topic();
         let mut partitions = Vec::new();
         for (number, (acknowledged, begun)) in
             (0..).zip(acknowledged.partitions.iter().zip(&begun.partitions))
@@ -166,7 +166,7 @@ impl Life {
         assert!(properties == acknowledged.properties || properties == begun.properties);
         drop(topic);
         let known = Known { partitions, properties };
-        Self { site, known: vec![(Moment(0), known)] }
+        Self { fixture, known: vec![(Moment(0), known)] }
     }
 }
 
@@ -209,7 +209,7 @@ fn what_was_flushed_survives_every_loss_of_power() {
         for _ in 0..LIVES {
             life.run(&mut random).expect("the disk works");
             let first = life.known[0].0;
-            let span = life.site.disk.now().0 - first.0 + 1;
+            let span = life.fixture.disk.now().0 - first.0 + 1;
             let mut next = None;
             for _ in 0..CUTS_A_LIFE {
                 let moment = Moment(first.0 + random.below(span));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use system::{Ability, Tool};
 
-use crate::site::{Site, program};
+use crate::fixture::{Fixture, program};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -32,40 +32,41 @@ const SCENARIOS: [(&str, u64); 13] = [
 /// Method: the same calls with the kernel alone; the transcripts are equal.
 #[test]
 fn programs_of_libaio_see_the_events_that_the_kernel_gives() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("cc")])? else { return Ok(()) };
-    let asks = site.daemon.folder().join("aio");
+    let Some(fixture) = Fixture::new(&[Ability::Program("cc")])? else { return Ok(()) };
+    let asks = fixture.daemon.folder().join("aio");
     let words = "cc -O1 -Wall -Wextra -Werror -pthread -o";
     Tool::new(words).arg(&asks).arg(program("aio.c")).check()?;
-    let other = site.daemon.folder().join("other");
+    let other = fixture.daemon.folder().join("other");
     let transcript = |tool: Tool, path: &Path, scenario: &str| {
         std::fs::write(&other, vec![0; 1 << 20])?;
-        Tool::new("blkdiscard").arg(&site.device).check()?;
+        Tool::new("blkdiscard").arg(&fixture.device).check()?;
         let tool = tool.arg(&asks).arg(path).arg(&other).arg(scenario).time_limit(TIME_LIMIT);
         tool.check().with_context(|| format!("{scenario} on {}", path.display()))
     };
-    for path in [&site.file, &site.device] {
+    for path in [&fixture.file, &fixture.device] {
         for (scenario, least) in SCENARIOS {
             let by_kernel = transcript(Tool::new("env"), path, scenario)?;
-            let served = site.through_the_ring(least, || transcript(site.run(), path, scenario))?;
+            let served =
+                fixture.through_the_ring(least, || transcript(fixture.run(), path, scenario))?;
             let difference =
                 by_kernel.lines().zip(served.lines()).find(|(one, other)| one != other);
             ensure!(difference.is_none(), "{scenario} on {path:?}: {difference:?}");
             ensure!(by_kernel == served, "{scenario} on {path:?}: one says more");
         }
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }
 
 #[test]
 fn qemu_finds_the_events_of_its_requests() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("qemu-img")])? else { return Ok(()) };
-    for path in [&site.file, &site.device] {
+    let Some(fixture) = Fixture::new(&[Ability::Program("qemu-img")])? else { return Ok(()) };
+    for path in [&fixture.file, &fixture.device] {
         for words in ["-w -c 2000 -d 16 -s 4096", "-w -c 2000 -d 8 --flush-interval 50", "-c 2000"]
         {
-            let tool = site.run().args("qemu-img bench -f raw -t none -n".split_whitespace());
+            let tool = fixture.run().args("qemu-img bench -f raw -t none -n".split_whitespace());
             let tool = tool.args(words.split_whitespace()).arg(path).time_limit(TIME_LIMIT);
-            site.through_the_ring(2000, || tool.check())?;
+            fixture.through_the_ring(2000, || tool.check())?;
         }
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }

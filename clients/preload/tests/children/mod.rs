@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use system::{Ability, Tool};
 
-use crate::site::{Site, program};
+use crate::fixture::{Fixture, program};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -27,19 +27,19 @@ const WAYS: [(&str, u64); 7] = [
 /// descriptors mean something else, as its parent must not notice.
 #[test]
 fn children_made_in_any_way_use_volumes_beside_their_parent() -> Result<()> {
-    let Some(site) = Site::new(&[Ability::Program("cc")])? else { return Ok(()) };
-    let children = site.daemon.folder().join("children");
+    let Some(fixture) = Fixture::new(&[Ability::Program("cc")])? else { return Ok(()) };
+    let children = fixture.daemon.folder().join("children");
     Tool::new("cc -O1 -Wall -Werror -o").arg(&children).arg(program("children.c")).check()?;
-    let other = site.daemon.folder().join("other");
-    for path in [&site.file, &site.device] {
+    let other = fixture.daemon.folder().join("other");
+    for path in [&fixture.file, &fixture.device] {
         for (way, least) in WAYS {
             std::fs::write(&other, vec![0; 1 << 20])?;
-            Tool::new("blkdiscard").arg(&site.device).check()?;
-            let tool = site.run().arg(&children).arg(path).arg(&other).arg(way);
+            Tool::new("blkdiscard").arg(&fixture.device).check()?;
+            let tool = fixture.run().arg(&children).arg(path).arg(&other).arg(way);
             let tool = tool.time_limit(TIME_LIMIT);
-            let output = site.through_the_ring(least, || tool.run())?;
+            let output = fixture.through_the_ring(least, || tool.run())?;
             ensure!(output.exit_code == Some(0), "{way} on {path:?}: {output:?}");
         }
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use system::Ability;
 
-use crate::site::{SIZE_MIB, Site};
+use crate::fixture::{Fixture, SIZE_MIB};
 
 /// What each way to write durably writes, at a place of its own.
 const BYTES: usize = 64 << 10;
@@ -45,21 +45,21 @@ const WAYS: [Way; 10] = [
 ];
 
 impl Way {
-    fn write(self, site: &Site, path: &str, at: usize, letter: u8) -> Result<()> {
+    fn write(self, fixture: &Fixture, path: &str, at: usize, letter: u8) -> Result<()> {
         let letter = char::from(letter).to_string();
         let start = at * BYTES;
         match self {
             Self::Flags(flags, wish) => {
                 let start = start.to_string();
                 let words = ["python3", "-c", WRITE, path, &start, &letter, flags, wish];
-                site.run().args(words).check()?;
+                fixture.run().args(words).check()?;
             }
             Self::Dd(flags) => {
                 let script = format!(
                     "yes {letter} | tr -d '\\n' | head -c {BYTES} | dd of={path} bs=64k \
                      iflag=fullblock oflag={flags} seek={at} conv=notrunc status=none"
                 );
-                let output = site.shell(&script)?;
+                let output = fixture.shell(&script)?;
                 ensure!(output.exit_code == Some(0), "{output:?}");
             }
             Self::Fio(words) => {
@@ -67,7 +67,7 @@ impl Way {
                     "fio --name=w --rw=write --bs=4k --direct=1 --size=64k --offset={start} \
                      --filename={path} --buffer_pattern=\"{letter}\" {words}"
                 );
-                site.check(&job)?;
+                fixture.check(&job)?;
             }
         }
         Ok(())
@@ -79,26 +79,26 @@ impl Way {
 #[test]
 fn writes_that_are_asked_to_be_durable_outlast_a_loss_of_power() -> Result<()> {
     let needed = [Ability::Program("fio"), Ability::Program("python3")];
-    let Some(mut site) = Site::with_class("journal", &needed)? else { return Ok(()) };
-    let paths = [site.file.clone(), site.device.clone()];
+    let Some(mut fixture) = Fixture::with_class("journal", &needed)? else { return Ok(()) };
+    let paths = [fixture.file.clone(), fixture.device.clone()];
     let mut expected = Vec::new();
     for path in &paths {
         for way in WAYS {
             let (at, letter) = (expected.len(), b'a' + u8::try_from(expected.len())?);
-            let (count, flushes) = (site.requests()?, site.flushes()?);
-            way.write(&site, &path.to_string_lossy(), at, letter)?;
-            ensure!(site.requests()? > count, "{way:?} on {path:?} did not use the ring");
-            ensure!(site.flushes()? > flushes, "{way:?} on {path:?} flushed nothing");
+            let (count, flushes) = (fixture.requests()?, fixture.flushes()?);
+            way.write(&fixture, &path.to_string_lossy(), at, letter)?;
+            ensure!(fixture.requests()? > count, "{way:?} on {path:?} did not use the ring");
+            ensure!(fixture.flushes()? > flushes, "{way:?} on {path:?} flushed nothing");
             expected.push((way, letter));
         }
     }
     ensure!(expected.len() * BYTES <= usize::try_from(SIZE_MIB)? << 20, "they have no room");
-    site.daemon.lose_memory()?;
-    site.daemon.start_again()?;
-    let found = std::fs::read(&site.file).context("the volume is served again")?;
+    fixture.daemon.lose_memory()?;
+    fixture.daemon.start_again()?;
+    let found = std::fs::read(&fixture.file).context("the volume is served again")?;
     for ((way, letter), found) in expected.into_iter().zip(found.chunks(BYTES)) {
         let is_there = found.iter().all(|&byte| byte == letter);
         ensure!(is_there, "{way:?} is lost: {:?} where {letter} was written", &found[..4]);
     }
-    site.daemon.finish()
+    fixture.daemon.finish()
 }

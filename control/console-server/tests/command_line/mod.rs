@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use system::{ToolOutput, product, wait_for};
 
-use crate::site::{Client, PASSWORD, Site};
+use crate::fixture::{Client, Fixture, PASSWORD};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -24,17 +24,27 @@ struct Host {
 }
 
 impl Host {
-    fn new(site: &Site) -> Result<Self> {
-        let log = site.log();
+    fn new(fixture: &Fixture) -> Result<Self> {
+        let log = fixture.log();
         let pin = log.split("sha256=").nth(1).and_then(|it| it.split_whitespace().next());
         let pin = pin.context(log.clone())?.trim_matches('"').to_owned();
-        Ok(Self { url: format!("https://{}", site.address()), pin, folder: tempfile::tempdir()? })
+        Ok(Self {
+            url: format!("https://{}", fixture.address()),
+            pin,
+            folder: tempfile::tempdir()?,
+        })
     }
 
     /// A file with a token of this role.
-    fn token(&self, site: &Site, owner: &Client, role: &str, seconds: u64) -> Result<PathBuf> {
+    fn token(
+        &self,
+        fixture: &Fixture,
+        owner: &Client,
+        role: &str,
+        seconds: u64,
+    ) -> Result<PathBuf> {
         let asked = json!({"name": role, "role": role, "expires_in_seconds": seconds});
-        let made = site.post(owner, "/console/v1/tokens", &asked)?;
+        let made = fixture.post(owner, "/console/v1/tokens", &asked)?;
         ensure!(made.status == 201, "{made:?}");
         let json = made.json()?;
         self.file(role, json["secret"].as_str().context("no secret")?, 0o600)
@@ -64,9 +74,10 @@ fn check(output: &ToolOutput, exit_code: i32, said: &[&str]) {
 
 #[test]
 fn commands_reach_the_daemon_from_another_host() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
-    let (token, pin) = (host.token(&site, &administrator, "administrator", 600)?, host.pin.clone());
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
+    let (token, pin) =
+        (host.token(&fixture, &administrator, "administrator", 600)?, host.pin.clone());
     let trust = ["--pin", &pin];
     for words in [
         "volume create db --size 8MiB",
@@ -92,21 +103,21 @@ fn commands_reach_the_daemon_from_another_host() -> Result<()> {
     let shown = host.run(&token, &trust, "--json volume show db")?;
     let shown: Value = serde_json::from_str(&shown.stdout)?;
     assert_eq!(shown["size_bytes"], 16 << 20, "{shown}");
-    assert_eq!(site.daemon.volumes()?.len(), 1, "the clone is gone");
+    assert_eq!(fixture.daemon.volumes()?.len(), 1, "the clone is gone");
     check(&host.run(&token, &trust, "volume show nothing")?, 3, &["nothing"]);
     // A task is watched to its end.
     check(&host.run(&token, &trust, "image save db")?, 0, &[]);
     check(&host.run(&token, &trust, "run -- /bin/true")?, 2, &["the daemon's host"]);
-    let audit = site.get(&administrator, "/console/v1/audit")?.body;
+    let audit = fixture.get(&administrator, "/console/v1/audit")?.body;
     assert!(audit.contains("/v1/volumes"), "{audit}");
     Ok(())
 }
 
 #[test]
 fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
-    let token = host.token(&site, &administrator, "administrator", 600)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
+    let token = host.token(&fixture, &administrator, "administrator", 600)?;
     let trust = ["--pin", host.pin.as_str()];
     let password = host.file("password", "a long password of bob", 0o600)?;
     let password = password.to_str().context("a name")?;
@@ -127,7 +138,7 @@ fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<(
     done(&format!(
         "console user create bob --role viewer --project shop --password-file {password}"
     ))?;
-    site.log_in("bob", "a long password of bob")?;
+    fixture.log_in("bob", "a long password of bob")?;
     done("console user set bob --role operator --all-volumes")?;
     let of_bob = || -> Result<Value> {
         let users = shown("user ls")?;
@@ -148,7 +159,7 @@ fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<(
     done("console user set bob --enable")?;
     done("console user rm bob")?;
     done("console project rm shop")?;
-    let other = host.token(&site, &administrator, "viewer", 600)?;
+    let other = host.token(&fixture, &administrator, "viewer", 600)?;
     let tokens = shown("token ls")?;
     let tokens = tokens.as_array().context("a list")?;
     let id = tokens.iter().find(|it| it["name"] == "viewer").context("no token")?["id"].clone();
@@ -164,17 +175,17 @@ fn users_projects_tokens_and_sessions_are_administered_by_commands() -> Result<(
 
 /// Somebody who makes tokens by a password, as commands do.
 struct Maker<'a> {
-    site: &'a Site,
+    fixture: &'a Fixture,
     administrator: &'a Client,
     host: Host,
     password: String,
 }
 
 impl<'a> Maker<'a> {
-    fn new(site: &'a Site, administrator: &'a Client) -> Result<Self> {
-        let host = Host::new(site)?;
+    fn new(fixture: &'a Fixture, administrator: &'a Client) -> Result<Self> {
+        let host = Host::new(fixture)?;
         let password = host.file("password", PASSWORD, 0o600)?.display().to_string();
-        Ok(Self { site, administrator, host, password })
+        Ok(Self { fixture, administrator, host, password })
     }
 
     fn make(&self, words: &str) -> Result<ToolOutput> {
@@ -189,23 +200,26 @@ impl<'a> Maker<'a> {
 
     fn count(&self, what: &str) -> Result<usize> {
         let path = format!("/console/v1/{what}");
-        let listed = self.site.get(self.administrator, &path)?.json()?;
+        let listed = self.fixture.get(self.administrator, &path)?.json()?;
         Ok(listed.as_array().context("a list")?.len())
     }
 
     /// All that may not have a secret in it.
     fn told(&self) -> Result<String> {
-        let get = |path: &str| self.site.get(self.administrator, path).map(|it| it.body);
-        Ok(get("/console/v1/tokens")? + &get("/console/v1/audit")? + &self.site.log())
+        let get = |path: &str| self.fixture.get(self.administrator, path).map(|it| it.body);
+        Ok(get("/console/v1/tokens")? + &get("/console/v1/audit")? + &self.fixture.log())
     }
 }
 
 #[test]
 fn a_token_is_made_by_a_command_that_logs_in_and_its_secret_is_told_once() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let maker = Maker::new(&site, &administrator)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let maker = Maker::new(&fixture, &administrator)?;
     let shop = json!({"name": "shop", "prefix": "shop-"});
-    ensure!(site.post(&administrator, "/console/v1/projects", &shop)?.status == 201, "no project");
+    ensure!(
+        fixture.post(&administrator, "/console/v1/projects", &shop)?.status == 201,
+        "no project"
+    );
     let before = maker.count("sessions")?;
 
     // The secret alone is printed, so that a script can keep it.
@@ -241,8 +255,8 @@ fn a_token_is_made_by_a_command_that_logs_in_and_its_secret_is_told_once() -> Re
 
 #[test]
 fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let maker = Maker::new(&site, &administrator)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let maker = Maker::new(&fixture, &administrator)?;
     let there = maker.host.file("there", "mine", 0o600)?.display().to_string();
     let spoiled = maker.host.folder.path().join("spoiled");
     let before = maker.count("sessions")?;
@@ -272,12 +286,12 @@ fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
 
 #[test]
 fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
-    let token = host.token(&site, &administrator, "viewer", 600)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
+    let token = host.token(&fixture, &administrator, "viewer", 600)?;
     let token = token.to_str().context("a name")?;
     let url = host.url.clone();
-    let ca = site.state_dir().join("certificate.pem");
+    let ca = fixture.state_dir().join("certificate.pem");
     let in_environment = |trust: (&str, &str), words: &str| {
         let tool = product("memlane").env("MEMLANE_URL", &url);
         let tool = tool.env("MEMLANE_TOKEN_FILE", token).env(trust.0, trust.1);
@@ -288,7 +302,7 @@ fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
     check(&in_environment(("MEMLANE_PIN", &by_pin), "volume ls")?, 0, &[]);
     check(&in_environment(("MEMLANE_CA", by_ca), "volume ls")?, 0, &[]);
     check(&in_environment(("MEMLANE_PIN", "12"), "volume ls")?, 2, &["MEMLANE_PIN", "SHA-256"]);
-    let socket = site.daemon.api_socket();
+    let socket = fixture.daemon.api_socket();
     let local = format!("--socket {} volume create db --size 1MiB", socket.display());
     check(&in_environment(("MEMLANE_PIN", &by_pin), &local)?, 0, &[]);
     // A viewer looks, and no more.
@@ -300,15 +314,15 @@ fn what_is_needed_comes_from_the_environment_too() -> Result<()> {
 
 #[test]
 fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
-    let (token, pin) = (host.token(&site, &administrator, "operator", 600)?, host.pin.clone());
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
+    let (token, pin) = (host.token(&fixture, &administrator, "operator", 600)?, host.pin.clone());
     let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     let other = host.file("other.pem", &other.cert.pem(), 0o644)?;
     let other = other.to_str().context("a name")?;
     let wrong = format!("{}00", &pin[..pin.len() - 2]);
     let wrong = if wrong == pin { wrong.replace(":00", ":01") } else { wrong };
-    let before = site.get(&administrator, "/console/v1/tokens")?.json()?;
+    let before = fixture.get(&administrator, "/console/v1/tokens")?.json()?;
     for (trust, exit_code, said) in [
         (&["--pin", wrong.as_str()][..], 1, &["not believed", &pin, "nothing was sent"][..]),
         (&["--ca", other], 1, &["not believed", &pin]),
@@ -320,12 +334,12 @@ fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
     ] {
         check(&host.run(&token, trust, "volume create db --size 1MiB")?, exit_code, said);
     }
-    assert!(site.daemon.volumes()?.is_empty());
-    let after = site.get(&administrator, "/console/v1/tokens")?.json()?;
+    assert!(fixture.daemon.volumes()?.is_empty());
+    let after = fixture.get(&administrator, "/console/v1/tokens")?.json()?;
     assert_eq!(before, after, "the token was shown to somebody");
     // One that is for another name is not believed for this one.
-    let port = site.address().port().to_string();
-    let ca = site.state_dir().join("certificate.pem");
+    let port = fixture.address().port().to_string();
+    let ca = fixture.state_dir().join("certificate.pem");
     let tool = product("memlane").arg("--ca").arg(&ca).arg("--token-file").arg(&token);
     let output = tool.args(["--url", &format!("https://127.0.0.3:{port}"), "status"]).run()?;
     assert!(matches!(output.exit_code, Some(1 | 5)), "{output:?}");
@@ -334,8 +348,8 @@ fn nothing_is_sent_to_who_cannot_prove_to_be_the_console() -> Result<()> {
 
 #[test]
 fn tokens_that_are_no_secret_or_not_valid_are_said_so() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
     let trust = ["--pin", host.pin.as_str()];
     let open = host.file("open", "made.up", 0o644)?;
     check(&host.run(&open, &trust, "status")?, 1, &["mode 644", "chmod 600"]);
@@ -347,7 +361,7 @@ fn tokens_that_are_no_secret_or_not_valid_are_said_so() -> Result<()> {
     let refused = host.run(&made_up, &trust, "--json status")?;
     let json: Value = serde_json::from_str(&refused.stdout)?;
     assert_eq!(json["error"]["kind"], "unauthorized", "{refused:?}");
-    let short = host.token(&site, &administrator, "viewer", 1)?;
+    let short = host.token(&fixture, &administrator, "viewer", 1)?;
     let has_expired = || {
         let output = host.run(&short, &trust, "status")?;
         Ok(output.exit_code == Some(1) && output.stderr.contains("expired"))
@@ -368,14 +382,14 @@ fn tokens_that_are_no_secret_or_not_valid_are_said_so() -> Result<()> {
 
 #[test]
 fn a_daemon_or_a_console_that_is_not_there_cannot_be_reached() -> Result<()> {
-    let (mut site, administrator) = Site::with_administrator()?;
-    let host = Host::new(&site)?;
-    let token = host.token(&site, &administrator, "operator", 600)?;
+    let (mut fixture, administrator) = Fixture::with_administrator()?;
+    let host = Host::new(&fixture)?;
+    let token = host.token(&fixture, &administrator, "operator", 600)?;
     let trust = ["--pin", host.pin.as_str()];
     check(&host.run(&token, &trust, "status")?, 0, &[]);
-    site.daemon.kill()?;
+    fixture.daemon.kill()?;
     check(&host.run(&token, &trust, "status")?, 5, &["daemon"]);
-    site.end_console(Signal::TERM)?;
+    fixture.end_console(Signal::TERM)?;
     check(&host.run(&token, &trust, "status")?, 5, &["refused"]);
     Ok(())
 }

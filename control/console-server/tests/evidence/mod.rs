@@ -5,21 +5,21 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::site::{Client, PASSWORD, Site};
+use crate::fixture::{Client, Fixture, PASSWORD};
 
 #[test]
 fn the_audit_log_says_what_was_changed_and_goes_to_a_second_place() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("audit.jsonl");
     let flags = vec!["--audit-to".to_owned(), path.display().to_string()];
-    let (site, administrator) = Site::with_administrator_and(flags)?;
-    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator_and(flags)?;
+    fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     let patch = Some(r#"{"role": "operator", "password": "words and more words"}"#);
     let path_of_bob = "/console/v1/users/bob";
-    assert_eq!(site.ask(&administrator, "PATCH", path_of_bob, patch)?.status, 200);
-    assert_eq!(site.ask(&administrator, "DELETE", path_of_bob, None)?.status, 204);
+    assert_eq!(fixture.ask(&administrator, "PATCH", path_of_bob, patch)?.status, 200);
+    assert_eq!(fixture.ask(&administrator, "DELETE", path_of_bob, None)?.status, 204);
     let audit = |query: &str| -> Result<Vec<Value>> {
-        let found = site.get(&administrator, &format!("/console/v1/audit?{query}"))?.json()?;
+        let found = fixture.get(&administrator, &format!("/console/v1/audit?{query}"))?.json()?;
         Ok(found.as_array().context("a list")?.clone())
     };
     let changed = audit("method=patch&path=bob&user=ann&status=200")?;
@@ -31,65 +31,65 @@ fn the_audit_log_says_what_was_changed_and_goes_to_a_second_place() -> Result<()
     assert_eq!(audit("method=DELETE")?[0]["change"]["old"]["role"], "operator");
     assert_eq!(audit("user=nobody")?, Vec::<Value>::new());
     assert_eq!(audit("until=1")?, Vec::<Value>::new());
-    let export = site.get(&administrator, "/console/v1/audit?export=true")?;
+    let export = fixture.get(&administrator, "/console/v1/audit?export=true")?;
     let exported = export.body.lines().count();
     let kept = std::fs::read_to_string(&path)?;
     assert!(export.head.contains("attachment") && exported == kept.lines().count(), "{kept}");
     assert!(!kept.contains("words and more") && kept.contains("a new one"), "{kept}");
     let volume = json!({"name": "db", "size": "1MiB"});
-    assert_eq!(site.post(&administrator, "/v1/volumes", &volume)?.status, 201);
+    assert_eq!(fixture.post(&administrator, "/v1/volumes", &volume)?.status, 201);
     let patch = Some(r#"{"size": "2MiB"}"#);
-    assert_eq!(site.ask(&administrator, "PATCH", "/v1/volumes/db", patch)?.status, 200);
+    assert_eq!(fixture.ask(&administrator, "PATCH", "/v1/volumes/db", patch)?.status, 200);
     let resized = audit("path=/v1/volumes/db")?;
     let expected = json!({"old": {"size_bytes": 1 << 20}, "new": {"size": "2MiB"}});
     assert_eq!(resized[0]["change"], expected);
     assert_eq!(audit("path=/v1/volumes&method=POST")?[0]["change"]["new"], volume);
     // As who rotates files does.
     std::fs::rename(&path, folder.path().join("audit.1"))?;
-    site.signal_console(Signal::HUP)?;
+    fixture.signal_console(Signal::HUP)?;
     system::wait_for("the file", crate::TIME_LIMIT, || Ok(path.exists()))?;
-    site.log_in("ann", PASSWORD)?;
+    fixture.log_in("ann", PASSWORD)?;
     assert_eq!(std::fs::read_to_string(&path)?.lines().count(), 1);
     Ok(())
 }
 
 #[test]
 fn a_change_of_what_has_changed_since_is_refused() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     let project = json!({"name": "shop", "prefix": "shop-"});
-    assert_eq!(site.post(&administrator, "/console/v1/projects", &project)?.status, 201);
+    assert_eq!(fixture.post(&administrator, "/console/v1/projects", &project)?.status, 201);
     for (path, mine, theirs) in [
         ("users", r#"{"role": "operator"}"#, r#"{"disabled": true}"#),
         ("projects", r#"{"prefix": "market-"}"#, r#"{"quota_bytes": 1048576}"#),
     ] {
         let name = if path == "users" { "bob" } else { "shop" };
-        let list = site.get(&administrator, &format!("/console/v1/{path}"))?.json()?;
+        let list = fixture.get(&administrator, &format!("/console/v1/{path}"))?.json()?;
         let list = list.as_array().context("a list")?;
         let seen = list.iter().find(|it| it["name"] == name).context("it is there")?;
         let tag = seen["etag"].as_str().context("no tag")?;
         let path = format!("/console/v1/{path}/{name}");
         let if_seen = administrator.with(&format!("If-Match: \"{tag}\""));
-        assert_eq!(site.ask(&administrator, "PATCH", &path, Some(theirs))?.status, 200);
-        check(&site.ask(&if_seen, "PATCH", &path, Some(mine))?, 412, "precondition_failed");
+        assert_eq!(fixture.ask(&administrator, "PATCH", &path, Some(theirs))?.status, 200);
+        check(&fixture.ask(&if_seen, "PATCH", &path, Some(mine))?, 412, "precondition_failed");
         let odd = administrator.with("If-Match: odd");
-        check(&site.ask(&odd, "PATCH", &path, Some(mine))?, 400, "invalid_request");
+        check(&fixture.ask(&odd, "PATCH", &path, Some(mine))?, 400, "invalid_request");
     }
-    let bob = site.get(&administrator, "/console/v1/users/bob")?;
+    let bob = fixture.get(&administrator, "/console/v1/users/bob")?;
     assert_eq!(bob.json()?["disabled"], true);
     let tag = bob.head.lines().find_map(|it| it.strip_prefix("etag: ")).context("no tag")?;
     let if_seen = administrator.with(&format!("If-Match: {tag}"));
-    let changed = site.ask(&if_seen, "PATCH", "/console/v1/users/bob", Some("{}"))?;
+    let changed = fixture.ask(&if_seen, "PATCH", "/console/v1/users/bob", Some("{}"))?;
     assert_eq!(changed.status, 200, "{changed:?}");
     Ok(())
 }
 
 #[test]
 fn sessions_are_listed_and_ended() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let vic = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
     let list = |client: &Client| -> Result<Vec<Value>> {
-        let listed = site.get(client, "/console/v1/sessions")?.json()?;
+        let listed = fixture.get(client, "/console/v1/sessions")?.json()?;
         Ok(listed.as_array().context("a list")?.clone())
     };
     let all = list(&administrator)?;
@@ -98,60 +98,61 @@ fn sessions_are_listed_and_ended() -> Result<()> {
     assert_eq!(own.iter().map(|it| &it["user"]).collect::<Vec<_>>(), ["vic"]);
     let end = |client: &Client, entry: &Value| {
         let id = entry["id"].as_str().unwrap_or_default();
-        site.ask(client, "DELETE", &format!("/console/v1/sessions/{id}"), None)
+        fixture.ask(client, "DELETE", &format!("/console/v1/sessions/{id}"), None)
     };
     let of_ann = all.iter().find(|it| it["user"] == "ann").context("it is there")?;
     check(&end(&vic, of_ann)?, 404, "not_found");
     assert_eq!(end(&administrator, &own[0])?.status, 204);
-    check(&site.get(&vic, "/console/v1/session")?, 401, "unauthorized");
+    check(&fixture.get(&vic, "/console/v1/session")?, 401, "unauthorized");
     check(&end(&administrator, &own[0])?, 404, "not_found");
     Ok(())
 }
 
 #[test]
 fn it_outlives_a_console_when_a_token_was_used() -> Result<()> {
-    let (mut site, administrator) = Site::with_administrator()?;
+    let (mut fixture, administrator) = Fixture::with_administrator()?;
     let body = json!({"name": "t", "role": "operator"});
-    let made = site.post(&administrator, "/console/v1/tokens", &body)?.json()?;
+    let made = fixture.post(&administrator, "/console/v1/tokens", &body)?.json()?;
     let secret = made["secret"].as_str().context("no secret")?;
     // The name of a scheme is the same in capitals and in small letters.
     for scheme in ["Bearer", "bearer", "BEARER"] {
         let token = Client::nobody().with(&format!("Authorization: {scheme} {secret}"));
-        assert_eq!(site.get(&token, "/v1/volumes")?.status, 200, "{scheme}");
+        assert_eq!(fixture.get(&token, "/v1/volumes")?.status, 200, "{scheme}");
     }
-    site.end_console(Signal::TERM)?;
-    site.start_console()?;
+    fixture.end_console(Signal::TERM)?;
+    fixture.start_console()?;
     let token = Client::with_token(secret);
     // This request itself is seen by the next.
-    let kept = std::fs::read_to_string(site.state_dir().join("accounts.json"))?;
+    let kept = std::fs::read_to_string(fixture.state_dir().join("accounts.json"))?;
     assert!(!kept.contains("\"last_used\": null"), "{kept}");
-    assert_eq!(site.get(&token, "/console/v1/tokens")?.status, 200);
+    assert_eq!(fixture.get(&token, "/console/v1/tokens")?.status, 200);
     Ok(())
 }
 
 #[test]
 fn a_proxy_may_name_another_host_and_says_where_clients_are() -> Result<()> {
-    let (site, _) = Site::with_administrator()?;
+    let (fixture, _) = Fixture::with_administrator()?;
     let login = json!({"name": "ann", "password": PASSWORD});
-    let log_in = |site: &Site, headers: &[&str]| {
+    let log_in = |fixture: &Fixture, headers: &[&str]| {
         let client = headers.iter().fold(Client::nobody(), |client, it| client.with(it));
-        site.post(&client, "/console/v1/session", &login)
+        fixture.post(&client, "/console/v1/session", &login)
     };
     let origin = "Origin: https://console.example";
-    check(&log_in(&site, &[origin])?, 403, "forged");
+    check(&log_in(&fixture, &[origin])?, 403, "forged");
     let same = "Sec-Fetch-Site: same-origin";
-    assert_eq!(log_in(&site, &[origin, same])?.status, 200);
-    check(&log_in(&site, &[origin, "Sec-Fetch-Site: cross-site"])?, 403, "forged");
-    drop(site);
+    assert_eq!(log_in(&fixture, &[origin, same])?.status, 200);
+    check(&log_in(&fixture, &[origin, "Sec-Fetch-Site: cross-site"])?, 403, "forged");
+    drop(fixture);
     let flags = "--public-url https://console.example --trusted-proxy 127.0.0.0/24";
     let flags = flags.split(' ').map(str::to_owned).collect();
-    let (site, administrator) = Site::with_administrator_to(flags, "https://console.example")?;
-    assert_eq!(log_in(&site, &[origin])?.status, 200);
+    let (fixture, administrator) =
+        Fixture::with_administrator_to(flags, "https://console.example")?;
+    assert_eq!(log_in(&fixture, &[origin])?.status, 200);
     let foreign = "Origin: https://evil.example";
-    check(&log_in(&site, &[foreign, same])?, 403, "forged");
+    check(&log_in(&fixture, &[foreign, same])?, 403, "forged");
     let forwarded = "X-Forwarded-For: 203.0.113.9, 198.51.100.7";
-    assert_eq!(log_in(&site, &[origin, forwarded])?.status, 200);
-    let audit = site.get(&administrator, "/console/v1/audit")?.json()?;
+    assert_eq!(log_in(&fixture, &[origin, forwarded])?.status, 200);
+    let audit = fixture.get(&administrator, "/console/v1/audit")?.json()?;
     assert_eq!(audit[0]["address"], "198.51.100.7", "{audit}");
     Ok(())
 }
@@ -207,18 +208,18 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) -> Res
 
 #[test]
 fn the_consoles_own_interface_is_as_its_document_says() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     let path = "/console/v1/openapi.json";
-    check(&site.get(&Client::nobody(), path)?, 401, "unauthorized");
-    let viewer = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let document = site.get(&viewer, path)?.json()?;
+    check(&fixture.get(&Client::nobody(), path)?, 401, "unauthorized");
+    let viewer = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let document = fixture.get(&viewer, path)?.json()?;
     let schema_of = |path: &str, method: &str, status: u16| {
         let answer = &document["paths"][path][method]["responses"][status.to_string()];
         answer["content"]["application/json"]["schema"].clone()
     };
     let asked = |method: &str, path: &str, template: &str, body: Option<Value>, status: u16| {
         let body = body.map(|it| it.to_string());
-        let answer = site.ask(&administrator, method, path, body.as_deref())?;
+        let answer = fixture.ask(&administrator, method, path, body.as_deref())?;
         ensure!(answer.status == status, "{method} {path}: {answer:?}");
         let schema = schema_of(template, &method.to_lowercase(), status);
         ensure!(!schema.is_null() || status == 204, "{method} {template} has no schema");
@@ -248,7 +249,7 @@ fn the_consoles_own_interface_is_as_its_document_says() -> Result<()> {
         }
         for method in ["GET", "POST", "PATCH", "DELETE", "PUT"] {
             let path = api::path_of(path, "nothing");
-            let answer = site.ask(&Client::nobody(), method, &path, Some("{}"))?;
+            let answer = fixture.ask(&Client::nobody(), method, &path, Some("{}"))?;
             let is_served = methods.get(method.to_lowercase()).is_some();
             ensure!(is_served == (answer.status != 405), "{method} {path}: {answer:?}");
             let said = &methods[method.to_lowercase()]["responses"][answer.status.to_string()];

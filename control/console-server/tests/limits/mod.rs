@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::site::{Client, PASSWORD, Site};
+use crate::fixture::{Client, Fixture, PASSWORD};
 use crate::{allow_descriptors, check, whole_audit};
 
 /// As many as the console serves at a time.
@@ -52,11 +52,11 @@ struct Dialer {
 }
 
 impl Dialer {
-    fn of(site: &Site) -> Result<Self> {
+    fn of(fixture: &Fixture) -> Result<Self> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(site.state_dir().join("certificate.pem"))?)?;
+        roots.add(CertificateDer::from_pem_file(fixture.state_dir().join("certificate.pem"))?)?;
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), to: site.address() })
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), to: fixture.address() })
     }
 
     async fn dial(&self, from: &str) -> Result<Secured> {
@@ -105,8 +105,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// The path of the page's script.
-fn script_path(site: &Site) -> Result<String> {
-    let page = site.get(&Client::nobody(), "/")?.body;
+fn script_path(fixture: &Fixture) -> Result<String> {
+    let page = fixture.get(&Client::nobody(), "/")?.body;
     let mut paths = page.split('"').filter(|it| it.starts_with("/assets/") && it.ends_with(".js"));
     Ok(paths.next().context("the page has no script")?.to_owned())
 }
@@ -133,16 +133,16 @@ async fn besiege(
 
 #[test]
 fn strangers_who_ask_and_never_read_keep_nobody_out() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
-    let dialer = Dialer::of(&site)?;
-    let (runtime, path) = (runtime()?, script_path(&site)?);
+    let dialer = Dialer::of(&fixture)?;
+    let (runtime, path) = (runtime()?, script_path(&fixture)?);
     // From two addresses, and from the one where users are.
     for addresses in [&["127.0.0.3", "127.0.0.4"][..], &["127.0.0.2"]] {
         let _held = runtime.block_on(besiege(&dialer, addresses, &Client::nobody(), &path))?;
         let begun = std::time::Instant::now();
-        site.log_in("ann", PASSWORD)?;
-        assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+        fixture.log_in("ann", PASSWORD)?;
+        assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
         eprintln!("{addresses:?}: logged in, and asked, within {:?}", begun.elapsed());
     }
     Ok(())
@@ -166,9 +166,9 @@ async fn guess(dialer: &Dialer, place: usize, is_over: &AtomicBool, refused: &At
 }
 
 /// Logs in while passwords are guessed until strangers are refused as busy, again and again.
-fn check_logins_besieged(site: &Site) -> Result<()> {
+fn check_logins_besieged(fixture: &Fixture) -> Result<()> {
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
-    let dialer = Arc::new(Dialer::of(site)?);
+    let dialer = Arc::new(Dialer::of(fixture)?);
     let (is_over, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let runtime = runtime()?;
     for place in 0..GUESSERS {
@@ -182,7 +182,7 @@ fn check_logins_besieged(site: &Site) -> Result<()> {
     for _ in 0..LOGINS {
         is_besieged(refused.load(Ordering::Relaxed) + 1)?;
         let begun = std::time::Instant::now();
-        site.log_in("ann", PASSWORD)?;
+        fixture.log_in("ann", PASSWORD)?;
         eprintln!("logged in within {:?}", begun.elapsed());
     }
     is_over.store(true, Ordering::Relaxed);
@@ -191,40 +191,40 @@ fn check_logins_besieged(site: &Site) -> Result<()> {
 
 #[test]
 fn who_logged_in_before_gets_in_while_passwords_are_guessed_from_many_networks() -> Result<()> {
-    let (site, _) = Site::with_administrator()?;
-    site.log_in("ann", PASSWORD)?;
-    check_logins_besieged(&site)
+    let (fixture, _) = Fixture::with_administrator()?;
+    fixture.log_in("ann", PASSWORD)?;
+    check_logins_besieged(&fixture)
 }
 
 #[test]
 fn so_does_who_logged_in_before_the_console_was_started_again() -> Result<()> {
-    let (mut site, _) = Site::with_administrator()?;
-    let stored = site.state_dir().join("accounts.json");
+    let (mut fixture, _) = Fixture::with_administrator()?;
+    let stored = fixture.state_dir().join("accounts.json");
     let is_stored = || Ok(std::fs::read_to_string(&stored)?.contains("networks"));
     wait_for("the place of the first login to be stored", crate::TIME_LIMIT, is_stored)?;
-    site.end_console(Signal::KILL)?;
-    site.start_console()?;
-    check_logins_besieged(&site)
+    fixture.end_console(Signal::KILL)?;
+    fixture.start_console()?;
+    check_logins_besieged(&fixture)
 }
 
 #[test]
 fn a_user_who_asks_and_never_reads_keeps_nobody_out() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
     allow_descriptors(4 * HOSTILE_CONNECTIONS)?;
-    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let dialer = Dialer::of(&site)?;
+    let vic = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let dialer = Dialer::of(&fixture)?;
     let _held =
-        runtime()?.block_on(besiege(&dialer, &["127.0.0.2"], &vic, &script_path(&site)?))?;
-    site.log_in("ann", PASSWORD)?;
-    assert_eq!(site.get(&administrator, "/v1/volumes")?.status, 200);
+        runtime()?.block_on(besiege(&dialer, &["127.0.0.2"], &vic, &script_path(&fixture)?))?;
+    fixture.log_in("ann", PASSWORD)?;
+    assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     Ok(())
 }
 
 #[test]
 fn browsers_that_one_user_leaves_open_shut_nobody_out() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let dialer = Dialer::of(&site)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let vic = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let dialer = Dialer::of(&fixture)?;
     runtime()?.block_on(async {
         let mut held = Vec::new();
         for _ in 0..WATCHERS {
@@ -242,10 +242,10 @@ fn browsers_that_one_user_leaves_open_shut_nobody_out() -> Result<()> {
 
 #[test]
 fn tokens_and_sessions_of_one_user_take_no_room_of_others() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let vic = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
     let make = |client: &Client, name: &str| {
-        site.post(client, "/console/v1/tokens", &json!({"name": name, "role": "viewer"}))
+        fixture.post(client, "/console/v1/tokens", &json!({"name": name, "role": "viewer"}))
     };
     for number in 0..TOKENS {
         assert_eq!(make(&vic, &number.to_string())?.status, 201);
@@ -253,48 +253,48 @@ fn tokens_and_sessions_of_one_user_take_no_room_of_others() -> Result<()> {
     check(&make(&vic, "another")?, 409, "conflict");
     assert_eq!(make(&administrator, "mine")?.status, 201);
     for _ in 0..40 {
-        site.log_in("vic", PASSWORD)?;
+        fixture.log_in("vic", PASSWORD)?;
     }
-    let last = site.log_in("vic", PASSWORD)?;
-    let of_vic = site.get(&last, "/console/v1/sessions")?.json()?;
+    let last = fixture.log_in("vic", PASSWORD)?;
+    let of_vic = fixture.get(&last, "/console/v1/sessions")?.json()?;
     assert_eq!(of_vic.as_array().map(Vec::len), Some(SESSIONS));
-    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+    assert_eq!(fixture.get(&administrator, "/console/v1/session")?.status, 200);
     Ok(())
 }
 
 /// An operator of a project of the same name.
-fn operator_of(site: &Site, administrator: &Client, name: &str) -> Result<Client> {
+fn operator_of(fixture: &Fixture, administrator: &Client, name: &str) -> Result<Client> {
     let project = json!({"name": name, "prefix": format!("{name}-"), "quota_bytes": 1 << 30});
-    assert_eq!(site.post(administrator, "/console/v1/projects", &project)?.status, 201);
-    site.user(administrator, &json!({"name": name, "role": "operator", "projects": [name]}))
+    assert_eq!(fixture.post(administrator, "/console/v1/projects", &project)?.status, 201);
+    fixture.user(administrator, &json!({"name": name, "role": "operator", "projects": [name]}))
 }
 
 #[test]
 fn volumes_and_snapshots_of_one_project_take_no_room_of_others() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let sam = operator_of(&site, &administrator, "sam")?;
-    let tom = operator_of(&site, &administrator, "tom")?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let sam = operator_of(&fixture, &administrator, "sam")?;
+    let tom = operator_of(&fixture, &administrator, "tom")?;
     let create = |client: &Client, name: &str| {
-        site.post(client, "/v1/volumes", &json!({"name": name, "size": "4KiB"}))
+        fixture.post(client, "/v1/volumes", &json!({"name": name, "size": "4KiB"}))
     };
     for number in 0..VOLUMES - 2 {
         let made = create(&sam, &format!("sam-{number}"))?;
         assert_eq!(made.status, 201, "{made:?}");
     }
     let snapshots = |volumes: Value, name: &str| {
-        site.post(&sam, "/v1/snapshots", &json!({"volumes": volumes, "snapshot": name}))
+        fixture.post(&sam, "/v1/snapshots", &json!({"volumes": volumes, "snapshot": name}))
     };
     assert_eq!(snapshots(json!(["sam-0"]), "a")?.status, 201);
     check(&snapshots(json!(["sam-0", "sam-1"]), "b")?, 409, "over_quota");
     assert_eq!(create(&sam, "sam-last")?.status, 201);
     check(&create(&sam, "sam-more")?, 409, "over_quota");
-    let cloned = site.post(&sam, "/v1/volumes/sam-0/clone", &json!({"name": "sam-more"}))?;
+    let cloned = fixture.post(&sam, "/v1/volumes/sam-0/clone", &json!({"name": "sam-more"}))?;
     check(&cloned, 409, "over_quota");
-    let resized = site.ask(&sam, "PATCH", "/v1/volumes/sam-0", Some(r#"{"size": "8KiB"}"#))?;
+    let resized = fixture.ask(&sam, "PATCH", "/v1/volumes/sam-0", Some(r#"{"size": "8KiB"}"#))?;
     assert_eq!(resized.status, 200, "{resized:?}");
     assert_eq!(create(&tom, "tom-0")?.status, 201);
     let more = Some(r#"{"quota_volumes": 101}"#);
-    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/projects/sam", more)?.status, 200);
+    assert_eq!(fixture.ask(&administrator, "PATCH", "/console/v1/projects/sam", more)?.status, 200);
     assert_eq!(create(&sam, "sam-more")?.status, 201);
     check(&create(&sam, "sam-most")?, 409, "over_quota");
     Ok(())
@@ -302,13 +302,13 @@ fn volumes_and_snapshots_of_one_project_take_no_room_of_others() -> Result<()> {
 
 #[test]
 fn refusals_of_one_user_become_counts_and_push_nothing_out() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let vic = site.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let before = whole_audit(&site, &administrator)?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let vic = fixture.user(&administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let before = whole_audit(&fixture, &administrator)?;
     for number in 0..REFUSALS {
-        check(&site.get(&vic, &format!("/console/v1/users?{number}"))?, 403, "forbidden");
+        check(&fixture.get(&vic, &format!("/console/v1/users?{number}"))?, 403, "forbidden");
     }
-    let audit = whole_audit(&site, &administrator)?;
+    let audit = whole_audit(&fixture, &administrator)?;
     let refused: Vec<_> =
         audit.iter().filter(|it| it["user"] == "vic" && it["status"] == 403).collect();
     let counted: u64 = refused.iter().filter_map(|it| it["count"].as_u64()).sum();
@@ -320,16 +320,16 @@ fn refusals_of_one_user_become_counts_and_push_nothing_out() -> Result<()> {
 
 #[test]
 fn wrong_passwords_keep_nobody_out_who_comes_from_elsewhere() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    site.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    fixture.user(&administrator, &json!({"name": "bob", "role": "viewer"}))?;
     let body = json!({"name": "bob", "password": "not his password"}).to_string();
-    let from_elsewhere = || site.ask_from("127.0.0.9", "/console/v1/session", &body);
+    let from_elsewhere = || fixture.ask_from("127.0.0.9", "/console/v1/session", &body);
     let mut statuses = Vec::new();
     while statuses.last() != Some(&429) {
         statuses.push(from_elsewhere()?.status);
         ensure!(statuses.len() < 60, "nobody waits: {statuses:?}");
     }
-    site.log_in("bob", PASSWORD)?;
+    fixture.log_in("bob", PASSWORD)?;
     // A wait that is longer than what follows takes, until an administrator ends it.
     system::wait_for("a long wait", crate::TIME_LIMIT, || {
         let answer = from_elsewhere()?;
@@ -337,7 +337,7 @@ fn wrong_passwords_keep_nobody_out_who_comes_from_elsewhere() -> Result<()> {
         Ok(seconds.is_some_and(|it| it.parse().is_ok_and(|it: u64| it > 10)))
     })?;
     let reset = Some(r#"{"password": "another four words"}"#);
-    assert_eq!(site.ask(&administrator, "PATCH", "/console/v1/users/bob", reset)?.status, 200);
+    assert_eq!(fixture.ask(&administrator, "PATCH", "/console/v1/users/bob", reset)?.status, 200);
     check(&from_elsewhere()?, 401, "unauthorized");
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use system::{Background, check_for_panics, product, wait_for};
 use tempfile::TempDir;
 
-use crate::site::{Answer, Client, Site};
+use crate::fixture::{Answer, Client, Fixture};
 use crate::{check, try_endpoint};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ const WEB_SOCKET: [&str; 4] = [
 /// A console with `memlane-machines` behind it, which finds no libvirt.
 struct Together {
     // The order is that of dropping.
-    site: Site,
+    fixture: Fixture,
     administrator: Client,
     machines: Background,
     folder: TempDir,
@@ -49,8 +49,8 @@ impl Together {
         let machines = start_machines(folder.path(), &socket)?;
         let flag = socket.to_str().context("the path is text")?.to_owned();
         let flags = vec!["--machines-socket".to_owned(), flag];
-        let (site, administrator) = Site::with_administrator_and(flags)?;
-        Ok(Self { site, administrator, machines, folder })
+        let (fixture, administrator) = Fixture::with_administrator_and(flags)?;
+        Ok(Self { fixture, administrator, machines, folder })
     }
 }
 
@@ -64,31 +64,31 @@ fn start_machines(folder: &Path, socket: &Path) -> Result<Background> {
 }
 
 /// An operator who is limited to a project.
-fn limited_operator(site: &Site, administrator: &Client) -> Result<Client> {
+fn limited_operator(fixture: &Fixture, administrator: &Client) -> Result<Client> {
     let project = json!({"name": "shop", "prefix": "shop-", "quota_bytes": null});
-    assert_eq!(site.post(administrator, "/console/v1/projects", &project)?.status, 201);
+    assert_eq!(fixture.post(administrator, "/console/v1/projects", &project)?.status, 201);
     let limited = json!({"name": "lin", "role": "operator", "projects": ["shop"]});
-    site.user(administrator, &limited)
+    fixture.user(administrator, &limited)
 }
 
 #[test]
 fn each_operation_of_machines_takes_a_login_and_its_role() -> Result<()> {
     let together = Together::start()?;
-    let (site, administrator) = (&together.site, &together.administrator);
-    let viewer = site.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let operator = site.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
-    let limited = limited_operator(site, administrator)?;
+    let (fixture, administrator) = (&together.fixture, &together.administrator);
+    let viewer = fixture.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let operator = fixture.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let limited = limited_operator(fixture, administrator)?;
     let mut asked = 0;
     for endpoint in MACHINE_ENDPOINTS.iter().filter(|it| it.path.starts_with(MACHINES_PATH)) {
         let name = endpoint.operation;
         let is_console = endpoint.status == CONSOLE_STATUS;
         for client in [&Client::nobody(), &Client::with_token("made-up")] {
-            assert_eq!(try_endpoint(site, client, endpoint)?.status, 401, "{name}");
+            assert_eq!(try_endpoint(fixture, client, endpoint)?.status, 401, "{name}");
         }
-        check(&try_endpoint(site, &limited, endpoint)?, 403, "forbidden");
+        check(&try_endpoint(fixture, &limited, endpoint)?, 403, "forbidden");
         let looks = endpoint.method == Method::Get;
         for (client, may) in [(&viewer, looks), (&operator, true), (administrator, true)] {
-            let answer = try_endpoint(site, client, endpoint)?;
+            let answer = try_endpoint(fixture, client, endpoint)?;
             match may && !is_console {
                 false => check(&answer, 403, "forbidden"),
                 // They came to memlane-machines, which finds no libvirt, or an empty body.
@@ -108,14 +108,14 @@ fn each_operation_of_machines_takes_a_login_and_its_role() -> Result<()> {
 #[test]
 fn a_console_opens_for_operators_on_the_consoles_own_page() -> Result<()> {
     let together = Together::start()?;
-    let (site, administrator) = (&together.site, &together.administrator);
-    let viewer = site.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
-    let operator = site.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
-    let limited = limited_operator(site, administrator)?;
+    let (fixture, administrator) = (&together.fixture, &together.administrator);
+    let viewer = fixture.user(administrator, &json!({"name": "vic", "role": "viewer"}))?;
+    let operator = fixture.user(administrator, &json!({"name": "olga", "role": "operator"}))?;
+    let limited = limited_operator(fixture, administrator)?;
     let open = |client: &Client, what: &str, more: &[&str]| -> Result<Answer> {
         let headers = WEB_SOCKET.iter().chain(more);
         let client = headers.fold(client.clone(), |client, header| client.with(header));
-        site.get(&client, &format!("/console/v1/machines/web/{what}"))
+        fixture.get(&client, &format!("/console/v1/machines/web/{what}"))
     };
     for what in ["serial", "screen"] {
         check(&open(&Client::nobody(), what, &[])?, 401, "unauthorized");
@@ -127,23 +127,23 @@ fn a_console_opens_for_operators_on_the_consoles_own_page() -> Result<()> {
         // memlane-machines opens it, and says in it that it finds no libvirt.
         let opened = open(&operator, what, &[])?;
         assert!(opened.status == 101 && opened.body.contains("libvirt"), "{opened:?}");
-        let plain = site.get(administrator, &format!("/console/v1/machines/web/{what}"))?;
+        let plain = fixture.get(administrator, &format!("/console/v1/machines/web/{what}"))?;
         check(&plain, 400, "invalid_request");
     }
     check(&open(administrator, "serial?force=perhaps", &[])?, 400, "invalid_request");
-    let audit = site.get(administrator, "/console/v1/audit")?;
+    let audit = fixture.get(administrator, "/console/v1/audit")?;
     assert!(audit.body.contains("/console/v1/machines/web/screen"), "{audit:?}");
     Ok(())
 }
 
 #[test]
 fn without_machines_the_console_says_so() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    check(&site.get(&administrator, MACHINES_PATH)?, 404, "no_machines");
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    check(&fixture.get(&administrator, MACHINES_PATH)?, 404, "no_machines");
     let mut together = Together::start()?;
     let ended = together.machines.end(Signal::TERM, TIME_LIMIT)?;
     assert!(ended.success(), "{ended}");
-    let answer = together.site.get(&together.administrator, MACHINES_PATH)?;
+    let answer = together.fixture.get(&together.administrator, MACHINES_PATH)?;
     check(&answer, 503, "machines_down");
     Ok(())
 }

@@ -10,7 +10,7 @@ use provider::{Asked, CLIENT, Case, Provider, SECRET};
 use serde_json::json;
 
 use crate::check;
-use crate::site::{Answer, Client, Site, client_of};
+use crate::fixture::{Answer, Client, Fixture, client_of};
 
 const LOGIN: &str = "/console/v1/oidc/login";
 const CALLBACK: &str = "/console/v1/oidc/callback";
@@ -38,7 +38,7 @@ fn decoded(text: &str) -> String {
 
 struct Together {
     provider: Provider,
-    site: Site,
+    fixture: Fixture,
     _folder: tempfile::TempDir,
 }
 
@@ -71,12 +71,12 @@ impl Together {
             "root=administrator",
         ];
         let flags = flags.map(str::to_owned).to_vec();
-        let (site, _) = Site::with_administrator_and(flags)?;
-        Ok(Self { provider, site, _folder: folder })
+        let (fixture, _) = Fixture::with_administrator_and(flags)?;
+        Ok(Self { provider, fixture, _folder: folder })
     }
 
     fn begin(&self) -> Result<Begun> {
-        let answer = self.site.get(&Client::nobody(), LOGIN)?;
+        let answer = self.fixture.get(&Client::nobody(), LOGIN)?;
         ensure!(answer.status == 303, "{answer:?}");
         let location = header(&answer, "location")?;
         let start = format!("{}/authorize?tenant=a&", self.provider.issuer());
@@ -92,7 +92,7 @@ impl Together {
     }
 
     fn come(&self, browser: &Client, query: &str) -> Result<Answer> {
-        self.site.get(browser, &format!("{CALLBACK}?{query}"))
+        self.fixture.get(browser, &format!("{CALLBACK}?{query}"))
     }
 
     fn log_in(&self, case: Case) -> Result<Answer> {
@@ -105,7 +105,7 @@ impl Together {
         ensure!(answer.head.contains("SameSite=Strict"), "{answer:?}");
         let cookie = format!("Cookie: {}", answer.cookie()?);
         let shown =
-            self.site.get(&Client { headers: vec![cookie.clone()] }, "/console/v1/session")?;
+            self.fixture.get(&Client { headers: vec![cookie.clone()] }, "/console/v1/session")?;
         let csrf = shown.json()?["csrf"].as_str().context("no csrf")?.to_owned();
         Ok(Client { headers: vec![cookie, format!("X-Memlane-CSRF: {csrf}")] })
     }
@@ -126,10 +126,10 @@ fn header(answer: &Answer, name: &str) -> Result<String> {
 #[test]
 fn a_login_by_the_provider_gives_the_role_that_its_claims_are_mapped_to() -> Result<()> {
     let together = Together::start()?;
-    let site = &together.site;
-    assert_eq!(site.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], true);
+    let fixture = &together.fixture;
+    assert_eq!(fixture.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], true);
     let begun = together.begin()?;
-    let redirect = format!("https://{}{CALLBACK}", site.address());
+    let redirect = format!("https://{}{CALLBACK}", fixture.address());
     for (name, value) in [
         ("response_type", "code"),
         ("client_id", CLIENT),
@@ -144,33 +144,33 @@ fn a_login_by_the_provider_gives_the_role_that_its_claims_are_mapped_to() -> Res
         assert!(begun.asked[name].len() > 30 && begun.asked[name] != other[name], "{name}");
     }
     let operator = together.client(&together.back(&begun, Case::right())?)?;
-    let shown = site.get(&operator, "/console/v1/session")?.json()?;
+    let shown = fixture.get(&operator, "/console/v1/session")?.json()?;
     assert_eq!((&shown["name"], &shown["role"]), (&json!("sso:ann"), &json!("operator")));
     assert_eq!(
-        site.post(&operator, "/v1/volumes", &json!({"name": "a", "size": "1MiB"}))?.status,
+        fixture.post(&operator, "/v1/volumes", &json!({"name": "a", "size": "1MiB"}))?.status,
         201
     );
-    check(&site.get(&operator, "/console/v1/users")?, 403, "forbidden");
+    check(&fixture.get(&operator, "/console/v1/users")?, 403, "forbidden");
     let token = json!({"name": "t", "role": "viewer"});
-    check(&site.post(&operator, "/console/v1/tokens", &token)?, 403, "forbidden");
+    check(&fixture.post(&operator, "/console/v1/tokens", &token)?, 403, "forbidden");
     let password = json!({"current": "x", "new": "four words are long enough"});
-    check(&site.post(&operator, "/console/v1/password", &password)?, 409, "conflict");
+    check(&fixture.post(&operator, "/console/v1/password", &password)?, 409, "conflict");
 
     let by_rsa = Case {
         claims: json!({"sub": "bob", "groups": "root"}),
         ..Case::header(json!({"alg": "RS256", "kid": "rsa"}))
     };
     let root = together.client(&together.log_in(by_rsa)?)?;
-    let audit = site.get(&root, "/console/v1/audit")?;
+    let audit = fixture.get(&root, "/console/v1/audit")?;
     assert_eq!(audit.status, 200);
     for name in ["sso:ann", "sso:bob", CALLBACK] {
         assert!(audit.body.contains(name), "{name}: {}", audit.body);
     }
     assert!(!audit.body.contains("code-"), "{}", audit.body);
-    assert!(!site.log().contains(SECRET), "{}", site.log());
-    let ended = site.ask(&operator, "DELETE", "/console/v1/session", None)?;
+    assert!(!fixture.log().contains(SECRET), "{}", fixture.log());
+    let ended = fixture.ask(&operator, "DELETE", "/console/v1/session", None)?;
     assert_eq!(ended.status, 204);
-    check(&site.get(&operator, "/v1/volumes")?, 401, "unauthorized");
+    check(&fixture.get(&operator, "/v1/volumes")?, 401, "unauthorized");
     Ok(())
 }
 
@@ -243,28 +243,28 @@ fn only_the_browser_that_began_a_login_ends_it_and_once() -> Result<()> {
     let third = together.begin()?;
     let query = format!("code={code}&state={}", third.asked["state"]);
     together.refuses(&together.come(&third.browser, &query)?)?;
-    let head = together.site.ask(&other.browser, "POST", CALLBACK, Some("{}"))?;
+    let head = together.fixture.ask(&other.browser, "POST", CALLBACK, Some("{}"))?;
     check(&head, 405, "method_not_allowed");
     Ok(())
 }
 
 #[test]
 fn without_a_provider_that_answers_users_of_the_console_log_in_as_ever() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    check(&site.get(&Client::nobody(), LOGIN)?, 404, "not_found");
-    check(&site.get(&Client::nobody(), CALLBACK)?, 404, "not_found");
-    assert_eq!(site.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], false);
-    assert_eq!(site.get(&administrator, "/console/v1/session")?.status, 200);
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    check(&fixture.get(&Client::nobody(), LOGIN)?, 404, "not_found");
+    check(&fixture.get(&Client::nobody(), CALLBACK)?, 404, "not_found");
+    assert_eq!(fixture.get(&Client::nobody(), "/console/v1/logins")?.json()?["provider"], false);
+    assert_eq!(fixture.get(&administrator, "/console/v1/session")?.status, 200);
 
     let nowhere = system::free_address()?;
     let flags = format!(
         "--oidc-issuer https://{nowhere} --oidc-client a --oidc-role a=viewer --oidc-ca {}",
-        site.state_dir().join("certificate.pem").display()
+        fixture.state_dir().join("certificate.pem").display()
     );
     let flags = flags.split(' ').map(str::to_owned).collect();
-    let (other, _) = Site::with_administrator_and(flags)?;
+    let (other, _) = Fixture::with_administrator_and(flags)?;
     let answer = other.get(&Client::nobody(), LOGIN)?;
     assert_eq!(answer.status, 503, "{answer:?}");
-    let answer = other.try_log_in("ann", crate::site::PASSWORD)?;
+    let answer = other.try_log_in("ann", crate::fixture::PASSWORD)?;
     client_of(&answer).map(|_| ())
 }

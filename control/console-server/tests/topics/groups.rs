@@ -7,7 +7,7 @@ use system::{Background, product, wait_for};
 
 use super::{Guarded, TIME_LIMIT, Together};
 use crate::check;
-use crate::site::{Answer, Client};
+use crate::fixture::{Answer, Client};
 
 const GROUP: &str = "/console/v1/groups/readers";
 const RESET: &str = "/console/v1/groups/readers/offsets";
@@ -17,7 +17,7 @@ type OfEnd = fn(i64) -> i64;
 
 /// The committed offsets of the group `readers`, of the partitions of `orders`.
 fn offsets(together: &Together) -> Result<Vec<i64>> {
-    let group = together.site.get(&together.administrator, GROUP)?.json()?;
+    let group = together.fixture.get(&together.administrator, GROUP)?.json()?;
     let partitions = group["topics"][0]["partitions"].as_array().context(group.to_string())?;
     let offset = |it: &Value| it["committed_offset"].as_i64().context("an offset");
     partitions.iter().map(offset).collect()
@@ -37,9 +37,9 @@ fn a_group_is_told_with_its_lag_in_each_partition() -> Result<()> {
     together.memlane("consume orders --group readers")?;
     together.sql("INSERT INTO orders (key, value, partition) VALUES ('z', '1', 1)")?;
     let viewer = together.user("vic", "viewer")?;
-    check(&together.site.get(&Client::nobody(), GROUP)?, 401, "unauthorized");
-    check(&together.site.get(&viewer, "/console/v1/groups/no%2Fgroup")?, 404, "not_found");
-    let group = together.site.get(&viewer, GROUP)?.json()?;
+    check(&together.fixture.get(&Client::nobody(), GROUP)?, 401, "unauthorized");
+    check(&together.fixture.get(&viewer, "/console/v1/groups/no%2Fgroup")?, 404, "not_found");
+    let group = together.fixture.get(&viewer, GROUP)?.json()?;
     assert_eq!(group["topics"][0]["topic"], "orders", "{group}");
     let partitions = group["topics"][0]["partitions"].as_array().context("a list")?;
     let lags: Vec<_> = partitions.iter().map(|it| it["lag"].as_i64()).collect();
@@ -48,7 +48,7 @@ fn a_group_is_told_with_its_lag_in_each_partition() -> Result<()> {
     assert_eq!(partitions[1]["committed_offset"], end - 1, "{group}");
     assert_eq!(partitions[1]["start_offset"], 0, "{group}");
     assert_eq!(group["resets"], "forbidden", "who looks resets nothing: {group}");
-    let as_administrator = together.site.get(&together.administrator, GROUP)?.json()?;
+    let as_administrator = together.fixture.get(&together.administrator, GROUP)?.json()?;
     assert_eq!(as_administrator["resets"], "allowed");
     Ok(())
 }
@@ -56,16 +56,16 @@ fn a_group_is_told_with_its_lag_in_each_partition() -> Result<()> {
 #[test]
 fn offsets_are_reset_to_each_kind_of_place_and_by_operators_alone() -> Result<()> {
     let together = Together::start()?;
-    let site = &together.site;
+    let fixture = &together.fixture;
     let (viewer, operator) = (together.user("vic", "viewer")?, together.user("olga", "operator")?);
     together.memlane("consume orders --group readers")?;
     let ends = offsets(&together)?;
     assert_eq!(ends.iter().sum::<i64>(), 3);
     let earliest = json!({"to": "earliest"});
-    check(&site.post(&Client::nobody(), RESET, &earliest)?, 401, "unauthorized");
-    check(&site.post(&viewer, RESET, &earliest)?, 403, "forbidden");
+    check(&fixture.post(&Client::nobody(), RESET, &earliest)?, 401, "unauthorized");
+    check(&fixture.post(&viewer, RESET, &earliest)?, 403, "forbidden");
     let forged = Client { headers: operator.headers[..1].to_vec() };
-    check(&site.post(&forged, RESET, &earliest)?, 403, "forged");
+    check(&fixture.post(&forged, RESET, &earliest)?, 403, "forged");
     assert_eq!(offsets(&together)?, ends, "nothing was reset");
     for (body, field) in [
         (json!({"to": "offset"}), "offset"),
@@ -74,18 +74,18 @@ fn offsets_are_reset_to_each_kind_of_place_and_by_operators_alone() -> Result<()
         (json!({"to": "time", "time_ms": 1, "offset": 1}), "to"),
         (json!({"to": "latest", "offset": 1}), "to"),
     ] {
-        let answer = site.post(&operator, RESET, &body)?;
+        let answer = fixture.post(&operator, RESET, &body)?;
         check(&answer, 422, "invalid_field");
         assert_eq!(answer.json()?["field"], field, "{answer:?}");
     }
-    check(&site.post(&operator, RESET, &json!({"to": "newest"}))?, 400, "invalid_request");
+    check(&fixture.post(&operator, RESET, &json!({"to": "newest"}))?, 400, "invalid_request");
     let nowhere = "/console/v1/groups/nobody/offsets";
-    check(&site.post(&operator, nowhere, &earliest)?, 404, "not_found");
+    check(&fixture.post(&operator, nowhere, &earliest)?, 404, "not_found");
     let other = json!({"to": "earliest", "topics": ["nothing"]});
-    check(&site.post(&operator, RESET, &other)?, 404, "not_found");
+    check(&fixture.post(&operator, RESET, &other)?, 404, "not_found");
 
     let expected: Vec<_> = ends.iter().map(|&end| (end, 0)).collect();
-    assert_eq!(changes(&site.post(&operator, RESET, &earliest)?)?, expected);
+    assert_eq!(changes(&fixture.post(&operator, RESET, &earliest)?)?, expected);
     let cases: [(Value, OfEnd); 4] = [
         (json!({"to": "latest", "topics": ["orders"]}), |end| end),
         (json!({"to": "offset", "offset": 1}), |end| end.min(1)),
@@ -93,12 +93,12 @@ fn offsets_are_reset_to_each_kind_of_place_and_by_operators_alone() -> Result<()
         (json!({"to": "time", "time_ms": 0}), |_| 0),
     ];
     for (body, of_end) in cases {
-        changes(&site.post(&operator, RESET, &body)?)?;
+        changes(&fixture.post(&operator, RESET, &body)?)?;
         let expected: Vec<_> = ends.iter().map(|&end| of_end(end)).collect();
         assert_eq!(offsets(&together)?, expected, "{body}");
     }
-    let audit =
-        site.get(&together.administrator, "/console/v1/audit?user=olga&path=offsets&status=200")?;
+    let audit = fixture
+        .get(&together.administrator, "/console/v1/audit?user=olga&path=offsets&status=200")?;
     let entries = audit.json()?;
     let first = entries.as_array().and_then(|it| it.last()).context("an entry")?;
     let old = json!({"orders": {"0": ends[0], "1": ends[1]}});
@@ -112,10 +112,11 @@ fn offsets_of_a_group_with_members_are_left_alone() -> Result<()> {
     let follow = "consume orders --group readers --follow";
     let tool = together.tool().args(follow.split_whitespace()).output_to(tempfile::tempfile()?)?;
     let mut member = Background::start(tool)?;
-    let members = || together.site.get(&together.administrator, GROUP)?.json();
+    let members = || together.fixture.get(&together.administrator, GROUP)?.json();
     let has_come = || Ok(members()?["member_count"] == 1 && offsets(&together).is_ok());
     wait_for("a member that has committed", TIME_LIMIT, has_come)?;
-    let reset = || together.site.post(&together.administrator, RESET, &json!({"to": "earliest"}));
+    let reset =
+        || together.fixture.post(&together.administrator, RESET, &json!({"to": "earliest"}));
     let refused = reset()?;
     check(&refused, 409, "conflict");
     let detail = refused.json()?["detail"].to_string();
@@ -136,7 +137,7 @@ fn offsets_are_reset_where_the_broker_lets_the_console() -> Result<()> {
     }
     let reset = |topic: &str| {
         let body = json!({"to": "latest", "topics": [topic]});
-        guarded.site.post(&guarded.administrator, RESET, &body)
+        guarded.fixture.post(&guarded.administrator, RESET, &body)
     };
     check(&reset("open")?, 403, "forbidden");
     guarded.as_admin("acl add console read --group readers")?;

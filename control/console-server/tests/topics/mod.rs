@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use system::{Broker, Tool, free_address, product, wait_for};
 
 use crate::check;
-use crate::site::{Answer, Client, Site};
+use crate::fixture::{Answer, Client, Fixture};
 
 const TOPICS: &str = "/console/v1/topics";
 const QUERY: &str = "/console/v1/query";
@@ -31,7 +31,7 @@ const ROWS_TOLD: std::ops::Range<usize> = 10_000..10_201;
 struct Together {
     broker: Broker,
     sql: String,
-    site: Site,
+    fixture: Fixture,
     administrator: Client,
 }
 
@@ -43,8 +43,8 @@ impl Together {
         let kafka = broker.address();
         let flags = ["--broker", &http, "--broker-sql", &sql, "--broker-kafka", &kafka];
         let flags = flags.map(str::to_owned).to_vec();
-        let (site, administrator) = Site::with_administrator_and(flags)?;
-        let together = Self { broker, sql, site, administrator };
+        let (fixture, administrator) = Fixture::with_administrator_and(flags)?;
+        let together = Self { broker, sql, fixture, administrator };
         together.memlane("topic create orders --partitions 2 --config memlane.values=latest")?;
         together
             .sql("INSERT INTO orders (key, value) VALUES ('a', '1'), ('b', '2'), ('c', NULL)")?;
@@ -65,11 +65,11 @@ impl Together {
     }
 
     fn user(&self, name: &str, role: &str) -> Result<Client> {
-        self.site.user(&self.administrator, &json!({"name": name, "role": role}))
+        self.fixture.user(&self.administrator, &json!({"name": name, "role": role}))
     }
 
     fn query(&self, client: &Client, query: &str) -> Result<Answer> {
-        self.site.post(client, QUERY, &json!({"query": query}))
+        self.fixture.post(client, QUERY, &json!({"query": query}))
     }
 
     /// How many queries the broker runs.
@@ -107,11 +107,11 @@ impl Reader {
     fn begin(together: &Together, client: &Client, query: &str) -> Result<Self> {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "-N", "--http1.1", "--cacert"]);
-        curl.arg(together.site.state_dir().join("certificate.pem"));
+        curl.arg(together.fixture.state_dir().join("certificate.pem"));
         client.headers.iter().for_each(|header| _ = curl.args(["-H", header]));
         curl.args(["-H", "Content-Type: application/json", "--data"]);
         curl.arg(json!({"query": query}).to_string());
-        curl.arg(format!("https://{}{QUERY}", together.site.address()));
+        curl.arg(format!("https://{}{QUERY}", together.fixture.address()));
         let mut curl = curl.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = BufReader::new(curl.stdout.take().context("it is piped")?).lines();
         Ok(Self { curl, lines })
@@ -139,28 +139,31 @@ impl Drop for Reader {
 #[test]
 fn topics_and_lag_are_for_viewers_and_contents_for_operators() -> Result<()> {
     let together = Together::start()?;
-    let site = &together.site;
+    let fixture = &together.fixture;
     let (viewer, operator) = (together.user("vic", "viewer")?, together.user("olga", "operator")?);
     let project = json!({"name": "shop", "prefix": "shop-"});
-    assert_eq!(site.post(&together.administrator, "/console/v1/projects", &project)?.status, 201);
+    assert_eq!(
+        fixture.post(&together.administrator, "/console/v1/projects", &project)?.status,
+        201
+    );
     let limited = json!({"name": "lim", "role": "operator", "projects": ["shop"]});
-    let limited = site.user(&together.administrator, &limited)?;
+    let limited = fixture.user(&together.administrator, &limited)?;
     for path in [TOPICS, "/console/v1/topics/orders"] {
-        check(&site.get(&Client::nobody(), path)?, 401, "unauthorized");
-        check(&site.get(&limited, path)?, 403, "forbidden");
+        check(&fixture.get(&Client::nobody(), path)?, 401, "unauthorized");
+        check(&fixture.get(&limited, path)?, 403, "forbidden");
     }
     let consumed = together.memlane("consume orders --group readers --count 1 --json")?;
     ensure!(!consumed.is_empty(), "nothing was read");
     for (client, queries) in [(&viewer, "forbidden"), (&operator, "allowed")] {
-        let seen = site.get(client, TOPICS)?.json()?;
+        let seen = fixture.get(client, TOPICS)?.json()?;
         assert_eq!((&seen["state"], &seen["queries"]), (&json!("up"), &json!(queries)));
         assert_eq!(seen["topics"][0]["name"], "orders", "{seen}");
         assert_eq!(seen["groups"][0]["group"], "readers", "{seen}");
         assert_eq!(seen["groups"][0]["topics"][0]["topic"], "orders", "{seen}");
-        let topic = site.get(client, "/console/v1/topics/orders")?.json()?;
+        let topic = fixture.get(client, "/console/v1/topics/orders")?.json()?;
         assert_eq!(topic["partitions"].as_array().context("a list")?.len(), 2, "{topic}");
     }
-    check(&site.get(&viewer, "/console/v1/topics/no%2Fthing")?, 404, "not_found");
+    check(&fixture.get(&viewer, "/console/v1/topics/no%2Fthing")?, 404, "not_found");
     check(&together.query(&Client::nobody(), "SELECT 1")?, 401, "unauthorized");
     check(&together.query(&viewer, "SELECT 1")?, 403, "forbidden");
     check(&together.query(&limited, "SELECT 1")?, 403, "forbidden");
@@ -211,7 +214,8 @@ fn a_query_reads_and_does_nothing_else() -> Result<()> {
     let count = lines(&together.query(administrator, "SELECT count(*) FROM orders")?)?;
     assert_eq!(rows(&count), [json!(["3"])]);
     assert_eq!(together.memlane("--json topic list")?.matches("\"name\"").count(), 1);
-    let unread = together.site.post(administrator, QUERY, &json!({"query": "SELECT 1", "x": 1}))?;
+    let unread =
+        together.fixture.post(administrator, QUERY, &json!({"query": "SELECT 1", "x": 1}))?;
     check(&unread, 400, "invalid_request");
     Ok(())
 }
@@ -267,7 +271,7 @@ fn a_live_query_ends_with_its_reader_and_with_the_rights() -> Result<()> {
     let demoted = json!({"role": "viewer"});
     let path = "/console/v1/users/olga";
     let body = demoted.to_string();
-    let changed = together.site.ask(&together.administrator, "PATCH", path, Some(&body))?;
+    let changed = together.fixture.ask(&together.administrator, "PATCH", path, Some(&body))?;
     ensure!(changed.status == 200 || changed.status == 204, "{changed:?}");
     for reader in &mut readers {
         let mut told = reader.next()?;
@@ -291,7 +295,7 @@ fn a_query_ends_nothing_that_others_run() -> Result<()> {
         ensure!(told.body.contains("25006"), "{told:?}");
     }
     // All run as one user of this broker: the audit log says whose a query was.
-    let audit = together.site.get(&together.administrator, "/console/v1/audit?user=oleg")?;
+    let audit = together.fixture.get(&together.administrator, "/console/v1/audit?user=oleg")?;
     ensure!(audit.body.contains("SELECT pg_cancel_backend(pid)"), "{audit:?}");
     together.sql("INSERT INTO orders (key, value) VALUES ('d', '4')")?;
     while !reader.next()?["rows"].to_string().contains("\"d\"") {}
@@ -300,28 +304,33 @@ fn a_query_ends_nothing_that_others_run() -> Result<()> {
 
 #[test]
 fn a_console_says_what_it_misses() -> Result<()> {
-    let (site, administrator) = Site::with_administrator()?;
-    let seen = site.get(&administrator, TOPICS)?.json()?;
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let seen = fixture.get(&administrator, TOPICS)?.json()?;
     assert_eq!(seen, json!({"state": "not_configured", "queries": "not_configured"}));
-    check(&site.get(&administrator, "/console/v1/topics/a")?, 404, "no_broker");
-    check(&site.get(&administrator, "/console/v1/groups/a")?, 404, "no_broker");
+    check(&fixture.get(&administrator, "/console/v1/topics/a")?, 404, "no_broker");
+    check(&fixture.get(&administrator, "/console/v1/groups/a")?, 404, "no_broker");
     let reset = json!({"to": "latest"});
-    check(&site.post(&administrator, "/console/v1/groups/a/offsets", &reset)?, 404, "no_broker");
+    check(&fixture.post(&administrator, "/console/v1/groups/a/offsets", &reset)?, 404, "no_broker");
     let body = json!({"query": "SELECT 1"});
-    check(&site.post(&administrator, QUERY, &body)?, 404, "no_broker");
+    check(&fixture.post(&administrator, QUERY, &body)?, 404, "no_broker");
 
     let mut together = Together::start()?;
     together.broker.kill()?;
     let is_down = || {
-        let seen = together.site.get(&together.administrator, TOPICS)?.json()?;
+        let seen = together.fixture.get(&together.administrator, TOPICS)?.json()?;
         Ok(seen["state"] == "down" && seen["failure"].is_string())
     };
     wait_for("the console to see that the broker died", TIME_LIMIT, is_down)?;
     check(&together.query(&together.administrator, "SELECT 1")?, 503, "broker_down");
-    check(&together.site.get(&together.administrator, "/console/v1/topics/a")?, 503, "broker_down");
+    check(
+        &together.fixture.get(&together.administrator, "/console/v1/topics/a")?,
+        503,
+        "broker_down",
+    );
     let (group, reset) = ("/console/v1/groups/a", json!({"to": "latest"}));
-    check(&together.site.get(&together.administrator, group)?, 503, "broker_down");
-    let reset = together.site.post(&together.administrator, &format!("{group}/offsets"), &reset)?;
+    check(&together.fixture.get(&together.administrator, group)?, 503, "broker_down");
+    let reset =
+        together.fixture.post(&together.administrator, &format!("{group}/offsets"), &reset)?;
     check(&reset, 503, "broker_down");
     together.broker.start_again()?;
     wait_for("the console to see the broker", TIME_LIMIT, || Ok(!is_down()?))
@@ -332,15 +341,15 @@ const RECORDS: &str = "/console/v1/topics/orders/records";
 #[test]
 fn a_record_is_written_as_it_was_asked_for_and_by_operators_alone() -> Result<()> {
     let together = Together::start()?;
-    let site = &together.site;
+    let fixture = &together.fixture;
     let (viewer, operator) = (together.user("vic", "viewer")?, together.user("olga", "operator")?);
     let record = json!({"key": "d'\\", "value": "{\"a\": 1}", "headers": {"trace": "ab"}});
-    check(&site.post(&Client::nobody(), RECORDS, &record)?, 401, "unauthorized");
-    check(&site.post(&viewer, RECORDS, &record)?, 403, "forbidden");
+    check(&fixture.post(&Client::nobody(), RECORDS, &record)?, 401, "unauthorized");
+    check(&fixture.post(&viewer, RECORDS, &record)?, 403, "forbidden");
     let forged = Client { headers: operator.headers[..1].to_vec() };
-    check(&site.post(&forged, RECORDS, &record)?, 403, "forged");
+    check(&fixture.post(&forged, RECORDS, &record)?, 403, "forged");
     for record in [&record, &json!({"value": "no key", "partition": 1}), &json!({"key": "a"})] {
-        let answer = site.post(&operator, RECORDS, record)?;
+        let answer = fixture.post(&operator, RECORDS, record)?;
         ensure!(answer.status == 204, "{record}: {answer:?}");
     }
     let read = |text: &str| lines(&together.query(&operator, text)?).map(|it| rows(&it));
@@ -351,18 +360,18 @@ fn a_record_is_written_as_it_was_asked_for_and_by_operators_alone() -> Result<()
     assert_eq!(read("SELECT count(*) FROM orders WHERE value IS NULL")?, [json!(["2"])]);
 
     let nowhere = "/console/v1/topics/a%22%3B%20DROP%20TOPIC%20orders/records";
-    check(&site.post(&operator, nowhere, &record)?, 404, "not_found");
-    check(&site.post(&operator, RECORDS, &json!({"partition": 2}))?, 409, "conflict");
-    check(&site.post(&operator, RECORDS, &json!({"offset": 2}))?, 400, "invalid_request");
+    check(&fixture.post(&operator, nowhere, &record)?, 404, "not_found");
+    check(&fixture.post(&operator, RECORDS, &json!({"partition": 2}))?, 409, "conflict");
+    check(&fixture.post(&operator, RECORDS, &json!({"offset": 2}))?, 400, "invalid_request");
     let compacted = "topic create kept --config cleanup.policy=compact";
     together.memlane(compacted)?;
     let keyless =
-        site.post(&operator, "/console/v1/topics/kept/records", &json!({"value": "1"}))?;
+        fixture.post(&operator, "/console/v1/topics/kept/records", &json!({"value": "1"}))?;
     check(&keyless, 422, "invalid_field");
     assert_eq!(keyless.json()?["field"], "key", "{keyless:?}");
-    let audit = site.get(&together.administrator, "/console/v1/audit?user=olga&status=204")?;
+    let audit = fixture.get(&together.administrator, "/console/v1/audit?user=olga&status=204")?;
     ensure!(audit.body.contains("value_bytes") && !audit.body.contains("no key"), "{audit:?}");
-    let (none, administrator) = Site::with_administrator()?;
+    let (none, administrator) = Fixture::with_administrator()?;
     check(&none.post(&administrator, RECORDS, &record)?, 404, "no_broker");
     Ok(())
 }
@@ -372,7 +381,7 @@ struct Guarded {
     broker: Broker,
     /// Of the broker's users and lists.
     _folder: tempfile::TempDir,
-    site: Site,
+    fixture: Fixture,
     administrator: Client,
 }
 
@@ -405,8 +414,8 @@ impl Guarded {
              {text}/console {more}"
         );
         let flags = flags.split_whitespace().map(str::to_owned).collect();
-        let (site, administrator) = Site::with_administrator_and(flags)?;
-        let guarded = Self { broker, _folder: folder, site, administrator };
+        let (fixture, administrator) = Fixture::with_administrator_and(flags)?;
+        let guarded = Self { broker, _folder: folder, fixture, administrator };
         guarded.as_admin("topic create open")?;
         guarded.as_admin("topic create closed")?;
         Ok(guarded)
@@ -419,7 +428,7 @@ impl Guarded {
     }
 
     fn ask(&self, client: &Client, text: &str) -> Result<Answer> {
-        self.site.post(client, QUERY, &json!({"query": text}))
+        self.fixture.post(client, QUERY, &json!({"query": text}))
     }
 }
 
@@ -439,7 +448,7 @@ fn the_broker_says_what_the_consoles_own_user_may_read() -> Result<()> {
 fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() -> Result<()> {
     let guarded = Guarded::start("--broker-users")?;
     let olga = json!({"name": "olga", "role": "operator"});
-    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    let olga = guarded.fixture.user(&guarded.administrator, &olga)?;
     guarded.as_admin("acl add console read --topic open")?;
     guarded.as_admin("acl add console read --topic closed")?;
     guarded.as_admin("acl add olga read --topic open")?;
@@ -460,10 +469,10 @@ fn with_broker_users_a_query_reads_what_its_user_may_read_at_the_broker_too() ->
 fn a_record_is_written_where_the_broker_lets_the_console_and_who_asks() -> Result<()> {
     let guarded = Guarded::start("--broker-users")?;
     let olga = json!({"name": "olga", "role": "operator"});
-    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    let olga = guarded.fixture.user(&guarded.administrator, &olga)?;
     let write = |topic: &str| {
         let path = format!("/console/v1/topics/{topic}/records");
-        guarded.site.post(&olga, &path, &json!({"key": "a", "value": "1"}))
+        guarded.fixture.post(&olga, &path, &json!({"key": "a", "value": "1"}))
     };
     for user in ["console", "olga"] {
         guarded.as_admin(&format!("acl add {user} read --topic open"))?;
@@ -529,7 +538,7 @@ fn nothing_is_asked_of_a_broker_that_passes_over_what_the_login_says() -> Result
     ] {
         let guarded = Guarded::start_through(flags, |sql| passing_over(sql, forgotten))?;
         let olga = json!({"name": "olga", "role": "operator"});
-        let olga = guarded.site.user(&guarded.administrator, &olga)?;
+        let olga = guarded.fixture.user(&guarded.administrator, &olga)?;
         guarded.as_admin("acl add console read --topic open")?;
         guarded.as_admin("acl add console read --topic closed")?;
         guarded.as_admin("acl add olga read --topic open")?;
@@ -545,7 +554,7 @@ fn nothing_is_asked_of_a_broker_that_passes_over_what_the_login_says() -> Result
     // What is in force is asked for and found.
     let guarded = Guarded::start_through("--broker-users", |sql| passing_over(sql, &[]))?;
     let olga = json!({"name": "olga", "role": "operator"});
-    let olga = guarded.site.user(&guarded.administrator, &olga)?;
+    let olga = guarded.fixture.user(&guarded.administrator, &olga)?;
     guarded.as_admin("acl add console read --topic open")?;
     guarded.as_admin("acl add olga read --topic open")?;
     assert_eq!(rows(&lines(&guarded.ask(&olga, "SELECT count(*) FROM open")?)?), [json!(["0"])]);

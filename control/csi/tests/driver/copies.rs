@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Result, ensure};
 use system::DaemonOptions;
 
-use crate::site::{
-    ALREADY_EXISTS, FAILED_PRECONDITION, MIB, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED, Site,
+use crate::fixture::{
+    ALREADY_EXISTS, FAILED_PRECONDITION, Fixture, MIB, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED,
     claim, copy, ext4, mounted, named, noise,
 };
 use crate::wire::{
@@ -19,137 +19,145 @@ const POOL: DaemonOptions = DaemonOptions { pool_size: "2GiB", flags: "" };
 /// Writes that nobody flushed are in a snapshot, and a copy may be larger than its original.
 #[test]
 fn a_snapshot_is_restored_while_its_volume_goes_on_and_after_its_claim_is_gone() -> Result<()> {
-    let Some(site) = Site::start(POOL)? else { return Ok(()) };
-    let volume = site.create(&claim("pvc-1", 64 * MIB))?;
-    site.stage(&volume, &ext4())?;
-    let file = site.staged(&volume).join("file");
+    let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
+    let volume = fixture.create(&claim("pvc-1", 64 * MIB))?;
+    fixture.stage(&volume, &ext4())?;
+    let file = fixture.staged(&volume).join("file");
     fs::write(&file, "before")?;
-    let snapshot = site.snapshot(&volume, "snapshot-1")?;
+    let snapshot = fixture.snapshot(&volume, "snapshot-1")?;
     ensure!(snapshot.ready_to_use && snapshot.size_bytes == 64 * MIB, "{snapshot:?}");
-    ensure!(snapshot == site.snapshot(&volume, "snapshot-1")?, "another one is taken");
+    ensure!(snapshot == fixture.snapshot(&volume, "snapshot-1")?, "another one is taken");
     fs::write(&file, "after")?;
-    site.unstage(&volume)?;
+    fixture.unstage(&volume)?;
     // The claim is deleted, and the volume goes when its snapshots do.
-    let words = site.refused("Controller/DeleteVolume", &named(&volume), FAILED_PRECONDITION)?;
+    let words = fixture.refused("Controller/DeleteVolume", &named(&volume), FAILED_PRECONDITION)?;
     ensure!(words.contains(&snapshot.snapshot_id), "{words}");
     let restored = copy("pvc-2", 128 * MIB, &snapshot.snapshot_id);
-    let restored = site.create(&restored)?;
-    site.stage(&restored, &ext4())?;
-    let path = site.staged(&restored);
+    let restored = fixture.create(&restored)?;
+    fixture.stage(&restored, &ext4())?;
+    let path = fixture.staged(&restored);
     ensure!(fs::read_to_string(path.join("file"))? == "before", "the snapshot has something else");
     let room = rustix::fs::statvfs(&path)?;
     let room_bytes = room.f_blocks * room.f_frsize;
     ensure!(room_bytes > 96 << 20, "the copy's file system has {room_bytes} bytes");
-    site.unstage(&restored)?;
+    fixture.unstage(&restored)?;
     let id = SnapshotId { snapshot_id: snapshot.snapshot_id.clone() };
-    let _: Nothing = site.call("Controller/DeleteSnapshot", &id)?;
-    let _: Nothing = site.call("Controller/DeleteSnapshot", &id)?;
-    site.delete(&volume)?;
-    site.delete(&volume)?;
-    site.delete(&restored)?;
-    ensure!(site.daemon.volumes()?.is_empty(), "{:?}", site.daemon.volumes()?);
-    site.finish()
+    let _: Nothing = fixture.call("Controller/DeleteSnapshot", &id)?;
+    let _: Nothing = fixture.call("Controller/DeleteSnapshot", &id)?;
+    fixture.delete(&volume)?;
+    fixture.delete(&volume)?;
+    fixture.delete(&restored)?;
+    ensure!(fixture.daemon.volumes()?.is_empty(), "{:?}", fixture.daemon.volumes()?);
+    fixture.finish()
 }
 
 #[test]
 fn copies_of_an_xfs_are_mounted_beside_it() -> Result<()> {
-    let Some(site) = Site::start(POOL)? else { return Ok(()) };
+    let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
     let xfs = mounted("xfs", access::SINGLE_NODE_WRITER);
     let of_xfs = |request: CreateVolumeRequest| CreateVolumeRequest {
         volume_capabilities: vec![xfs.clone()],
         ..request
     };
-    let small = site.create(&of_xfs(claim("pvc-0", MIB)))?;
-    ensure!(site.daemon.volume(&small)?.size_bytes == 300 << 20, "XFS takes 300 MiB");
-    let volume = site.create(&of_xfs(claim("pvc-1", 320 * MIB)))?;
-    site.stage(&volume, &xfs)?;
-    fs::write(site.staged(&volume).join("file"), "of xfs")?;
-    let clone = site.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?;
-    ensure!(clone == site.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?, "made twice");
-    site.stage(&clone, &xfs)?;
-    ensure!(fs::read_to_string(site.staged(&clone).join("file"))? == "of xfs", "another file");
-    site.unstage(&clone)?;
-    site.unstage(&volume)?;
-    site.finish()
+    let small = fixture.create(&of_xfs(claim("pvc-0", MIB)))?;
+    ensure!(fixture.daemon.volume(&small)?.size_bytes == 300 << 20, "XFS takes 300 MiB");
+    let volume = fixture.create(&of_xfs(claim("pvc-1", 320 * MIB)))?;
+    fixture.stage(&volume, &xfs)?;
+    fs::write(fixture.staged(&volume).join("file"), "of xfs")?;
+    let clone = fixture.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?;
+    ensure!(clone == fixture.create(&of_xfs(copy("pvc-2", 384 * MIB, &volume)))?, "made twice");
+    fixture.stage(&clone, &xfs)?;
+    ensure!(fs::read_to_string(fixture.staged(&clone).join("file"))? == "of xfs", "another file");
+    fixture.unstage(&clone)?;
+    fixture.unstage(&volume)?;
+    fixture.finish()
 }
 
 #[test]
 fn copies_that_cannot_be_are_refused_and_half_ones_are_begun_anew() -> Result<()> {
-    let Some(site) = Site::start(POOL)? else { return Ok(()) };
-    let volume = site.create(&claim("pvc-1", 64 * MIB))?;
-    let other = site.create(&claim("pvc-2", 64 * MIB))?;
-    let snapshot = site.snapshot(&volume, "snapshot-1")?.snapshot_id;
+    let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
+    let volume = fixture.create(&claim("pvc-1", 64 * MIB))?;
+    let other = fixture.create(&claim("pvc-2", 64 * MIB))?;
+    let snapshot = fixture.snapshot(&volume, "snapshot-1")?.snapshot_id;
     let same_name =
         CreateSnapshotRequest { source_volume_id: other.clone(), name: "snapshot-1".to_owned() };
-    site.refused("Controller/CreateSnapshot", &same_name, ALREADY_EXISTS)?;
-    site.refused("Controller/CreateVolume", &copy("pvc-3", 32 * MIB, &snapshot), OUT_OF_RANGE)?;
-    site.refused("Controller/CreateVolume", &copy("pvc-2", 64 * MIB, &snapshot), ALREADY_EXISTS)?;
+    fixture.refused("Controller/CreateSnapshot", &same_name, ALREADY_EXISTS)?;
+    fixture.refused(
+        "Controller/CreateVolume",
+        &copy("pvc-3", 32 * MIB, &snapshot),
+        OUT_OF_RANGE,
+    )?;
+    fixture.refused(
+        "Controller/CreateVolume",
+        &copy("pvc-2", 64 * MIB, &snapshot),
+        ALREADY_EXISTS,
+    )?;
     // Begun by a driver that was killed: under the name that a volume has until it is whole.
     let begun = format!("csi-new-{}", &blake3::hash(b"pvc-3").to_hex()[..32]);
-    site.daemon.memlane(&format!("volume create {begun} --size 4KiB"))?;
-    let made = site.create(&copy("pvc-3", 96 * MIB, &snapshot))?;
-    ensure!(site.daemon.volume(&made)?.size_bytes == 96 << 20, "what was half is taken");
-    let volumes = site.daemon.volumes()?;
+    fixture.daemon.memlane(&format!("volume create {begun} --size 4KiB"))?;
+    let made = fixture.create(&copy("pvc-3", 96 * MIB, &snapshot))?;
+    ensure!(fixture.daemon.volume(&made)?.size_bytes == 96 << 20, "what was half is taken");
+    let volumes = fixture.daemon.volumes()?;
     ensure!(volumes.iter().all(|it| it.name != begun), "{volumes:?}");
-    site.finish()
+    fixture.finish()
 }
 
 #[test]
 fn a_copy_is_made_in_a_pool_that_does_not_hold_it_twice() -> Result<()> {
-    let Some(site) = Site::start(DaemonOptions { pool_size: "256MiB", flags: "" })? else {
+    let Some(fixture) = Fixture::start(DaemonOptions { pool_size: "256MiB", flags: "" })? else {
         return Ok(());
     };
-    let volume = site.create(&claim("pvc-1", 160 * MIB))?;
-    site.stage(&volume, &ext4())?;
-    fs::write(site.staged(&volume).join("noise"), noise(96 << 20))?;
-    let snapshot = site.snapshot(&volume, "snapshot-1")?.snapshot_id;
-    ensure!(site.capacity(&[])? < 160 * MIB, "the pool holds it twice");
-    let restored = site.create(&copy("pvc-2", 160 * MIB, &snapshot))?;
-    site.stage(&restored, &ext4())?;
-    let found = fs::read(site.staged(&restored).join("noise"))?;
+    let volume = fixture.create(&claim("pvc-1", 160 * MIB))?;
+    fixture.stage(&volume, &ext4())?;
+    fs::write(fixture.staged(&volume).join("noise"), noise(96 << 20))?;
+    let snapshot = fixture.snapshot(&volume, "snapshot-1")?.snapshot_id;
+    ensure!(fixture.capacity(&[])? < 160 * MIB, "the pool holds it twice");
+    let restored = fixture.create(&copy("pvc-2", 160 * MIB, &snapshot))?;
+    fixture.stage(&restored, &ext4())?;
+    let found = fs::read(fixture.staged(&restored).join("noise"))?;
     ensure!(found == noise(96 << 20), "the copy holds something else");
-    site.refused(
+    fixture.refused(
         "Controller/CreateVolume",
         &copy("pvc-3", 1600 * MIB, &snapshot),
         RESOURCE_EXHAUSTED,
     )?;
-    site.unstage(&restored)?;
-    site.unstage(&volume)?;
-    site.finish()
+    fixture.unstage(&restored)?;
+    fixture.unstage(&volume)?;
+    fixture.finish()
 }
 
 #[test]
 fn snapshots_of_a_group_are_of_one_instant() -> Result<()> {
-    let Some(site) = Site::start(POOL)? else { return Ok(()) };
-    let first = site.create(&claim("pvc-1", 64 * MIB))?;
-    let second = site.create(&claim("pvc-2", 64 * MIB))?;
+    let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
+    let first = fixture.create(&claim("pvc-1", 64 * MIB))?;
+    let second = fixture.create(&claim("pvc-2", 64 * MIB))?;
     let request = CreateGroupRequest {
         name: "group-1".to_owned(),
         source_volume_ids: vec![first.clone(), second.clone()],
     };
     let service = "GroupController";
     let create = format!("{service}/CreateVolumeGroupSnapshot");
-    let taken: GroupAnswer = site.call(&create, &request)?;
-    let again: GroupAnswer = site.call(&create, &request)?;
+    let taken: GroupAnswer = fixture.call(&create, &request)?;
+    let again: GroupAnswer = fixture.call(&create, &request)?;
     ensure!(taken == again, "another one is taken: {again:?}");
     let taken = taken.group_snapshot.unwrap_or_default();
     let is_member = |it: &Snapshot| it.group_snapshot_id == taken.group_snapshot_id;
     ensure!(taken.snapshots.len() == 2 && taken.snapshots.iter().all(is_member), "{taken:?}");
     let fewer = CreateGroupRequest { source_volume_ids: vec![first.clone()], ..request };
-    site.refused(&create, &fewer, ALREADY_EXISTS)?;
+    fixture.refused(&create, &fewer, ALREADY_EXISTS)?;
     // None is taken where one cannot be.
     let half = CreateGroupRequest {
         name: "group-2".to_owned(),
         source_volume_ids: vec![first, "pvc-3".to_owned()],
     };
-    site.refused(&create, &half, NOT_FOUND)?;
-    site.create(&copy("pvc-4", 64 * MIB, &taken.snapshots[1].snapshot_id))?;
+    fixture.refused(&create, &half, NOT_FOUND)?;
+    fixture.create(&copy("pvc-4", 64 * MIB, &taken.snapshots[1].snapshot_id))?;
     let id = GroupId { group_snapshot_id: taken.group_snapshot_id.clone(), snapshot_ids: vec![] };
     for _ in 0..2 {
-        let _: Nothing = site.call(&format!("{service}/DeleteVolumeGroupSnapshot"), &id)?;
+        let _: Nothing = fixture.call(&format!("{service}/DeleteVolumeGroupSnapshot"), &id)?;
     }
-    site.refused(&format!("{service}/GetVolumeGroupSnapshot"), &id, NOT_FOUND)?;
-    let left = site.daemon.memlane("snapshot list")?;
+    fixture.refused(&format!("{service}/GetVolumeGroupSnapshot"), &id, NOT_FOUND)?;
+    let left = fixture.daemon.memlane("snapshot list")?;
     ensure!(!left.contains('@'), "{left}");
-    site.finish()
+    fixture.finish()
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use system::{DaemonOptions, Random, seed};
 
-use crate::site::{MIB, NOT_FOUND, Site, TIME_LIMIT, claim, copy, ext4, map};
+use crate::fixture::{Fixture, MIB, NOT_FOUND, TIME_LIMIT, claim, copy, ext4, map};
 use crate::wire::{CreateVolumeRequest, Nothing, SnapshotId};
 
 const ROUNDS: u64 = 6;
@@ -21,66 +21,69 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 #[test]
 fn a_pod_sees_nothing_of_kills_of_the_driver_and_of_the_daemon() -> Result<()> {
-    let Some(mut site) = Site::start(DaemonOptions { pool_size: "512MiB", flags: "" })? else {
+    let Some(mut fixture) = Fixture::start(DaemonOptions { pool_size: "512MiB", flags: "" })?
+    else {
         return Ok(());
     };
-    let volume = site.create(&claim("pvc-1", 64 * MIB))?;
-    site.stage(&volume, &ext4())?;
-    let pod = site.publish(&volume, "pod", &ext4())?;
+    let volume = fixture.create(&claim("pvc-1", 64 * MIB))?;
+    fixture.stage(&volume, &ext4())?;
+    let pod = fixture.publish(&volume, "pod", &ext4())?;
     for round in 0..4 {
         fs::write(pod.join("file"), round.to_string())?;
-        site.kill_driver()?;
-        site.daemon.kill()?;
-        site.daemon.start_again()?;
-        site.start_driver()?;
+        fixture.kill_driver()?;
+        fixture.daemon.kill()?;
+        fixture.daemon.start_again()?;
+        fixture.start_driver()?;
         ensure!(fs::read_to_string(pod.join("file"))? == round.to_string(), "a write is lost");
-        site.stage(&volume, &ext4())?;
-        site.publish(&volume, "pod", &ext4())?;
-        ensure!(site.mount_count(&pod)? == 1, "mounts pile up");
+        fixture.stage(&volume, &ext4())?;
+        fixture.publish(&volume, "pod", &ext4())?;
+        ensure!(fixture.mount_count(&pod)? == 1, "mounts pile up");
     }
-    site.unpublish(&volume, "pod")?;
-    site.unstage(&volume)?;
-    site.delete(&volume)?;
-    site.finish()
+    fixture.unpublish(&volume, "pod")?;
+    fixture.unstage(&volume)?;
+    fixture.delete(&volume)?;
+    fixture.finish()
 }
 
 /// A node that is started again has lost its memory, and its pods come back.
 #[test]
 fn a_durable_claim_is_staged_again_after_a_loss_of_memory() -> Result<()> {
-    let Some(mut site) = Site::start(DaemonOptions { pool_size: "512MiB", flags: "" })? else {
+    let Some(mut fixture) = Fixture::start(DaemonOptions { pool_size: "512MiB", flags: "" })?
+    else {
         return Ok(());
     };
     let durable = map(&[("durability", "journal"), ("csi.storage.k8s.io/pvc/name", "data")]);
     let request = CreateVolumeRequest { parameters: durable, ..claim("pvc-1", 64 * MIB) };
-    let volume = site.create(&request)?;
-    let lost = site.create(&claim("pvc-2", 64 * MIB))?;
+    let volume = fixture.create(&request)?;
+    let lost = fixture.create(&claim("pvc-2", 64 * MIB))?;
     for volume in [&volume, &lost] {
-        site.stage(volume, &ext4())?;
-        let mut file = File::create(site.staged(volume).join("file"))?;
+        fixture.stage(volume, &ext4())?;
+        let mut file = File::create(fixture.staged(volume).join("file"))?;
         file.write_all(b"flushed")?;
         file.sync_all()?;
         drop(file);
-        site.unstage(volume)?;
+        fixture.unstage(volume)?;
     }
-    site.daemon.lose_memory()?;
-    site.daemon.start_again()?;
-    ensure!(site.create(&request)? == volume, "another one is made");
-    site.stage(&volume, &ext4())?;
-    let found = fs::read_to_string(site.staged(&volume).join("file"))?;
+    fixture.daemon.lose_memory()?;
+    fixture.daemon.start_again()?;
+    ensure!(fixture.create(&request)? == volume, "another one is made");
+    fixture.stage(&volume, &ext4())?;
+    let found = fs::read_to_string(fixture.staged(&volume).join("file"))?;
     ensure!(found == "flushed", "the volume holds {found:?}");
-    let labels = site.daemon.volume(&volume)?.labels;
+    let labels = fixture.daemon.volume(&volume)?.labels;
     ensure!(labels["kubernetes/claim"] == "data", "{labels:?}");
     // Nothing empty takes the place of what was in memory alone.
-    let words = site.refused("Node/NodeStageVolume", &site.staging(&lost, &ext4()), NOT_FOUND)?;
+    let words =
+        fixture.refused("Node/NodeStageVolume", &fixture.staging(&lost, &ext4()), NOT_FOUND)?;
     ensure!(words.contains("pvc-2"), "{words}");
-    site.unstage(&volume)?;
-    site.finish()
+    fixture.unstage(&volume)?;
+    fixture.finish()
 }
 
 /// The life of a volume and of a copy, each call repeated until it is answered well.
 #[test]
 fn calls_are_carried_out_once_however_often_the_driver_is_killed() -> Result<()> {
-    let Some(site) = Site::start(DaemonOptions { pool_size: "1GiB", flags: "" })? else {
+    let Some(fixture) = Fixture::start(DaemonOptions { pool_size: "1GiB", flags: "" })? else {
         return Ok(());
     };
     let seed = seed()?;
@@ -90,40 +93,40 @@ fn calls_are_carried_out_once_however_often_the_driver_is_killed() -> Result<()>
         let killer = scope.spawn(|| -> Result<()> {
             while !is_over.load(Ordering::Acquire) {
                 thread::sleep(Duration::from_millis(random.below(PAUSE_MS_MAX)));
-                site.kill_driver()?;
-                site.start_driver()?;
+                fixture.kill_driver()?;
+                fixture.start_driver()?;
             }
             Ok(())
         });
-        let lived = (0..ROUNDS).try_for_each(|round| live(&site, round));
+        let lived = (0..ROUNDS).try_for_each(|round| live(&fixture, round));
         is_over.store(true, Ordering::Release);
         killer.join().expect("it returns its errors").and(lived)
     });
     lived.with_context(|| format!("with MEMLANE_SEED={seed}"))?;
-    let volumes = site.daemon.volumes()?;
+    let volumes = fixture.daemon.volumes()?;
     ensure!(volumes.is_empty(), "volumes stay: {volumes:?}");
-    site.finish()
+    fixture.finish()
 }
 
-fn live(site: &Site, round: u64) -> Result<()> {
+fn live(fixture: &Fixture, round: u64) -> Result<()> {
     let name = format!("pvc-{round}");
-    let volume = until(|| site.create(&claim(&name, 64 * MIB)))?;
-    until(|| site.stage(&volume, &ext4()))?;
-    let pod = until(|| site.publish(&volume, "pod", &ext4()))?;
-    ensure!(site.mount_count(&pod)? == 1, "mounts pile up");
+    let volume = until(|| fixture.create(&claim(&name, 64 * MIB)))?;
+    until(|| fixture.stage(&volume, &ext4()))?;
+    let pod = until(|| fixture.publish(&volume, "pod", &ext4()))?;
+    ensure!(fixture.mount_count(&pod)? == 1, "mounts pile up");
     fs::write(pod.join("file"), &name)?;
-    let snapshot = until(|| site.snapshot(&volume, &format!("snapshot-{round}")))?.snapshot_id;
-    until(|| site.unpublish(&volume, "pod"))?;
-    until(|| site.unstage(&volume))?;
-    let clone = until(|| site.create(&copy(&format!("copy-{round}"), 96 * MIB, &snapshot)))?;
-    until(|| site.stage(&clone, &ext4()))?;
-    let found = fs::read_to_string(site.staged(&clone).join("file"))?;
+    let snapshot = until(|| fixture.snapshot(&volume, &format!("snapshot-{round}")))?.snapshot_id;
+    until(|| fixture.unpublish(&volume, "pod"))?;
+    until(|| fixture.unstage(&volume))?;
+    let clone = until(|| fixture.create(&copy(&format!("copy-{round}"), 96 * MIB, &snapshot)))?;
+    until(|| fixture.stage(&clone, &ext4()))?;
+    let found = fs::read_to_string(fixture.staged(&clone).join("file"))?;
     ensure!(found == name, "the copy holds {found:?}");
-    until(|| site.unstage(&clone))?;
+    until(|| fixture.unstage(&clone))?;
     let id = SnapshotId { snapshot_id: snapshot };
-    until(|| site.call::<_, Nothing>("Controller/DeleteSnapshot", &id))?;
-    until(|| site.delete(&clone))?;
-    until(|| site.delete(&volume))
+    until(|| fixture.call::<_, Nothing>("Controller/DeleteSnapshot", &id))?;
+    until(|| fixture.delete(&clone))?;
+    until(|| fixture.delete(&volume))
 }
 
 /// Repeats a call as the kubelet does.

@@ -4,9 +4,9 @@
 mod capacity;
 mod client;
 mod copies;
+mod fixture;
 mod kills;
 mod pods;
-mod site;
 #[allow(dead_code, reason = "tests make some of the calls, and read some of the answers")]
 #[path = "../../src/wire/mod.rs"]
 mod wire;

@@ -7,7 +7,7 @@ use api::MachinesCreated;
 use guest::MachinesHost;
 use system::{NbdClient, Request};
 
-use crate::site::{FROM_SCRIPT, PLAIN, Site, lacks};
+use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, lacks};
 
 const COUNT: u32 = 20;
 
@@ -34,18 +34,18 @@ fn machines_of_one_template_share_its_memory() -> Result<()> {
         Ok(count) => count.parse().context(BOOTED_VARIABLE)?,
         Err(_) => BOOTED,
     };
-    let site = Site::start(PLAIN)?;
-    let used_bytes = || Ok::<u64, anyhow::Error>(site.daemon.status()?.pool.used_bytes);
+    let fixture = Fixture::start(PLAIN)?;
+    let used_bytes = || Ok::<u64, anyhow::Error>(fixture.daemon.status()?.pool.used_bytes);
     let empty = used_bytes()?;
-    fill(&site)?;
+    fill(&fixture)?;
     let one = used_bytes()?.checked_sub(empty).context("the template takes memory")?;
     ensure!(one >= TEMPLATE_BYTES as u64, "the template is all there: {one}");
-    site.daemon.memlane("snapshot create golden@v1")?;
+    fixture.daemon.memlane("snapshot create golden@v1")?;
 
     let count = COUNT.to_string();
     let words = ["create", "node", "--clone", "golden@v1", "--count", &count];
     let begin = Instant::now();
-    let made: MachinesCreated = site.ask(&[&words[..], FROM_SCRIPT].concat())?;
+    let made: MachinesCreated = fixture.ask(&[&words[..], FROM_SCRIPT].concat())?;
     let seconds = begin.elapsed().as_secs_f64();
     ensure!(made.machines.len() == COUNT as usize, "{made:?}");
     let all = used_bytes()?.checked_sub(empty).context("they take memory")?;
@@ -58,27 +58,27 @@ fn machines_of_one_template_share_its_memory() -> Result<()> {
     ensure!(all * 100 <= one * PERCENT_MAX, "{all} of {one}");
 
     let names: Vec<_> = made.machines.iter().map(|machine| machine.name.as_str()).collect();
-    boot(&site, &names[..booted.min(names.len())])?;
-    site.vm(&[&["delete", "--with-volumes"][..], &names].concat()).check()?;
-    site.finish()
+    boot(&fixture, &names[..booted.min(names.len())])?;
+    fixture.vm(&[&["delete", "--with-volumes"][..], &names].concat()).check()?;
+    fixture.finish()
 }
 
-fn boot(site: &Site, names: &[&str]) -> Result<()> {
+fn boot(fixture: &Fixture, names: &[&str]) -> Result<()> {
     let begin = Instant::now();
-    site.vm(&[&["start"][..], names].concat()).check()?;
+    fixture.vm(&[&["start"][..], names].concat()).check()?;
     for name in names {
-        site.wait_for_console(name, "READY", 1)?;
+        fixture.wait_for_console(name, "READY", 1)?;
     }
     let (count, seconds) = (names.len(), begin.elapsed().as_secs_f64());
     eprintln!("measured: {count} of them booted in {seconds:.1} s");
-    site.vm(&[&["kill"][..], names].concat()).check()?;
+    fixture.vm(&[&["kill"][..], names].concat()).check()?;
     Ok(())
 }
 
 /// Makes the template, of bytes that look random behind its script.
-fn fill(site: &Site) -> Result<()> {
-    site.daemon.memlane("volume create golden --size 64MiB")?;
-    let mut client = NbdClient::connect(&site.daemon.nbd_socket(), "golden")?;
+fn fill(fixture: &Fixture) -> Result<()> {
+    fixture.daemon.memlane("volume create golden --size 64MiB")?;
+    let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), "golden")?;
     let mut random = system::Random::new(7);
     for piece in 0..TEMPLATE_BYTES / WRITE_BYTES {
         let mut data = vec![0; WRITE_BYTES];
@@ -86,5 +86,5 @@ fn fill(site: &Site) -> Result<()> {
         let offset = (piece * WRITE_BYTES) as u64;
         client.ask(&Request::Write { offset, data })?;
     }
-    MachinesHost::write_text(&site.daemon, "golden", SCRIPT)
+    MachinesHost::write_text(&fixture.daemon, "golden", SCRIPT)
 }

@@ -13,7 +13,7 @@ use api::{Machine, MachinesCreated};
 use guest::ImageContents;
 use system::{Background, wait_for};
 
-use crate::site::{FROM_SCRIPT, PLAIN, Site, TIME_LIMIT, lacks};
+use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, TIME_LIMIT, lacks};
 
 const CONTENTS: ImageContents = ImageContents {
     products: &[],
@@ -52,59 +52,62 @@ fn a_machine_has_a_terminal_a_screen_a_network_a_disc_and_a_seed() -> Result<()>
     if lacks(&["libvirtd"]) {
         return Ok(());
     }
-    let site = Site::start(CONTENTS)?;
+    let fixture = Fixture::start(CONTENTS)?;
     // It listens on the host's loopback, as a broker does that asks for no password there.
     let host = TcpListener::bind("127.0.0.1:0")?;
     let port = host.local_addr()?.port().to_string();
     thread::spawn(move || host.incoming().flatten().try_for_each(|mut it| it.write_all(b"secret")));
-    site.volume_with_text("golden", &SCRIPT.replace("HOST-PORT", &port))?;
+    fixture.volume_with_text("golden", &SCRIPT.replace("HOST-PORT", &port))?;
     let mut disc = b"cdrom".to_vec();
     disc.resize(DISC_BYTES, 0);
-    site.boot_file("disc.iso", &disc)?;
-    let user_data = site.folder().join("user-data");
+    fixture.boot_file("disc.iso", &disc)?;
+    let user_data = fixture.folder().join("user-data");
     fs::write(&user_data, USER_DATA)?;
     let user_data = user_data.to_str().context("the path is text")?;
     let words = ["create", "web", "--clone", "golden", "--cdrom", "disc.iso", "--start"];
     let more = ["--network", "user", "--graphics", "--user-data", user_data];
-    let made: MachinesCreated = site.ask(&[&words[..], &more, FROM_SCRIPT].concat())?;
+    let made: MachinesCreated = fixture.ask(&[&words[..], &more, FROM_SCRIPT].concat())?;
     let machine = &made.machines[0];
     ensure!(machine.has_serial_console && machine.has_graphical_console, "{machine:?}");
     ensure!(machine.volumes == ["web", "web-seed"] && machine.disks.len() == 3, "{machine:?}");
 
-    site.wait_for_console("web", "READY", 1)?;
+    fixture.wait_for_console("web", "READY", 1)?;
     for text in ["it's <web> & co", "local-hostname: web", "DISC-cdrom", "LEASE-10.0.2.15"] {
-        ensure!(site.console("web").contains(text), "{text}: {}", site.console("web"));
+        ensure!(fixture.console("web").contains(text), "{text}: {}", fixture.console("web"));
     }
-    ensure!(!site.console("web").contains("HOST-REACHED"), "a guest reaches the host's loopback");
-    terminal(&site)?;
-    screen(&site)?;
+    ensure!(
+        !fixture.console("web").contains("HOST-REACHED"),
+        "a guest reaches the host's loopback"
+    );
+    terminal(&fixture)?;
+    screen(&fixture)?;
 
-    let mut last = typing(&site, &["console", "web"], "last")?;
-    site.vm(&["kill", "web"]).check()?;
+    let mut last = typing(&fixture, &["console", "web"], "last")?;
+    fixture.vm(&["kill", "web"]).check()?;
     wait_for("the terminal to end", TIME_LIMIT, || Ok(last.has_ended()?.is_some()))?;
-    ensure!(site.refusal(&["console", "web"])? == "busy", "it is off");
-    site.vm(&["delete", "web", "--with-volumes"]).check()?;
-    ensure!(site.daemon.volumes()?.len() == 1, "the seed is gone, too");
-    site.finish()
+    ensure!(fixture.refusal(&["console", "web"])? == "busy", "it is off");
+    fixture.vm(&["delete", "web", "--with-volumes"]).check()?;
+    ensure!(fixture.daemon.volumes()?.len() == 1, "the seed is gone, too");
+    fixture.finish()
 }
 
 /// One types, another may not, a third takes the terminal, a fourth leaves it.
-fn terminal(site: &Site) -> Result<()> {
-    let mut first = typing(site, &["console", "web"], "first")?;
-    ensure!(site.refusal(&["console", "web"])? == "in_use", "somebody has it");
-    let mut third = typing(site, &["console", "web", "--force"], "third")?;
+fn terminal(fixture: &Fixture) -> Result<()> {
+    let mut first = typing(fixture, &["console", "web"], "first")?;
+    ensure!(fixture.refusal(&["console", "web"])? == "in_use", "somebody has it");
+    let mut third = typing(fixture, &["console", "web", "--force"], "third")?;
     wait_for("the first one to end", TIME_LIMIT, || Ok(first.has_ended()?.is_some()))?;
-    let key = site.folder().join("key");
+    let key = fixture.folder().join("key");
     fs::write(&key, "\x1d")?;
-    site.vm(&["console", "web", "--force"]).input(File::open(key)?).check()?;
+    fixture.vm(&["console", "web", "--force"]).input(File::open(key)?).check()?;
     wait_for("the third one to end", TIME_LIMIT, || Ok(third.has_ended()?.is_some()))
 }
 
 /// Somebody who types a word and sees the guest's answer.
-fn typing(site: &Site, words: &[&str], word: &str) -> Result<Background> {
-    let (typed, seen) = (site.folder().join("typed"), site.folder().join(word));
+fn typing(fixture: &Fixture, words: &[&str], word: &str) -> Result<Background> {
+    let (typed, seen) = (fixture.folder().join("typed"), fixture.folder().join(word));
     fs::write(&typed, format!("{word}\n"))?;
-    let tool = site.vm(words).input(File::open(typed)?);
+    let tool = fixture.vm(words).input(File::open(typed)?);
     let console = Background::start(tool.output_to(File::create(&seen)?)?)?;
     let answer = format!("HEARD-{word}");
     wait_for(&format!("the guest to answer {word}"), TIME_LIMIT, || {
@@ -114,8 +117,8 @@ fn typing(site: &Site, words: &[&str], word: &str) -> Result<Background> {
 }
 
 /// Speaks RFB as far as the question how to log in.
-fn screen(site: &Site) -> Result<()> {
-    let mut stream = UnixStream::connect(site.socket())?;
+fn screen(fixture: &Fixture) -> Result<()> {
+    let mut stream = UnixStream::connect(fixture.socket())?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     let request = "GET /v1/machines/web/vnc HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n";
     stream.write_all(format!("{request}Upgrade: tcp\r\n\r\n").as_bytes())?;
@@ -142,17 +145,17 @@ fn what_is_no_console_is_refused() -> Result<()> {
     if lacks(&["libvirtd"]) {
         return Ok(());
     }
-    let site = Site::start(CONTENTS)?;
+    let fixture = Fixture::start(CONTENTS)?;
     let words = ["create", "empty", "--size", "64MiB"];
-    let made: MachinesCreated = site.ask(&[&words[..], FROM_SCRIPT].concat())?;
+    let made: MachinesCreated = fixture.ask(&[&words[..], FROM_SCRIPT].concat())?;
     ensure!(made.machines[0].volumes == ["empty"], "{made:?}");
     ensure!(!made.machines[0].has_graphical_console, "{made:?}");
-    ensure!(site.refusal(&["console", "none"])? == "not_found", "there is none");
-    let refused = answer(&site, "GET", "/v1/machines/empty/vnc")?;
+    ensure!(fixture.refusal(&["console", "none"])? == "not_found", "there is none");
+    let refused = answer(&fixture, "GET", "/v1/machines/empty/vnc")?;
     ensure!(refused.contains("invalid_request"), "{refused}");
-    site.vm(&["delete", "empty", "--with-volumes"]).check()?;
-    ensure!(site.ask::<Vec<Machine>>(&["list"])?.is_empty(), "it is gone");
-    site.finish()
+    fixture.vm(&["delete", "empty", "--with-volumes"]).check()?;
+    ensure!(fixture.ask::<Vec<Machine>>(&["list"])?.is_empty(), "it is gone");
+    fixture.finish()
 }
 
 #[test]
@@ -160,23 +163,23 @@ fn every_operation_of_the_document_is_served() -> Result<()> {
     if lacks(&["libvirtd"]) {
         return Ok(());
     }
-    let site = Site::start(PLAIN)?;
-    let document = answer(&site, "GET", api::OPENAPI_PATH)?;
+    let fixture = Fixture::start(PLAIN)?;
+    let document = answer(&fixture, "GET", api::OPENAPI_PATH)?;
     ensure!(document == api::machines_openapi_json(), "{document}");
     for endpoint in api::MACHINE_ENDPOINTS {
         let path = api::path_of(endpoint.path, "none");
-        let answer = answer(&site, endpoint.method.name(), &path)?;
+        let answer = answer(&fixture, endpoint.method.name(), &path)?;
         let is_served = UNSERVED.iter().all(|kind| !answer.contains(kind));
         ensure!(is_served, "{} {path}: {answer}", endpoint.method.name());
     }
-    ensure!(answer(&site, "PUT", "/v1/machines")?.contains(UNSERVED[1]), "no such method");
-    ensure!(answer(&site, "GET", "/v1/none")?.contains(UNSERVED[0]), "no such path");
-    site.finish()
+    ensure!(answer(&fixture, "PUT", "/v1/machines")?.contains(UNSERVED[1]), "no such method");
+    ensure!(answer(&fixture, "GET", "/v1/none")?.contains(UNSERVED[0]), "no such path");
+    fixture.finish()
 }
 
 /// The body of the answer to a request without one.
-fn answer(site: &Site, method: &str, path: &str) -> Result<String> {
-    let mut stream = UnixStream::connect(site.socket())?;
+fn answer(fixture: &Fixture, method: &str, path: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(fixture.socket())?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes())?;

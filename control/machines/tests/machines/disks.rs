@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use api::{DiskKind, Export, Machine, MachineSnapshot, MachinesCreated};
 
-use crate::site::{FROM_SCRIPT, PLAIN, Site, lacks};
+use crate::fixture::{FROM_SCRIPT, Fixture, PLAIN, lacks};
 
 /// Tells which disks come, what they begin with, and which go; reads one of them all the time.
 const SCRIPT: &str = r#"
@@ -36,69 +36,70 @@ fn disks_come_and_go_and_are_snapshotted_together() -> Result<()> {
     if lacks(&["libvirtd"]) {
         return Ok(());
     }
-    let mut site = Site::start(PLAIN)?;
-    site.volume_with_text("web", SCRIPT)?;
-    site.volume_with_text("data", "alpha")?;
-    site.volume_with_text("side", "aside")?;
+    let mut fixture = Fixture::start(PLAIN)?;
+    fixture.volume_with_text("web", SCRIPT)?;
+    fixture.volume_with_text("data", "alpha")?;
+    fixture.volume_with_text("side", "aside")?;
     let words = [&["create", "web", "--volume", "web", "--start"], FROM_SCRIPT].concat();
-    let _: MachinesCreated = site.ask(&words)?;
-    site.wait_for_console("web", "UP", 1)?;
+    let _: MachinesCreated = fixture.ask(&words)?;
+    fixture.wait_for_console("web", "UP", 1)?;
 
-    let machine: Machine = site.ask(&["attach", "web", "data"])?;
+    let machine: Machine = fixture.ask(&["attach", "web", "data"])?;
     let (vhost, nbd) = (DiskKind::VhostUser, DiskKind::Nbd);
     ensure!(kinds(&machine) == [("vda", vhost), ("vdb", vhost)], "{machine:?}");
-    site.wait_for_console("web", "CAME-vdb-alpha", 1)?;
-    ensure!(site.refusal(&["attach", "web", "data"])? == "in_use", "it is a disk already");
-    ensure!(site.refusal(&["attach", "web", "none"])? == "not_found", "there is none");
-    ensure!(site.refusal(&["attach", "web", "a/b"])? == "invalid_field", "no name");
-    let machine: Machine = site.ask(&["attach", "web", "side", "--protocol", "nbd"])?;
+    fixture.wait_for_console("web", "CAME-vdb-alpha", 1)?;
+    ensure!(fixture.refusal(&["attach", "web", "data"])? == "in_use", "it is a disk already");
+    ensure!(fixture.refusal(&["attach", "web", "none"])? == "not_found", "there is none");
+    ensure!(fixture.refusal(&["attach", "web", "a/b"])? == "invalid_field", "no name");
+    let machine: Machine = fixture.ask(&["attach", "web", "side", "--protocol", "nbd"])?;
     ensure!(kinds(&machine)[2] == ("vdc", nbd), "{machine:?}");
-    site.wait_for_console("web", "CAME-vdc-aside", 1)?;
+    fixture.wait_for_console("web", "CAME-vdc-aside", 1)?;
 
-    let taken: MachineSnapshot = site.ask(&["snapshot", "web", "monday"])?;
+    let taken: MachineSnapshot = fixture.ask(&["snapshot", "web", "monday"])?;
     ensure!(taken.snapshots == ["web@monday", "data@monday", "side@monday"], "{taken:?}");
     ensure!(!taken.is_frozen && taken.warnings.len() == 1, "no agent answers: {taken:?}");
-    let refused = site.refusal(&["snapshot", "web", "tuesday", "--freeze"])?;
+    let refused = fixture.refusal(&["snapshot", "web", "tuesday", "--freeze"])?;
     ensure!(refused == "not_supported", "no agent answers: {refused}");
-    ensure!(site.refusal(&["snapshot", "web", "monday"])? == "already_exists", "it is there");
+    ensure!(fixture.refusal(&["snapshot", "web", "monday"])? == "already_exists", "it is there");
 
-    site.daemon.kill()?;
-    site.daemon.start_again()?;
-    let before = site.console("web").matches("READ-vdc").count();
-    site.wait_for_console("web", "READ-vdc", before + 3)?;
+    fixture.daemon.kill()?;
+    fixture.daemon.start_again()?;
+    let before = fixture.console("web").matches("READ-vdc").count();
+    fixture.wait_for_console("web", "READ-vdc", before + 3)?;
 
-    let machine: Machine = site.ask(&["detach", "web", "data"])?;
+    let machine: Machine = fixture.ask(&["detach", "web", "data"])?;
     ensure!(machine.volumes == ["web", "side"], "{machine:?}");
-    site.wait_for_console("web", "WENT-vdb", 1)?;
-    ensure!(site.refusal(&["detach", "web", "data"])? == "not_found", "it is gone");
-    let machine: Machine = site.ask(&["detach", "web", "side"])?;
+    fixture.wait_for_console("web", "WENT-vdb", 1)?;
+    ensure!(fixture.refusal(&["detach", "web", "data"])? == "not_found", "it is gone");
+    let machine: Machine = fixture.ask(&["detach", "web", "side"])?;
     ensure!(machine.volumes == ["web"], "{machine:?}");
-    ensure!(site.daemon.volume("side")?.users.is_empty(), "nobody uses it");
-    let exports: Vec<Export> = serde_json::from_str(&site.daemon.memlane("--json export list")?)?;
+    ensure!(fixture.daemon.volume("side")?.users.is_empty(), "nobody uses it");
+    let exports: Vec<Export> =
+        serde_json::from_str(&fixture.daemon.memlane("--json export list")?)?;
     ensure!(exports.len() == 1 && exports[0].volume == "web", "{exports:?}");
 
-    site.vm(&["kill", "web"]).check()?;
+    fixture.vm(&["kill", "web"]).check()?;
     // One that is off has the disk when it is started.
-    let machine: Machine = site.ask(&["attach", "web", "data"])?;
+    let machine: Machine = fixture.ask(&["attach", "web", "data"])?;
     ensure!(machine.volumes == ["web", "data"], "{machine:?}");
-    a_snapshot_of_a_long_name_is_a_disk_like_others(&site)?;
-    site.vm(&["delete", "web"]).check()?;
-    site.finish()
+    a_snapshot_of_a_long_name_is_a_disk_like_others(&fixture)?;
+    fixture.vm(&["delete", "web"]).check()?;
+    fixture.finish()
 }
 
 /// Its socket does not have its name, as that is too long for a path of a socket.
-fn a_snapshot_of_a_long_name_is_a_disk_like_others(site: &Site) -> Result<()> {
+fn a_snapshot_of_a_long_name_is_a_disk_like_others(fixture: &Fixture) -> Result<()> {
     let volume = "v".repeat(63);
     let name = format!("{volume}@{}", "s".repeat(63));
-    site.volume_with_text(&volume, "long")?;
-    site.daemon.memlane(&format!("snapshot create {name}"))?;
-    let machine: Machine = site.ask(&["attach", "web", &name])?;
+    fixture.volume_with_text(&volume, "long")?;
+    fixture.daemon.memlane(&format!("snapshot create {name}"))?;
+    let machine: Machine = fixture.ask(&["attach", "web", &name])?;
     ensure!(machine.volumes == ["web", "data", &*name], "{machine:?}");
-    ensure!(site.refusal(&["attach", "web", &name])? == "in_use", "it is a disk already");
-    let machine: Machine = site.ask(&["detach", "web", &name])?;
+    ensure!(fixture.refusal(&["attach", "web", &name])? == "in_use", "it is a disk already");
+    let machine: Machine = fixture.ask(&["detach", "web", &name])?;
     ensure!(machine.volumes == ["web", "data"], "{machine:?}");
-    let exports = site.daemon.memlane("--json export list")?;
+    let exports = fixture.daemon.memlane("--json export list")?;
     ensure!(!exports.contains(&name), "the export is left behind: {exports}");
-    site.ask::<Machine>(&["attach", "web", &name])?;
+    fixture.ask::<Machine>(&["attach", "web", &name])?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 mod clones;
 mod consoles;
 mod disks;
+mod fixture;
 mod freeze;
 mod life;
-mod site;
 mod starting;

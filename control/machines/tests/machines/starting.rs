@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use api::MachinesCreated;
 use system::{NbdClient, Request};
 
-use crate::site::{PLAIN, Site, lacks};
+use crate::fixture::{Fixture, PLAIN, lacks};
 
 const SECTOR_BYTES: usize = 512;
 const DISC_SECTOR_BYTES: usize = 2048;
@@ -57,22 +57,22 @@ fn a_machine_starts_from_its_disk_and_else_from_its_disc() -> Result<()> {
     if lacks(&["libvirtd"]) {
         return Ok(());
     }
-    let site = Site::start(PLAIN)?;
-    site.boot_file("disc.iso", &disc(&boot_sector("FROM-DISC\n")))?;
+    let fixture = Fixture::start(PLAIN)?;
+    fixture.boot_file("disc.iso", &disc(&boot_sector("FROM-DISC\n")))?;
     let more = ["--cdrom", "disc.iso", "--memory", "64MiB", "--start"];
     let empty = [&["create", "desk", "--size", "16MiB"], &more[..]].concat();
-    let _: MachinesCreated = site.ask(&empty)?;
-    site.wait_for_console("desk", "FROM-DISC", 1)?;
+    let _: MachinesCreated = fixture.ask(&empty)?;
+    fixture.wait_for_console("desk", "FROM-DISC", 1)?;
 
-    site.daemon.memlane("volume create system --size 16MiB")?;
-    let mut client = NbdClient::connect(&site.daemon.nbd_socket(), "system")?;
+    fixture.daemon.memlane("volume create system --size 16MiB")?;
+    let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), "system")?;
     client.ask(&Request::Write { offset: 0, data: boot_sector("FROM-DISK\n") })?;
     drop(client);
     let full = [&["create", "host", "--volume", "system"], &more[..]].concat();
-    let _: MachinesCreated = site.ask(&full)?;
-    site.wait_for_console("host", "FROM-DISK", 1)?;
-    ensure!(!site.console("host").contains("FROM-DISC"), "{}", site.console("host"));
-    site.vm(&["kill", "desk", "host"]).check()?;
-    site.vm(&["delete", "desk", "host", "--with-volumes"]).check()?;
-    site.finish()
+    let _: MachinesCreated = fixture.ask(&full)?;
+    fixture.wait_for_console("host", "FROM-DISK", 1)?;
+    ensure!(!fixture.console("host").contains("FROM-DISC"), "{}", fixture.console("host"));
+    fixture.vm(&["kill", "desk", "host"]).check()?;
+    fixture.vm(&["delete", "desk", "host", "--with-volumes"]).check()?;
+    fixture.finish()
 }

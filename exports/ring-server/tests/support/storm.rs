@@ -158,13 +158,13 @@ impl BlockDevice for Flushing {
 }
 
 /// A server of both volumes.
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) hostile: Arc<Flushing>,
     folder: tempfile::TempDir,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("there is space for temporary files");
         let config = Config {
@@ -298,11 +298,11 @@ impl Raw {
 }
 
 /// What hostile clients play on.
-static GROUND: OnceLock<Ground> = OnceLock::new();
+static FIXTURE: OnceLock<Fixture> = OnceLock::new();
 
 /// Result of everything that was played.
 pub(crate) fn traffic_played() -> Traffic {
-    GROUND.get().map(|ground| ground.server.status().traffic).unwrap_or_default()
+    FIXTURE.get().map(|fixture| fixture.server.status().traffic).unwrap_or_default()
 }
 
 /// What an entry says.
@@ -317,8 +317,8 @@ struct Line {
 /// One hostile client does what `bytes` say: entries, stores anywhere, doorbells. Most entries are
 /// near to what makes sense.
 pub(crate) fn play(bytes: &[u8]) {
-    let ground = GROUND.get_or_init(Ground::new);
-    let raw = ground.open("hostile");
+    let fixture = FIXTURE.get_or_init(Fixture::new);
+    let raw = fixture.open("hostile");
     let mut position = 0;
     let mut named = Some(0);
     for step in bytes.chunks(STEP_BYTES) {
@@ -344,15 +344,15 @@ pub(crate) fn play(bytes: &[u8]) {
                 raw.store(first % BUFFERS, value);
                 named = None;
             }
-            _ => ground.hostile.is_away.store(fields[1] & 1 == 1, Ordering::Relaxed),
+            _ => fixture.hostile.is_away.store(fields[1] & 1 == 1, Ordering::Relaxed),
         }
         raw.ring();
     }
-    end(ground, raw, named);
-    ground.hostile.is_away.store(false, Ordering::Relaxed);
+    end(fixture, raw, named);
+    fixture.hostile.is_away.store(false, Ordering::Relaxed);
     if bytes.first().is_some_and(|byte| byte % 16 == 0) {
-        ground.check_good_client(bytes[0]);
-        ground.wait_for_nobody();
+        fixture.check_good_client(bytes[0]);
+        fixture.wait_for_nobody();
     }
 }
 
@@ -388,10 +388,10 @@ fn slot_at(place: u64) -> Option<u64> {
 
 /// Ends the client once everything was served, and looks at what it leaves: no thread touched the
 /// buffers of slots that neither it nor an entry named. `named` has a bit for each slot that was.
-fn end(ground: &Ground, raw: Raw, named: Option<u64>) {
+fn end(fixture: &Fixture, raw: Raw, named: Option<u64>) {
     let Raw { socket, memory } = raw;
     drop(socket);
-    ground.wait_for_nobody();
+    fixture.wait_for_nobody();
     let Some(named) = named.filter(|_| pages_come_one_by_one()) else { return };
     let mut place = BUFFERS;
     // A read or write of a page gives the file one; the others are holes.

@@ -80,13 +80,13 @@ impl Choices<'_> {
 }
 
 /// An export and what came of the runs on it.
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     exported: Exported,
     /// Chains that were offered.
     pub(crate) chain_count: u64,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { exported: Exported::new(MemoryDevice::new(DISK_BYTES), 1), chain_count: 0 }
     }

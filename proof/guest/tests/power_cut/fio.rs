@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, ensure};
 use guest::GuestProcess;
 
-use crate::site::{Site, TIME_LIMIT};
+use crate::fixture::{Fixture, TIME_LIMIT};
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 const PART_BYTES: u64 = 4 << 20;
@@ -35,12 +35,12 @@ impl Fio {
     }
 
     /// Lets fio read all that it has synced in all lives.
-    pub(crate) fn verify(&self, site: &Site<'_>) -> Result<()> {
+    pub(crate) fn verify(&self, fixture: &Fixture<'_>) -> Result<()> {
         for (life, block_count) in (0..).zip(&self.synced) {
             if *block_count > 0 {
-                let part = self.part(site, life, block_count * BLOCK_BYTES)?;
+                let part = self.part(fixture, life, block_count * BLOCK_BYTES)?;
                 let line = format!("fio {JOB} {part} --rw=read --verify_fatal=1");
-                let verified = site.guest.check(&line, TIME_LIMIT);
+                let verified = fixture.guest.check(&line, TIME_LIMIT);
                 verified
                     .with_context(|| format!("fio synced {block_count} blocks in life {life}"))?;
             }
@@ -49,10 +49,10 @@ impl Fio {
     }
 
     /// Begins a new life.
-    pub(crate) fn start(&self, site: &Site<'_>) -> Result<GuestProcess> {
+    pub(crate) fn start(&self, fixture: &Fixture<'_>) -> Result<GuestProcess> {
         let life = self.synced.len() as u64;
-        let part = self.part(site, life, PART_BYTES)?;
-        site.guest.start(&format!(
+        let part = self.part(fixture, life, PART_BYTES)?;
+        fixture.guest.start(&format!(
             "exec fio {JOB} {part} --rw=write --fdatasync=1 --do_verify=0 \
              --rate_iops={WRITES_PER_S_MAX} \
              --status-interval=300ms --output-format=json"
@@ -68,8 +68,8 @@ impl Fio {
         Ok(synced)
     }
 
-    fn part(&self, site: &Site<'_>, life: u64, length: u64) -> Result<String> {
-        let device = site.device(self.volume)?;
+    fn part(&self, fixture: &Fixture<'_>, life: u64, length: u64) -> Result<String> {
+        let device = fixture.device(self.volume)?;
         let offset = life * PART_BYTES;
         Ok(format!("--filename={device} --offset={offset} --size={length}"))
     }

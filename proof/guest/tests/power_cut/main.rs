@@ -8,7 +8,7 @@
 //! Takes a minute and a half: under emulation machines boot three times, and all is read.
 
 mod fio;
-mod site;
+mod fixture;
 mod writer;
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use guest::{Cut, Disk, Guest, GuestOptions, Image, ImageContents, VolatileDisk};
 use system::{Random, Tool, seed, wait_for};
 
 use crate::fio::Fio;
-use crate::site::{Site, TIME_LIMIT, Way};
+use crate::fixture::{Fixture, TIME_LIMIT, Way};
 use crate::writer::{Work, Writer};
 
 const CUTS_DEFAULT: u64 = 2;
@@ -83,18 +83,18 @@ fn everything_that_was_flushed_survives_a_power_cut() -> Result<()> {
         let disks = vec![Disk::Volatile(Arc::clone(&disk))];
         let mut guest = Guest::boot(&image, &GuestOptions::small(disks))?;
         let nbd_socket = guest.forward(Path::new("/run/memlane/nbd.sock"))?;
-        let site = Site::start(&guest, nbd_socket)?;
+        let fixture = Fixture::start(&guest, nbd_socket)?;
         match life {
-            0 => make_all(&site, &writers, cut_count)?,
-            _ => report.later_count += verify_all(&site, &mut writers, &fio)?,
+            0 => make_all(&fixture, &writers, cut_count)?,
+            _ => report.later_count += verify_all(&fixture, &mut writers, &fio)?,
         }
         if life == cut_count {
-            site.daemon.stop()?;
+            fixture.daemon.stop()?;
             guest.power_off()?;
             break;
         }
-        let fio_work = fio.start(&site)?;
-        let works = work(&mut writers, &site, life, &mut random)?;
+        let fio_work = fio.start(&fixture)?;
+        let works = work(&mut writers, &fixture, life, &mut random)?;
         guest.cut_power()?;
         for (writer, work) in writers.iter_mut().zip(works) {
             report.flush_count += writer.end(work)?;
@@ -107,49 +107,49 @@ fn everything_that_was_flushed_survives_a_power_cut() -> Result<()> {
     Ok(())
 }
 
-fn make_all(site: &Site<'_>, writers: &[Writer], cut_count: u64) -> Result<()> {
+fn make_all(fixture: &Fixture<'_>, writers: &[Writer], cut_count: u64) -> Result<()> {
     for writer in writers {
-        site.make(writer.volume, writer.way)?;
+        fixture.make(writer.volume, writer.way)?;
     }
     let size = Fio::volume_bytes(cut_count.max(1));
-    site.daemon.memlane(&format!("volume create fio --size {size} {JOURNAL}"))?;
-    site.daemon.memlane("attach fio")?;
+    fixture.daemon.memlane(&format!("volume create fio --size {size} {JOURNAL}"))?;
+    fixture.daemon.memlane("attach fio")?;
     Ok(())
 }
 
 /// Returns how many blocks show more than what was flushed.
-fn verify_all(site: &Site<'_>, writers: &mut [Writer], fio: &Fio) -> Result<usize> {
+fn verify_all(fixture: &Fixture<'_>, writers: &mut [Writer], fio: &Fio) -> Result<usize> {
     let mut later_count = 0;
     for writer in writers {
-        site.find_again(writer.volume, writer.way)?;
-        later_count += writer.verify(site)?;
+        fixture.find_again(writer.volume, writer.way)?;
+        later_count += writer.verify(fixture)?;
     }
-    fio.verify(site)?;
+    fio.verify(fixture)?;
     Ok(later_count)
 }
 
 /// Lets all writers work until each has flushed a while, and then a little longer.
 fn work(
     writers: &mut [Writer],
-    site: &Site<'_>,
+    fixture: &Fixture<'_>,
     life: u64,
     random: &mut Random,
 ) -> Result<Vec<Work>> {
     let mut works = Vec::new();
     for writer in &mut *writers {
-        works.push(writer.start(site, life, random.below(1 << 32))?);
+        works.push(writer.start(fixture, life, random.below(1 << 32))?);
     }
     let step_count = STEPS_MIN + random.below(STEPS_MAX - STEPS_MIN);
     wait_for("all writers to flush", TIME_LIMIT, || {
         let mut are_far_enough = true;
         for work in &mut works {
-            are_far_enough &= acknowledged(work, site)? >= step_count;
+            are_far_enough &= acknowledged(work, fixture)? >= step_count;
         }
         Ok(are_far_enough)
     })?;
-    save_image(writers, &mut works, site)?;
+    save_image(writers, &mut works, fixture)?;
     // The power fails before, in or after another one.
-    let _next_image = site.daemon.begin("image save")?;
+    let _next_image = fixture.daemon.begin("image save")?;
     // Not a wait for anything: the moment itself is what is random.
     let end = Instant::now() + Duration::from_micros(random.below(DELAY_MICROSECONDS_MAX));
     while Instant::now() < end {
@@ -159,17 +159,17 @@ fn work(
 }
 
 /// How many steps the host has heard of. Where a writer has ended, the daemon may say why.
-fn acknowledged(work: &mut Work, site: &Site<'_>) -> Result<u64> {
-    work.acknowledged().with_context(|| format!("the daemon's log:\n{}", site.daemon.log_end()))
+fn acknowledged(work: &mut Work, fixture: &Fixture<'_>) -> Result<u64> {
+    work.acknowledged().with_context(|| format!("the daemon's log:\n{}", fixture.daemon.log_end()))
 }
 
 /// Saves an image while all write on. What was acknowledged before is in it.
-fn save_image(writers: &[Writer], works: &mut [Work], site: &Site<'_>) -> Result<()> {
+fn save_image(writers: &[Writer], works: &mut [Work], fixture: &Fixture<'_>) -> Result<()> {
     let mut before = Vec::new();
     for work in &mut *works {
-        before.push(acknowledged(work, site)?);
+        before.push(acknowledged(work, fixture)?);
     }
-    wait_for("an image to be saved", TIME_LIMIT, || match site.daemon.memlane("image save") {
+    wait_for("an image to be saved", TIME_LIMIT, || match fixture.daemon.memlane("image save") {
         Ok(_) => Ok(true),
         // One of the daemon's own accord is on its way.
         Err(error) if format!("{error:#}").contains("wait for it") => Ok(false),

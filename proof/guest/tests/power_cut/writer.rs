@@ -9,7 +9,7 @@ use guest::GuestProcess;
 use system::{NbdClient, NbdFailure, Steps, StepsSpec, Survivors};
 
 use crate::BLOCK_COUNT;
-use crate::site::{Site, Way};
+use crate::fixture::{Fixture, Way};
 
 /// A writer over all its lives.
 pub(crate) struct Writer {
@@ -47,17 +47,17 @@ impl Writer {
 
     /// Compares what is there with what the last life's acknowledgements promise. Returns how many
     /// blocks show more than that.
-    pub(crate) fn verify(&mut self, site: &Site<'_>) -> Result<usize> {
-        let found = site.read(self.volume, self.way)?;
+    pub(crate) fn verify(&mut self, fixture: &Fixture<'_>) -> Result<usize> {
+        let found = fixture.read(self.volume, self.way)?;
         let checked = self.survivors.check(self.spec, self.acknowledged, &found);
-        checked.with_context(|| format!("{}: {}", self.volume, site.daemon.log_end()))
+        checked.with_context(|| format!("{}: {}", self.volume, fixture.daemon.log_end()))
     }
 
     /// Begins a new life.
-    pub(crate) fn start(&mut self, site: &Site<'_>, life: u64, seed: u64) -> Result<Work> {
+    pub(crate) fn start(&mut self, fixture: &Fixture<'_>, life: u64, seed: u64) -> Result<Work> {
         self.spec = StepsSpec { seed, life: life + 1, ..self.spec };
         if self.way.is_from_host() {
-            let mut client = NbdClient::connect(&site.nbd_socket, self.volume)?;
+            let mut client = NbdClient::connect(&fixture.nbd_socket, self.volume)?;
             let steps = Steps::new(self.spec);
             let acknowledged = Arc::new(AtomicU64::new(0));
             let counter = Arc::clone(&acknowledged);
@@ -71,9 +71,9 @@ impl Writer {
             return Ok(Work::OverNbd { thread, acknowledged, saved });
         }
         let StepsSpec { seed, volume, life, block_count } = self.spec;
-        let path = site.path(self.volume, self.way)?;
+        let path = fixture.path(self.volume, self.way)?;
         let line = format!("exec guest-agent write {path} {block_count} {volume} {life} {seed}");
-        Ok(Work::InGuest { process: site.guest.start(&line)?, said: String::new() })
+        Ok(Work::InGuest { process: fixture.guest.start(&line)?, said: String::new() })
     }
 
     /// Ends the life, after the guest has ended. Returns how many steps were made durable.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use guest::{Guest, GuestDaemon, GuestProcess};
 use system::{Random, seed};
 
-use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed};
+use crate::fixture::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed};
 
 const KILLS_DEFAULT: u64 = 8;
 

@@ -5,15 +5,15 @@
 //!
 //! Takes more than two minutes: under emulation machines boot, and daemons die twenty times.
 
+mod fixture;
 mod kills;
-mod site;
 
 use anyhow::{Context, Result, ensure};
 use guest::GuestDaemon;
 use serde_json::Value;
 use system::wait_for;
 
-use crate::site::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed, refused, shown};
+use crate::fixture::{DAEMON_FLAGS, TIME_LIMIT, attached, boot, no_request_failed, refused, shown};
 
 const FIO: &str = "fio --direct=1 --ioengine=libaio --iodepth=16 --bs=4k --size=8M \
                    --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output=/tmp/fio";

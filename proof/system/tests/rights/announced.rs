@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{self as of, ApiKey, RequestHeader, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
 
-use crate::{ADMIN, Asked, Connection, Site, asking};
+use crate::{ADMIN, Asked, Connection, Fixture, asking};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/kafka.md");
 
@@ -45,11 +45,11 @@ fn rows() -> Result<Vec<Row>> {
     lines.map(|line| row(line).with_context(|| format!("in the line {line:?}"))).collect()
 }
 
-fn announced(site: &Site) -> Result<BTreeMap<i16, (i16, i16)>> {
+fn announced(fixture: &Fixture) -> Result<BTreeMap<i16, (i16, i16)>> {
     let request = of::ApiVersionsRequest::default()
         .with_client_software_name(StrBytes::from_static_str("announced"))
         .with_client_software_version(StrBytes::from_static_str("1"));
-    let answer = site.admin("ApiVersions", request)?;
+    let answer = fixture.admin("ApiVersions", request)?;
     let ResponseKind::ApiVersions(answer) = answer else { panic!("{answer:?}") };
     ensure!(answer.error_code == 0, "{answer:?}");
     let keys = answer.api_keys.iter();
@@ -58,7 +58,7 @@ fn announced(site: &Site) -> Result<BTreeMap<i16, (i16, i16)>> {
 
 #[test]
 fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> Result<()> {
-    let site = Site::start(Vec::new())?;
+    let fixture = Fixture::start(Vec::new())?;
     let rows = rows()?;
     let mut of_table = BTreeMap::new();
     for row in &rows {
@@ -71,7 +71,7 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
         let is_first = of_table.insert(*key, *here).is_none();
         ensure!(is_first, "{name} has two lines");
     }
-    let mut announced = announced(&site)?;
+    let mut announced = announced(&fixture)?;
     // Announced for those who look whether it is there, and not served.
     let produce = announced.get_mut(&(ApiKey::Produce as i16)).context("Produce")?;
     ensure!(produce.0 == 0, "Produce is announced from {}", produce.0);
@@ -87,7 +87,7 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
             .with_request_api_key(row.key)
             .with_request_api_version(row.of_kafka.1);
         header.encode(&mut frame, 2)?;
-        let answer = Connection::open(&site.broker, ADMIN)?.exchange(&frame)?;
+        let answer = Connection::open(&fixture.broker, ADMIN)?.exchange(&frame)?;
         let code = answer.last_chunk().copied().map(i16::from_be_bytes);
         ensure!(code == Some(UNSUPPORTED), "{}: {answer:?}", row.name);
     }
@@ -106,8 +106,8 @@ fn the_table_of_requests_says_what_is_announced_and_the_others_are_refused() -> 
 /// place for all that they say, and a header alone elsewhere.
 #[test]
 fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
-    let site = Site::start(Vec::new())?;
-    site.fill()?;
+    let fixture = Fixture::start(Vec::new())?;
+    fixture.fill()?;
     let mut whole_count = 0;
     for row in crate::table::rows(crate::GUIDE)? {
         let Asked(key, highest) = Asked::highest(row.api())?;
@@ -127,7 +127,7 @@ fn each_version_that_is_announced_is_served_and_no_other() -> Result<()> {
                 && has_place
                 && !crate::OF_LOGINS.contains(&row.api())
                 && request.is_some_and(|it| it.encode(&mut frame, version).is_ok());
-            let answered = Connection::open(&site.broker, ADMIN)?.exchange(&frame);
+            let answered = Connection::open(&fixture.broker, ADMIN)?.exchange(&frame);
             let told = |answer: &[u8]| answer.last_chunk().copied().map(i16::from_be_bytes);
             let what = || format!("{}, version {version}: {answered:?}", row.name);
             match &answered {
@@ -158,8 +158,8 @@ const WITHOUT_EFFECT: &str = "taken for the sake of clients that send it; it has
 
 #[test]
 fn the_table_of_settings_says_what_a_topic_has() -> Result<()> {
-    let site = Site::start(Vec::new())?;
-    site.fill()?;
+    let fixture = Fixture::start(Vec::new())?;
+    fixture.fill()?;
     let resource = of::describe_configs_request::DescribeConfigsResource::default()
         .with_resource_type(2)
         .with_resource_name(StrBytes::from_static_str("seen"))
@@ -167,7 +167,7 @@ fn the_table_of_settings_says_what_a_topic_has() -> Result<()> {
     let request = of::DescribeConfigsRequest::default()
         .with_include_documentation(true)
         .with_resources(vec![resource]);
-    let answer = site.admin("DescribeConfigs", request)?;
+    let answer = fixture.admin("DescribeConfigs", request)?;
     let ResponseKind::DescribeConfigs(answer) = answer else { panic!("{answer:?}") };
     let shown = answer.results[0].configs.iter().map(|it| {
         let value = it.value.as_deref().unwrap_or_default().to_owned();

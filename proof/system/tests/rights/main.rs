@@ -91,7 +91,7 @@ impl Asked {
 }
 
 /// A broker whose access lists have lines for each of many clients.
-struct Site {
+struct Fixture {
     broker: Broker,
     users: Vec<User>,
     _folder: TempDir,
@@ -120,7 +120,7 @@ fn line(out: &mut String, host: Ipv4Addr, right: Right, permission: &str) {
     .expect("a string takes all");
 }
 
-impl Site {
+impl Fixture {
     fn start(users: Vec<User>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("lists");
@@ -266,11 +266,11 @@ fn every_request_does_what_the_table_says_with_every_right() -> Result<()> {
         let has_row = rows.iter().any(|row| row.api() == format!("{key:?}"));
         ensure!(has_row, "the guide's table has no row for {key:?}");
     }
-    let site = Site::start(users(&rows))?;
-    site.fill()?;
+    let fixture = Fixture::start(users(&rows))?;
+    fixture.fill()?;
     let mut wrong = Vec::new();
-    for (number, user) in site.users.iter().enumerate() {
-        let mut connection = Connection::open(&site.broker, address(number))?;
+    for (number, user) in fixture.users.iter().enumerate() {
+        let mut connection = Connection::open(&fixture.broker, address(number))?;
         for row in rows.iter().filter(|row| !OF_LOGINS.contains(&row.api())) {
             let Asked(key, highest) = Asked::highest(row.api())?;
             for version in asking::versions(&row.name).unwrap_or(&[highest]) {
@@ -288,13 +288,13 @@ fn every_request_does_what_the_table_says_with_every_right() -> Result<()> {
 }
 
 /// The settings of a topic, and the error in their place.
-fn told_settings(site: &Site, user: usize, name: &str) -> Result<(usize, i16)> {
+fn told_settings(fixture: &Fixture, user: usize, name: &str) -> Result<(usize, i16)> {
     let topic = of::create_topics_request::CreatableTopic::default()
         .with_name(of::TopicName(StrBytes::from_string(name.to_owned())))
         .with_num_partitions(1)
         .with_replication_factor(1);
     let request = of::CreateTopicsRequest::default().with_topics(vec![topic]);
-    let mut connection = Connection::open(&site.broker, address(user))?;
+    let mut connection = Connection::open(&fixture.broker, address(user))?;
     let (_, answer) = connection.ask(Asked::highest("CreateTopics")?, &request.into())?;
     let ResponseKind::CreateTopics(answer) = answer else { panic!("{answer:?}") };
     let made = &answer.topics[0];
@@ -308,21 +308,21 @@ fn whoever_makes_a_topic_sees_its_settings_only_with_the_right_to() -> Result<()
         allowed: operations.iter().map(|it| Right { operation: it, kind: "Topic" }).collect(),
         denied: None,
     };
-    let site = Site::start(vec![
+    let fixture = Fixture::start(vec![
         of_topics(&["Create"]),
         of_topics(&["Create", "DescribeConfigs"]),
         of_topics(&["Describe"]),
         of_topics(&["Describe", "Create"]),
     ])?;
-    ensure!(told_settings(&site, 0, "seen-0")? == (0, FORBIDDEN[0]));
-    let (count, error) = told_settings(&site, 1, "seen-1")?;
+    ensure!(told_settings(&fixture, 0, "seen-0")? == (0, FORBIDDEN[0]));
+    let (count, error) = told_settings(&fixture, 1, "seen-1")?;
     ensure!(count > 0 && error == 0, "{count} settings, error {error}");
     // The same for one that is made because a client asks for it.
     for (user, code) in [(2, FORBIDDEN[0]), (3, 0)] {
         let name = of::TopicName(StrBytes::from_static_str("seen-on-demand"));
         let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name));
         let request = of::MetadataRequest::default().with_topics(Some(vec![topic]));
-        let mut connection = Connection::open(&site.broker, address(user))?;
+        let mut connection = Connection::open(&fixture.broker, address(user))?;
         let (_, answer) = connection.ask(Asked::highest("Metadata")?, &request.into())?;
         ensure!(asking::said("Metadata", &answer)[0].1 == code, "{answer:?}");
     }
@@ -333,9 +333,9 @@ fn whoever_makes_a_topic_sees_its_settings_only_with_the_right_to() -> Result<()
 fn a_group_that_reads_a_hidden_topic_is_described_to_nobody_else() -> Result<()> {
     let rights = [("Describe", "Group"), ("Describe", "Topic")];
     let allowed = rights.map(|(operation, kind)| Right { operation, kind }).to_vec();
-    let site = Site::start(vec![User { allowed, denied: None }])?;
-    site.fill()?;
-    let mut connection = Connection::open(&site.broker, address(0))?;
+    let fixture = Fixture::start(vec![User { allowed, denied: None }])?;
+    fixture.fill()?;
+    let mut connection = Connection::open(&fixture.broker, address(0))?;
     for (topic, code) in [("seen", 0), ("hidden", FORBIDDEN[0])] {
         let group = format!("seen-reads-{topic}");
         let group = of::GroupId(StrBytes::from_string(group));
@@ -348,7 +348,7 @@ fn a_group_that_reads_a_hidden_topic_is_described_to_nobody_else() -> Result<()>
         let request = of::ConsumerGroupDescribeRequest::default().with_group_ids(vec![group]);
         // Its session may be over before it is described, on a host that is busy.
         wait_for("a description of the member", TIME_LIMIT, || {
-            site.done("", site.admin("ConsumerGroupHeartbeat", join.clone())?)?;
+            fixture.done("", fixture.admin("ConsumerGroupHeartbeat", join.clone())?)?;
             let api = Asked::highest("ConsumerGroupDescribe")?;
             let (_, answer) = connection.ask(api, &request.clone().into())?;
             let ResponseKind::ConsumerGroupDescribe(answer) = answer else { panic!("{answer:?}") };
@@ -363,12 +363,12 @@ fn a_group_that_reads_a_hidden_topic_is_described_to_nobody_else() -> Result<()>
 
 #[test]
 fn a_partition_that_is_not_there_refuses_no_other() -> Result<()> {
-    let site = Site::start(Vec::new())?;
-    site.fill()?;
+    let fixture = Fixture::start(Vec::new())?;
+    fixture.fill()?;
     let mut commit = asking::commit("seen", &["seen", "hidden", "missing"]);
     let partition = commit.topics[0].partitions[0].clone().with_partition_index(9);
     commit.topics[0].partitions.push(partition);
-    let answer = site.admin("OffsetCommit", commit)?;
+    let answer = fixture.admin("OffsetCommit", commit)?;
     let ResponseKind::OffsetCommit(answer) = answer else { panic!("{answer:?}") };
     let mut codes = Vec::new();
     for topic in &answer.topics {

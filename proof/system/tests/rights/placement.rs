@@ -6,7 +6,7 @@ use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::{self as of, BrokerId, ResponseKind, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
-use crate::Site;
+use crate::Fixture;
 
 /// Kinds of resources, as Kafka counts them.
 const TOPIC: i8 = 2;
@@ -34,16 +34,16 @@ fn topic(name: &str) -> TopicName {
 }
 
 /// One with the topics `seen` and `hidden`, of one partition each.
-fn site() -> Result<Site> {
-    let site = Site::start(Vec::new())?;
-    site.fill()?;
-    Ok(site)
+fn fixture() -> Result<Fixture> {
+    let fixture = Fixture::start(Vec::new())?;
+    fixture.fill()?;
+    Ok(fixture)
 }
 
 #[test]
 fn a_reassignment_to_the_one_broker_is_granted_and_any_other_refused() -> Result<()> {
     use of::alter_partition_reassignments_request::{ReassignablePartition, ReassignableTopic};
-    let site = site()?;
+    let fixture = fixture()?;
     let cases = [
         ("seen", 0, Some(vec![1]), 0),
         ("seen", 0, Some(vec![2]), INVALID_REPLICAS),
@@ -62,7 +62,7 @@ fn a_reassignment_to_the_one_broker_is_granted_and_any_other_refused() -> Result
         let moved =
             ReassignableTopic::default().with_name(topic(name)).with_partitions(vec![partition]);
         let request = of::AlterPartitionReassignmentsRequest::default().with_topics(vec![moved]);
-        let answer = site.admin("AlterPartitionReassignments", request)?;
+        let answer = fixture.admin("AlterPartitionReassignments", request)?;
         let ResponseKind::AlterPartitionReassignments(answer) = answer else {
             panic!("{answer:?}")
         };
@@ -71,7 +71,7 @@ fn a_reassignment_to_the_one_broker_is_granted_and_any_other_refused() -> Result
         ensure!(told.error_message.is_some() == (expected != 0), "{answer:?}");
     }
     let request = of::ListPartitionReassignmentsRequest::default().with_topics(None);
-    let answer = site.admin("ListPartitionReassignments", request)?;
+    let answer = fixture.admin("ListPartitionReassignments", request)?;
     let ResponseKind::ListPartitionReassignments(answer) = answer else { panic!("{answer:?}") };
     ensure!(answer.error_code == 0 && answer.topics.is_empty(), "{answer:?}");
     Ok(())
@@ -79,7 +79,7 @@ fn a_reassignment_to_the_one_broker_is_granted_and_any_other_refused() -> Result
 
 #[test]
 fn no_partition_needs_an_election_of_its_leader() -> Result<()> {
-    let site = site()?;
+    let fixture = fixture()?;
     let asked = |name: &str, partitions: &[i32]| {
         of::elect_leaders_request::TopicPartitions::default()
             .with_topic(topic(name))
@@ -89,7 +89,7 @@ fn no_partition_needs_an_election_of_its_leader() -> Result<()> {
         let request = of::ElectLeadersRequest::default()
             .with_election_type(kind)
             .with_topic_partitions(topics);
-        let answer = site.admin("ElectLeaders", request)?;
+        let answer = fixture.admin("ElectLeaders", request)?;
         let ResponseKind::ElectLeaders(answer) = answer else { panic!("{answer:?}") };
         let topics = answer.replica_election_results.iter();
         let told = topics.flat_map(|it| it.partition_result.iter().map(|it| it.error_code));
@@ -111,8 +111,8 @@ fn no_partition_needs_an_election_of_its_leader() -> Result<()> {
 #[test]
 fn partitions_stay_in_the_one_folder() -> Result<()> {
     use of::alter_replica_log_dirs_request::{AlterReplicaLogDir, AlterReplicaLogDirTopic};
-    let site = site()?;
-    let described = site.admin("DescribeLogDirs", of::DescribeLogDirsRequest::default())?;
+    let fixture = fixture()?;
+    let described = fixture.admin("DescribeLogDirs", of::DescribeLogDirsRequest::default())?;
     let ResponseKind::DescribeLogDirs(described) = described else { panic!("{described:?}") };
     let folder = described.results[0].log_dir.clone();
     for (path, name, number, expected) in [
@@ -125,7 +125,7 @@ fn partitions_stay_in_the_one_folder() -> Result<()> {
             AlterReplicaLogDirTopic::default().with_name(topic(name)).with_partitions(vec![number]);
         let to = AlterReplicaLogDir::default().with_path(path.clone()).with_topics(vec![moved]);
         let request = of::AlterReplicaLogDirsRequest::default().with_dirs(vec![to]);
-        let answer = site.admin("AlterReplicaLogDirs", request)?;
+        let answer = fixture.admin("AlterReplicaLogDirs", request)?;
         let ResponseKind::AlterReplicaLogDirs(answer) = answer else { panic!("{answer:?}") };
         let code = answer.results[0].partitions[0].error_code;
         ensure!(code == expected, "{name} {number} to {path:?}: {answer:?}");
@@ -136,7 +136,7 @@ fn partitions_stay_in_the_one_folder() -> Result<()> {
 #[test]
 fn the_quorum_is_the_broker_alone() -> Result<()> {
     use of::describe_quorum_request::{PartitionData, TopicData};
-    let site = site()?;
+    let fixture = fixture()?;
     for (name, number, expected) in [
         ("__cluster_metadata", 0, 0),
         ("__cluster_metadata", 1, UNKNOWN_PARTITION),
@@ -146,7 +146,7 @@ fn the_quorum_is_the_broker_alone() -> Result<()> {
         let log =
             TopicData::default().with_topic_name(topic(name)).with_partitions(vec![partition]);
         let request = of::DescribeQuorumRequest::default().with_topics(vec![log]);
-        let answer = site.admin("DescribeQuorum", request)?;
+        let answer = fixture.admin("DescribeQuorum", request)?;
         let ResponseKind::DescribeQuorum(answer) = answer else { panic!("{answer:?}") };
         let told = &answer.topics[0].partitions[0];
         ensure!(told.error_code == expected, "{name} {number}: {answer:?}");
@@ -157,13 +157,13 @@ fn the_quorum_is_the_broker_alone() -> Result<()> {
     Ok(())
 }
 
-fn described(site: &Site, kind: i8, name: &str) -> Result<DescribeConfigsResult> {
+fn described(fixture: &Fixture, kind: i8, name: &str) -> Result<DescribeConfigsResult> {
     let resource = of::describe_configs_request::DescribeConfigsResource::default()
         .with_resource_type(kind)
         .with_resource_name(text(name))
         .with_configuration_keys(None);
     let request = of::DescribeConfigsRequest::default().with_resources(vec![resource]);
-    let answer = site.admin("DescribeConfigs", request)?;
+    let answer = fixture.admin("DescribeConfigs", request)?;
     let ResponseKind::DescribeConfigs(mut answer) = answer else { panic!("{answer:?}") };
     Ok(answer.results.remove(0))
 }
@@ -175,30 +175,30 @@ fn value(described: &DescribeConfigsResult, name: &str) -> Option<String> {
 
 #[test]
 fn settings_of_the_broker_and_of_groups_are_shown() -> Result<()> {
-    let site = site()?;
-    let broker = described(&site, BROKER, "1")?;
-    let address = site.broker.address();
+    let fixture = fixture()?;
+    let broker = described(&fixture, BROKER, "1")?;
+    let address = fixture.broker.address();
     for name in ["advertised.listeners", "listeners"] {
         let shown = value(&broker, name);
         ensure!(shown == Some(format!("PLAINTEXT://{address}")), "{name}: {shown:?}");
     }
     ensure!(value(&broker, "group.consumer.session.timeout.ms").is_some(), "{broker:?}");
     // What requests set for all brokers: nothing.
-    let of_all = described(&site, BROKER, "")?;
+    let of_all = described(&fixture, BROKER, "")?;
     ensure!(of_all.error_code == 0 && of_all.configs.is_empty(), "{of_all:?}");
     for name in ["seen", "is-not-there"] {
-        let group = described(&site, GROUP, name)?;
+        let group = described(&fixture, GROUP, name)?;
         for name in ["consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"] {
             let of_broker = value(&broker, &format!("group.{name}"));
             ensure!(of_broker.is_some() && value(&group, name) == of_broker, "{group:?}");
         }
     }
-    let metrics = described(&site, CLIENT_METRICS, "any")?;
+    let metrics = described(&fixture, CLIENT_METRICS, "any")?;
     ensure!(metrics.error_code == 0 && metrics.configs.is_empty(), "{metrics:?}");
     for (kind, name) in
         [(BROKER, "2"), (BROKER, "x"), (GROUP, ""), (CLIENT_METRICS, ""), (LOGGER, "1"), (3, "x")]
     {
-        let refused = described(&site, kind, name)?;
+        let refused = described(&fixture, kind, name)?;
         ensure!(refused.error_code == INVALID_REQUEST, "{kind} {name:?}: {refused:?}");
         ensure!(refused.error_message.is_some(), "{refused:?}");
     }
@@ -207,10 +207,10 @@ fn settings_of_the_broker_and_of_groups_are_shown() -> Result<()> {
 
 #[test]
 fn what_has_settings_is_listed() -> Result<()> {
-    let site = site()?;
+    let fixture = fixture()?;
     let ask = |kinds: &[i8]| -> Result<(i16, Vec<(i8, String)>)> {
         let request = of::ListConfigResourcesRequest::default().with_resource_types(kinds.to_vec());
-        let answer = site.admin("ListConfigResources", request)?;
+        let answer = fixture.admin("ListConfigResources", request)?;
         let ResponseKind::ListConfigResources(answer) = answer else { panic!("{answer:?}") };
         let listed = answer.config_resources.iter();
         let listed = listed.map(|it| (it.resource_type, it.resource_name.to_string()));
@@ -230,7 +230,7 @@ fn what_has_settings_is_listed() -> Result<()> {
 type Wanted<'a> = (i8, &'a str, &'a [(&'a str, Option<&'a str>)]);
 
 /// Sends AlterConfigs for resources with settings; the codes of the answer.
-fn replaced(site: &Site, resources: &[Wanted<'_>]) -> Result<Vec<i16>> {
+fn replaced(fixture: &Fixture, resources: &[Wanted<'_>]) -> Result<Vec<i16>> {
     use of::alter_configs_request::{AlterConfigsResource, AlterableConfig};
     let resources = resources.iter().map(|(kind, name, settings)| {
         let settings = settings.iter().map(|(name, value)| {
@@ -242,21 +242,21 @@ fn replaced(site: &Site, resources: &[Wanted<'_>]) -> Result<Vec<i16>> {
             .with_configs(settings.collect())
     });
     let request = of::AlterConfigsRequest::default().with_resources(resources.collect());
-    let answer = site.admin("AlterConfigs", request)?;
+    let answer = fixture.admin("AlterConfigs", request)?;
     let ResponseKind::AlterConfigs(answer) = answer else { panic!("{answer:?}") };
     Ok(answer.responses.iter().map(|it| it.error_code).collect())
 }
 
 #[test]
 fn alter_configs_sets_what_it_names_and_nothing_else() -> Result<()> {
-    let site = site()?;
+    let fixture = fixture()?;
     let shown = || -> Result<[Option<String>; 2]> {
-        let topic = described(&site, TOPIC, "seen")?;
+        let topic = described(&fixture, TOPIC, "seen")?;
         Ok(["retention.ms", "segment.bytes"].map(|name| value(&topic, name)))
     };
     let before = shown()?;
     let both = [("retention.ms", Some("1000")), ("segment.bytes", Some("65536"))];
-    ensure!(replaced(&site, &[(TOPIC, "seen", &both)])? == [0]);
+    ensure!(replaced(&fixture, &[(TOPIC, "seen", &both)])? == [0]);
     ensure!(shown()? == ["1000", "65536"].map(|it| Some(it.to_owned())));
     // What is refused changes nothing.
     let good = ("retention.ms", Some("5000"));
@@ -266,16 +266,16 @@ fn alter_configs_sets_what_it_names_and_nothing_else() -> Result<()> {
         (("segment.bytes", None), INVALID_REQUEST),
         (("retention.ms", Some("6000")), INVALID_REQUEST),
     ] {
-        let told = replaced(&site, &[(TOPIC, "seen", &[good, bad])])?;
+        let told = replaced(&fixture, &[(TOPIC, "seen", &[good, bad])])?;
         ensure!(told == [expected], "{bad:?}: {told:?}");
     }
-    let told = replaced(&site, &[(TOPIC, "seen", &[good]), (TOPIC, "seen", &[])])?;
+    let told = replaced(&fixture, &[(TOPIC, "seen", &[good]), (TOPIC, "seen", &[])])?;
     ensure!(told == [INVALID_REQUEST; 2], "a topic that is named twice: {told:?}");
     ensure!(shown()? == ["1000", "65536"].map(|it| Some(it.to_owned())));
-    ensure!(replaced(&site, &[(TOPIC, "seen", &[good])])? == [0]);
+    ensure!(replaced(&fixture, &[(TOPIC, "seen", &[good])])? == [0]);
     ensure!(shown()? == [Some("5000".to_owned()), before[1].clone()]);
     let told = replaced(
-        &site,
+        &fixture,
         &[
             (TOPIC, "missing", &[]),
             (BROKER, "1", &[("num.partitions", Some("3"))]),

@@ -35,13 +35,13 @@ const PROGRAMS: [Ability; 5] = [
 ];
 
 /// One node. Its folders lie in the daemon's, which looks for leftovers in the end.
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     pub(crate) daemon: Daemon,
     driver: Mutex<Option<Background>>,
     socket: PathBuf,
 }
 
-impl Site {
+impl Fixture {
     /// `None`, and the reason printed, where a node cannot be had.
     pub(crate) fn start(options: DaemonOptions) -> Result<Option<Self>> {
         if let Some(reason) = missing(&PROGRAMS) {
@@ -50,9 +50,9 @@ impl Site {
         }
         let daemon = Daemon::start(options)?;
         let socket = daemon.folder().join("csi.sock");
-        let site = Self { daemon, driver: Mutex::new(None), socket };
-        site.start_driver()?;
-        Ok(Some(site))
+        let fixture = Self { daemon, driver: Mutex::new(None), socket };
+        fixture.start_driver()?;
+        Ok(Some(fixture))
     }
 
     pub(crate) fn start_driver(&self) -> Result<()> {

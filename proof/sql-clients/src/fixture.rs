@@ -22,20 +22,20 @@ const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 /// Of PostgreSQL.
 const DATABASE: &str = "compared";
 
-/// What [`Site::filled_topic`] holds.
+/// What [`Fixture::filled_topic`] holds.
 const FILLED_PARTITION_COUNT: usize = 3;
 const FILLED_RECORD_COUNT: usize = 30;
 
 /// A broker that serves SQL.
-pub struct Site {
+pub struct Fixture {
     broker: Broker,
     sql: SocketAddr,
 }
 
-impl Site {
+impl Fixture {
     /// The one of this suite, which lets clients of this host in.
     pub fn shared() -> Result<SharedSite> {
-        static SHARED: OnceLock<Result<Site>> = OnceLock::new();
+        static SHARED: OnceLock<Result<Fixture>> = OnceLock::new();
         let started = SHARED.get_or_init(|| Self::with_options(&["--anonymous", "loopback"]));
         started.as_ref().map(SharedSite).map_err(|error| anyhow!("{error:#}"))
     }
@@ -45,9 +45,9 @@ impl Site {
         let sql = free_address()?;
         let address = sql.to_string();
         let options = [&["--sql", address.as_str()], options].concat();
-        let site = Self { broker: Broker::with_access(&options)?, sql };
+        let fixture = Self { broker: Broker::with_access(&options)?, sql };
         wait_for("SQL", START_TIME_LIMIT, || Ok(TcpStream::connect(sql).is_ok()))?;
-        Ok(site)
+        Ok(fixture)
     }
 
     pub fn broker(&self) -> &Broker {
@@ -103,7 +103,7 @@ impl Site {
         check_for_panics(Path::new(&log))
     }
 
-    /// Has [`Site::memory_peak_mib`] begin at what the broker has now.
+    /// Has [`Fixture::memory_peak_mib`] begin at what the broker has now.
     pub fn forget_memory_peak(&self) -> Result<()> {
         let path = format!("/proc/{}/clear_refs", self.broker.process_id()?);
         fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
@@ -160,19 +160,19 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Fixture {
     fn drop(&mut self) {
         check_unless_panicking(self);
     }
 }
 
 /// The broker of a suite, which is looked at when a test is done with it.
-pub struct SharedSite(&'static Site);
+pub struct SharedSite(&'static Fixture);
 
 impl Deref for SharedSite {
-    type Target = Site;
+    type Target = Fixture;
 
-    fn deref(&self) -> &Site {
+    fn deref(&self) -> &Fixture {
         self.0
     }
 }
@@ -183,8 +183,8 @@ impl Drop for SharedSite {
     }
 }
 
-fn check_unless_panicking(site: &Site) {
-    let checked = site.check_for_panics();
+fn check_unless_panicking(fixture: &Fixture) {
+    let checked = fixture.check_for_panics();
     assert!(checked.is_ok() || thread::panicking(), "the broker panicked: {checked:?}");
 }
 
@@ -213,7 +213,7 @@ impl Reference {
         client.env("PGDATABASE", DATABASE).time_limit(CLIENT_TIME_LIMIT)
     }
 
-    /// psql as [`Site::psql`] runs it.
+    /// psql as [`Fixture::psql`] runs it.
     pub fn psql(&self) -> Tool {
         let options = "--no-psqlrc --quiet --no-align --tuples-only -P null=<null>";
         self.client("psql").args(options.split(' '))

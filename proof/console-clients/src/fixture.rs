@@ -35,7 +35,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const IO_BYTES: u32 = 4096;
 
 /// A daemon and a console of their own, in fresh folders.
-pub struct Site {
+pub struct Fixture {
     inside: Mutex<Inside>,
     origin: String,
     address: SocketAddr,
@@ -69,32 +69,32 @@ struct Io {
     client: JoinHandle<Result<()>>,
 }
 
-impl Site {
+impl Fixture {
     /// One with its administrator, for tests that run meanwhile and leave it as they found it. It
     /// ends with the last of them: what is never dropped would leave its programs behind.
     pub fn shared() -> Result<Arc<Self>> {
-        static SHARED: Mutex<Weak<Site>> = Mutex::new(Weak::new());
+        static SHARED: Mutex<Weak<Fixture>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(site) = shared.upgrade() {
-            return Ok(site);
+        if let Some(fixture) = shared.upgrade() {
+            return Ok(fixture);
         }
-        let site = Arc::new(Self::with_administrator()?);
-        *shared = Arc::downgrade(&site);
-        Ok(site)
+        let fixture = Arc::new(Self::with_administrator()?);
+        *shared = Arc::downgrade(&fixture);
+        Ok(fixture)
     }
 
     /// One whose first administrator was made by its link.
     pub fn with_administrator() -> Result<Self> {
-        let site = Self::start()?;
-        site.run("first_start")?;
-        Ok(site)
+        let fixture = Self::start()?;
+        fixture.run("first_start")?;
+        Ok(fixture)
     }
 
     /// The same with a broker, which the console knows.
     pub fn with_broker() -> Result<Self> {
-        let site = Self::start_with(Some(page()?), Behind::DaemonAndBroker)?;
-        site.run("first_start")?;
-        Ok(site)
+        let fixture = Self::start_with(Some(page()?), Behind::DaemonAndBroker)?;
+        fixture.run("first_start")?;
+        Ok(fixture)
     }
 
     /// The same with libvirt and `memlane-machines`, which the console knows.
@@ -102,10 +102,10 @@ impl Site {
     /// # Errors
     /// If one of them does not start.
     pub fn with_machines() -> Result<Self> {
-        let site = Self::start_with(Some(page()?), Behind::DaemonAndMachines)?;
-        site.with(|inside| MachinesHost::volume_with_text(&inside.daemon, "golden", SCRIPT))?;
-        site.run("first_start")?;
-        Ok(site)
+        let fixture = Self::start_with(Some(page()?), Behind::DaemonAndMachines)?;
+        fixture.with(|inside| MachinesHost::volume_with_text(&inside.daemon, "golden", SCRIPT))?;
+        fixture.run("first_start")?;
+        Ok(fixture)
     }
 
     /// The same with a broker and machines.
@@ -113,10 +113,10 @@ impl Site {
     /// # Errors
     /// If one of them does not start.
     pub fn with_everything() -> Result<Self> {
-        let site = Self::start_with(Some(page()?), Behind::All)?;
-        site.with(|inside| MachinesHost::volume_with_text(&inside.daemon, "golden", SCRIPT))?;
-        site.run("first_start")?;
-        Ok(site)
+        let fixture = Self::start_with(Some(page()?), Behind::All)?;
+        fixture.with(|inside| MachinesHost::volume_with_text(&inside.daemon, "golden", SCRIPT))?;
+        fixture.run("first_start")?;
+        Ok(fixture)
     }
 
     /// One that was never logged in to. It serves the page as it was built last.
@@ -155,15 +155,15 @@ impl Site {
             io: None,
             consumer: None,
         };
-        let mut site = Self {
+        let mut fixture = Self {
             inside: Mutex::new(inside),
             origin: format!("https://{address}"),
             address,
             code: String::new(),
         };
-        site.with(|inside| inside.start_console(address))?;
-        site.code = site.with(|inside| inside.setup_code())?;
-        Ok(site)
+        fixture.with(|inside| inside.start_console(address))?;
+        fixture.code = fixture.with(|inside| inside.setup_code())?;
+        Ok(fixture)
     }
 
     /// A file of the page, as it is served.

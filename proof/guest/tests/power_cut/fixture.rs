@@ -33,13 +33,13 @@ impl Way {
 }
 
 /// A guest with a daemon that has recovered whatever there was.
-pub(crate) struct Site<'guest> {
+pub(crate) struct Fixture<'guest> {
     pub(crate) guest: &'guest Guest,
     pub(crate) daemon: GuestDaemon<'guest>,
     pub(crate) nbd_socket: PathBuf,
 }
 
-impl<'guest> Site<'guest> {
+impl<'guest> Fixture<'guest> {
     /// Starts the daemon on what the guest's disk holds.
     pub(crate) fn start(guest: &'guest Guest, nbd_socket: PathBuf) -> Result<Self> {
         guest.check("mkdir /state && mount -t ext4 /dev/vda /state", TIME_LIMIT)?;
