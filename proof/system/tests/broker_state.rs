@@ -196,18 +196,24 @@ fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
     daemon.finish()
 }
 
+/// Bytes that no page store makes smaller.
+fn noise(random: &mut u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    bytes.chunks_mut(8).for_each(|it| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
+        it.copy_from_slice(&(*random >> 16).to_be_bytes()[..it.len()]);
+    });
+    bytes
+}
+
 /// Fills the pool by records of these lengths, each until there is no room, and says so.
 async fn fill(client: Arc<Client>, topic: &'static str, is_full: oneshot::Sender<()>) {
     let mut is_full = Some(is_full);
     let mut random = 5_u64;
     let mut lengths = [900_000, 60_000, 4_000, 500].into_iter().peekable();
     while let Some(length) = lengths.peek().copied() {
-        let mut value = vec![0_u8; length];
-        value.chunks_mut(8).for_each(|it| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
-            it.copy_from_slice(&(random >> 16).to_be_bytes()[..it.len()]);
-        });
-        let record = NewRecord { value: Some(value.into()), ..NewRecord::default() };
+        let value = Some(noise(&mut random, length).into());
+        let record = NewRecord { value, ..NewRecord::default() };
         let sent = async {
             let settings = ProducerSettings::default();
             let mut producer = Producer::new(Arc::clone(&client), topic, settings).await?;
@@ -291,6 +297,28 @@ fn groups_commit_in_a_pool_that_a_producer_filled_and_retention_gives_room() -> 
     }
     broker.stop()?;
     daemon.finish()
+}
+
+#[test]
+fn retention_by_size_makes_room_for_more_than_the_pool_holds() -> Result<()> {
+    const BATCH_COUNT: usize = 120;
+    let mut broker = Broker::start("--embedded 64MiB")?;
+    let client = Arc::new(Client::new(broker.address(), Settings::default()));
+    Runtime::new()?.block_on(async {
+        let configs = [("retention.bytes", "8388608"), ("segment.bytes", "1073741824")];
+        let configs = configs.map(|(name, value)| (name.into(), value.into())).into();
+        let topic = NewTopic { name: "limited".into(), partitions: Some(1), configs };
+        client.create_topic(&topic).await?;
+        let settings = ProducerSettings::default();
+        let mut producer = Producer::new(Arc::clone(&client), "limited", settings).await?;
+        let mut random = 7;
+        for _ in 0..BATCH_COUNT {
+            let value = Some(noise(&mut random, 900_000).into());
+            producer.send(vec![(0, vec![NewRecord { value, ..NewRecord::default() }])]).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    broker.stop()
 }
 
 /// As many as asked for by `MANY_TOPICS`, or more than twice the places that the daemon has for

@@ -56,6 +56,11 @@ const VOLUME_NAME_MAX: usize = 63;
 /// Topics that one broker serves.
 const TOPIC_COUNT_MAX: usize = 10_000;
 
+/// Segments that a partition consists of at least where retention by size has the last word, unless
+/// they were shorter than this.
+const SEGMENTS_IN_RETENTION: u64 = 4;
+const SEGMENT_BYTES_LIKED_MIN: u64 = 1 << 20;
+
 /// A refusal: Kafka's error for the client's code, and a sentence for people.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -506,8 +511,13 @@ impl Topics {
     }
 }
 
+/// Retention by size deletes whole segments and leaves the last one: it keeps no more than the
+/// topic asks for where a segment is a small part of that.
 fn options(settings: &TopicSettings) -> TopicOptions {
-    TopicOptions { segment_bytes: settings.segment_bytes }
+    let is_by_size = settings.deletes && !settings.compacts;
+    let kept_bytes = settings.retention_bytes.filter(|_| is_by_size).unwrap_or(u64::MAX);
+    let part_bytes = (kept_bytes / SEGMENTS_IN_RETENTION).max(SEGMENT_BYTES_LIKED_MIN);
+    TopicOptions { segment_bytes: settings.segment_bytes.min(part_bytes) }
 }
 
 fn say_what_has_no_effect(topic: &str, settings: &TopicSettings) {

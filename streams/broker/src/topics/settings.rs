@@ -177,13 +177,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("remote.log.copy.disable", "false", Kind::Boolean, ""),
     setting("remote.log.delete.on.disable", "false", Kind::Boolean, ""),
     setting("remote.storage.enable", "false", Kind::Boolean, ""),
-    setting("retention.bytes", "-1", LIMIT, "how much a partition keeps at most; -1: no limit"),
+    setting(
+        "retention.bytes",
+        "-1",
+        LIMIT,
+        "how much a partition keeps: the oldest segments are deleted while the others hold as \
+         much; -1: no limit",
+    ),
     setting("retention.ms", "604800000", LIMIT, "how long records are kept; -1: no limit"),
     setting(
         "segment.bytes",
         "1073741824",
         Kind::Long(1 << 14, 1 << 30),
-        "records are deleted and compacted in segments of this size",
+        "records are deleted and compacted in segments of this size, or of a quarter of \
+         retention.bytes where that is less and 1 MiB at least",
     ),
     setting("segment.index.bytes", "10485760", POSITIVE_INT, ""),
     setting("segment.jitter.ms", "0", POSITIVE, ""),
