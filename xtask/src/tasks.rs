@@ -17,8 +17,8 @@ use crate::progress::{Steps, clock};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
 use crate::{deb, deb_check, failures, release, site, stress, tidy};
 
-/// A suite that takes longer hangs. The longest take five minutes, and three times as many on a busy
-/// host.
+/// A suite that takes longer hangs. The longest take five minutes, and three times as many on a
+/// busy host.
 const SUITE_TIME_LIMIT: Duration = Duration::from_secs(20 * 60);
 const SOAK_TIME_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 

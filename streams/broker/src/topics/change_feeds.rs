@@ -11,7 +11,8 @@
 //! feeds, nothing is read and nothing kept.
 //!
 //! To use it: [`ChangeFeeds::add`] on the partition, wake its followers (`watchers.wake()`), then
-//! [`ChangeFeed::take`] whenever the notify of the feed says so. The topic must keep current values.
+//! [`ChangeFeed::take`] whenever the notify of the feed says so. The topic must keep current
+//! values.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
