@@ -54,6 +54,9 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     // Types say whether it is one column.
     ("SELECT a, a::int FROM (VALUES (1)) t(a) ORDER BY a", Fails("0A000"), Gives("1|1")),
     ("SELECT a, a::text FROM (VALUES (1)) t(a) ORDER BY a", Fails("0A000"), Fails("42702")),
+    ("SELECT to_timestamp('infinity'::float8)", Fails("0A000"), Gives("infinity")),
+    ("SELECT to_timestamp(9000000000000)", Fails("0A000"), Gives("287168-08-24 16:00:00+00")),
+    ("SELECT timestamp 'infinity'", Fails("22007"), Gives("infinity")),
     // Not there.
     (
         "SELECT 1 FROM (SELECT 1 AS a) x FULL JOIN (SELECT 1 AS a) y USING (a)",
@@ -113,6 +116,11 @@ const LIKE_POSTGRESQL: &[&str] = &[
     "SELECT t, t LIKE p ESCAPE '!', t NOT ILIKE p ESCAPE '%', t LIKE 'a%%' ESCAPE '%', \
      t LIKE p ESCAPE '' FROM (VALUES ('a%', 'a!%%'), ('ab', 'a%%'), ('a\\', 'a\\'), (NULL, 'a')) \
      t(t, p)",
+    "SELECT to_timestamp(10000000000), to_timestamp(-10000000000), to_timestamp(1e12::float8), \
+     to_timestamp(1234567890.123456), to_timestamp(-1.25::float8), to_timestamp(NULL::int)",
+    "SELECT to_timestamp(extract(epoch FROM timestamp '2300-05-01')) - to_timestamp(0.0000015)",
+    "SELECT to_timestamp('nan'::float8)",
+    "SELECT to_timestamp(1e300::float8)",
     "SELECT a, (a) FROM (VALUES (2), (1)) t(a) ORDER BY a",
     "SELECT t LIKE p ESCAPE '!' FROM (VALUES ('ab', 'a!')) t(t, p)",
     "SELECT t LIKE p ESCAPE '!!' FROM (VALUES ('a', 'a')) t(t, p)",

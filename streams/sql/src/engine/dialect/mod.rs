@@ -12,6 +12,7 @@ mod casts;
 mod chains;
 mod conversions;
 mod dependent;
+mod epochs;
 mod extract;
 mod floats;
 mod generated;
@@ -89,6 +90,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(json_functions::functions());
     functions.extend(text_functions::functions());
     functions.extend(time_functions::functions());
+    functions.push(epochs::function());
     functions.push(extract::date_part());
     functions.extend(letters::functions());
     functions.extend(number_functions::functions());
