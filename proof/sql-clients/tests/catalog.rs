@@ -194,6 +194,20 @@ fn oids_of_topics_stay_while_others_come_and_go() -> Result<()> {
     Ok(())
 }
 
+/// Statements about typed tables that are refused, with their SQLSTATE.
+const REFUSED: [(&str, &str); 10] = [
+    ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
+    ("CREATE TABLE orders (a text) WITH (topic = 'orders')", "42P07"),
+    ("CREATE TABLE t (a text) WITH (topic = 'nothing')", "42P01"),
+    ("CREATE TOPIC t AS SELECT symbol FROM trades", "0A000"),
+    ("CREATE MATERIALIZED VIEW t AS SELECT count(*) AS n FROM public.trades", "0A000"),
+    ("CREATE TABLE t (a point) WITH (topic = 'orders')", "0A000"),
+    ("DROP TABLE nothing", "42P01"),
+    ("DROP TABLE orders", "42P01"),
+    ("INSERT INTO trades (qty) VALUES ('x')", "22P02"),
+    ("INSERT INTO trades (nothing) VALUES (1)", "42703"),
+];
+
 #[test]
 fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     if is_skipped(PROGRAMS) {
@@ -247,18 +261,7 @@ fn typed_tables_show_fields_and_publish_objects() -> Result<()> {
     assert_eq!(fixture.sql_state(fails)?, "22P02");
     let refused = fixture.refused("SELECT sum(qty) FROM strict")?.stderr;
     ensure!(refused.contains("ERROR:  22P02: ") && refused.contains("many"), "{refused}");
-    for (statement, state) in [
-        ("CREATE TABLE trades (a text) WITH (topic = 'orders')", "42P07"),
-        ("CREATE TABLE orders (a text) WITH (topic = 'orders')", "42P07"),
-        ("CREATE TABLE t (a text) WITH (topic = 'nothing')", "42P01"),
-        ("CREATE TOPIC t AS SELECT symbol FROM trades", "0A000"),
-        ("CREATE MATERIALIZED VIEW t AS SELECT count(*) AS n FROM public.trades", "0A000"),
-        ("CREATE TABLE t (a point) WITH (topic = 'orders')", "0A000"),
-        ("DROP TABLE nothing", "42P01"),
-        ("DROP TABLE orders", "42P01"),
-        ("INSERT INTO trades (qty) VALUES ('x')", "22P02"),
-        ("INSERT INTO trades (nothing) VALUES (1)", "42703"),
-    ] {
+    for (statement, state) in REFUSED {
         assert_eq!(fixture.sql_state(statement)?, state, "{statement}");
     }
     fixture.query("CREATE TABLE IF NOT EXISTS trades (a text) WITH (topic = 'orders')")?;
