@@ -11,6 +11,9 @@ pub struct DurabilityStatus {
     /// was never measured.
     #[schema(required)]
     pub hold_up: Option<HoldUp>,
+    /// Null if journal and images are not encrypted.
+    #[schema(required)]
+    pub encryption: Option<EncryptionStatus>,
     /// Null while there is no volume of the class `journal`.
     #[schema(required)]
     pub journal: Option<JournalStatus>,
@@ -41,6 +44,20 @@ pub struct HoldUp {
     pub seconds: f64,
     /// When the speed was measured, in seconds since 1970.
     pub measured_unix_seconds: u64,
+}
+
+/// Keys of journal and images, by their ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EncryptionStatus {
+    /// The data key, which encrypts journal and images.
+    pub data_key: String,
+    /// The configured key, which encrypts the data key.
+    pub wrapped_by: String,
+    /// The key that encrypts the newest copy of the data key in the image store. Another than
+    /// `wrapped_by` is the previous key: the store alone is opened by that only. Null without an
+    /// image, or while the store does not answer.
+    #[schema(required)]
+    pub images_wrapped_by: Option<String>,
 }
 
 /// State of the journal for flushes.

@@ -37,8 +37,8 @@ mod volume;
 pub use attachment::{AttachAs, Attachment, AttachmentCreate};
 pub use document::{machines_openapi_json, openapi_json};
 pub use durability::{
-    AtRisk, DurabilityStatus, HoldUp, ImagesStatus, JournalState, JournalStatus, UnfetchedObject,
-    VolumeBytes,
+    AtRisk, DurabilityStatus, EncryptionStatus, HoldUp, ImagesStatus, JournalState, JournalStatus,
+    UnfetchedObject, VolumeBytes,
 };
 pub use endpoints::{
     ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, DISCONNECT_PATH,

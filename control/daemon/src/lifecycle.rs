@@ -282,6 +282,7 @@ fn start_durable(
         events: Arc::clone(events),
         journal: &config.journal,
         images: &config.images,
+        encryption: config.encryption.as_ref(),
         pool_path: &config.pool.path,
         accept_loss: config.accept_loss,
         say: &|doing| gate.starting(doing),

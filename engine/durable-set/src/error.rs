@@ -21,6 +21,9 @@ pub enum DurableErrorKind {
          other directories for journal and images, or delete the volumes first"
     )]
     NotEmpty,
+    /// Journal or images are not encrypted by the configured key, or the key cannot be had.
+    #[error("encryption error")]
+    Key,
     /// The journal cannot be read or written.
     #[error("journal error")]
     Journal,
@@ -73,12 +76,25 @@ impl DurableError {
         Self { kind, attempt: attempt.into(), source: None }
     }
 
+    #[must_use]
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
     /// A pool of one set, and what is stored of another.
     pub(crate) fn other_set(pool: SetId, stored: SetId) -> Self {
         let (pool, stored) = (name_of(pool), name_of(stored));
         let attempt =
             format!("join a pool of the set {pool} and what is stored of the set {stored}");
         Self::new(DurableErrorKind::OtherSet, attempt)
+    }
+
+    pub(crate) fn key<Cause>(attempt: &str) -> impl Fn(Cause) -> Self + '_
+    where
+        Cause: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self::of(DurableErrorKind::Key, attempt)
     }
 
     pub(crate) fn journal(attempt: &str) -> impl Fn(JournalError) -> Self + '_ {

@@ -20,6 +20,7 @@
 mod error;
 
 mod healer;
+mod keys;
 mod newest;
 mod reliance;
 mod replay;
@@ -35,6 +36,7 @@ mod status;
 mod stream;
 
 pub use error::{DurableError, DurableErrorKind};
+pub use keys::open_key;
 pub use newest::AcceptedImage;
 pub use open::{DurableSpec, Looked, Opened, Opening};
 pub use reliance::Missing;

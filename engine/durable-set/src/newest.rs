@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use image::{ImageError, ImageErrorKind, ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
 use journal::{Change, Position, RecordKind, Refusal, Replay, VolumeRecord};
+use sealing::SetKey;
 use storage::Folder;
 use volumes::{Durability, Engine, SetId};
 
@@ -99,6 +100,7 @@ impl NewestImage {
     pub(crate) fn check_nothing_is_missing(
         &self,
         journal: &dyn Folder,
+        key: Option<&SetKey>,
         set_id: Option<SetId>,
     ) -> Result<(), DurableError> {
         let Some((number, why)) = self.skipped.first() else { return Ok(()) };
@@ -112,7 +114,7 @@ impl NewestImage {
             return Err(missing());
         }
         let mut classes = Classes::default();
-        match journal::recover(journal, set_id, self.covered(), &mut classes) {
+        match journal::recover(journal, key, set_id, self.covered(), &mut classes) {
             Ok(_) if !classes.has_image => Ok(()),
             Ok(_) => Err(missing()),
             Err(error) => Err(DurableError { source: Some(error.into()), ..missing() }),

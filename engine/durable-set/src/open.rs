@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::{ImageStore, ImageSummary};
+use image::{ImageStore, ImageSummary, SealedStore};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
+use sealing::SetKey;
 use storage::Folder;
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
@@ -11,6 +12,7 @@ use volumes::{Engine, SetId, VolumeError};
 
 use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
+use crate::keys::check_store_key;
 use crate::newest::{AcceptedImage, NewestImage};
 use crate::reliance::{Missing, compare};
 use crate::replay::delete_with_snapshots;
@@ -25,11 +27,15 @@ pub struct DurableSpec {
     pub journal_options: JournalOptions,
     pub clock: Arc<dyn Clock>,
     pub images: Arc<dyn ImageStore>,
+    /// Encrypts journal and images, if there is one: see [`open_key`](crate::open_key).
+    pub key: Option<Arc<SetKey>>,
     /// Drawn at random for each opening.
     pub writer: u128,
     /// The id of a set that is made new; drawn at random.
     pub fresh_id: SetId,
 }
+
+const OPEN: &str = "open the durable set";
 
 /// Findings of opening a set, for the log.
 #[derive(Debug)]
@@ -131,6 +137,7 @@ impl DurableSet {
         accepted: Option<AcceptedImage>,
         first_look: FirstLook,
     ) -> Result<(Self, Opening), DurableError> {
+        let spec = with_key(spec, first_look)?;
         if engine.is_restoring() {
             // A kill came in between: what is there was only a part of what is to be.
             clear(engine)?;
@@ -146,11 +153,11 @@ impl DurableSet {
         let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
         let found_set = set_of(journal_set, &newest)?;
         if kept_set.is_none() && found_set.is_some() && !engine.volumes().is_empty() {
-            return Err(DurableError::new(DurableErrorKind::NotEmpty, "open the durable set"));
+            return Err(DurableError::new(DurableErrorKind::NotEmpty, OPEN));
         }
         let mut loss = match kept_set {
             Some(_) => None,
-            None => check_loss(&newest, &*spec.journal, found_set, accepted)?,
+            None => check_loss(&newest, &spec, found_set, accepted)?,
         };
         let (id, how) = match (kept_set, found_set) {
             (Some(id), Some(other)) if id != other => {
@@ -165,7 +172,8 @@ impl DurableSet {
             (None, Some(set_id)) => {
                 let gaps = accepted.map_or(Gaps::Refused, |_| Gaps::Accepted);
                 let image = newest.image.as_ref();
-                let stored = Stored { set_id, image, journal: &*spec.journal, gaps };
+                let (journal, key) = (&*spec.journal, spec.key.as_deref());
+                let stored = Stored { set_id, image, journal, key, gaps };
                 let mut restored = restore(engine, &stored)?;
                 if let Some(error) = restored.journal_failure.take() {
                     loss.get_or_insert(DurableError::journal("read the journal")(error));
@@ -246,11 +254,12 @@ impl DurableSet {
         id: SetId,
         newest: &NewestImage,
     ) -> Result<Self, DurableError> {
-        let begins = journal::begins_at(&*spec.journal);
+        let begins = journal::begins_at(&*spec.journal, spec.key.as_deref());
         let begins = begins.map_err(DurableError::journal("look where the journal begins"))?;
         let is_known = newest.failure.is_none() && newest.skipped.is_empty();
         let journal = Journal::open(JournalSpec {
             folder: spec.journal,
+            key: spec.key,
             set_id: id,
             covered: is_known.then(|| newest.covered()),
             options: spec.journal_options,
@@ -279,6 +288,21 @@ impl DurableSet {
     }
 }
 
+/// Reads and writes images with the key, if there is one. Fails, before anything is believed or
+/// changed, unless journal and images are encrypted by it, or by none without one. A store that
+/// does not tell is compared when it is written to.
+fn with_key(mut spec: DurableSpec, first_look: FirstLook) -> Result<DurableSpec, DurableError> {
+    let key = spec.key.as_deref();
+    journal::check_key(&*spec.journal, key).map_err(DurableError::key(OPEN))?;
+    if let FirstLook::AtOnce = first_look {
+        check_store_key(&*spec.images, key)?;
+    }
+    if let Some(key) = &spec.key {
+        spec.images = Arc::new(SealedStore::new(spec.images, Arc::clone(key)));
+    }
+    Ok(spec)
+}
+
 /// The set that stable storage belongs to; `None` when it is empty.
 fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<SetId>, DurableError> {
     match (journal_set, newest.set_id()) {
@@ -294,11 +318,11 @@ fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<Set
 /// What is lost when the pool comes back from this image: it must have been accepted.
 fn check_loss(
     newest: &NewestImage,
-    journal: &dyn Folder,
+    spec: &DurableSpec,
     set_id: Option<SetId>,
     accepted: Option<AcceptedImage>,
 ) -> Result<Option<DurableError>, DurableError> {
-    let checked = newest.check_nothing_is_missing(journal, set_id);
+    let checked = newest.check_nothing_is_missing(&*spec.journal, spec.key.as_deref(), set_id);
     match accepted {
         None => checked.map(|()| None),
         Some(accepted) => newest.check_accepted(accepted).map(|()| checked.err()),

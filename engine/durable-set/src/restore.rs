@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use image::{ImageError, ImageVolume, ImageVolumeKind, LEAF_BLOCKS, OpenImage};
 use journal::{JournalError, Position, Recovered};
+use sealing::SetKey;
 use storage::Folder;
 use volumes::{
     CapacityClass, Durability, Engine, FilledBlock, PageSource, SetId, ShrinkPolicy, Volume,
@@ -41,6 +42,7 @@ pub(crate) struct Stored<'it> {
     pub(crate) set_id: SetId,
     pub(crate) image: Option<&'it Arc<OpenImage>>,
     pub(crate) journal: &'it dyn Folder,
+    pub(crate) key: Option<&'it SetKey>,
     pub(crate) gaps: Gaps,
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     }
     let from = stored.image.map_or(Position::START, |image| covered_by(image));
     let mut replay = EngineReplay::new(engine);
-    let recovered = journal::recover(stored.journal, stored.set_id, from, &mut replay);
+    let recovered = journal::recover(stored.journal, stored.key, stored.set_id, from, &mut replay);
     let (journal, journal_failure) = match (recovered, stored.gaps) {
         (Ok(journal), _) => (journal, None),
         // What was replayed is of one instant.

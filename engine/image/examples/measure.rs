@@ -1,5 +1,6 @@
-//! Measures images in a folder: `measure FOLDER GIBIBYTES`. Saves and restores a volume of bytes
-//! that nothing shrinks, from and to a pool in `/dev/shm`, and prints what `dd` is compared with.
+//! Measures images in a folder: `measure FOLDER GIBIBYTES [sealed]`. Saves and restores a volume
+//! of bytes that nothing shrinks, from and to a pool in `/dev/shm`, and prints what `dd` is
+//! compared with.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -11,9 +12,10 @@ use std::time::Instant;
 use block_device::BlockDevice;
 use image::{
     ClaimedStore, CopiedVolume, EngineSource, EngineTarget, FolderStore, ImageStore, ImageVolume,
-    JournalPosition, OpenImage, SaveOptions, Saved, Unwatched, rehearse,
+    JournalPosition, OpenImage, SaveOptions, Saved, SealedStore, Unwatched, rehearse,
 };
 use region::{Region, RegionSpec};
+use sealing::{DataKey, SetKey, WrappingKey};
 use volumes::{Engine, EngineOptions, ImageBase, SavedVolume, Settles, Volume, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
@@ -25,11 +27,17 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, folder, gibibytes] = &arguments[..] else {
-        return Err("usage: measure FOLDER GIBIBYTES".into());
+    let (folder, gibibytes, is_sealed) = match &arguments[1..] {
+        [folder, gibibytes] => (folder, gibibytes, false),
+        [folder, gibibytes, sealed] if sealed == "sealed" => (folder, gibibytes, true),
+        _ => return Err("usage: measure FOLDER GIBIBYTES [sealed]".into()),
     };
     let size_bytes = gibibytes.parse::<u64>()? << 30;
-    let store: Arc<dyn ImageStore> = Arc::new(FolderStore::open_alone(Path::new(folder))?);
+    let mut store: Arc<dyn ImageStore> = Arc::new(FolderStore::open_alone(Path::new(folder))?);
+    if is_sealed {
+        let key = SetKey::wrap(DataKey::draw()?, &WrappingKey::new([1; 32]))?;
+        store = Arc::new(SealedStore::new(store, Arc::new(key)));
+    }
     let mut claimed = ClaimedStore::claim(Arc::clone(&store), u128::from(std::process::id()))?;
     let rehearsed = rehearse(&*store, 99, &Unwatched)?;
     println!("rehearsal          {:6} MiB/s", rehearsed.bytes_a_second() / MIB);

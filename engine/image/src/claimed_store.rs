@@ -313,7 +313,7 @@ impl ClaimedStore {
         if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
             // Where none can be read it is the store that fails, and says nothing of its numbers.
             let is_of_store = newest.is_none() && error.kind != ImageErrorKind::Damaged;
-            error.kind == ImageErrorKind::Newer || is_of_store
+            matches!(error.kind, ImageErrorKind::Newer | ImageErrorKind::Key) || is_of_store
         }) {
             let attempt = "claim a store with a manifest that cannot be read";
             let source = error.attempt.clone();

@@ -18,6 +18,9 @@ pub enum ImageErrorKind {
     Damaged,
     #[error("a newer version wrote it; read it with that version")]
     Newer,
+    /// The store is encrypted and no key is configured, or another; or a key is, and it is not.
+    #[error("its encryption does not match the configured key; see encryption-key-file")]
+    Key,
     #[error("another daemon writes to this image store; stop one of the two")]
     Fenced,
     /// The owner asked to stop.
@@ -94,6 +97,12 @@ pub(crate) enum Disbelief {
     Damaged(&'static str),
     #[error("it is of version {0}")]
     Newer(u32),
+    #[error("it is encrypted, and no key is configured")]
+    Sealed,
+    #[error("it is encrypted by another data key")]
+    OtherKey,
+    #[error("it is not encrypted")]
+    NotSealed,
 }
 
 impl Disbelief {
@@ -101,6 +110,7 @@ impl Disbelief {
         match self {
             Self::Unfinished | Self::Damaged(_) => ImageErrorKind::Damaged,
             Self::Newer(_) => ImageErrorKind::Newer,
+            Self::Sealed | Self::OtherKey | Self::NotSealed => ImageErrorKind::Key,
         }
     }
 

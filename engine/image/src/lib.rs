@@ -33,6 +33,7 @@ mod folder_store;
 mod listing;
 mod manifests;
 mod rehearse;
+mod sealed_store;
 mod source;
 
 mod chunk_cache;
@@ -67,6 +68,7 @@ pub use rehearse::{Rehearsed, rehearse};
 pub use restore::{BlockPlace, DamagedChunk, RestoreTarget, Restored};
 pub use save::SaveOptions;
 pub use saved::Saved;
+pub use sealed_store::{SealedStore, StoreKey, find_store_key};
 pub use source::{LeafSource, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
 pub use verify::Verified;

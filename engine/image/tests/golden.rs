@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use image::{
     ClaimedStore, FolderStore, ImageErrorKind, ImageStore, ImageVolumeKind, ListedImage, OpenImage,
-    SaveOptions, Unwatched, list_images,
+    SaveOptions, SealedStore, StoreKey, Unwatched, find_store_key, list_images,
 };
 use made::{Contents, Made, WRITER, disk, image_volume, newest, options, store_on};
+use sealing::{DataKey, SetKey, WrappingKey};
 use tempfile::TempDir;
 
 const FOLDERS: [&str; 2] = ["images", "packs"];
@@ -88,6 +89,41 @@ fn images_of_version_1_are_read() {
     let first = OpenImage::open(Arc::clone(&store), 2).expect("it is whole");
     golden_volumes().check(&first);
     assert_eq!(first.summary().label, "golden");
+}
+
+/// Asks for the objects of today's encrypted format, in this folder.
+const OUT_VARIABLE: &str = "MEMLANE_GOLDEN_OUT";
+
+/// The store as it is with the key of the golden one.
+fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
+    let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
+    Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
+}
+
+#[test]
+fn images_of_version_2_are_read_with_their_key_alone() {
+    if let Some(out) = std::env::var_os(OUT_VARIABLE) {
+        let store = FolderStore::open(Path::new(&out)).expect("it is a folder");
+        save_golden(&sealed(Arc::new(store)));
+    }
+    let (_copy, below) = copy_of("version-2");
+    let StoreKey::Wrapped { wrapped, .. } = find_store_key(&*below).expect("it can be read") else {
+        panic!("it is encrypted");
+    };
+    SetKey::open(wrapped, &[WrappingKey::new([6; 32])]).expect("it is the key");
+    let store = sealed(Arc::clone(&below));
+    let expected = save_golden(&store_on(&disk()));
+    let image = newest(&store).expect("it is whole");
+    expected.check(&image);
+    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+
+    let error = OpenImage::open(Arc::clone(&below), 3).expect_err("it is encrypted");
+    assert_eq!(error.kind, ImageErrorKind::Key);
+    let error = ClaimedStore::claim(below, 5).expect_err("it is encrypted");
+    assert_eq!(error.kind, ImageErrorKind::Key);
+    let (_copy, plain) = copy_of("version-1");
+    let error = ClaimedStore::claim(sealed(plain), 5).expect_err("it is not encrypted");
+    assert_eq!(error.kind, ImageErrorKind::Key);
 }
 
 #[test]

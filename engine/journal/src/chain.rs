@@ -4,6 +4,7 @@
 //! one that is whole, they are the journal; every other segment is left from an attempt that
 //! failed, or was made ready and not used. Files that never were to be segments are left alone.
 
+use sealing::{KeyId, SetKey};
 use storage::Folder;
 
 use crate::error::{JournalError, JournalErrorKind};
@@ -47,11 +48,13 @@ impl Chain {
     /// a torn end of the newest one is where the journal ends.
     pub(crate) fn find(
         folder: &dyn Folder,
+        key: Option<&SetKey>,
         set_id: SetId,
         from: u64,
     ) -> Result<Self, JournalError> {
         let found = segment_file::find_all(folder)?;
         found.iter().try_for_each(|found| refuse_others(folder, found, set_id))?;
+        found.iter().try_for_each(|found| refuse_other_key(found, key))?;
         let next_number = found.last().map_or(0, |found| found.number.saturating_add(1));
         let headers = || found.iter().filter_map(|found| found.header.ok());
         let mut chain = Self {
@@ -60,7 +63,7 @@ impl Chain {
             highest_sequence: headers().map(|it| it.first_sequence).max().unwrap_or(1),
             ..Self::default()
         };
-        if let Some(newest) = find_newest(folder, &found)? {
+        if let Some(newest) = find_newest(folder, key, &found)? {
             chain.links.push(newest);
             chain.follow_back(&found, from)?;
         }
@@ -79,10 +82,14 @@ impl Chain {
 
     /// The first sequence from which on the journal can be read to its end, as far as headers and
     /// lengths tell; `None` when there is no journal.
-    pub(crate) fn first_sequence(folder: &dyn Folder) -> Result<Option<u64>, JournalError> {
+    pub(crate) fn first_sequence(
+        folder: &dyn Folder,
+        key: Option<&SetKey>,
+    ) -> Result<Option<u64>, JournalError> {
         let found = segment_file::find_all(folder)?;
+        found.iter().try_for_each(|found| refuse_other_key(found, key))?;
         let mut chain = Self::default();
-        let Some(newest) = find_newest(folder, &found)? else { return Ok(None) };
+        let Some(newest) = find_newest(folder, key, &found)? else { return Ok(None) };
         chain.links.push(newest);
         // It says what keeps it from going back any further, which is where the journal begins.
         let _beginning = chain.follow_back(&found, 0);
@@ -119,10 +126,14 @@ impl Chain {
     /// Makes sure that the journal still ends here after a loss of power. Its last write may have
     /// failed, or the process died before it returned: then it can be read, and is gone later
     /// whatever is synced now. Written once more it stays.
-    pub(crate) fn secure_end(&self, folder: &dyn Folder) -> Result<(), JournalError> {
+    pub(crate) fn secure_end(
+        &self,
+        folder: &dyn Folder,
+        key: Option<&SetKey>,
+    ) -> Result<(), JournalError> {
         match self.links.last() {
             Some(&Link { header, end: End { offset, last_start: Some(start), .. }, .. }) => {
-                SegmentReader::open(folder, header)?.write_again(start, offset)
+                SegmentReader::open(folder, key, header)?.write_again(start, offset)
             }
             _ => Ok(()),
         }
@@ -151,11 +162,15 @@ impl Chain {
 /// A segment without a transaction may be left from an attempt that failed and was removed, and be
 /// back after a loss of power that took the removal. So it counts only when it follows the newest
 /// segment with a transaction; when there is none, nothing was ever acknowledged.
-fn find_newest(folder: &dyn Folder, found: &[Found]) -> Result<Option<Link>, JournalError> {
+fn find_newest(
+    folder: &dyn Folder,
+    key: Option<&SetKey>,
+    found: &[Found],
+) -> Result<Option<Link>, JournalError> {
     let mut empty: Vec<Link> = Vec::new();
     for found in found.iter().rev() {
         let Ok(header) = found.header else { continue };
-        let end = SegmentReader::open(folder, header)?.find_end()?;
+        let end = SegmentReader::open(folder, key, header)?.find_end()?;
         let link = Link { header, file_bytes: found.file_bytes, end };
         if end.next_sequence == header.first_sequence {
             empty.push(link);
@@ -193,6 +208,48 @@ fn is_ours(kind: FormatErrorKind) -> bool {
 pub fn set_in(folder: &dyn Folder) -> Result<Option<SetId>, JournalError> {
     let found = segment_file::find_all(folder)?;
     Ok(found.iter().rev().find_map(|found| Some(found.header.ok()?.set_id)))
+}
+
+/// Fails if the journal in a folder is encrypted by another key, or with a key given is not, or
+/// without one is.
+pub fn check_key(folder: &dyn Folder, key: Option<&SetKey>) -> Result<(), JournalError> {
+    segment_file::find_all(folder)?.iter().try_for_each(|found| refuse_other_key(found, key))
+}
+
+/// Encryption of the journal in a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalKey {
+    /// There is no journal.
+    Empty,
+    /// It is not encrypted.
+    None,
+    /// It is encrypted by this data key.
+    Sealed(KeyId),
+}
+
+/// Looks for the key of a journal; of segments of several the newest decides.
+pub fn find_key(folder: &dyn Folder) -> Result<JournalKey, JournalError> {
+    let found = segment_file::find_all(folder)?;
+    let newest = found.iter().rev().find_map(|found| found.header.ok());
+    Ok(match newest.map(|header| header.sealed) {
+        None => JournalKey::Empty,
+        Some(None) => JournalKey::None,
+        Some(Some(sealed)) => JournalKey::Sealed(sealed.data_key),
+    })
+}
+
+fn refuse_other_key(found: &Found, key: Option<&SetKey>) -> Result<(), JournalError> {
+    let Ok(header) = &found.header else { return Ok(()) };
+    if header.matches(key) {
+        return Ok(());
+    }
+    let why = match (header.sealed, key) {
+        (Some(_), None) => "is encrypted, and no key is configured",
+        (None, _) => "is not encrypted, and a key is configured",
+        (Some(_), Some(_)) => "is encrypted by another data key",
+    };
+    let what = format!("segment {} {why}", name_of(found.number));
+    Err(JournalError::new(JournalErrorKind::Key, what))
 }
 
 /// Fails for a file that no attempt of this journal can have left.

@@ -10,8 +10,7 @@ use storage::AlignedBuffer;
 use volumes::{CapturedContents, CapturedPage};
 
 use crate::format::{
-    Address, Entry, Location, PageCheck, Place, Seal, Sizes, TABLE_RECORD_BYTES,
-    TRANSACTION_HEADER_BYTES, seal_head,
+    Address, Entry, Form, Location, PageCheck, Place, Seal, Sizes, TABLE_RECORD_BYTES, seal_head,
 };
 use crate::known::{Known, KnownPages};
 
@@ -26,11 +25,14 @@ struct Added {
 }
 
 /// Contents of the next transaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Draft<'bytes> {
+    form: Form,
     table: Option<&'bytes [u8]>,
     entries: Vec<Entry>,
     packed: Vec<u8>,
+    /// Lengths of the packed pages, in their order.
+    packed_lengths: Vec<u16>,
     whole: Vec<&'bytes [u8]>,
     /// Pages that are in the journal once the draft is, by number.
     added: HashMap<u64, Added>,
@@ -40,6 +42,22 @@ pub(crate) struct Draft<'bytes> {
 }
 
 impl<'bytes> Draft<'bytes> {
+    /// A draft for a segment of this form.
+    pub(crate) fn new(form: Form) -> Self {
+        Self {
+            form,
+            table: None,
+            entries: Vec::new(),
+            packed: Vec::new(),
+            packed_lengths: Vec::new(),
+            whole: Vec::new(),
+            added: HashMap::new(),
+            volume: None,
+            block_count: 0,
+            reference_count: 0,
+        }
+    }
+
     /// Puts the encoded volume table in.
     pub(crate) fn set_table(&mut self, table: &'bytes [u8]) {
         self.table = Some(table);
@@ -113,7 +131,12 @@ impl<'bytes> Draft<'bytes> {
         let stored = page.bytes.as_stored();
         let place = self.store(stored);
         let length = u16::try_from(stored.len()).expect("a page has 4096 bytes at most");
-        let added = Added { place, length, check: PageCheck::of(stored) };
+        let check = match self.form {
+            Form::Plain => PageCheck::of(stored),
+            // Their tags are known when it is known where they go.
+            Form::Sealed => PageCheck::NONE,
+        };
+        let added = Added { place, length, check };
         if let Some(number) = page.number {
             self.added.insert(number, added);
         }
@@ -137,11 +160,13 @@ impl<'bytes> Draft<'bytes> {
         }
         let offset = count(self.packed.len());
         self.packed.extend_from_slice(stored);
+        self.packed_lengths.push(u16::try_from(stored.len()).expect("shorter than a page"));
         Place::Packed(offset)
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {
+            form: self.form,
             table_count: self.table.map(|table| count(table.len() / TABLE_RECORD_BYTES)),
             entry_count: count(self.entries.len()),
             packed_bytes: count(self.packed.len()),
@@ -149,13 +174,51 @@ impl<'bytes> Draft<'bytes> {
         }
     }
 
+    /// Encrypts the pages for a sealed segment: whole ones into `whole`, packed ones in place.
+    pub(crate) fn seal_pages(&mut self, whole: &mut AlignedBuffer, seal: &Seal, address: Address) {
+        whole.clear();
+        let Some(sealer) = seal.sealer() else { return };
+        let sizes = self.sizes();
+        let offset = |place| {
+            let start = sizes.page_start(place).expect("it is in this transaction");
+            u64::from(address.offset) + start as u64
+        };
+        let mut tags: HashMap<Place, PageCheck> = HashMap::new();
+        let mut start = 0;
+        for &length in &self.packed_lengths {
+            let place = Place::Packed(count(start));
+            let page = &mut self.packed[start..start + usize::from(length)];
+            tags.insert(place, PageCheck::of_tag(sealer.seal(offset(place), &[], page)));
+            start += usize::from(length);
+        }
+        for (index, page) in self.whole.iter().enumerate() {
+            let (place, start) = (Place::Whole(count(index)), whole.len());
+            whole.extend_from_slice(page);
+            let tag = sealer.seal(offset(place), &[], &mut whole[start..]);
+            tags.insert(place, PageCheck::of_tag(tag));
+        }
+        for entry in &mut self.entries {
+            if let Entry::Page { place, check, .. } = entry
+                && let Some(&tag) = tags.get(place)
+            {
+                *check = tag;
+            }
+        }
+        for Added { place, check, .. } in self.added.values_mut() {
+            *check = tags[place];
+        }
+    }
+
     /// Puts the head into `head`, sealed for its address.
-    pub(crate) fn write_head(&self, head: &mut AlignedBuffer, seal: Seal, address: Address) {
+    pub(crate) fn write_head(&self, head: &mut AlignedBuffer, seal: &Seal, address: Address) {
         head.clear();
-        head.resize(TRANSACTION_HEADER_BYTES, 0);
+        head.resize(self.sizes().body_start(), 0);
         head.extend_from_slice(self.table.unwrap_or_default());
         for entry in &self.entries {
-            head.extend_from_slice(&entry.encode());
+            match self.form {
+                Form::Plain => head.extend_from_slice(&entry.encode()),
+                Form::Sealed => head.extend_from_slice(&entry.encode_sealed()),
+            }
         }
         head.extend_from_slice(&self.packed);
         head.pad_to_block();
@@ -170,15 +233,9 @@ impl<'bytes> Draft<'bytes> {
     /// Notes where the draft's pages are, now that it is durable at `address`.
     pub(crate) fn note_pages(&self, known: &mut KnownPages, address: Address) {
         let sizes = self.sizes();
-        let packed = address.offset + count(sizes.packed_start());
-        let whole = address.offset + count(sizes.head_bytes());
         for (&number, &Added { place, length, check }) in &self.added {
-            let offset = match place {
-                Place::Packed(offset) => packed + offset,
-                Place::Whole(index) => whole + index * count(BLOCK_BYTES),
-                Place::Elsewhere(_) => continue,
-            };
-            let at = Location { segment: address.segment, offset };
+            let Some(start) = sizes.page_start(place) else { continue };
+            let at = Location { segment: address.segment, offset: address.offset + count(start) };
             known.note(number, Known { at, length, check });
         }
     }
@@ -211,7 +268,7 @@ mod tests {
 
     fn sealed(draft: &Draft<'_>) -> Vec<u8> {
         let mut head = AlignedBuffer::new();
-        draft.write_head(&mut head, Seal::new([1; 16], 1), ADDRESS);
+        draft.write_head(&mut head, &Seal::new([1; 16], 1), ADDRESS);
         let mut bytes = head.to_vec();
         draft.whole_pages().iter().for_each(|page| bytes.extend_from_slice(page));
         bytes
@@ -219,14 +276,14 @@ mod tests {
 
     #[track_caller]
     fn check(blocks: &[(u64, u64, CapturedContents<'_>)], expected: &[Entry]) {
-        let mut draft = Draft::default();
+        let mut draft = Draft::new(Form::Plain);
         let known = KnownPages::new(16);
         for &(volume, block, contents) in blocks {
             draft.add(&known, volume, block, contents);
         }
         let bytes = sealed(&draft);
         let seal = Seal::new([1; 16], 1);
-        let transaction = Transaction::decode(&bytes, seal, ADDRESS).expect("it is whole");
+        let transaction = Transaction::decode(&bytes, &seal, ADDRESS).expect("it is whole");
         assert!(transaction.has_whole_pages());
         assert_eq!(transaction.entries(), expected);
     }
@@ -283,13 +340,13 @@ mod tests {
     fn a_page_that_the_journal_has_is_referred_to() {
         let (packed, whole) = ([1; 90], [2; BLOCK_BYTES]);
         let mut known = KnownPages::new(16);
-        let mut first = Draft::default();
+        let mut first = Draft::new(Form::Plain);
         first.add(&known, 1, 5, page(70, &packed));
         first.add(&known, 1, 6, page(71, &whole));
         let bytes = sealed(&first);
         first.note_pages(&mut known, ADDRESS);
 
-        let mut second = Draft::default();
+        let mut second = Draft::new(Form::Plain);
         second.add(&known, 1, 7, page(70, &packed));
         second.add(&known, 1, 8, page(71, &whole));
         assert_eq!((second.reference_count(), second.sizes().total_bytes()), (2, 4096));
@@ -310,8 +367,8 @@ mod tests {
         let stored = [1; 90];
         let mut known = KnownPages::new(16);
         let at = Location { segment: 3, offset: 8192 };
-        known.note(70, Known { at, length: 500, check: PageCheck(1) });
-        let mut draft = Draft::default();
+        known.note(70, Known { at, length: 500, check: PageCheck([1; 16]) });
+        let mut draft = Draft::new(Form::Plain);
         let bytes = StoredBytes::Encoded(&stored);
         let page = CapturedPage { number: Some(70), is_journaled: false, bytes };
         draft.add(&known, 1, 5, CapturedContents::Page(page));

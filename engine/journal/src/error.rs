@@ -23,6 +23,8 @@ pub enum JournalErrorKind {
     Missing,
     #[error("the journal belongs to another pool; configure the journal of this pool")]
     Foreign,
+    #[error("the journal's encryption does not match the configured key; see encryption-key-file")]
+    Key,
     #[error("a newer release wrote the journal; use that release")]
     Newer,
     /// What a volume held before it was journaled is in no image.

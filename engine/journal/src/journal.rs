@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use codec::Block;
+use sealing::SetKey;
 use storage::Folder;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use volumes::{Durability, Engine, FlushTarget, HookError, VolumeMap};
@@ -14,7 +15,7 @@ use crate::error::{JournalError, JournalErrorKind};
 use crate::format::SetId;
 use crate::group_commit::{GroupCommit, Leader, Role};
 use crate::known::KnownPages;
-use crate::log::Log;
+use crate::log::{Identity, Log};
 use crate::meter::{Failure, JournalStatus, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
@@ -27,6 +28,8 @@ use crate::writer::Writer;
 pub struct JournalSpec {
     /// Holds the journal's files and may hold others.
     pub folder: Arc<dyn Folder>,
+    /// Encrypts it, if there is one.
+    pub key: Option<Arc<SetKey>>,
     /// The durable set of the pool.
     pub set_id: SetId,
     /// The newest image has everything before this position, [`Position::START`] when there is
@@ -46,6 +49,7 @@ pub struct Journal {
     clock: Arc<dyn Clock>,
     engine: Arc<OnceLock<Weak<Engine>>>,
     shelf: Arc<Shelf>,
+    key: Option<Arc<SetKey>>,
     known: Arc<Mutex<KnownPages>>,
     /// Held during a search for a block.
     search: Mutex<()>,
@@ -102,12 +106,13 @@ impl Journal {
     /// pool's memory is as it was, or the caller has called [`crate::recover`] before. So only the
     /// end of the journal must be whole.
     pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
-        let JournalSpec { folder, set_id, covered, options, clock } = spec;
-        let chain = &Chain::find(&*folder, set_id, NOWHERE)?;
+        let JournalSpec { folder, key, set_id, covered, options, clock } = spec;
+        let chain = &Chain::find(&*folder, key.as_deref(), set_id, NOWHERE)?;
         options.check()?;
-        chain.secure_end(&*folder)?;
+        chain.secure_end(&*folder, key.as_deref())?;
         let shelf = Arc::new(Shelf::new(folder, chain, &options));
-        let log = Log::new(Arc::clone(&shelf), set_id, chain, covered, &options);
+        let identity = Identity { set_id, key: key.clone() };
+        let log = Log::new(Arc::clone(&shelf), identity, chain, covered, &options);
         let (engine, meter) = (Arc::new(OnceLock::new()), Arc::new(Meter::default()));
         meter.note_position(log.position());
         let known = log.share_known();
@@ -118,6 +123,7 @@ impl Journal {
             clock,
             engine,
             shelf,
+            key,
             known,
             search: Mutex::new(()),
             meter,
@@ -297,14 +303,14 @@ impl Journal {
         let known = self.known.lock().expect("no thread panics with the pages locked");
         let found = known.find_anywhere(number);
         drop(known);
-        found.is_some_and(|known| read_known(&self.shelf, known, into))
+        found.is_some_and(|known| read_known(&self.shelf, self.key.as_deref(), known, into))
     }
 
     /// Copies what the journal says last of a block. Searches it from its end on, through 512 MiB
     /// at most; one search at a time. `false` when it has nothing there, or has it damaged.
     pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
         let _turn = self.search.lock().expect("no thread panics in a search");
-        read_latest(&self.shelf, volume_id, block, into)
+        read_latest(&self.shelf, self.key.as_deref(), volume_id, block, into)
     }
 
     /// Returns whether volumes of class `journal` should take writes: not while the policy is to be

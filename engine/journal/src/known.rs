@@ -25,7 +25,7 @@ pub(crate) struct KnownPages {
 impl KnownPages {
     pub(crate) fn new(count_max: usize) -> Self {
         let nowhere = Location { segment: 0, offset: 0 };
-        let free = (0, Known { at: nowhere, length: 0, check: PageCheck(0) });
+        let free = (0, Known { at: nowhere, length: 0, check: PageCheck::NONE });
         let count = count_max.next_power_of_two();
         Self { places: vec![free; count].into_boxed_slice(), floor: 0 }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn known(segment: u32) -> Known {
-        Known { at: Location { segment, offset: 4096 }, length: 100, check: PageCheck(5) }
+        Known { at: Location { segment, offset: 4096 }, length: 100, check: PageCheck([5; 16]) }
     }
 
     #[test]

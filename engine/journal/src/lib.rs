@@ -37,7 +37,7 @@ mod writer;
 mod journal;
 mod page_copy;
 
-pub use chain::set_in;
+pub use chain::{JournalKey, check_key, find_key, set_in};
 pub use error::{JournalError, JournalErrorKind};
 pub use format::{RecordKind, SetId, VolumeRecord};
 pub use journal::{FlushError, Journal, JournalSpec};

@@ -8,6 +8,7 @@
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use sealing::SetKey;
 use storage::AlignedBuffer;
 use volumes::DURABLE_COUNT_MAX;
 
@@ -15,8 +16,8 @@ use crate::chain::Chain;
 use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::{
-    Address, ENTRY_BYTES, PreviousEnd, SEGMENT_HEADER_BYTES, Seal, SegmentHeader, SetId,
-    TABLE_COUNT_MAX, TABLE_RECORD_BYTES, TRANSACTION_HEADER_BYTES,
+    Address, Form, PreviousEnd, SEGMENT_HEADER_BYTES, Seal, SealedSegment, SegmentHeader, SetId,
+    Sizes, TABLE_COUNT_MAX, TABLE_RECORD_BYTES,
 };
 use crate::known::KnownPages;
 use crate::options::{JournalOptions, SEGMENT_BYTES_MIN};
@@ -44,7 +45,7 @@ pub(crate) struct Log {
     shelf: Arc<Shelf>,
     set_id: SetId,
     epoch: u64,
-    seal: Seal,
+    key: Option<Arc<SetKey>>,
     segment_bytes: u32,
     /// The segment that is written; `None` before the first one and after an error.
     current: Option<Current>,
@@ -59,11 +60,22 @@ pub(crate) struct Log {
     is_of_tables: bool,
     known: Arc<Mutex<KnownPages>>,
     head: AlignedBuffer,
+    /// Whole pages of a sealed segment on their way.
+    pages: AlignedBuffer,
+}
+
+/// Set that a journal is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) set_id: SetId,
+    /// Encrypts what is written, if there is one.
+    pub(crate) key: Option<Arc<SetKey>>,
 }
 
 #[derive(Debug)]
 struct Current {
     segment: Segment,
+    seal: Seal,
     first_sequence: u64,
     /// After the last transaction.
     offset: u32,
@@ -73,11 +85,12 @@ impl Log {
     /// Continues the journal that was found, in a run of its own.
     pub(crate) fn new(
         shelf: Arc<Shelf>,
-        set_id: SetId,
+        identity: Identity,
         chain: &Chain,
         covered: Option<Position>,
         options: &JournalOptions,
     ) -> Self {
+        let Identity { set_id, key } = identity;
         let epoch = chain.epoch + 1;
         let known = chain.next_sequence();
         let (next_sequence, given) = match covered {
@@ -89,7 +102,7 @@ impl Log {
             shelf,
             set_id,
             epoch,
-            seal: Seal::new(set_id, epoch),
+            key,
             segment_bytes: options.segment_bytes,
             current: None,
             end: chain.end(),
@@ -100,7 +113,13 @@ impl Log {
             is_of_tables: false,
             known: Arc::new(Mutex::new(KnownPages::new(options.known_pages_max))),
             head: AlignedBuffer::new(),
+            pages: AlignedBuffer::new(),
         }
+    }
+
+    /// Form of the segments that are written.
+    pub(crate) fn form(&self) -> Form {
+        if self.key.is_some() { Form::Sealed } else { Form::Plain }
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -120,9 +139,16 @@ impl Log {
     /// Number of blocks that fit into a transaction whatever they hold, beside a volume table.
     pub(crate) fn blocks_max(&self, table: &[u8]) -> Result<usize, JournalError> {
         let volume_count = table.len() / TABLE_RECORD_BYTES;
-        let fixed = SEGMENT_HEADER_BYTES + TRANSACTION_HEADER_BYTES + table.len() + BLOCK_BYTES;
+        let none = Sizes {
+            form: self.form(),
+            table_count: None,
+            entry_count: 0,
+            packed_bytes: 0,
+            whole_count: 0,
+        };
+        let fixed = SEGMENT_HEADER_BYTES + none.body_start() + table.len() + BLOCK_BYTES;
         // The block's entry, and that of its volume.
-        let each = BLOCK_BYTES + 2 * ENTRY_BYTES;
+        let each = BLOCK_BYTES + 2 * none.entry_bytes();
         let room = (self.segment_bytes as usize).saturating_sub(fixed) / each;
         if room == 0 || volume_count > TABLE_COUNT_MAX {
             let what = format!("cannot journal a table of {volume_count} volumes");
@@ -185,18 +211,25 @@ impl Log {
         self.position()
     }
 
-    fn write(&mut self, draft: &Draft<'_>) -> Result<usize, JournalError> {
+    fn write(&mut self, draft: &mut Draft<'_>) -> Result<usize, JournalError> {
         let current = self.current.as_mut().expect("a segment was begun");
-        let Current { segment, offset, .. } = current;
+        let Current { segment, seal, offset, .. } = current;
         let address = Address {
             sequence: self.next_sequence,
             epoch: self.epoch,
             segment: segment.number,
             offset: *offset,
         };
-        draft.write_head(&mut self.head, self.seal, address);
+        draft.seal_pages(&mut self.pages, seal, address);
+        draft.write_head(&mut self.head, seal, address);
         let mut parts = vec![IoSlice::new(&self.head)];
-        parts.extend(draft.whole_pages().iter().map(|page| IoSlice::new(page)));
+        match seal.form() {
+            Form::Plain => {
+                parts.extend(draft.whole_pages().iter().map(|page| IoSlice::new(page)));
+            }
+            Form::Sealed if self.pages.is_empty() => {}
+            Form::Sealed => parts.push(IoSlice::new(&self.pages)),
+        }
         let length = draft.sizes().total_bytes();
         if let Err(error) = segment.file.write_durably(u64::from(*offset), &parts) {
             let what = format!("cannot write to segment {}", name_of(segment.number));
@@ -225,6 +258,7 @@ impl Log {
             true => SEGMENT_BYTES_MIN,
             false => self.segment_bytes,
         };
+        let sealed = self.key.as_deref().map(draw_seal).transpose()?;
         let segment = self.shelf.take(bytes_min)?;
         let header = SegmentHeader {
             set_id: self.set_id,
@@ -234,7 +268,9 @@ impl Log {
             first_sequence: self.next_sequence,
             abandoned: self.abandoned,
             previous: self.end,
+            sealed,
         };
+        let seal = header.seal(self.key.as_deref());
         self.head.clear();
         self.head.extend_from_slice(&header.encode());
         if let Err(error) = segment.file.write_durably(0, &[IoSlice::new(&self.head)]) {
@@ -245,9 +281,18 @@ impl Log {
         self.shelf.keep(&segment);
         let offset = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
         self.end = Some(PreviousEnd { number: segment.number, end: offset });
-        self.current = Some(Current { segment, first_sequence: self.next_sequence, offset });
+        self.current = Some(Current { segment, seal, first_sequence: self.next_sequence, offset });
         self.wants_segment = false;
         self.abandoned = 0;
         Ok(())
     }
+}
+
+fn draw_seal(key: &SetKey) -> Result<SealedSegment, JournalError> {
+    let salt = key.draw_salt().map_err(|error| JournalError {
+        kind: JournalErrorKind::Disk,
+        what: "cannot seal a segment".to_owned(),
+        source: Some(error.into()),
+    })?;
+    Ok(SealedSegment { data_key: key.id(), salt })
 }

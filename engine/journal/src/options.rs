@@ -21,7 +21,7 @@ pub struct JournalOptions {
     pub length_bytes_max: u64,
     /// A file of the journal: from 256 KiB to 1 GiB, a multiple of 4096.
     pub segment_bytes: u32,
-    /// Pages whose place in the journal is remembered, 32 bytes each.
+    /// Pages whose place in the journal is remembered, 40 bytes each.
     pub known_pages_max: usize,
     pub policy: FailurePolicy,
     /// Time before the disk is tried again, at first; then twice as long each time.

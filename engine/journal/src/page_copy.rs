@@ -5,9 +5,10 @@
 //! meanwhile ends the search there.
 
 use codec::Block;
+use sealing::SetKey;
 use storage::{AlignedBuffer, BLOCK_BYTES, StableFile};
 
-use crate::format::{Entry, Place};
+use crate::format::{Entry, Place, Seal, SetId, open_stored};
 use crate::known::Known;
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::replay::decode;
@@ -30,12 +31,32 @@ enum Latest {
 }
 
 /// Reads the page at a place of the journal. `false` when it is not there as it was written.
-pub(crate) fn read_known(shelf: &Shelf, known: Known, into: &mut Block) -> bool {
-    shelf.open(known.at.segment).is_some_and(|file| read_page(&*file, known, into))
+pub(crate) fn read_known(
+    shelf: &Shelf,
+    key: Option<&SetKey>,
+    known: Known,
+    into: &mut Block,
+) -> bool {
+    let Some(file) = shelf.open(known.at.segment) else { return false };
+    let seal = match key {
+        // The checksums of pages are seeded with nothing.
+        None => Seal::new(SetId::default(), 0),
+        Some(_) => match read_header(&*file, known.at.segment) {
+            Ok(Ok(header)) if header.matches(key) => header.seal(key),
+            _ => return false,
+        },
+    };
+    read_page(&*file, &seal, known, into)
 }
 
 /// Reads what the journal says last of a block, if that is a page.
-pub(crate) fn read_latest(shelf: &Shelf, volume_id: u64, block: u64, into: &mut Block) -> bool {
+pub(crate) fn read_latest(
+    shelf: &Shelf,
+    key: Option<&SetKey>,
+    volume_id: u64,
+    block: u64,
+    into: &mut Block,
+) -> bool {
     let mut left_bytes = SEARCH_BYTES_MAX;
     for number in shelf.kept_numbers().into_iter().rev() {
         if left_bytes == 0 {
@@ -44,9 +65,12 @@ pub(crate) fn read_latest(shelf: &Shelf, volume_id: u64, block: u64, into: &mut 
         let Some(file) = shelf.open(number) else { continue };
         left_bytes = left_bytes.saturating_sub(file.size_bytes());
         let Ok(Ok(header)) = read_header(&*file, number) else { continue };
-        match find_in_segment(SegmentReader::of(file, header), volume_id, block, into) {
+        if !header.matches(key) {
+            continue;
+        }
+        match find_in_segment(SegmentReader::of(file, key, header), volume_id, block, into) {
             Some(Latest::Here { is_whole }) => return is_whole,
-            Some(Latest::Elsewhere(known)) => return read_known(shelf, known, into),
+            Some(Latest::Elsewhere(known)) => return read_known(shelf, key, known, into),
             Some(Latest::NoPage) => return false,
             None => {}
         }
@@ -54,7 +78,7 @@ pub(crate) fn read_latest(shelf: &Shelf, volume_id: u64, block: u64, into: &mut 
     false
 }
 
-fn read_page(file: &dyn StableFile, known: Known, into: &mut Block) -> bool {
+fn read_page(file: &dyn StableFile, seal: &Seal, known: Known, into: &mut Block) -> bool {
     let block_bytes = BLOCK_BYTES as u64;
     let start = u64::from(known.at.offset);
     let end = start + u64::from(known.length);
@@ -66,8 +90,13 @@ fn read_page(file: &dyn StableFile, known: Known, into: &mut Block) -> bool {
     }
     let mut bytes = AlignedBuffer::zeroed(usize::try_from(last - first).expect("a few blocks"));
     let skipped = usize::try_from(start - first).expect("within a block");
-    let is_read = file.read(first, &mut bytes).is_ok();
-    is_read && decode(bytes.get(skipped..skipped + usize::from(known.length)), known.check, into)
+    if file.read(first, &mut bytes).is_err() {
+        return false;
+    }
+    let mut opened = Vec::new();
+    let stored = bytes.get(skipped..skipped + usize::from(known.length));
+    let stored = stored.and_then(|it| open_stored(seal, it, start, known.check, &mut opened));
+    decode(stored, into)
 }
 
 /// What the last transaction of a segment that names the block says of it. After one that is not
@@ -79,6 +108,7 @@ fn find_in_segment(
     into: &mut Block,
 ) -> Option<Latest> {
     let mut latest = None;
+    let mut opened = Vec::new();
     let mut offset = SegmentReader::first_offset();
     let mut sequence = reader.first_sequence();
     while let Ok(Step::Transaction(transaction)) = reader.read(offset, sequence) {
@@ -91,8 +121,8 @@ fn find_in_segment(
                     latest = Some(Latest::Elsewhere(Known { at, length, check }));
                 }
                 Entry::Page { place, length, check, .. } => {
-                    let stored = transaction.stored_bytes(place, length);
-                    latest = Some(Latest::Here { is_whole: decode(stored, check, into) });
+                    let stored = transaction.open_page(place, length, check, &mut opened);
+                    latest = Some(Latest::Here { is_whole: decode(stored, into) });
                 }
                 Entry::Hole { .. } | Entry::Fill { .. } | Entry::Lost { .. } => {
                     latest = Some(Latest::NoPage);

@@ -7,12 +7,13 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use sealing::SetKey;
 use storage::{AlignedBuffer, Folder, StableFile};
 
 use crate::error::JournalError;
 use crate::format::{
     Address, FormatError, SEGMENT_HEADER_BYTES, Seal, SegmentHeader, SetId,
-    TRANSACTION_HEADER_BYTES, Transaction, TransactionHead,
+    TRANSACTION_HEADER_BYTES, Transaction, TransactionHead, check_head,
 };
 use crate::segment_file::{Found, cannot_read, name_of};
 
@@ -52,18 +53,26 @@ pub(crate) enum Step<'bytes> {
 }
 
 impl SegmentReader {
-    pub(crate) fn open(folder: &dyn Folder, header: SegmentHeader) -> Result<Self, JournalError> {
+    pub(crate) fn open(
+        folder: &dyn Folder,
+        key: Option<&SetKey>,
+        header: SegmentHeader,
+    ) -> Result<Self, JournalError> {
         let number = header.number;
         let failed = |error| cannot_read(number, error);
-        Ok(Self::of(folder.open(&name_of(number)).map_err(failed)?, header))
+        Ok(Self::of(folder.open(&name_of(number)).map_err(failed)?, key, header))
     }
 
     /// Reads a segment whose file is open.
-    pub(crate) fn of(file: Arc<dyn StableFile>, header: SegmentHeader) -> Self {
+    pub(crate) fn of(
+        file: Arc<dyn StableFile>,
+        key: Option<&SetKey>,
+        header: SegmentHeader,
+    ) -> Self {
         let limit = file.size_bytes().min(u64::from(header.segment_bytes));
         let limit = u32::try_from(limit).expect("a segment's length has 32 bits");
         let window = AlignedBuffer::new();
-        Self { file, header, seal: header.seal(), limit, window, window_start: 0 }
+        Self { file, header, seal: header.seal(key), limit, window, window_start: 0 }
     }
 
     pub(crate) fn first_sequence(&self) -> u64 {
@@ -83,9 +92,9 @@ impl SegmentReader {
             Ok(_) => return Ok(Step::Nothing(FormatError::misplaced("a transaction"))),
             Err(error) => return Ok(Step::Nothing(error)),
         };
-        let seal = self.seal;
+        let seal = self.seal.clone();
         let bytes = self.bytes(offset, head.sizes.total_bytes())?;
-        Ok(match Transaction::decode(bytes, seal, address) {
+        Ok(match Transaction::decode(bytes, &seal, address) {
             Ok(transaction) => Step::Transaction(transaction),
             Err(error) => Step::Nothing(error),
         })
@@ -202,6 +211,7 @@ pub(crate) fn holds_transactions(
     let length = left.min(head.sizes.total_bytes() as u64);
     bytes.resize(usize::try_from(length).expect("within the format's limits"), 0);
     file.read(u64::from(offset), &mut bytes).map_err(failed)?;
-    let transaction = Transaction::decode(&bytes, Seal::new(set_id, epoch), head.address);
-    Ok(transaction.is_ok() && segment == found.number)
+    // Without its header nothing is known of a sealed segment's key: the checksum says enough.
+    let is_whole = check_head(&bytes, &Seal::new(set_id, epoch)).is_ok();
+    Ok(is_whole && segment == found.number)
 }

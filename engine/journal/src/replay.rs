@@ -7,12 +7,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use codec::{BLOCK_BYTES, Block};
+use sealing::SetKey;
 use storage::{AlignedBuffer, Folder, StableFile};
 
 use crate::chain::{Chain, Link};
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::{
-    Entry, Location, PageCheck, Place, SEGMENT_HEADER_BYTES, SetId, Transaction, VolumeRecord,
+    Entry, Location, PageCheck, Place, SEGMENT_HEADER_BYTES, Seal, SetId, Transaction,
+    VolumeRecord, open_stored,
 };
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::segment_file::{cannot_read, name_of};
@@ -93,16 +95,18 @@ pub struct Recovered {
 /// it was written; single pages that are damaged are told to `replay`.
 pub fn recover(
     folder: &dyn Folder,
+    key: Option<&SetKey>,
     set_id: SetId,
     from: Position,
     replay: &mut dyn Replay,
 ) -> Result<Recovered, JournalError> {
-    let chain = Chain::find(folder, set_id, from.0)?;
+    let chain = Chain::find(folder, key, set_id, from.0)?;
     let next_sequence = chain.next_sequence().max(from.0);
     let report = Recovered { next_sequence, ..Recovered::default() };
-    let pages = PageFetcher::new(folder, &chain);
+    let pages = PageFetcher::new(folder, key, &chain);
     let contents = Box::new([0; BLOCK_BYTES]);
-    let mut recovery = Recovery { replay, pages, report, contents };
+    let opened = Vec::new();
+    let mut recovery = Recovery { key, replay, pages, report, contents, opened };
     let mut expected = None;
     for link in &chain.links {
         if link.end.next_sequence <= from.0 {
@@ -115,15 +119,21 @@ pub fn recover(
 
 /// From where on the journal in a folder can be read to its end, as far as headers and lengths
 /// tell; `None` when there is no journal.
-pub fn begins_at(folder: &dyn Folder) -> Result<Option<Position>, JournalError> {
-    Ok(Chain::first_sequence(folder)?.map(Position))
+pub fn begins_at(
+    folder: &dyn Folder,
+    key: Option<&SetKey>,
+) -> Result<Option<Position>, JournalError> {
+    Ok(Chain::first_sequence(folder, key)?.map(Position))
 }
 
 struct Recovery<'it> {
+    key: Option<&'it SetKey>,
     replay: &'it mut dyn Replay,
     pages: PageFetcher<'it>,
     report: Recovered,
     contents: Box<Block>,
+    /// A page that was decrypted.
+    opened: Vec<u8>,
 }
 
 impl Recovery<'_> {
@@ -135,7 +145,7 @@ impl Recovery<'_> {
         from: u64,
         expected: Option<u64>,
     ) -> Result<u64, JournalError> {
-        let mut reader = SegmentReader::open(folder, link.header)?;
+        let mut reader = SegmentReader::open(folder, self.key, link.header)?;
         let mut offset = SegmentReader::first_offset();
         let mut sequence = link.header.first_sequence;
         check_sequence(link, expected.unwrap_or(sequence.min(from)), from)?;
@@ -179,11 +189,14 @@ impl Recovery<'_> {
                     }
                 }
                 Entry::Page { block, place, length, check } => {
+                    let opened = &mut self.opened;
                     let (stored, segment) = match place {
-                        Place::Elsewhere(at) => (self.pages.fetch(at, length)?, at.segment),
-                        _ => (transaction.stored_bytes(place, length), segment),
+                        Place::Elsewhere(at) => {
+                            (self.pages.fetch(at, length, check, opened)?, at.segment)
+                        }
+                        _ => (transaction.open_page(place, length, check, opened), segment),
                     };
-                    let is_whole = decode(stored, check, &mut self.contents);
+                    let is_whole = decode(stored, &mut self.contents);
                     let change = match is_whole {
                         true => Change::Contents(&self.contents),
                         false => self.report.note_damaged(segment),
@@ -219,9 +232,9 @@ impl Recovered {
     }
 }
 
-/// Returns whether the stored bytes are those that were written, decoded into `contents`.
-pub(crate) fn decode(stored: Option<&[u8]>, check: PageCheck, contents: &mut Block) -> bool {
-    let Some(stored) = stored.filter(|stored| PageCheck::of(stored) == check) else { return false };
+/// Decodes a page that is as it was written into `contents`. Returns whether there is one.
+pub(crate) fn decode(stored: Option<&[u8]>, contents: &mut Block) -> bool {
+    let Some(stored) = stored else { return false };
     if stored.len() == BLOCK_BYTES {
         contents.copy_from_slice(stored);
         return true;
@@ -272,6 +285,7 @@ struct PageFetcher<'it> {
 
 struct Segment {
     end: u32,
+    seal: Seal,
     /// Opened once it was wanted.
     file: Option<Arc<dyn StableFile>>,
 }
@@ -282,15 +296,25 @@ struct Piece {
 }
 
 impl<'it> PageFetcher<'it> {
-    fn new(folder: &'it dyn Folder, chain: &Chain) -> Self {
-        let segment = |link: &Link| Segment { end: link.end.offset, file: None };
+    fn new(folder: &'it dyn Folder, key: Option<&SetKey>, chain: &Chain) -> Self {
+        let segment =
+            |link: &Link| Segment { end: link.end.offset, seal: link.header.seal(key), file: None };
         let segments = chain.links.iter().map(|link| (link.header.number, segment(link))).collect();
         Self { folder, segments, pieces: BTreeMap::new(), time: 0, page: Vec::new() }
     }
 
-    /// The bytes at a place, if the journal has the place.
-    fn fetch(&mut self, at: Location, length: u16) -> Result<Option<&[u8]>, JournalError> {
-        let Some(&Segment { end, .. }) = self.segments.get(&at.segment) else { return Ok(None) };
+    /// The page at a place, if the journal has the place and the page is as it was written.
+    fn fetch<'page>(
+        &'page mut self,
+        at: Location,
+        length: u16,
+        check: PageCheck,
+        opened: &'page mut Vec<u8>,
+    ) -> Result<Option<&'page [u8]>, JournalError> {
+        let Some(Segment { end, seal, .. }) = self.segments.get(&at.segment) else {
+            return Ok(None);
+        };
+        let (end, seal) = (*end, seal.clone());
         let header_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
         let page_end = at.offset.saturating_add(u32::from(length));
         if at.offset < header_bytes || page_end > end {
@@ -308,7 +332,7 @@ impl<'it> PageFetcher<'it> {
             self.page.extend_from_slice(&piece.bytes[range]);
             offset = until;
         }
-        Ok(Some(&self.page))
+        Ok(open_stored(&seal, &self.page, at.offset.into(), check, opened))
     }
 
     /// Makes sure that a piece is there.

@@ -10,7 +10,7 @@ use volumes::{Capture, CaptureWalk, Durability, Engine, Volume, VolumeMap};
 
 use crate::draft::Draft;
 use crate::error::{JournalError, JournalErrorKind};
-use crate::format::{Sizes, TABLE_RECORD_BYTES, VolumeRecord};
+use crate::format::{Form, Sizes, TABLE_RECORD_BYTES, VolumeRecord};
 use crate::log::Log;
 use crate::meter::{Meter, Written};
 use crate::options::Clock;
@@ -101,7 +101,7 @@ impl Writer {
         }
         self.commit(&[])?;
         self.log.expect_blocks(self.table.has_journaled);
-        self.log.prepare(self.table.next_length())
+        self.log.prepare(self.table.next_length(self.log.form()))
     }
 
     /// Makes durable what the volumes of these ids held when this was called, and the volume table.
@@ -143,7 +143,7 @@ impl Writer {
 
     fn append(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
         self.log.expect_blocks(self.table.has_journaled);
-        let mut draft = Draft::default();
+        let mut draft = Draft::new(self.log.form());
         if self.table.edition != self.written_edition {
             draft.set_table(&self.table.encoded);
         }
@@ -240,10 +240,11 @@ impl Table {
     }
 
     /// Bytes of a transaction with this table and one more volume.
-    fn next_length(&self) -> usize {
+    fn next_length(&self, form: Form) -> usize {
         let count = self.encoded.len() / TABLE_RECORD_BYTES + 1;
         let table_count = Some(u32::try_from(count).expect("a pool has few volumes"));
-        Sizes { table_count, entry_count: 0, packed_bytes: 0, whole_count: 0 }.total_bytes()
+        let sizes = Sizes { form, table_count, entry_count: 0, packed_bytes: 0, whole_count: 0 };
+        sizes.total_bytes()
     }
 
     /// The count of a volume's blocks; 0 for one that is not in the table.
@@ -301,6 +302,7 @@ mod tests {
     use super::*;
     use crate::chain::Chain;
     use crate::format::SetId;
+    use crate::log::Identity;
     use crate::options::{JournalOptions, SystemClock};
     use crate::replay::{Change, Position, Refusal, Replay, recover};
     use crate::shelf::Shelf;
@@ -318,9 +320,15 @@ mod tests {
     fn writer(disk: &Disk, engine: &Arc<Engine>) -> Writer {
         let options = JournalOptions::default();
         let folder = disk.folder();
-        let chain = Chain::find(&*folder, SET, u64::MAX).expect("the disk works");
+        let chain = Chain::find(&*folder, None, SET, u64::MAX).expect("the disk works");
         let shelf = Arc::new(Shelf::new(folder, &chain, &options));
-        let log = Log::new(shelf, SET, &chain, Some(Position::START), &options);
+        let log = Log::new(
+            shelf,
+            Identity { set_id: SET, key: None },
+            &chain,
+            Some(Position::START),
+            &options,
+        );
         let engine = Arc::new(OnceLock::from(Arc::downgrade(engine)));
         Writer::new(log, engine, Arc::default(), Arc::new(SystemClock::new()))
     }
@@ -363,7 +371,7 @@ mod tests {
         writer.commit(&[volume.id()]).expect("the disk works");
         assert_eq!(volume.map().unjournaled_blocks(), 0);
         let mut found = Blocks::default();
-        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        recover(&*disk.folder(), None, SET, Position::START, &mut found).expect("it is whole");
         assert_eq!(found.0, [6 * MIB / BLOCK_BYTES]);
     }
 
@@ -385,13 +393,13 @@ mod tests {
         writer.write(before.capture(8).into_iter().collect()).expect("the disk works");
         before.end();
         let mut found = Blocks::default();
-        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        recover(&*disk.folder(), None, SET, Position::START, &mut found).expect("it is whole");
         assert_eq!((found.0, volume.map().unjournaled_blocks()), (vec![3], 1));
         // The next flush looks at it again.
         writer.table.volumes[0].block_count = 1024;
         writer.write(walk(&volume).capture(8).into_iter().collect()).expect("the disk works");
         let mut found = Blocks::default();
-        recover(&*disk.folder(), SET, Position::START, &mut found).expect("it is whole");
+        recover(&*disk.folder(), None, SET, Position::START, &mut found).expect("it is whole");
         assert_eq!((found.0, volume.map().unjournaled_blocks()), (vec![3, 900], 0));
     }
 }

@@ -6,7 +6,7 @@ use block_device::BlockDevice;
 use journal::{JournalErrorKind, Position, recover};
 use model::for_each_seed;
 use powercut::Disk;
-use support::{Bed, SET, Shadow, noise, read, roomy, write};
+use support::{Bed, SET, Shadow, noise, plain_and_sealed, read, roomy, write};
 
 const HEADER: u64 = 4096;
 /// A head, and a page that does not shrink.
@@ -126,7 +126,8 @@ fn nothing_is_removed_that_a_missing_segment_would_join_again() {
     later.journal.commit_table().expect("the disk works");
     later.journal.maintain().expect("the disk works");
     folder.rename("aside", &files[1].name).expect("it is there");
-    recover(&*folder, SET, Position::START, &mut Shadow::default()).expect("it is whole again");
+    recover(&*folder, None, SET, Position::START, &mut Shadow::default())
+        .expect("it is whole again");
 
     let position = later.journal.begin_checkpoint();
     later.create("another");
@@ -155,7 +156,7 @@ fn a_journal_of_another_pool_is_refused() {
     let (bed, _) = ten_transactions();
     let folder = bed.disk.folder();
     let other = *b"another pool's..";
-    let error = recover(&*folder, other, Position::START, &mut Shadow::default());
+    let error = recover(&*folder, None, other, Position::START, &mut Shadow::default());
     let error = error.expect_err("it is of another pool");
     assert_eq!(error.kind, JournalErrorKind::Foreign);
     assert!(error.to_string().contains("612073657420"), "it names both: {error}");
@@ -166,6 +167,10 @@ fn a_journal_of_another_pool_is_refused() {
 /// Method: flip one random bit, and compare each block with what it may be.
 #[test]
 fn one_flipped_bit_never_gives_wrong_data() {
+    plain_and_sealed(flip_bits);
+}
+
+fn flip_bits() {
     let (bed, volume_id) = ten_transactions();
     let used_bytes = HEADER + 10 * TRANSACTION;
     let mut outcomes = std::collections::BTreeMap::new();

@@ -2,9 +2,10 @@
 //!
 //! `tests/golden/journal-1/` holds the segments of a journal of version 1, packed: for each page of
 //! the file that is not zeros its number (4 bytes), a length (2 bytes) and so many bytes in LZ4's
-//! block format, or the page as it is when the length is 4096; all numbers little-endian. What the
-//! journal says is written below and never changes. With `MEMLANE_GOLDEN_OUT=FOLDER` the test
-//! writes what today's code leaves behind there: that is how a new version gets its files.
+//! block format, or the page as it is when the length is 4096; all numbers little-endian.
+//! `journal-2/` is of version 2, which is encrypted. What the journals say is written below and
+//! never changes. With `MEMLANE_GOLDEN_OUT=FOLDER` the test writes what today's code leaves behind
+//! there: that is how a new version gets its files.
 
 mod support;
 
@@ -16,7 +17,9 @@ use codec::{BLOCK_BYTES, Block, Encoder};
 use journal::{JournalErrorKind, Position};
 use powercut::Disk;
 use storage::Folder;
-use support::{BLOCK, Bed, MIB, Shadow, noise, read, roomy, wait_until, write};
+use support::{
+    BLOCK, Bed, MIB, Shadow, key, noise, plain_and_sealed, read, roomy, sealed, wait_until, write,
+};
 use volumes::{Durability, Reduction, ShrinkPolicy};
 
 /// Asks for the files of today's format, in this folder.
@@ -102,14 +105,18 @@ fn check_blocks(shadow: &Shadow) {
 
 #[test]
 fn todays_journal_says_what_the_golden_ones_say() {
-    let disk = build();
-    check(&disk);
-    if let Some(out) = std::env::var_os(OUT_VARIABLE) {
+    plain_and_sealed(|| {
+        let disk = build();
+        check(&disk);
+        let Some(out) = std::env::var_os(OUT_VARIABLE) else { return };
+        let version = if key().is_some() { 2 } else { 1 };
+        let out = Path::new(&out).join(format!("journal-{version}"));
+        std::fs::create_dir_all(&out).expect("the folder is there");
         for file in disk.files() {
             let packed = pack(&disk.contents(&file.name));
-            std::fs::write(Path::new(&out).join(&file.name), packed).expect("the folder is there");
+            std::fs::write(out.join(&file.name), packed).expect("the folder is there");
         }
-    }
+    });
 }
 
 #[test]
@@ -118,14 +125,25 @@ fn a_journal_of_version_1_is_read() {
 }
 
 #[test]
+fn a_journal_of_version_2_is_read_with_its_key_alone() {
+    sealed(|| check(&golden(2)));
+    let error = read(&golden(2), Position::START).expect_err("it is encrypted");
+    assert_eq!(error.kind, JournalErrorKind::Key);
+    sealed(|| {
+        let error = read(&golden(1), Position::START).expect_err("it is not encrypted");
+        assert_eq!(error.kind, JournalErrorKind::Key);
+    });
+}
+
+#[test]
 fn a_journal_of_a_later_version_is_refused_by_name() {
     let disk = golden(1);
     let name = disk.files()[1].name.clone();
     let mut header = disk.contents(&name)[..BLOCK_BYTES].to_vec();
-    header[16] = 2;
+    header[16] = 3;
     let file = disk.folder().open(&name).expect("it is there");
     file.write(0, &[IoSlice::new(&header)]).expect("the disk works");
-    let error = read(&disk, Position::START).expect_err("version 2 is not known");
+    let error = read(&disk, Position::START).expect_err("version 3 is not known");
     assert_eq!(error.kind, JournalErrorKind::Newer);
     let told = error.to_string();
     assert!(told.contains(&name) && told.contains("a newer release wrote"), "{told}");

@@ -14,7 +14,7 @@ use journal::{FailurePolicy, Journal, JournalOptions, JournalSpec, Position, Rec
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
 use storage::StorageAction::{Create, WriteDurably};
-use support::{BLOCK, Bed, Shadow, noise, read, roomy, spec};
+use support::{BLOCK, Bed, Shadow, noise, plain_and_sealed, read, roomy, spec};
 use volumes::Volume;
 
 const VOLUMES: [&str; 2] = ["one", "two"];
@@ -229,23 +229,27 @@ impl Restored<'_> {
 
 #[test]
 fn what_was_flushed_survives_every_loss_of_power() {
-    for_each_seed("cargo test -p journal --test power_cuts", 25, |seed| {
-        let storm = Storm::run(seed);
-        assert_eq!(storm.volume_ids.len(), VOLUMES.len());
-        for cut in 0..CUTS {
-            storm.judge(&Cut::random(seed * CUTS + cut, &storm.bed.disk));
-        }
+    plain_and_sealed(|| {
+        for_each_seed("cargo test -p journal --test power_cuts", 25, |seed| {
+            let storm = Storm::run(seed);
+            assert_eq!(storm.volume_ids.len(), VOLUMES.len());
+            for cut in 0..CUTS {
+                storm.judge(&Cut::random(seed * CUTS + cut, &storm.bed.disk));
+            }
+        });
     });
 }
 
 #[test]
 fn a_disk_that_lies_once_never_makes_contents_wrong() {
-    for_each_seed("cargo test -p journal --test power_cuts", 10, |seed| {
-        let storm = Storm::run(seed + 1000);
-        for cut in 0..CUTS {
-            let mut random = Random::new(seed * CUTS + cut);
-            let moment = Moment(random.below(storm.bed.disk.now().0 + 1));
-            storm.judge_lie(&Cut { moment, loss: Loss::Lie, seed: random.number() });
-        }
+    plain_and_sealed(|| {
+        for_each_seed("cargo test -p journal --test power_cuts", 10, |seed| {
+            let storm = Storm::run(seed + 1000);
+            for cut in 0..CUTS {
+                let mut random = Random::new(seed * CUTS + cut);
+                let moment = Moment(random.below(storm.bed.disk.now().0 + 1));
+                storm.judge_lie(&Cut { moment, loss: Loss::Lie, seed: random.number() });
+            }
+        });
     });
 }

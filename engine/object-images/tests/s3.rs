@@ -8,14 +8,15 @@ mod server;
 use std::sync::Arc;
 
 use image::{
-    ClaimedStore, ImageErrorKind, ImageStore, ObjectName, PackName, Unwatched, list_images,
-    rehearse,
+    ClaimedStore, ImageErrorKind, ImageStore, ObjectName, PackName, SealedStore, StoreKey,
+    Unwatched, find_store_key, list_images, rehearse,
 };
 use made::{Collected, Contents, Made, claim, newest, options};
 use object_images::ObjectImages;
 use object_store::aws::AmazonS3Builder;
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use sealing::{DataKey, SetKey, WrappingKey};
 use server::Server;
 use storage::AlignedBuffer;
 
@@ -48,6 +49,20 @@ fn served() -> (Server, Arc<dyn ImageStore>) {
     let server = Server::start();
     let store = store_of(client(&format!("http://{}", server.address)), "one/two");
     (server, store)
+}
+
+/// The same store, encrypted.
+fn sealed(store: Arc<dyn ImageStore>) -> Arc<dyn ImageStore> {
+    let key = SetKey::wrap(DataKey::new([3; 32]), &WrappingKey::new([4; 32]));
+    Arc::new(SealedStore::new(store, Arc::new(key.expect("Linux has random bytes"))))
+}
+
+/// Runs a check with a store as it is, and with one that is encrypted.
+fn plain_and_sealed(check: impl Fn(Server, Arc<dyn ImageStore>)) {
+    let (server, store) = served();
+    check(server, store);
+    let (server, store) = served();
+    check(server, sealed(store));
 }
 
 fn small(generation: u64) -> Made {
@@ -107,6 +122,16 @@ fn check_objects(store: &dyn ImageStore) {
 fn images_are_kept_in_a_server_that_speaks_s3() {
     let (_server, store) = served();
     check_store(&store);
+}
+
+#[test]
+fn encrypted_images_are_kept_in_a_server_that_speaks_s3() {
+    let (_server, store) = served();
+    check_store(&sealed(Arc::clone(&store)));
+    let key = find_store_key(&*store).expect("it can be read");
+    assert!(matches!(key, StoreKey::Wrapped { .. }), "{key:?}");
+    let error = ClaimedStore::claim(store, 1).expect_err("there is no key");
+    assert_eq!(error.kind, ImageErrorKind::Key);
 }
 
 #[test]
@@ -170,40 +195,42 @@ fn a_server_that_fails_for_a_moment_is_asked_again() {
 
 #[test]
 fn a_manifest_whose_answer_was_lost_is_known_as_ones_own() {
-    let (server, store) = served();
-    let mut claimed = claim(&store);
-    let mut made = Made::one(8 << 20);
-    made.write(0, 0, Contents::Fill(1));
-    made.save(&mut claimed);
-    // Nothing is new, so the next object that is put is the manifest.
-    server.bucket().answers_lost = 1;
-    made.save(&mut claimed);
-    assert_eq!(server.bucket().answers_lost, 0);
-    made.save(&mut claimed);
+    plain_and_sealed(|server, store| {
+        let mut claimed = claim(&store);
+        let mut made = Made::one(8 << 20);
+        made.write(0, 0, Contents::Fill(1));
+        made.save(&mut claimed);
+        // Nothing is new, so the next object that is put is the manifest.
+        server.bucket().answers_lost = 1;
+        made.save(&mut claimed);
+        assert_eq!(server.bucket().answers_lost, 0);
+        made.save(&mut claimed);
+    });
 }
 
 #[test]
 fn a_manifest_of_which_it_is_not_known_whose_it_is_keeps_its_packs() {
-    let (server, store) = served();
-    let mut claimed = claim(&store);
-    let mut made = small(1);
-    made.save(&mut claimed);
-    let base = newest(&store).expect("it was saved");
-    let packs = store.packs().expect("listed").len();
-    made.write(0, 3, Contents::Noise(1 << 40));
-    // It is there though the answer is an error of the server, and the same request is refused when
-    // it is repeated.
-    server.bucket().failing_manifests = 1;
-    server.bucket().are_reads_failing = true;
-    let error = claimed.save(&made, &options(), &Unwatched).expect_err("it is not known");
-    assert_eq!(error.kind, ImageErrorKind::Unavailable, "{error:?}");
-    server.bucket().are_reads_failing = false;
-    assert_eq!(store.packs().expect("listed").len(), packs + 1);
-    let image = newest(&store).expect("two are there");
-    assert!(image.id() > base.id());
-    assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
-    made.save(&mut claimed);
-    made.check(&newest(&store).expect("three are there"));
+    plain_and_sealed(|server, store| {
+        let mut claimed = claim(&store);
+        let mut made = small(1);
+        made.save(&mut claimed);
+        let base = newest(&store).expect("it was saved");
+        let packs = store.packs().expect("listed").len();
+        made.write(0, 3, Contents::Noise(1 << 40));
+        // It is there though the answer is an error of the server, and the same request is refused
+        // when it is repeated.
+        server.bucket().failing_manifests = 1;
+        server.bucket().are_reads_failing = true;
+        let error = claimed.save(&made, &options(), &Unwatched).expect_err("it is not known");
+        assert_eq!(error.kind, ImageErrorKind::Unavailable, "{error:?}");
+        server.bucket().are_reads_failing = false;
+        assert_eq!(store.packs().expect("listed").len(), packs + 1);
+        let image = newest(&store).expect("two are there");
+        assert!(image.id() > base.id());
+        assert_eq!(image.verify(&Unwatched).expect("it can be read").chunks_damaged, 0);
+        made.save(&mut claimed);
+        made.check(&newest(&store).expect("three are there"));
+    });
 }
 
 #[test]

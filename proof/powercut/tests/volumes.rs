@@ -107,6 +107,7 @@ fn cut_often(history: &History, life: u64, random: &mut Random) -> (Site, Site) 
 fn count_kinds(site: &Site) {
     count(match site.place {
         Place::Folder => "a state of a folder",
+        Place::SealedFolder => "a state of an encrypted folder",
         Place::Objects { .. } => "a state of an object store",
     });
     count_many("a snapshot that came back", site.engine.snapshots().len());

@@ -79,6 +79,7 @@ impl Fixture {
             journal_options: JOURNAL_OPTIONS,
             clock: Arc::new(SystemClock::new()),
             images: Arc::new(images),
+            key: None,
             writer: u128::from(disk.now().0),
             fresh_id: *b"power-cut of log",
         };

@@ -1,5 +1,5 @@
-//! Facilities of this host for the daemon, and what is missing: looked at from outside, without a
-//! daemon.
+//! Facilities of this host for the daemon, and what is missing: looked at from outside. A daemon
+//! that runs is asked for its encryption; none is needed.
 //!
 //! Nothing is changed and nothing is loaded. What the host lacks decides the exit code only where
 //! the daemon does not work without it.
@@ -7,9 +7,11 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use api::ByteSize;
+use api::{ByteSize, EncryptionStatus, Status};
+use rest_client::{Address, Client};
 use serde_json::{Value, json};
 
+use super::status::{encryption_text, previous_key};
 use crate::failure::Failure;
 use crate::output::{Form, Report};
 use crate::table::{Cell, Table};
@@ -66,8 +68,8 @@ impl Finding {
     }
 }
 
-pub(super) fn run(form: Form) -> Result<Report, Failure> {
-    let findings = [
+pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
+    let mut findings = vec![
         kernel(&read("/proc/sys/kernel/osrelease")),
         root(),
         openable("/dev/fuse", "attaching volumes as loop devices; run modprobe fuse"),
@@ -79,6 +81,7 @@ pub(super) fn run(form: Form) -> Result<Report, Failure> {
         descriptors(&read("/proc/self/limits")),
         group(&read("/etc/group")),
     ];
+    findings.extend(status_here(client).map(|status| encryption(status.durability.encryption)));
     report_of(&findings, form)
 }
 
@@ -196,6 +199,21 @@ fn group(groups: &str) -> Finding {
     Finding::good_if(is_there, "group memlane", "exists: its members may use the sockets", none)
 }
 
+/// The status of this host's daemon, if one answers.
+fn status_here(client: &Client) -> Option<Status> {
+    match client.address {
+        Address::Socket(_) => client.get(api::STATUS_PATH).ok(),
+        _ => None,
+    }
+}
+
+fn encryption(status: Option<EncryptionStatus>) -> Finding {
+    let text = encryption_text(status.as_ref());
+    let is_new = status.as_ref().and_then(previous_key).is_none();
+    let old = format!("{text}: keep that key, and run memlane image save");
+    Finding::good_if(is_new, "encryption", text, old)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,5 +256,20 @@ mod tests {
         check(descriptors("Max open files   1024   1024   files\n"), Verdict::Lacking);
         check(group("root:x:0:\nmemlane:x:998:ann\n"), Verdict::Good);
         check(group("root:x:0:\n"), Verdict::Lacking);
+    }
+
+    #[test]
+    fn a_key_that_the_newest_image_still_needs_is_told_of() {
+        let status = |images_wrapped_by: Option<&str>| {
+            let images_wrapped_by = images_wrapped_by.map(str::to_owned);
+            let (data_key, wrapped_by) = ("d0".to_owned(), "a1".to_owned());
+            Some(EncryptionStatus { data_key, wrapped_by, images_wrapped_by })
+        };
+        check(encryption(None), Verdict::Good);
+        check(encryption(status(None)), Verdict::Good);
+        check(encryption(status(Some("a1"))), Verdict::Good);
+        let old = encryption(status(Some("b2")));
+        assert!(old.detail.contains("previous key b2: keep that key"), "{old:?}");
+        check(old, Verdict::Lacking);
     }
 }

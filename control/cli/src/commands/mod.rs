@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Run(arguments) => Err(run::run(&client, arguments)),
         Command::Status { watch: None } => status_report(&client),
         Command::Status { watch: Some(seconds) } => watch_status(&client, seconds, form),
-        Command::Doctor => doctor::run(form),
+        Command::Doctor => doctor::run(&client, form),
         Command::Bench { arguments: rest } => Err(bench(rest, arguments.json)),
         Command::Advise { arguments: mut rest } => {
             rest.insert(0, "advise".into());

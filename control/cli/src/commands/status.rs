@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use api::{
-    ByteSize, CpuLatencyStatus, DamageStatus, DurabilityStatus, ImagesStatus, JournalStatus,
-    PoolStatus, Status,
+    ByteSize, CpuLatencyStatus, DamageStatus, DurabilityStatus, EncryptionStatus, ImagesStatus,
+    JournalStatus, PoolStatus, Status,
 };
 
 use super::{lines, or_dash, ratio_text, time_text, word_of};
@@ -124,7 +124,25 @@ fn durability_text(status: &DurabilityStatus) -> String {
     if let Some(images) = &status.images {
         fields.push(("images", images_text(images)));
     }
+    fields.push(("encryption", encryption_text(status.encryption.as_ref())));
     lines(&fields)
+}
+
+/// Encryption of journal and images, by the ids of the keys.
+pub(super) fn encryption_text(status: Option<&EncryptionStatus>) -> String {
+    let Some(EncryptionStatus { data_key, wrapped_by, .. }) = status else {
+        return "off: journal and images are not encrypted".to_owned();
+    };
+    let text = format!("data key {data_key}, wrapped by {wrapped_by}");
+    match status.and_then(previous_key) {
+        Some(old) => format!("{text}; newest image still wrapped by the previous key {old}"),
+        None => text,
+    }
+}
+
+/// The previous key, while the newest image is wrapped by it.
+pub(super) fn previous_key(status: &EncryptionStatus) -> Option<&str> {
+    status.images_wrapped_by.as_deref().filter(|&id| id != status.wrapped_by)
 }
 
 fn journal_text(journal: &JournalStatus) -> String {

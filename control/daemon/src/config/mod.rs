@@ -125,6 +125,14 @@ pub(crate) struct JournalConfig {
     pub(crate) on_failure: OnJournalFailure,
 }
 
+/// Files with the keys that wrap the key of journal and images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EncryptionConfig {
+    pub(crate) key_file: PathBuf,
+    /// The key before, which still opens what it wrapped.
+    pub(crate) previous: Option<PathBuf>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImagesConfig {
     pub(crate) store: StorePlace,
@@ -159,6 +167,8 @@ pub(crate) struct Config {
     pub(crate) pool: PoolConfig,
     pub(crate) journal: JournalConfig,
     pub(crate) images: ImagesConfig,
+    /// `None`: journal and images are not encrypted.
+    pub(crate) encryption: Option<EncryptionConfig>,
     /// Fill levels of the pool at which warnings and events come.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
@@ -214,6 +224,7 @@ impl Config {
             pool: pool_config(&settings, &run_dir, privilege)?,
             journal: journal_config(&settings, &state_dir)?,
             images: images_config(&settings, &state_dir)?,
+            encryption: encryption_config(&settings)?,
             thresholds_percent: thresholds(&settings)?,
             scrub: ScrubConfig {
                 bytes_per_second: settings.scrub.rate.map_or(SCRUB_BYTES_DEFAULT, |rate| rate.0),
@@ -328,24 +339,50 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
     if images.keep == Some(0) {
         bail!("keep = 0 in [images] is invalid; keep at least 1 image");
     }
-    let folder = std::env::var_os(CREDENTIALS_VARIABLE).map(PathBuf::from);
     let credentials = images.credentials.as_deref();
+    let attempt = |name| credentials_path("credentials in [images]", name, credentials_folder());
     Ok(ImagesConfig {
         store,
-        credentials: credentials.map(|name| credentials_path(name, folder)).transpose()?,
+        credentials: credentials.map(attempt).transpose()?,
         every,
         keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
         saves_at_stop: images.save_at_stop.unwrap_or(true),
     })
 }
 
+fn encryption_config(settings: &Settings) -> anyhow::Result<Option<EncryptionConfig>> {
+    let path = |setting, name: &Option<PathBuf>| {
+        let name = name.as_deref();
+        name.map(|name| credentials_path(setting, name, credentials_folder())).transpose()
+    };
+    let key_file = path("encryption-key-file", &settings.encryption_key_file)?;
+    let previous = path("encryption-key-file-previous", &settings.encryption_key_file_previous)?;
+    match (key_file, previous) {
+        (None, Some(_)) => bail!(
+            "encryption-key-file-previous needs encryption-key-file, the key that replaces it"
+        ),
+        (key_file, previous) => {
+            Ok(key_file.map(|key_file| EncryptionConfig { key_file, previous }))
+        }
+    }
+}
+
+/// The folder of the credentials that systemd hands over.
+fn credentials_folder() -> Option<PathBuf> {
+    std::env::var_os(CREDENTIALS_VARIABLE).map(PathBuf::from)
+}
+
 /// A file by its path, or a credential that systemd hands over, by its name.
-fn credentials_path(name: &Path, folder: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+fn credentials_path(
+    setting: &str,
+    name: &Path,
+    folder: Option<PathBuf>,
+) -> anyhow::Result<PathBuf> {
     match folder {
         _ if name.is_absolute() => Ok(name.to_owned()),
         Some(folder) => Ok(folder.join(name)),
         None => bail!(
-            "credentials = {name:?} in [images] names a systemd credential, but the service \
+            "{setting} is {name:?}, which names a systemd credential, but the service \
              received none; add LoadCredential= to the unit, or use an absolute path"
         ),
     }
@@ -553,7 +590,7 @@ mod tests {
     #[test]
     fn credentials_are_a_file_or_handed_over_by_systemd() {
         let path = |name: &str, folder: Option<&str>| {
-            credentials_path(Path::new(name), folder.map(PathBuf::from)).ok()
+            credentials_path("a key", Path::new(name), folder.map(PathBuf::from)).ok()
         };
         assert_eq!(path("/etc/s3", None), Some("/etc/s3".into()));
         assert_eq!(path("/etc/s3", Some("/run/credentials/m")), Some("/etc/s3".into()));

@@ -103,6 +103,15 @@ settings! {
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) pool_on_disk: Option<bool>,
 
+        /// A file with the key that encrypts journal and images: a path, or the name of a
+        /// credential of systemd [default: they are not encrypted]
+        #[arg(long, value_name = "FILE")]
+        pub(super) encryption_key_file: Option<PathBuf>,
+
+        /// The key before that one, until everything is wrapped by the new one
+        #[arg(long, value_name = "FILE", requires = "encryption_key_file")]
+        pub(super) encryption_key_file_previous: Option<PathBuf>,
+
         /// Serve NBD on this TCP address too, as 127.0.0.1:10809
         #[arg(long, value_name = "ADDRESS")]
         pub(super) nbd_tcp: Option<SocketAddr>,

@@ -6,6 +6,7 @@
 //!
 //! Lock order: the turn of the service, what is known, the set's own.
 
+mod encryption;
 mod jobs;
 mod keeper;
 mod saving;

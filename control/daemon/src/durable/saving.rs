@@ -8,6 +8,7 @@ use durable_set::{SaveExtent, SaveRequest, Unfetched};
 use image::{BlockRun, ListedImage, OpenImage, Watch, list_images};
 use volumes::{Durability, GivenUp, Volume};
 
+use crate::durable::encryption::Encryption;
 use crate::durable::state::{Durable, Newest, causes, place_of, random_id, tell_missing};
 use crate::durable::status::tell_unfetched;
 use crate::error_text;
@@ -53,6 +54,7 @@ impl Durable {
         let written = api::ByteSize(saved.bytes_written).rounded();
         let message = format!("saved {}; {written} written", saved.id);
         self.events.info("image_saved", None, message);
+        self.note_store_key();
         {
             let mut known = self.known();
             known.failure = None;
@@ -156,6 +158,12 @@ impl Durable {
         Ok(given_up)
     }
 
+    /// Asks the store by which key it can be opened, without the lock on what is known.
+    pub(super) fn note_store_key(&self) {
+        let found = self.encryption.as_ref().and_then(Encryption::find_in_store);
+        self.known().store_key = found;
+    }
+
     /// Asks the store again that did not tell at the start what it has. What turns out to be
     /// missing is saved.
     pub(crate) fn look_at_images(&self) {
@@ -169,6 +177,7 @@ impl Durable {
             known.table_version = looked.newest_is_current.then(|| self.engine.table_version());
         }
         drop(known);
+        self.note_store_key();
         let place = place_of(&self.images_config.store);
         tell_missing(&self.events, &looked.missing, &self.journal_config.dir, &place);
         let message = format!("the image store {place} responds again");
@@ -191,6 +200,7 @@ impl Durable {
         let newest = OpenImage::open_newest(Arc::clone(self.set.images()), &mut |_, _| {});
         let newest = newest.context("cannot find the newest image")?;
         self.known().newest = newest.map(|image| Newest::of(&image.summary()));
+        self.note_store_key();
         Ok(())
     }
 

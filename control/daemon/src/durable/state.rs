@@ -12,10 +12,12 @@ use journal::{
     SystemClock,
 };
 use object_images::Access;
+use sealing::KeyId;
 use storage::{FileLock, LinuxFolder};
 use volumes::Engine;
 
-use crate::config::{ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
+use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
+use crate::durable::encryption::Encryption;
 use crate::events::{EventLog, unix_seconds};
 
 /// How long the service manager is told that reading a journal may take.
@@ -36,6 +38,7 @@ pub(crate) struct Parts<'config> {
     pub(crate) events: Arc<EventLog>,
     pub(crate) journal: &'config JournalConfig,
     pub(crate) images: &'config ImagesConfig,
+    pub(crate) encryption: Option<&'config EncryptionConfig>,
     /// For messages.
     pub(crate) pool_path: &'config Path,
     /// The image to begin from, whatever is lost by that.
@@ -52,6 +55,7 @@ pub(crate) struct Durable {
     pub(super) set: DurableSet,
     pub(super) journal_config: JournalConfig,
     pub(super) images_config: ImagesConfig,
+    pub(super) encryption: Option<Encryption>,
     pub(super) known: Mutex<Known>,
     /// Keeps other processes from the same journal.
     _journal_lock: FileLock,
@@ -61,6 +65,8 @@ pub(crate) struct Durable {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) newest: Option<Newest>,
+    /// The key that wraps the newest copy of the data key in the store.
+    pub(super) store_key: Option<KeyId>,
     /// When the set's speed was measured.
     pub(super) measured_unix_seconds: u64,
     /// Why the last save failed.
@@ -117,11 +123,14 @@ impl Durable {
         let attempt = || format!("cannot open the journal in {}", dir.display());
         let folder = LinuxFolder::open_or_make(dir).with_context(attempt)?;
         let lock = folder.lock().with_context(attempt)?;
+        let open_key = |files| Encryption::open(&folder, &store, files);
+        let encryption = parts.encryption.map(open_key).transpose()?;
         let spec = DurableSpec {
             journal: Arc::new(folder),
             journal_options: journal_options(parts.journal),
             clock: Arc::new(SystemClock::new()),
             images: Arc::clone(&store),
+            key: encryption.as_ref().map(|encryption| Arc::clone(&encryption.key)),
             writer: u128::from_le_bytes(random_id()?),
             fresh_id: random_id()?,
         };
@@ -150,7 +159,10 @@ impl Durable {
             )
         })?;
         tell_opening(&parts, &opening);
+        let answers = opening.store_failure.is_none();
+        let asked = encryption.as_ref().filter(|_| answers);
         let known = Known {
+            store_key: asked.and_then(Encryption::find_in_store),
             // What cannot be read is not relied on any longer than need be.
             is_wanted: !opening.skipped.is_empty()
                 || opening.loss.is_some()
@@ -166,6 +178,7 @@ impl Durable {
             set,
             journal_config: parts.journal.clone(),
             images_config: parts.images.clone(),
+            encryption,
             known: Mutex::new(known),
             _journal_lock: lock,
         }))

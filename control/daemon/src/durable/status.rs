@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use api::{
-    AtRisk, ByteSize, DurabilityStatus, HoldUp, ImagesStatus, JournalStatus, VolumeBytes, Warning,
+    AtRisk, ByteSize, DurabilityStatus, EncryptionStatus, HoldUp, ImagesStatus, JournalStatus,
+    VolumeBytes, Warning,
 };
 use block_device::BLOCK_BYTES;
 use durable_set::UnfetchedObject;
@@ -31,6 +32,7 @@ impl Durable {
         DurabilityStatus {
             at_risk,
             hold_up,
+            encryption: self.encryption_status(),
             journal: self.journal_status(),
             images: Some(ImagesStatus {
                 store: place_of(&self.images_config.store),
@@ -76,6 +78,7 @@ impl Durable {
             let message = format!("cannot list the images in {place}; it is retried: {failure}");
             warnings.push(warning("image_unreachable", message));
         }
+        warnings.extend(self.key_warning());
         let unfetched = self.set.unfetched();
         warnings.extend(unfetched.objects.iter().map(|object| {
             let message = tell_unfetched(object, &place_of(&self.images_config.store));
@@ -84,6 +87,25 @@ impl Durable {
         warnings
     }
 
+    fn encryption_status(&self) -> Option<EncryptionStatus> {
+        let encryption = self.encryption.as_ref()?;
+        Some(EncryptionStatus {
+            data_key: encryption.key.id().to_string(),
+            wrapped_by: encryption.wrapped_by().to_string(),
+            images_wrapped_by: self.known().store_key.map(|id| id.to_string()),
+        })
+    }
+
+    /// A warning while the store alone is opened by the previous key only.
+    fn key_warning(&self) -> Option<Warning> {
+        let wrapped_by = self.encryption.as_ref()?.wrapped_by();
+        let old = self.known().store_key.filter(|&id| id != wrapped_by)?;
+        let message = format!(
+            "the newest image is wrapped by the previous encryption key {old}: keep that key until \
+             the next image is saved, or save one now with memlane image save"
+        );
+        Some(Warning { kind: "image_key_previous".to_owned(), message })
+    }
     fn journal_status(&self) -> Option<JournalStatus> {
         if !self.set.has_journal() {
             return None;

@@ -137,6 +137,7 @@ export const warnings = {
     image_failed: 'Save an image again',
     image_unreachable: 'Look at the images',
     image_object_missing: 'Look at the images',
+    image_key_previous: 'Save an image',
     image_retention_failed: 'Look at the images',
     blocks_lost: 'Restore from an image',
     pool_damaged: 'Save an image',

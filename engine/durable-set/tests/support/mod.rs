@@ -448,6 +448,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         },
         clock: Arc::new(SystemClock::new()),
         images: Arc::new(Spoilable { store, spoils: Arc::clone(spoils) }),
+        key: None,
         writer: u128::from(writer),
         fresh_id: [writer; 16],
     }

@@ -8,6 +8,8 @@
 //! └──────────┴───────────────┴─────────────┴──────────────┴─────────────┴───────┘
 //! ```
 
+use std::ops::Range;
+
 use block_device::SectorSize;
 use volumes::{CapacityClass, Durability, Reduction, SetId, place_of};
 
@@ -15,7 +17,7 @@ use crate::error::Disbelief;
 use crate::format::chunk::{CHUNK_BYTES_MAX, ChunkKind, ChunkPlace, Digest, HEADER_BYTES};
 use crate::format::fields::{Fields, PutFields};
 use crate::format::part::PART_LEAVES;
-use crate::format::{ALIGNMENT_BYTES, VERSION};
+use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION, VERSION};
 use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, PageNumber};
 use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
@@ -169,8 +171,8 @@ impl Manifest {
         header.resize(BODY_DIGEST_OFFSET, 0);
         header.put(blake3::hash(body).as_bytes());
         header.resize(HEADER_BYTES, 0);
-        let digest = *blake3::hash(&header).as_bytes();
-        header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].copy_from_slice(&digest);
+        let (digest, at) = digest_of_header(&header);
+        header[at].copy_from_slice(&digest);
         header
     }
 
@@ -253,17 +255,28 @@ fn check_header(header: &[u8]) -> Result<(), Disbelief> {
     if fields.array() != Some(*MAGIC) {
         return Err(Disbelief::Damaged("it does not begin as a manifest"));
     }
-    let mut cleared = header.to_vec();
-    let digest = HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32;
-    cleared[digest.clone()].fill(0);
-    let is_whole = blake3::hash(&cleared).as_bytes()[..] == header[digest];
+    let is_whole = is_header_whole(header);
     // All versions keep these two fields and the header's digest where they are.
     match fields.u32() {
         _ if !is_whole => Err(Disbelief::Damaged("the manifest's header is damaged")),
         Some(VERSION) => Ok(()),
-        Some(version) if version > VERSION => Err(Disbelief::Newer(version)),
+        Some(SEALED_VERSION) => Err(Disbelief::Sealed),
+        Some(version) if version > SEALED_VERSION => Err(Disbelief::Newer(version)),
         _ => Err(Disbelief::Damaged("the manifest is of no known version")),
     }
+}
+
+/// The digest of a manifest's first block, and where it stands there in all versions.
+pub(crate) fn digest_of_header(header: &[u8]) -> (Digest, Range<usize>) {
+    let at = HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32;
+    let mut cleared = header.to_vec();
+    cleared[at.clone()].fill(0);
+    (*blake3::hash(&cleared).as_bytes(), at)
+}
+
+pub(crate) fn is_header_whole(header: &[u8]) -> bool {
+    let (digest, at) = digest_of_header(header);
+    header[at] == digest
 }
 
 /// All but the tables, whose sizes are given with it.
@@ -500,11 +513,11 @@ mod tests {
     #[test]
     fn a_later_version_is_refused_as_newer() {
         let mut header = example().encode();
-        header[8] = 2;
+        header[8] = 3;
         header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].fill(0);
         let digest = *blake3::hash(&header[..HEADER_BYTES]).as_bytes();
         header[HEADER_DIGEST_OFFSET..HEADER_DIGEST_OFFSET + 32].copy_from_slice(&digest);
-        assert_eq!(Manifest::decode(&header), Err(Disbelief::Newer(2)));
+        assert_eq!(Manifest::decode(&header), Err(Disbelief::Newer(3)));
     }
 
     /// Changes the manifest into one that contradicts itself.

@@ -12,6 +12,8 @@
 //!  6 elsewhere     bytes    1        segment (32 bits), above it the offset there (32 bits)
 //!  7 lost          0        blocks   0
 //! ```
+//!
+//! In a sealed segment an entry has 40 bytes, as its check is a tag of 16.
 
 use crate::format::error::FormatError;
 use crate::format::field::{read_u16, read_u32, read_u64, write};
@@ -20,6 +22,9 @@ use crate::format::segment::SEGMENT_HEADER_BYTES;
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 32;
+
+/// Bytes of an entry in a sealed segment.
+pub const SEALED_ENTRY_BYTES: usize = 40;
 
 /// No volume has more blocks.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 40;
@@ -53,7 +58,7 @@ pub enum Entry {
 }
 
 /// Where the stored bytes of a page are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In this transaction, from this offset of its packed pages on.
     Packed(u32),
@@ -76,39 +81,53 @@ struct Fields {
     count: u32,
     block: u64,
     target: u64,
-    check: u64,
+    check: PageCheck,
 }
 
 impl Entry {
     pub fn encode(&self) -> [u8; ENTRY_BYTES] {
+        let bytes = self.encode_sealed();
+        *bytes.first_chunk().expect("a sealed entry is longer")
+    }
+
+    /// The entry of a sealed segment.
+    pub fn encode_sealed(&self) -> [u8; SEALED_ENTRY_BYTES] {
         let fields = self.fields();
-        let mut bytes = [0; ENTRY_BYTES];
+        let mut bytes = [0; SEALED_ENTRY_BYTES];
         bytes[0] = fields.kind;
         write(&mut bytes, 2, fields.length.to_le_bytes());
         write(&mut bytes, 4, fields.count.to_le_bytes());
         write(&mut bytes, 8, fields.block.to_le_bytes());
         write(&mut bytes, 16, fields.target.to_le_bytes());
-        write(&mut bytes, 24, fields.check.to_le_bytes());
+        write(&mut bytes, 24, fields.check.0);
         bytes
     }
 
     /// Returns whether places in the transaction exist is the caller's to check.
     pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Self, FormatError> {
+        let mut longer = [0; SEALED_ENTRY_BYTES];
+        longer[..ENTRY_BYTES].copy_from_slice(bytes);
+        Self::decode_sealed(&longer)
+    }
+
+    /// The same for an entry of a sealed segment.
+    pub fn decode_sealed(bytes: &[u8; SEALED_ENTRY_BYTES]) -> Result<Self, FormatError> {
         let fields = Fields {
             kind: bytes[0],
             length: read_u16(bytes, 2),
             count: read_u32(bytes, 4),
             block: read_u64(bytes, 8),
             target: read_u64(bytes, 16),
-            check: read_u64(bytes, 24),
+            check: PageCheck(bytes[24..].try_into().expect("16 bytes")),
         };
         // An entry has one encoding: what encodes otherwise has bits that mean nothing.
-        let entry = fields.to_entry().filter(|entry| entry.encode() == *bytes);
+        let entry = fields.to_entry().filter(|entry| entry.encode_sealed() == *bytes);
         entry.ok_or(FormatError::damaged("an entry"))
     }
 
     fn fields(&self) -> Fields {
-        let none = Fields { kind: 0, length: 0, count: 0, block: 0, target: 0, check: 0 };
+        let check = PageCheck::NONE;
+        let none = Fields { kind: 0, length: 0, count: 0, block: 0, target: 0, check };
         match *self {
             Self::Volume(id) => Fields { kind: 1, target: id, ..none },
             Self::Hole { block, count } => Fields { kind: 2, count, block, ..none },
@@ -124,7 +143,7 @@ impl Entry {
                         (6, u64::from(at.segment) | (u64::from(at.offset) << 32))
                     }
                 };
-                Fields { kind, length, count: 1, block, target, check: check.0 }
+                Fields { kind, length, count: 1, block, target, check }
             }
         }
     }
@@ -152,7 +171,7 @@ impl Fields {
             _ => return None,
         };
         let is_length = (1..=PAGE_BYTES).contains(&length);
-        is_length.then_some(Entry::Page { block, place, length, check: PageCheck(self.check) })
+        is_length.then_some(Entry::Page { block, place, length, check: self.check })
     }
 }
 
@@ -170,7 +189,7 @@ mod tests {
     use super::*;
 
     fn page(place: Place, length: u16) -> Entry {
-        Entry::Page { block: 12, place, length, check: PageCheck(0xABCD) }
+        Entry::Page { block: 12, place, length, check: PageCheck::of_word(0xABCD) }
     }
 
     fn examples() -> [Entry; 7] {

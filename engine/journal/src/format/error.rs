@@ -1,7 +1,10 @@
 //! Why bytes are not what a journal holds.
 
-/// The version of the format that this program writes, and the latest that it reads.
+/// The version of segments that are not sealed.
 pub const VERSION: u32 = 1;
+
+/// The version of sealed segments, and the latest that this program reads.
+pub const SEALED_VERSION: u32 = 2;
 
 /// The class of what is wrong with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +19,7 @@ pub enum FormatErrorKind {
     #[error(
         "has version {0} and this program reads versions up to {latest}; use the program that \
          wrote it",
-        latest = VERSION
+        latest = SEALED_VERSION
     )]
     Newer(u32),
     /// It is whole, and belongs to another place.

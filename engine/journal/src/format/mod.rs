@@ -1,4 +1,4 @@
-//! The bytes of a journal, version 1: `docs/formats/journal.md`.
+//! The bytes of a journal: `docs/formats/journal.md`.
 //!
 //! Pure functions between bytes and values. Nothing here reads a file, and whatever the bytes are,
 //! decoding ends with a value or an error: lengths are checked before they are used, and memory
@@ -14,12 +14,12 @@ mod table;
 mod entry;
 mod transaction;
 
-pub use entry::{BLOCK_COUNT_MAX, ENTRY_BYTES, Entry, Location, Place};
-pub use error::{FormatError, FormatErrorKind, VERSION};
-pub use seal::{PageCheck, Seal, SetId};
-pub use segment::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
+pub use entry::{BLOCK_COUNT_MAX, ENTRY_BYTES, Entry, Location, Place, SEALED_ENTRY_BYTES};
+pub use error::{FormatError, FormatErrorKind, SEALED_VERSION, VERSION};
+pub use seal::{Form, PageCheck, Seal, SetId};
+pub use segment::{PreviousEnd, SEGMENT_HEADER_BYTES, SealedSegment, SegmentHeader};
 pub use table::{RecordKind, TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 pub use transaction::{
     Address, HEAD_BYTES_MAX, PAGES_BYTES_MAX, Sizes, TRANSACTION_HEADER_BYTES, Transaction,
-    TransactionHead, seal_head,
+    TransactionHead, check_head, open_stored, seal_head,
 };

@@ -3,11 +3,14 @@
 //! ```text
 //!  0 magic   8 checksum   16 version   20 bytes of the segment   24 set id (16 bytes)   40 epoch
 //! 48 number of the segment   52 abandoned sequences   56 first sequence
-//! 64 previous segment   68 where that one ends   72 to 4096 zeros
+//! 64 previous segment   68 where that one ends
+//! 72 salt (32 bytes)   104 id of the data key (16 bytes), both zeros in version 1   120 zeros
 //! ```
 //! The checksum covers everything after it.
 
-use crate::format::error::{FormatError, FormatErrorKind, VERSION};
+use sealing::{KeyId, SALT_BYTES, Salt, SetKey};
+
+use crate::format::error::{FormatError, FormatErrorKind, SEALED_VERSION, VERSION};
 use crate::format::field::{is_zero, read_u32, read_u64, write};
 use crate::format::seal::{Seal, SetId};
 
@@ -18,6 +21,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MEMLJSEG");
 const CHECKSUM: usize = 8;
 const COVERED: usize = 16;
 const USED: usize = 72;
+const SALT: usize = USED;
+const KEY_ID: usize = SALT + SALT_BYTES;
+const SEALED_USED: usize = KEY_ID + 16;
 
 /// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,15 @@ pub struct SegmentHeader {
     pub abandoned: u32,
     /// Where the journal ended when this segment was begun. `None` in the very first one.
     pub previous: Option<PreviousEnd>,
+    /// Encryption of what follows the header.
+    pub sealed: Option<SealedSegment>,
+}
+
+/// Data of which the key of a segment's sealer is derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedSegment {
+    pub data_key: KeyId,
+    pub salt: Salt,
 }
 
 /// The known end of the segment before: what lies past it there is not part of the journal.
@@ -43,15 +58,29 @@ pub struct PreviousEnd {
 
 impl SegmentHeader {
     /// The checksums of the transactions here.
-    pub fn seal(&self) -> Seal {
+    pub fn checksums(&self) -> Seal {
         Seal::new(self.set_id, self.epoch)
+    }
+
+    /// Checksums and encryption of the transactions here; the caller has the key of a segment that
+    /// is sealed. With any other header the sealer is another: no transaction is opened under it.
+    pub fn seal(&self, key: Option<&SetKey>) -> Seal {
+        let Some(SealedSegment { salt, .. }) = &self.sealed else { return self.checksums() };
+        let key = key.expect("segments that do not match the key are refused before");
+        self.checksums().with_sealer(key.sealer(salt, &self.encode()[COVERED..SALT]))
+    }
+
+    /// Returns whether the segment is encrypted by this key, or not at all without one.
+    pub fn matches(&self, key: Option<&SetKey>) -> bool {
+        self.sealed.map(|sealed| sealed.data_key) == key.map(SetKey::id)
     }
 
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         let (previous, end) = self.previous.map_or((0, 0), |it| (it.number, it.end));
         write(&mut bytes, 0, MAGIC.to_le_bytes());
-        write(&mut bytes, 16, VERSION.to_le_bytes());
+        let version = if self.sealed.is_some() { SEALED_VERSION } else { VERSION };
+        write(&mut bytes, 16, version.to_le_bytes());
         write(&mut bytes, 20, self.segment_bytes.to_le_bytes());
         write(&mut bytes, 24, self.set_id);
         write(&mut bytes, 40, self.epoch.to_le_bytes());
@@ -60,7 +89,11 @@ impl SegmentHeader {
         write(&mut bytes, 56, self.first_sequence.to_le_bytes());
         write(&mut bytes, 64, previous.to_le_bytes());
         write(&mut bytes, 68, end.to_le_bytes());
-        let checksum = self.seal().checksum(&bytes[COVERED..]);
+        if let Some(SealedSegment { data_key, salt }) = self.sealed {
+            write(&mut bytes, SALT, salt);
+            write(&mut bytes, KEY_ID, data_key.0);
+        }
+        let checksum = self.checksums().checksum(&bytes[COVERED..]);
         write(&mut bytes, CHECKSUM, checksum.to_le_bytes());
         bytes
     }
@@ -78,7 +111,7 @@ impl SegmentHeader {
             return Err(FormatError::new(FormatErrorKind::Unknown, WHAT));
         }
         let version = read_u32(bytes, 16);
-        if version > VERSION {
+        if version > SEALED_VERSION {
             return Err(FormatError::new(FormatErrorKind::Newer(version), WHAT));
         }
         let header = Self {
@@ -89,9 +122,14 @@ impl SegmentHeader {
             abandoned: read_u32(bytes, 52),
             first_sequence: read_u64(bytes, 56),
             previous: previous(read_u32(bytes, 64), read_u32(bytes, 68)),
+            sealed: (version == SEALED_VERSION).then(|| SealedSegment {
+                data_key: KeyId(bytes[KEY_ID..SEALED_USED].try_into().expect("16 bytes")),
+                salt: bytes[SALT..KEY_ID].try_into().expect("32 bytes"),
+            }),
         };
-        let is_whole = header.seal().checksum(&bytes[COVERED..]) == read_u64(bytes, CHECKSUM);
-        if !is_whole || version != VERSION || !is_zero(&bytes[USED..]) {
+        let is_whole = header.checksums().checksum(&bytes[COVERED..]) == read_u64(bytes, CHECKSUM);
+        let used = if header.sealed.is_some() { SEALED_USED } else { USED };
+        if !is_whole || version == 0 || !is_zero(&bytes[used..]) {
             return Err(FormatError::damaged(WHAT));
         }
         Ok(header)
@@ -104,6 +142,8 @@ fn previous(number: u32, end: u32) -> Option<PreviousEnd> {
 
 #[cfg(test)]
 mod tests {
+    use sealing::{DataKey, WrappingKey};
+
     use super::*;
 
     fn header() -> SegmentHeader {
@@ -115,35 +155,71 @@ mod tests {
             first_sequence: 77,
             abandoned: 1,
             previous: Some(PreviousEnd { number: 2, end: 8192 }),
+            sealed: None,
         }
+    }
+
+    fn sealed_header() -> SegmentHeader {
+        let sealed = SealedSegment { data_key: KeyId([7; 16]), salt: [8; 32] };
+        SegmentHeader { sealed: Some(sealed), ..header() }
     }
 
     #[test]
     fn a_header_is_decoded_as_it_was_encoded() {
         for previous in [None, header().previous] {
-            let header = SegmentHeader { previous, ..header() };
-            assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+            for header in [header(), sealed_header()] {
+                let header = SegmentHeader { previous, ..header };
+                assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_opened_under_another_header_than_it_was_sealed_under() {
+        let key = SetKey::wrap(DataKey::new([1; 32]), &WrappingKey::new([2; 32]));
+        let key = key.expect("Linux has random bytes");
+        let seal = |header: SegmentHeader| {
+            let mut bytes = *b"entries of a transaction";
+            let seal = header.seal(Some(&key));
+            let tag = seal.sealer().expect("it is sealed").seal(4096, b"", &mut bytes);
+            (bytes, tag)
+        };
+        let good = sealed_header();
+        let others = [
+            SegmentHeader { set_id: [9; 16], ..good },
+            SegmentHeader { epoch: 8, ..good },
+            SegmentHeader { number: 4, ..good },
+            SegmentHeader { segment_bytes: 32 << 20, ..good },
+            SegmentHeader { first_sequence: 76, ..good },
+            SegmentHeader { abandoned: 2, ..good },
+            SegmentHeader { previous: None, ..good },
+            SegmentHeader { previous: Some(PreviousEnd { number: 2, end: 4096 }), ..good },
+        ];
+        assert_eq!(seal(good), seal(good));
+        for other in others {
+            assert_ne!(seal(other), seal(good), "{other:?}");
         }
     }
 
     #[test]
     fn a_change_of_any_byte_is_noticed() {
-        let good = header().encode();
-        for at in 0..good.len() {
-            let mut bytes = good;
-            bytes[at] ^= 0x40;
-            assert!(SegmentHeader::decode(&bytes).is_err(), "byte {at}");
+        for good in [header().encode(), sealed_header().encode()] {
+            for at in 0..good.len() {
+                let mut bytes = good;
+                bytes[at] ^= 0x40;
+                assert!(SegmentHeader::decode(&bytes).is_err(), "byte {at}");
+            }
         }
     }
 
     #[test]
     fn a_later_version_is_refused_by_name() {
         let mut bytes = header().encode();
-        write(&mut bytes, 16, 2_u32.to_le_bytes());
-        let error = SegmentHeader::decode(&bytes).expect_err("version 2 is not known");
-        assert_eq!(error.kind, FormatErrorKind::Newer(2));
+        write(&mut bytes, 16, 3_u32.to_le_bytes());
+        let error = SegmentHeader::decode(&bytes).expect_err("version 3 is not known");
+        assert_eq!(error.kind, FormatErrorKind::Newer(3));
         let text = error.to_string();
-        assert!(text.contains("version 2") && text.contains("up to 1"), "{text}");
+        assert!(text.contains("version 3") && text.contains("up to 2"), "{text}");
     }
 
     #[test]

@@ -9,14 +9,20 @@
 //!
 //! header:  0 magic   8 checksum   16 sequence   24 epoch   32 segment   36 offset in the segment
 //!         40 bytes of the head   44 whole pages   48 volumes (all ones: no table)   52 entries
-//!         56 bytes of packed pages   60 zero
+//!         56 bytes of packed pages   60 form: 0 plain, 1 sealed
 //! ```
+//! In a sealed segment the tag of table and entries follows the header, entries have 40 bytes, and
+//! all but header, tag and zeros is encrypted: table and entries as one, each page for itself.
 //! The checksum covers the head after it. Each page is covered by the check in its entry.
 
-use crate::format::entry::{ENTRY_BYTES, Entry, Place};
+use std::borrow::Cow;
+
+use sealing::TAG_BYTES;
+
+use crate::format::entry::{ENTRY_BYTES, Entry, Place, SEALED_ENTRY_BYTES};
 use crate::format::error::{FormatError, FormatErrorKind};
 use crate::format::field::{is_zero, read_u32, read_u64, size, write};
-use crate::format::seal::{PageCheck, Seal};
+use crate::format::seal::{Form, PageCheck, Seal};
 use crate::format::table::{TABLE_COUNT_MAX, TABLE_RECORD_BYTES, VolumeRecord};
 
 /// Bytes of a transaction's header.
@@ -31,6 +37,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MEMLJTXN");
 const CHECKSUM: usize = 8;
 const COVERED: usize = 16;
 const NO_TABLE: u32 = u32::MAX;
+const FORM: usize = 60;
+const FORMS: [Form; 2] = [Form::Plain, Form::Sealed];
 
 /// Where a transaction stands in a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +53,7 @@ pub struct Address {
 /// Sizes of the parts of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
+    pub form: Form,
     /// Volumes in its table, if it has one.
     pub table_count: Option<u32>,
     pub entry_count: u32,
@@ -58,12 +67,37 @@ impl Sizes {
     }
 
     fn entries_bytes(self) -> usize {
-        size(self.entry_count) * ENTRY_BYTES
+        size(self.entry_count) * self.entry_bytes()
+    }
+
+    /// Bytes of one entry.
+    pub fn entry_bytes(self) -> usize {
+        match self.form {
+            Form::Plain => ENTRY_BYTES,
+            Form::Sealed => SEALED_ENTRY_BYTES,
+        }
+    }
+
+    /// Where table and entries begin, from the start of the transaction.
+    pub fn body_start(self) -> usize {
+        match self.form {
+            Form::Plain => TRANSACTION_HEADER_BYTES,
+            Form::Sealed => TRANSACTION_HEADER_BYTES + TAG_BYTES,
+        }
+    }
+
+    /// Where a page of the transaction lies, from its start; `None` for one elsewhere.
+    pub fn page_start(self, place: Place) -> Option<usize> {
+        match place {
+            Place::Packed(offset) => Some(self.packed_start() + size(offset)),
+            Place::Whole(index) => Some(self.head_bytes() + size(index).checked_mul(BLOCK_BYTES)?),
+            Place::Elsewhere(_) => None,
+        }
     }
 
     /// Where the packed pages begin, from the start of the transaction.
     pub fn packed_start(self) -> usize {
-        TRANSACTION_HEADER_BYTES + self.table_bytes() + self.entries_bytes()
+        self.body_start() + self.table_bytes() + self.entries_bytes()
     }
 
     fn used_bytes(self) -> usize {
@@ -94,7 +128,9 @@ impl Sizes {
 }
 
 /// Writes the header of a head whose other parts are in place; `head` is as long as `sizes` says.
-pub fn seal_head(head: &mut [u8], seal: Seal, address: Address, sizes: Sizes) {
+/// Encrypts table and entries where the segment is sealed; packed pages are already.
+pub fn seal_head(head: &mut [u8], seal: &Seal, address: Address, sizes: Sizes) {
+    assert_eq!(sizes.form, seal.form(), "the parts are those of the segment's form");
     assert!(sizes.fit(), "a transaction is within the format's limits");
     assert_eq!(head.len(), sizes.head_bytes(), "the head is whole");
     let head_bytes = u32::try_from(head.len()).expect("within the limits");
@@ -108,7 +144,14 @@ pub fn seal_head(head: &mut [u8], seal: Seal, address: Address, sizes: Sizes) {
     write(head, 48, sizes.table_count.unwrap_or(NO_TABLE).to_le_bytes());
     write(head, 52, sizes.entry_count.to_le_bytes());
     write(head, 56, sizes.packed_bytes.to_le_bytes());
-    write(head, 60, 0_u32.to_le_bytes());
+    let form = FORMS.iter().position(|form| *form == sizes.form).expect("it is one of them");
+    write(head, FORM, u32::try_from(form).expect("there are two").to_le_bytes());
+    if let Some(sealer) = seal.sealer() {
+        let (beside, rest) = head.split_at_mut(TRANSACTION_HEADER_BYTES);
+        let (tag, body) = rest.split_at_mut(TAG_BYTES);
+        let body = &mut body[..sizes.packed_start() - sizes.body_start()];
+        tag.copy_from_slice(&sealer.seal(address.offset.into(), &beside[COVERED..], body));
+    }
     let checksum = seal.checksum(&head[COVERED..]);
     write(head, CHECKSUM, checksum.to_le_bytes());
 }
@@ -134,7 +177,9 @@ impl TransactionHead {
             return Err(FormatError::new(kind, WHAT));
         }
         let table_count = read_u32(bytes, 48);
+        let form = FORMS.get(size(read_u32(bytes, FORM)));
         let sizes = Sizes {
+            form: *form.ok_or(FormatError::damaged(WHAT))?,
             table_count: (table_count != NO_TABLE).then_some(table_count),
             entry_count: read_u32(bytes, 52),
             packed_bytes: read_u32(bytes, 56),
@@ -157,6 +202,9 @@ impl TransactionHead {
 #[derive(Clone, Debug)]
 pub struct Transaction<'bytes> {
     pub sizes: Sizes,
+    seal: Seal,
+    /// Where it begins in its segment.
+    offset: u32,
     head: &'bytes [u8],
     pages: &'bytes [u8],
     entries: Vec<Entry>,
@@ -165,23 +213,23 @@ pub struct Transaction<'bytes> {
 
 impl<'bytes> Transaction<'bytes> {
     /// Decodes the transaction that `bytes` begin with, which must have been written to `address`.
-    pub fn decode(bytes: &'bytes [u8], seal: Seal, address: Address) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &'bytes [u8], seal: &Seal, address: Address) -> Result<Self, FormatError> {
         let damaged = || FormatError::damaged("a transaction");
-        let TransactionHead { address: found, sizes, checksum } = TransactionHead::decode(bytes)?;
+        let TransactionHead { address: found, sizes, .. } = check_head(bytes, seal)?;
         let bytes = bytes.get(..sizes.total_bytes()).ok_or_else(damaged)?;
         let (head, pages) = bytes.split_at(sizes.head_bytes());
-        if seal.checksum(&head[COVERED..]) != checksum || found != address {
+        if found != address || sizes.form != seal.form() {
             return Err(damaged());
         }
-        let (table_bytes, rest) = head[TRANSACTION_HEADER_BYTES..].split_at(sizes.table_bytes());
-        let entries_bytes = &rest[..sizes.entries_bytes()];
+        let body = open_body(head, seal, address, sizes).ok_or_else(damaged)?;
+        let (table_bytes, entries_bytes) = body.split_at(sizes.table_bytes());
         let table = match sizes.table_count {
             Some(_) => Some(decode_table(table_bytes)?),
             None => None,
         };
-        let chunks = entries_bytes.as_chunks::<ENTRY_BYTES>().0;
-        let entries = chunks.iter().map(Entry::decode).collect::<Result<Vec<_>, _>>()?;
-        let transaction = Self { sizes, head, pages, entries, table };
+        let entries = decode_entries(entries_bytes, sizes.form)?;
+        let (seal, offset) = (seal.clone(), address.offset);
+        let transaction = Self { sizes, seal, offset, head, pages, entries, table };
         transaction.check_entries()?;
         Ok(transaction)
     }
@@ -196,7 +244,12 @@ impl<'bytes> Transaction<'bytes> {
         &self.entries
     }
 
-    /// The stored bytes of a page in this transaction; `None` for pages elsewhere.
+    /// Where a page of this transaction lies in the segment; `None` for pages elsewhere.
+    pub fn page_offset(&self, place: Place) -> Option<u64> {
+        Some(u64::from(self.offset) + self.sizes.page_start(place)? as u64)
+    }
+
+    /// The bytes on the disk of a page in this transaction; `None` for pages elsewhere.
     pub fn stored_bytes(&self, place: Place, length: u16) -> Option<&'bytes [u8]> {
         let length = usize::from(length);
         match place {
@@ -215,13 +268,27 @@ impl<'bytes> Transaction<'bytes> {
 
     /// Returns whether every page in this transaction is as it was written.
     pub fn has_whole_pages(&self) -> bool {
+        let mut opened = Vec::new();
         self.entries.iter().all(|entry| match *entry {
-            Entry::Page { place, length, check, .. } => match self.stored_bytes(place, length) {
-                Some(stored) => PageCheck::of(stored) == check,
-                None => matches!(place, Place::Elsewhere(_)),
-            },
+            Entry::Page { place: Place::Elsewhere(_), .. } => true,
+            Entry::Page { place, length, check, .. } => {
+                self.open_page(place, length, check, &mut opened).is_some()
+            }
             _ => true,
         })
+    }
+
+    /// A page of this transaction as the pool stored it, if it is as it was written. Decrypted into
+    /// `opened` where the segment is sealed.
+    pub fn open_page<'it>(
+        &'it self,
+        place: Place,
+        length: u16,
+        check: PageCheck,
+        opened: &'it mut Vec<u8>,
+    ) -> Option<&'it [u8]> {
+        let (stored, offset) = (self.stored_bytes(place, length)?, self.page_offset(place)?);
+        open_stored(&self.seal, stored, offset, check, opened)
     }
 
     fn check_entries(&self) -> Result<(), FormatError> {
@@ -235,6 +302,57 @@ impl<'bytes> Transaction<'bytes> {
             true => Ok(()),
             false => Err(FormatError::damaged("a transaction's entries")),
         }
+    }
+}
+
+/// Bytes of a page on the disk, at this offset of its segment, as the pool stored them; `None` when
+/// they are not those that were written. Decrypted into `opened` where the segment is sealed.
+pub fn open_stored<'it>(
+    seal: &Seal,
+    stored: &'it [u8],
+    offset: u64,
+    check: PageCheck,
+    opened: &'it mut Vec<u8>,
+) -> Option<&'it [u8]> {
+    let Some(sealer) = seal.sealer() else {
+        return (PageCheck::of(stored) == check).then_some(stored);
+    };
+    opened.clear();
+    opened.extend_from_slice(stored);
+    sealer.open(offset, &[], opened, check.0).then_some(opened)
+}
+
+/// Reads a head whose checksum is right. Needs no key.
+pub fn check_head(bytes: &[u8], seal: &Seal) -> Result<TransactionHead, FormatError> {
+    let damaged = || FormatError::damaged("a transaction");
+    let found = TransactionHead::decode(bytes)?;
+    let head = bytes.get(COVERED..found.sizes.head_bytes()).ok_or_else(damaged)?;
+    match seal.checksum(head) == found.checksum {
+        true => Ok(found),
+        false => Err(damaged()),
+    }
+}
+
+/// Table and entries.
+fn open_body<'bytes>(
+    head: &'bytes [u8],
+    seal: &Seal,
+    address: Address,
+    sizes: Sizes,
+) -> Option<Cow<'bytes, [u8]>> {
+    let body = &head[sizes.body_start()..sizes.packed_start()];
+    let Some(sealer) = seal.sealer() else { return Some(Cow::Borrowed(body)) };
+    let (beside, rest) = head.split_at(TRANSACTION_HEADER_BYTES);
+    let tag = *rest.first_chunk()?;
+    let mut body = body.to_vec();
+    let is_opened = sealer.open(address.offset.into(), &beside[COVERED..], &mut body, tag);
+    is_opened.then_some(Cow::Owned(body))
+}
+
+fn decode_entries(bytes: &[u8], form: Form) -> Result<Vec<Entry>, FormatError> {
+    match form {
+        Form::Plain => bytes.as_chunks().0.iter().map(Entry::decode).collect(),
+        Form::Sealed => bytes.as_chunks().0.iter().map(Entry::decode_sealed).collect(),
     }
 }
 
@@ -273,10 +391,15 @@ mod tests {
         [3, 4].iter().for_each(|&id| record(id).encode(&mut head));
         entries.iter().for_each(|entry| head.extend_from_slice(&entry.encode()));
         head.extend_from_slice(&packed);
-        let sizes =
-            Sizes { table_count: Some(2), entry_count: 5, packed_bytes: 90, whole_count: 1 };
+        let sizes = Sizes {
+            form: Form::Plain,
+            table_count: Some(2),
+            entry_count: 5,
+            packed_bytes: 90,
+            whole_count: 1,
+        };
         head.resize(sizes.head_bytes(), 0);
-        seal_head(&mut head, seal(), ADDRESS, sizes);
+        seal_head(&mut head, &seal(), ADDRESS, sizes);
         head.extend_from_slice(&whole);
         head
     }
@@ -284,7 +407,7 @@ mod tests {
     #[test]
     fn a_transaction_is_decoded_as_it_was_sealed() {
         let bytes = example();
-        let transaction = Transaction::decode(&bytes, seal(), ADDRESS).expect("it is whole");
+        let transaction = Transaction::decode(&bytes, &seal(), ADDRESS).expect("it is whole");
         assert_eq!(transaction.table(), Some(&[record(3), record(4)][..]));
         assert_eq!(transaction.entries().len(), 5);
         assert_eq!(transaction.stored_bytes(Place::Packed(0), 90), Some(&[7; 90][..]));
@@ -298,7 +421,7 @@ mod tests {
         for at in 0..good.len() {
             let mut bytes = good.clone();
             bytes[at] ^= 0x10;
-            let is_whole = Transaction::decode(&bytes, seal(), ADDRESS)
+            let is_whole = Transaction::decode(&bytes, &seal(), ADDRESS)
                 .is_ok_and(|transaction| transaction.has_whole_pages());
             assert!(!is_whole, "byte {at}");
         }
@@ -308,7 +431,7 @@ mod tests {
     fn a_cut_transaction_is_damaged() {
         let good = example();
         for length in [0, 63, 64, 4095, 4096, good.len() - 1] {
-            assert!(Transaction::decode(&good[..length], seal(), ADDRESS).is_err(), "{length}");
+            assert!(Transaction::decode(&good[..length], &seal(), ADDRESS).is_err(), "{length}");
         }
     }
 
@@ -316,14 +439,14 @@ mod tests {
     fn a_transaction_of_another_run_or_place_is_refused() {
         let bytes = example();
         let foreign = Seal::new([98; 16], ADDRESS.epoch);
-        assert!(Transaction::decode(&bytes, foreign, ADDRESS).is_err());
+        assert!(Transaction::decode(&bytes, &foreign, ADDRESS).is_err());
         for address in [
             Address { sequence: 6, ..ADDRESS },
             Address { epoch: 3, ..ADDRESS },
             Address { segment: 2, ..ADDRESS },
             Address { offset: 4096, ..ADDRESS },
         ] {
-            assert!(Transaction::decode(&bytes, seal(), address).is_err(), "{address:?}");
+            assert!(Transaction::decode(&bytes, &seal(), address).is_err(), "{address:?}");
         }
     }
 

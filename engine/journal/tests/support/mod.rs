@@ -4,6 +4,7 @@
 
 mod shadow;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use journal::{
 };
 use powercut::Disk;
 use region::{Region, RegionSpec};
+use sealing::{DataKey, SetKey, WrappingKey};
 use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) use shadow::Shadow;
@@ -125,9 +127,33 @@ impl Bed {
     }
 }
 
+thread_local! {
+    /// Encrypts the journals of this thread's test.
+    static KEY: RefCell<Option<Arc<SetKey>>> = const { RefCell::new(None) };
+}
+
+/// Runs a test as it is, and once more with journals that are encrypted.
+pub(crate) fn plain_and_sealed(test: impl Fn()) {
+    test();
+    sealed(test);
+}
+
+/// Runs a test with journals that are encrypted.
+pub(crate) fn sealed(test: impl Fn()) {
+    let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
+    KEY.set(Some(Arc::new(key.expect("Linux has random bytes"))));
+    test();
+    KEY.set(None);
+}
+
+pub(crate) fn key() -> Option<Arc<SetKey>> {
+    KEY.with_borrow(Clone::clone)
+}
+
 pub(crate) fn spec(disk: &Disk, options: JournalOptions) -> JournalSpec {
     JournalSpec {
         folder: disk.folder(),
+        key: key(),
         set_id: SET,
         covered: Some(Position::START),
         options,
@@ -137,7 +163,7 @@ pub(crate) fn spec(disk: &Disk, options: JournalOptions) -> JournalSpec {
 
 pub(crate) fn read(disk: &Disk, from: Position) -> Result<(Shadow, Recovered), JournalError> {
     let mut shadow = Shadow::default();
-    let recovered = recover(&*disk.folder(), SET, from, &mut shadow)?;
+    let recovered = recover(&*disk.folder(), key().as_deref(), SET, from, &mut shadow)?;
     Ok((shadow, recovered))
 }
 

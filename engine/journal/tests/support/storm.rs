@@ -1,7 +1,7 @@
 //! Bytes from a disk that holds anything at all. Shared with the fuzzer.
 
 use journal::format::{
-    Address, ENTRY_BYTES, Entry, Seal, SegmentHeader, Sizes, Transaction, TransactionHead,
+    Address, ENTRY_BYTES, Entry, Form, Seal, SegmentHeader, Sizes, Transaction, TransactionHead,
     seal_head,
 };
 
@@ -12,10 +12,11 @@ const ADDRESS: Address = Address { sequence: 1, epoch: 1, segment: 0, offset: 40
 pub(crate) fn decode(bytes: &[u8]) {
     let seal = Seal::new([7; 16], 1);
     assert!(SegmentHeader::decode(bytes).is_err(), "no checksum is guessed");
-    assert!(Transaction::decode(bytes, seal, ADDRESS).is_err(), "no checksum is guessed");
+    assert!(Transaction::decode(bytes, &seal, ADDRESS).is_err(), "no checksum is guessed");
     let Some((choices, body)) = bytes.split_first_chunk::<6>() else { return };
     let [tables, entries, packed_low, packed_high, wholes, kinds] = *choices;
     let sizes = Sizes {
+        form: Form::Plain,
         table_count: (tables % 4).checked_sub(1).map(u32::from),
         entry_count: u32::from(entries),
         packed_bytes: u32::from(u16::from_le_bytes([packed_low, packed_high]) % 8192),
@@ -27,11 +28,11 @@ pub(crate) fn decode(bytes: &[u8]) {
     if kinds % 2 == 0 {
         make_plausible(&mut transaction[64..]);
     }
-    seal_head(&mut transaction, seal, ADDRESS, sizes);
+    seal_head(&mut transaction, &seal, ADDRESS, sizes);
     transaction.resize(sizes.total_bytes(), kinds);
     let head = TransactionHead::decode(&transaction).expect("a sealed head is one");
     assert_eq!((head.address, head.sizes), (ADDRESS, sizes));
-    if let Ok(transaction) = Transaction::decode(&transaction, seal, ADDRESS) {
+    if let Ok(transaction) = Transaction::decode(&transaction, &seal, ADDRESS) {
         transaction.has_whole_pages();
         let first = transaction.entries().first();
         assert!(first.is_none_or(|first| matches!(first, Entry::Volume(_))));

@@ -42,6 +42,9 @@ const NO_JOURNAL_ONE_IN: u64 = 4;
 const FILLS_ONE_IN: u64 = 3;
 const OBJECTS_ONE_IN: u64 = 3;
 
+/// Of so many of the others one is encrypted.
+const SEALED_ONE_IN: u64 = 2;
+
 /// So often at most a save is tried at the end of a life: one number may belong to a manifest whose
 /// making failed.
 const LAST_SAVES_MAX: u32 = 3;
@@ -67,6 +70,7 @@ impl History {
         };
         let place = match random.one_in(OBJECTS_ONE_IN) {
             true => Place::Objects { seed: random.number() },
+            false if random.one_in(SEALED_ONE_IN) => Place::SealedFolder,
             false => Place::Folder,
         };
         let (site, truth) = (Site::new(disk, place), Truth::default());

@@ -49,6 +49,7 @@ const KINDS: &[&str] = &[
     "the daemon is killed",
     "the daemon is killed with a full pool",
     "a state of a folder",
+    "a state of an encrypted folder",
     "a state of an object store",
     "a state of a recovery that was cut",
     "a state with damage",

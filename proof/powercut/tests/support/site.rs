@@ -8,6 +8,7 @@ use image::{FolderStore, ImageStore};
 use journal::{FailurePolicy, JournalOptions, SystemClock};
 use powercut::Disk;
 use region::{Region, RegionSpec};
+use sealing::{DataKey, SetKey, WrappingKey};
 use tempfile::TempDir;
 use volumes::{Engine, EngineOptions};
 
@@ -32,6 +33,8 @@ const JOURNAL_OPTIONS: JournalOptions = JournalOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Folder,
+    /// In a folder, encrypted as the journal is.
+    SealedFolder,
     /// In an object store, whose moods follow from the seed.
     Objects {
         seed: u64,
@@ -107,7 +110,7 @@ impl Site {
         let engine = memory.open();
         let folder = |name| disk.folder().folder(name).expect("the disk works");
         let remote = match place {
-            Place::Folder => None,
+            Place::Folder | Place::SealedFolder => None,
             Place::Objects { seed } => Some(RemoteStore::new(disk, seed)),
         };
         let images: Arc<dyn ImageStore> = match &remote {
@@ -122,6 +125,7 @@ impl Site {
             journal_options: JOURNAL_OPTIONS,
             clock: Arc::new(SystemClock::new()),
             images,
+            key: (place == Place::SealedFolder).then(set_key),
             writer,
             fresh_id: *b"power-cut proof!",
         };
@@ -129,4 +133,10 @@ impl Site {
         let (disk, guarantees_lost) = (disk.clone(), Vec::new());
         Ok((Self { disk, engine, set, guarantees_lost, place, remote, memory }, opening.how))
     }
+}
+
+/// The key of every encrypted history.
+fn set_key() -> Arc<SetKey> {
+    let key = SetKey::wrap(DataKey::new([5; 32]), &WrappingKey::new([6; 32]));
+    Arc::new(key.expect("Linux has random bytes"))
 }

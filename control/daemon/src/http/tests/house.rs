@@ -93,17 +93,17 @@ impl House {
         let devices = Arc::new(PretendedDevices::default());
         let ublk = Arc::new(PretendedDevices::default());
         ublk.fail_with(Some(missing));
-        let events = Arc::<EventLog>::default();
+        let (events, tasks) = (Arc::<EventLog>::default(), Arc::<Tasks>::default());
         let durable = Durable::start(durable::Parts {
             engine: Arc::clone(&engine),
             events: Arc::clone(&events),
             journal: &journal_config(dir.path()),
             images: &images_config(dir.path()),
+            encryption: None,
             pool_path: &spec.path,
             accept_loss: None,
             say: &|_| (),
         })?;
-        let tasks = Arc::<Tasks>::default();
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
         let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
         let service = Arc::new(Service {

@@ -1,0 +1,85 @@
+//! Sealing and opening bytes under one derived key.
+
+use std::fmt;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Bytes of a tag.
+pub const TAG_BYTES: usize = 16;
+
+/// Proof that sealed bytes and what goes with them are as they were.
+pub type Tag = [u8; TAG_BYTES];
+
+/// Seals bytes at positions, each of which is used once.
+pub struct Sealer {
+    key: LessSafeKey,
+}
+
+impl Sealer {
+    pub(crate) fn new(key: &[u8; 32]) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("the key has the cipher's length");
+        Self { key: LessSafeKey::new(key) }
+    }
+
+    /// Encrypts `bytes` in place. `beside` stays readable and is proved by the tag too. The caller
+    /// seals nothing else at `position`, but the same bytes again.
+    pub fn seal(&self, position: u64, beside: &[u8], bytes: &mut [u8]) -> Tag {
+        let sealed = self.key.seal_in_place_separate_tag(nonce(position), Aad::from(beside), bytes);
+        let tag = sealed.expect("what is sealed at once is far below the cipher's limit");
+        tag.as_ref().try_into().expect("the cipher's tags have 16 bytes")
+    }
+
+    /// Decrypts `bytes` in place. Returns whether they and `beside` are as they were sealed at
+    /// `position`; otherwise `bytes` hold nothing of use.
+    #[must_use]
+    pub fn open(&self, position: u64, beside: &[u8], bytes: &mut [u8], tag: Tag) -> bool {
+        let (nonce, beside) = (nonce(position), Aad::from(beside));
+        self.key.open_in_place_separate_tag(nonce, beside, tag.into(), bytes, 0..).is_ok()
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealer")
+    }
+}
+
+fn nonce(position: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[..8].copy_from_slice(&position.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(spoil: impl FnOnce(&mut u64, &mut Vec<u8>, &mut Vec<u8>, &mut Tag)) {
+        let sealer = Sealer::new(&[7; 32]);
+        let (mut position, mut beside) = (4096, b"sequence 3".to_vec());
+        let mut bytes = b"contents of a block".to_vec();
+        let mut tag = sealer.seal(position, &beside, &mut bytes);
+        spoil(&mut position, &mut beside, &mut bytes, &mut tag);
+        assert!(!sealer.open(position, &beside, &mut bytes, tag));
+    }
+
+    #[test]
+    fn what_was_sealed_is_opened_at_its_position() {
+        let sealer = Sealer::new(&[7; 32]);
+        let mut bytes = b"contents of a block".to_vec();
+        let tag = sealer.seal(4096, b"sequence 3", &mut bytes);
+        assert_ne!(bytes, b"contents of a block");
+        assert!(sealer.open(4096, b"sequence 3", &mut bytes, tag));
+        assert_eq!(bytes, b"contents of a block");
+    }
+
+    #[test]
+    fn whatever_is_changed_is_refused() {
+        check_refused(|position, _, _, _| *position += 1);
+        check_refused(|_, beside, _, _| beside[0] ^= 1);
+        check_refused(|_, _, bytes, _| bytes[3] ^= 1);
+        check_refused(|_, _, bytes, _| bytes.truncate(3));
+        check_refused(|_, _, _, tag| tag[15] ^= 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! The key of a set: found by what wraps it, drawn for a new set, wrapped again when the owner has
+//! another wrapping key.
+//!
+//! ```text
+//!  journal folder: data-key ── two copies of the wrapped data key, replaced as a whole
+//!  image store:    each manifest ── a copy, as it was wrapped when the image was saved
+//! ```
+//!
+//! The copy in the folder of the journal counts. When it is missing the newest of the store does,
+//! so that a set can be restored from the store alone. A set of which neither has one gets its key
+//! before anything is written.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use image::{ImageStore, StoreKey, find_store_key};
+use journal::JournalKey;
+use sealing::{DataKey, KeyError, SetKey, WrappedKey, WrappingKey};
+use storage::{AlignedBuffer, BLOCK_BYTES, Folder, StorageError, StorageErrorKind};
+
+use crate::error::{DurableError, DurableErrorKind};
+
+/// The file in the folder of the journal.
+const KEY_FILE: &str = "data-key";
+
+/// What becomes that file.
+const NEW_KEY_FILE: &str = "data-key-new";
+
+const COPIES: usize = 2;
+
+const OPEN: &str = "open the key of the durable set";
+const STORE: &str = "store the key of the durable set";
+
+/// Opens the data key of a set with one of the wrapping keys, and makes sure that the first of them
+/// wraps it from now on. A set without journal and images gets a new key. Fails, and changes
+/// nothing, when no key opens what is there, or journal or images are not encrypted.
+pub fn open_key(
+    journal: &dyn Folder,
+    images: &dyn ImageStore,
+    wrapping: &[WrappingKey],
+) -> Result<Arc<SetKey>, DurableError> {
+    let Some(newest) = wrapping.first() else {
+        return Err(DurableError::new(DurableErrorKind::Key, OPEN).with_source("there is no key"));
+    };
+    let kept = read_key(journal).map_err(DurableError::key(OPEN))?;
+    let key = match &kept {
+        Some(copies) => open_copies(copies, wrapping).map_err(DurableError::key(OPEN))?,
+        None => open_elsewhere(journal, images, wrapping)?,
+    };
+    journal::check_key(journal, Some(&key)).map_err(DurableError::key(OPEN))?;
+    let is_newest = key.wrapped().wrapping_id() == newest.id();
+    let is_whole =
+        kept.is_some_and(|copies| copies.iter().all(|copy| *copy == Some(*key.wrapped())));
+    if is_whole && is_newest {
+        return Ok(Arc::new(key));
+    }
+    let key = match is_newest {
+        true => key,
+        false => key.wrapped_by(newest).map_err(DurableError::key(OPEN))?,
+    };
+    write_key(journal, &key).map_err(DurableError::key(STORE))?;
+    Ok(Arc::new(key))
+}
+
+/// Fails if the store is encrypted by another key, or with a key given is not, or without one is. A
+/// store that does not tell is no failure.
+pub(crate) fn check_store_key(
+    store: &dyn ImageStore,
+    key: Option<&SetKey>,
+) -> Result<(), DurableError> {
+    let why = match (find_store_key(store), key) {
+        (Ok(StoreKey::None), Some(_)) => {
+            "the image store is not encrypted, and a key is configured"
+        }
+        (Ok(StoreKey::Wrapped { .. }), None) => {
+            "the image store is encrypted, and no key is configured"
+        }
+        (Ok(StoreKey::Wrapped { data_key, .. }), Some(key)) if data_key != key.id() => {
+            "the image store is encrypted by another data key"
+        }
+        _ => return Ok(()),
+    };
+    Err(DurableError::new(DurableErrorKind::Key, "open the durable set").with_source(why))
+}
+
+/// The key of a set whose folder has none.
+fn open_elsewhere(
+    journal: &dyn Folder,
+    images: &dyn ImageStore,
+    wrapping: &[WrappingKey],
+) -> Result<SetKey, DurableError> {
+    let refused =
+        |why: &'static str| Err(DurableError::new(DurableErrorKind::Key, OPEN).with_source(why));
+    let of_journal = journal::find_key(journal).map_err(DurableError::key(OPEN))?;
+    let of_store = find_store_key(images).map_err(DurableError::key(OPEN))?;
+    match (of_journal, of_store) {
+        (JournalKey::None, _) => refused("the journal is not encrypted, and a key is configured"),
+        (_, StoreKey::None) => refused("the image store is not encrypted, and a key is configured"),
+        (_, StoreKey::Wrapped { wrapped, .. }) => {
+            SetKey::open(wrapped, wrapping).map_err(DurableError::key(OPEN))
+        }
+        (JournalKey::Sealed(_), StoreKey::Empty) => {
+            refused("the file data-key is missing in the folder of the journal; bring it back")
+        }
+        (JournalKey::Empty, StoreKey::Empty) => {
+            let drawn = DataKey::draw().and_then(|key| SetKey::wrap(key, &wrapping[0]));
+            drawn.map_err(DurableError::key(OPEN))
+        }
+    }
+}
+
+fn open_copies(
+    copies: &[Option<WrappedKey>],
+    wrapping: &[WrappingKey],
+) -> Result<SetKey, KeyError> {
+    let opened = copies.iter().flatten().map(|wrapped| SetKey::open(*wrapped, wrapping));
+    let mut failure = KeyError::Damaged;
+    for opened in opened {
+        match opened {
+            Ok(key) => return Ok(key),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// The copies in the file, if there is one.
+fn read_key(folder: &dyn Folder) -> Result<Option<Vec<Option<WrappedKey>>>, StorageError> {
+    let file = match folder.open(KEY_FILE) {
+        Ok(file) => file,
+        Err(error) if error.kind == StorageErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let length = file.size_bytes().min((COPIES * BLOCK_BYTES) as u64);
+    let mut bytes = AlignedBuffer::zeroed(usize::try_from(length).expect("two blocks at most"));
+    file.read(0, &mut bytes)?;
+    Ok(Some(bytes.chunks(BLOCK_BYTES).map(WrappedKey::read).collect()))
+}
+
+/// Replaces the file as a whole: a kill, or a loss of power, leaves the one or the other.
+fn write_key(folder: &dyn Folder, key: &SetKey) -> Result<(), StorageError> {
+    match folder.remove(NEW_KEY_FILE) {
+        Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),
+        _ => folder.sync_names()?,
+    }
+    let mut bytes = AlignedBuffer::with_capacity(COPIES * BLOCK_BYTES);
+    for _ in 0..COPIES {
+        bytes.extend_from_slice(key.wrapped().bytes());
+        bytes.pad_to_block();
+    }
+    let file = folder.create(NEW_KEY_FILE, bytes.len() as u64)?;
+    file.write_durably(0, &[IoSlice::new(&bytes)])?;
+    folder.rename(NEW_KEY_FILE, KEY_FILE)?;
+    folder.sync_names()
+}

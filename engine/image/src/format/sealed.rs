@@ -1,0 +1,172 @@
+//! Sealed objects, version 2: what a store holds whose contents nobody reads without the key.
+//!
+//! ```text
+//!  pack:                 group                               group
+//!  ┌─────────────────────┬────────┬────────┬─────┬────────┐ ┌─────────────────────┬───
+//!  │ id of the key, salt │ sealed │ sealed │  …  │ 64th   │ │ id of the key, salt │
+//!  │ 64 tags             │ block  │ block  │     │ block  │ │ 64 tags             │
+//!  └─────────────────────┴────────┴────────┴─────┴────────┘ └─────────────────────┴───
+//!  manifest: a block with the wrapped data key, then groups
+//! ```
+//!
+//! Inside lie the bytes of version 1. A block is sealed at its place in its group, and a group
+//! under a key of its own, of its salt, its object's name and its place there.
+
+use sealing::{KeyId, SALT_BYTES, Salt, SetKey, TAG_BYTES, Tag, WRAPPED_KEY_BYTES, WrappedKey};
+
+use crate::error::Disbelief;
+use crate::format::manifest::{digest_of_header, is_header_whole};
+use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION};
+use crate::store::ObjectName;
+
+/// Blocks that one header stands before.
+pub(crate) const GROUP_BLOCKS: usize = 64;
+
+/// Bytes of a group's contents.
+pub(crate) const GROUP_BYTES: usize = GROUP_BLOCKS * ALIGNMENT_BYTES;
+
+/// The same with the header.
+pub(crate) const SEALED_GROUP_BYTES: usize = GROUP_BYTES + ALIGNMENT_BYTES;
+
+const MAGIC: &[u8; 8] = b"MEMSEALD";
+const MANIFEST_MAGIC: &[u8; 8] = b"MEMIMAGE";
+const KEY_ID: usize = 16;
+const SALT: usize = 32;
+const TAGS: usize = SALT + SALT_BYTES;
+const TAGS_END: usize = TAGS + GROUP_BLOCKS * TAG_BYTES;
+const WRAPPED_KEY: usize = 32;
+
+/// Bytes of contents in so many bytes of groups.
+pub(crate) fn contents_bytes(sealed_bytes: u64) -> u64 {
+    let whole = SEALED_GROUP_BYTES as u64;
+    let rest = (sealed_bytes % whole).saturating_sub(ALIGNMENT_BYTES as u64);
+    sealed_bytes / whole * GROUP_BYTES as u64 + rest
+}
+
+/// Encrypts a group in place: room for its header, then its contents.
+pub(crate) fn seal_group(
+    bytes: &mut [u8],
+    key: &SetKey,
+    salt: &Salt,
+    object: ObjectName,
+    group: u64,
+) {
+    let (header, contents) = bytes.split_at_mut(ALIGNMENT_BYTES);
+    assert!(contents.len() <= GROUP_BYTES, "a group is short");
+    let sealer = key.sealer(salt, &place(object, group));
+    header.fill(0);
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&SEALED_VERSION.to_le_bytes());
+    header[KEY_ID..SALT].copy_from_slice(&key.id().0);
+    header[SALT..TAGS].copy_from_slice(salt);
+    let tags = header[TAGS..TAGS_END].chunks_exact_mut(TAG_BYTES);
+    for ((position, block), tag) in (0..).zip(contents.chunks_exact_mut(ALIGNMENT_BYTES)).zip(tags)
+    {
+        tag.copy_from_slice(&sealer.seal(position, &[], block));
+    }
+}
+
+/// Decrypts the blocks from `first` on of a group, whose bytes begin with its header, in place.
+pub(crate) fn open_group(
+    bytes: &mut [u8],
+    first: usize,
+    key: &SetKey,
+    object: ObjectName,
+    group: u64,
+) -> Result<(), Disbelief> {
+    let (header, contents) = bytes.split_at_mut(ALIGNMENT_BYTES);
+    if header[..8] != *MAGIC || header[TAGS_END..].iter().any(|&byte| byte != 0) {
+        return Err(Disbelief::Damaged("it does not hold sealed blocks where it should"));
+    }
+    check_version(header)?;
+    check_key(header, key)?;
+    let salt: Salt = header[SALT..TAGS].try_into().expect("it was cut so");
+    let sealer = key.sealer(&salt, &place(object, group));
+    let blocks = contents.chunks_exact_mut(ALIGNMENT_BYTES);
+    let tags = header[TAGS..TAGS_END].chunks_exact(TAG_BYTES);
+    for ((position, block), tag) in (0..).zip(blocks).zip(tags).skip(first) {
+        let tag: Tag = tag.try_into().expect("it was cut so");
+        if !sealer.open(position, &[], block, tag) {
+            return Err(Disbelief::Damaged("its sealed bytes are not those that were written"));
+        }
+    }
+    Ok(())
+}
+
+/// The first block of a sealed manifest.
+pub(crate) fn manifest_header(key: &SetKey) -> Vec<u8> {
+    let mut header = vec![0; ALIGNMENT_BYTES];
+    header[..8].copy_from_slice(MANIFEST_MAGIC);
+    header[8..12].copy_from_slice(&SEALED_VERSION.to_le_bytes());
+    header[KEY_ID..SALT].copy_from_slice(&key.id().0);
+    header[WRAPPED_KEY..WRAPPED_KEY + WRAPPED_KEY_BYTES].copy_from_slice(key.wrapped().bytes());
+    let (digest, at) = digest_of_header(&header);
+    header[at].copy_from_slice(&digest);
+    header
+}
+
+/// The key of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManifestKey {
+    /// It is not sealed.
+    None,
+    Wrapped {
+        data_key: KeyId,
+        wrapped: WrappedKey,
+    },
+}
+
+/// Reads the first block of a manifest, of whatever version.
+pub(crate) fn read_manifest_header(header: &[u8]) -> Result<ManifestKey, Disbelief> {
+    if header.iter().all(|&byte| byte == 0) {
+        return Err(Disbelief::Unfinished);
+    }
+    if !header.starts_with(MANIFEST_MAGIC) || !is_header_whole(header) {
+        return Err(Disbelief::Damaged("the manifest's header is damaged"));
+    }
+    if version(header) < SEALED_VERSION {
+        return Ok(ManifestKey::None);
+    }
+    check_version(header)?;
+    let data_key = KeyId(header[KEY_ID..SALT].try_into().expect("it was cut so"));
+    let wrapped = WrappedKey::read(&header[WRAPPED_KEY..]);
+    let wrapped = wrapped.ok_or(Disbelief::Damaged("the manifest has no wrapped key"))?;
+    Ok(ManifestKey::Wrapped { data_key, wrapped })
+}
+
+fn version(header: &[u8]) -> u32 {
+    u32::from_le_bytes(header[8..12].try_into().expect("4 bytes"))
+}
+
+fn check_version(header: &[u8]) -> Result<(), Disbelief> {
+    match version(header) {
+        SEALED_VERSION => Ok(()),
+        version if version > SEALED_VERSION => Err(Disbelief::Newer(version)),
+        _ => Err(Disbelief::Damaged("it is of no known version")),
+    }
+}
+
+fn check_key(header: &[u8], key: &SetKey) -> Result<(), Disbelief> {
+    match header[KEY_ID..SALT] == key.id().0 {
+        true => Ok(()),
+        false => Err(Disbelief::OtherKey),
+    }
+}
+
+/// What the key of a group is derived for; of one length for each kind of object.
+fn place(object: ObjectName, group: u64) -> Vec<u8> {
+    let mut place = Vec::with_capacity(32);
+    match object {
+        ObjectName::Image(number) => {
+            place.extend_from_slice(b"image");
+            place.extend_from_slice(&number.to_le_bytes());
+        }
+        ObjectName::Pack(name) => {
+            place.extend_from_slice(b"pack");
+            place.extend_from_slice(&name.writer.to_le_bytes());
+            place.extend_from_slice(&name.index.to_le_bytes());
+        }
+    }
+    place.extend_from_slice(&group.to_le_bytes());
+    place
+}
