@@ -87,7 +87,7 @@ pub(super) async fn check(
     Ok(admission)
 }
 
-/// Whether one of the request's batches is of a transaction. As in Kafka, nothing is written then
+/// Returns whether a batch of the request is transactional. As in Kafka, nothing is written then
 /// of a request that names no transaction.
 fn has_transactional_batch(asked: Asked, body: &[u8]) -> Result<bool, kafka::WireError> {
     let mut is_found = false;
