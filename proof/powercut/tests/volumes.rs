@@ -24,7 +24,7 @@ use block_device::{BlockDevice, SectorSize};
 use model::{Random, for_each_seed_at_once};
 use powercut::{Cut, Disk, Loss};
 use support::kinds::{self, count, count_many};
-use support::{History, Place, Rule, Site, Verdict, judge, judge_disk};
+use support::{Fixture, History, Place, Rule, Verdict, judge, judge_disk};
 use volumes::{CapacityClass, Durability};
 
 const DISK_BYTES: u64 = 64 << 20;
@@ -79,39 +79,39 @@ fn what_was_flushed_survives_every_cut() {
 }
 
 /// Returns the pool of the last state twice: as it was restored, and as it was looked at.
-fn cut_often(history: &History, life: u64, random: &mut Random) -> (Site, Site) {
-    let disk = &history.site.disk;
+fn cut_often(history: &History, life: u64, random: &mut Random) -> (Fixture, Fixture) {
+    let disk = &history.fixture.disk;
     let mut last = None;
     for _ in 0..CUTS_A_LIFE {
         drop(last.take());
         let cut = Cut::random(random.number(), disk);
         STATES.fetch_add(1, Relaxed);
-        let (verdict, site) = judge(history, &cut);
+        let (verdict, fixture) = judge(history, &cut);
         assert_eq!(verdict, Verdict::Recovered);
-        let site = site.expect("it was recovered");
-        count_kinds(&site);
+        let fixture = fixture.expect("it was recovered");
+        count_kinds(&fixture);
         if random.one_in(CUT_AGAIN_ONE_IN) {
-            cut_recovery(&site.disk, history, &cut, random);
+            cut_recovery(&fixture.disk, history, &cut, random);
         }
         // What damage brings back may be of the life before, of which nothing is known any more.
         if random.one_in(DAMAGE_ONE_IN) && life == 0 {
             damage(history, &cut, random);
         }
-        last = Some((cut, site));
+        last = Some((cut, fixture));
     }
     let (cut, observed) = last.expect("there were cuts");
-    let again = Site::recover(&disk.after(&cut).disk, history.site.place);
+    let again = Fixture::recover(&disk.after(&cut).disk, history.fixture.place);
     (again.expect("it was recovered before"), observed)
 }
 
-fn count_kinds(site: &Site) {
-    count(match site.place {
+fn count_kinds(fixture: &Fixture) {
+    count(match fixture.place {
         Place::Folder => "a state of a folder",
         Place::SealedFolder => "a state of an encrypted folder",
         Place::Objects { .. } => "a state of an object store",
     });
-    count_many("a snapshot that came back", site.engine.snapshots().len());
-    for volume in site.engine.volumes() {
+    count_many("a snapshot that came back", fixture.engine.snapshots().len());
+    for volume in fixture.engine.volumes() {
         count(match volume.geometry().sector {
             SectorSize::Bytes512 => "a volume of sectors of 512 bytes",
             SectorSize::Bytes4096 => "a volume of sectors of 4096 bytes",
@@ -137,7 +137,7 @@ fn cut_recovery(disk: &Disk, history: &History, cut: &Cut, random: &mut Random) 
 
 /// Flips a bit of what the cut left.
 fn damage(history: &History, cut: &Cut, random: &mut Random) {
-    let after = history.site.disk.after(cut).disk;
+    let after = history.fixture.disk.after(cut).disk;
     let mut files = after.files();
     files.retain(|file| file.size_bytes > 0);
     let Some(file) = files.get(random.index(files.len().max(1))) else { return };
@@ -160,7 +160,7 @@ fn on_a_disk_that_lied_once_nothing_is_wrong() {
         let mut random = Random::new(seed);
         let history = History::new(&Disk::new(DISK_BYTES), random.number()).run(STEPS);
         for _ in 0..CUTS_A_LIFE {
-            let disk = &history.site.disk;
+            let disk = &history.fixture.disk;
             let cut = Cut { loss: Loss::Lie, ..Cut::random(random.number(), disk) };
             let (verdict, _) = judge(&history, &cut);
             noticed.fetch_add(u64::from(verdict == Verdict::LossNoticed), Relaxed);

@@ -40,7 +40,7 @@ impl History {
         let own_name = self.random.pick(&OWN_NAMES);
         let step = self.begin_step();
         let names: Vec<&str> = sources.iter().map(|(name, _)| &name[..]).collect();
-        let created = self.site.set.create_snapshots(&names, &name_of(own_name), 1);
+        let created = self.fixture.set.create_snapshots(&names, &name_of(own_name), 1);
         let Ok(created) = created else { return };
         count(if created.len() == 1 { "a snapshot" } else { "snapshots of one instant" });
         for ((_, volume), snapshot) in sources.into_iter().zip(created) {
@@ -64,7 +64,7 @@ impl History {
 
     /// The present name of a volume that is there.
     fn name_of_volume(&self, id: u64) -> String {
-        let volumes = self.site.engine.volumes();
+        let volumes = self.fixture.engine.volumes();
         let volume = volumes.iter().find(|volume| volume.id() == id);
         volume.expect("a volume with snapshots is there").name()
     }
@@ -78,7 +78,7 @@ impl History {
     fn delete_snapshot(&mut self, id: u64) {
         let (volume, own_name) = self.names_of(id);
         let step = self.begin_step();
-        let deleted = self.site.set.delete_snapshot(&volume, &own_name);
+        let deleted = self.fixture.set.delete_snapshot(&volume, &own_name);
         if is_made(&deleted) {
             count("a snapshot is deleted");
             let snapshot = self.truth.snapshots.remove(&id).expect("it was just seen");
@@ -92,7 +92,7 @@ impl History {
         let to = self.random.pick(&OWN_NAMES);
         let step = self.begin_step();
         // Refused if there is one of that name.
-        let renamed = self.site.set.rename_snapshot(&volume, &own_name, &name_of(to));
+        let renamed = self.fixture.set.rename_snapshot(&volume, &own_name, &name_of(to));
         if is_made(&renamed) {
             let snapshot = self.truth.snapshots.get_mut(&id).expect("it was just seen");
             count("a snapshot is renamed");
@@ -126,7 +126,7 @@ impl History {
         };
         self.heal_before_making();
         let step = self.begin_step();
-        let Ok(clone) = self.site.set.clone_volume(&from, name_of(&to)) else { return };
+        let Ok(clone) = self.fixture.set.clone_volume(&from, name_of(&to)) else { return };
         count(if snapshot.is_some() { "a clone of a snapshot" } else { "a clone of a volume" });
         let mut truth = VolumeTruth::new(contents.size_bytes);
         give(&mut truth, &contents.blocks, step);
@@ -140,7 +140,7 @@ impl History {
         let Some(snapshot) = self.some_snapshot() else { return self.create_snapshots() };
         let (volume, own_name) = self.names_of(snapshot);
         let step = self.begin_step();
-        let restored = self.site.set.restore_snapshot(&volume, &own_name);
+        let restored = self.fixture.set.restore_snapshot(&volume, &own_name);
         if !is_made(&restored) {
             return;
         }
@@ -148,7 +148,7 @@ impl History {
         let NamedSnapshot { volume: id, truth, .. } = self.truth.snapshots[&snapshot].clone();
         let SnapshotTruth { size_bytes, blocks } = truth;
         let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
-        let is_same_size = self.site.engine.volume(&volume).is_ok_and(|volume| {
+        let is_same_size = self.fixture.engine.volume(&volume).is_ok_and(|volume| {
             assert_eq!(volume.geometry().size_bytes, size_bytes, "a restored volume's size");
             truth.size_bytes() == size_bytes
         });

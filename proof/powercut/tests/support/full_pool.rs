@@ -5,9 +5,9 @@ use model::{Contents, ModelVolume, Request, Texture, observe};
 use volumes::{CapacityClass, Volume, VolumeSpec};
 
 use crate::support::History;
+use crate::support::fixture::POOL_BYTES;
 use crate::support::history::name_of;
 use crate::support::kinds::count;
-use crate::support::site::POOL_BYTES;
 use crate::support::truth::Step;
 
 /// A volume of class `ram`, of which nothing is known but that it takes room.
@@ -18,16 +18,16 @@ const FILL_BYTES: usize = 64 << 10;
 impl History {
     /// Returns whether something fills the pool.
     pub(crate) fn is_filled(&self) -> bool {
-        self.site.engine.volume(FILLER).is_ok()
+        self.fixture.engine.volume(FILLER).is_ok()
     }
 
     /// Fills the pool, or makes room again.
     pub(crate) fn fill_or_drain(&mut self) {
         if self.is_filled() {
-            return self.site.engine.delete_volume(FILLER).expect("it was just seen");
+            return self.fixture.engine.delete_volume(FILLER).expect("it was just seen");
         }
         let spec = VolumeSpec::new(name_of(FILLER), 2 * POOL_BYTES);
-        let Ok(filler) = self.site.engine.create_volume(spec) else { return };
+        let Ok(filler) = self.fixture.engine.create_volume(spec) else { return };
         let seed = self.random.number();
         let is_full = (0..2 * POOL_BYTES).step_by(FILL_BYTES).any(|offset| {
             let contents = Contents::new(Texture::Noise, seed ^ offset);
@@ -41,7 +41,7 @@ impl History {
     pub(crate) fn follow(&mut self, step: Step, volume: &Volume, request: Request) {
         let is_guaranteed = |volume: &Volume| volume.capacity_class() == CapacityClass::Guaranteed;
         assert!(!is_guaranteed(volume), "{request:?} fails on a volume that is guaranteed");
-        let is_claimed = self.site.engine.volumes().iter().any(|volume| is_guaranteed(volume));
+        let is_claimed = self.fixture.engine.volumes().iter().any(|volume| is_guaranteed(volume));
         assert!(
             self.is_filled() || is_claimed,
             "{request:?} finds no memory in a pool that has some"

@@ -10,10 +10,10 @@ use powercut::{Disk, Effect, Fault, Moment};
 use storage::StorageAction;
 use volumes::{CapacityClass, Durability, Reduction, ShrinkPolicy, Volume, VolumeName, VolumeSpec};
 
+use crate::support::fixture::{Fixture, Place};
 use crate::support::full_pool::FILLER;
 use crate::support::judge::snapshots_of;
 use crate::support::kinds::count;
-use crate::support::site::{Place, Site};
 use crate::support::truth::{Listed, Step, Truth, VolumeTruth};
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
@@ -28,7 +28,7 @@ const BORDER: std::ops::Range<u64> = 500..530;
 
 /// A pool and what is known of it.
 pub(crate) struct History {
-    pub(crate) site: Site,
+    pub(crate) fixture: Fixture,
     pub(crate) truth: Truth,
     pub(crate) random: Random,
     classes: Classes,
@@ -73,9 +73,9 @@ impl History {
             false if random.one_in(SEALED_ONE_IN) => Place::SealedFolder,
             false => Place::Folder,
         };
-        let (site, truth) = (Site::new(disk, place), Truth::default());
+        let (fixture, truth) = (Fixture::new(disk, place), Truth::default());
         let fills = random.one_in(FILLS_ONE_IN);
-        let mut history = Self { site, truth, random, classes, fills };
+        let mut history = Self { fixture, truth, random, classes, fills };
         let step = history.truth.begin_step(Moment(0));
         history.note_table(step);
         history
@@ -83,10 +83,10 @@ impl History {
 
     /// Goes on with a pool that is as it should be: all that is there is durable. `observed` is
     /// the same pool again, to be looked at: looking brings absent blocks into memory.
-    pub(crate) fn of(site: Site, observed: &Site, seed: u64) -> Self {
+    pub(crate) fn of(fixture: Fixture, observed: &Fixture, seed: u64) -> Self {
         let (mut random, classes) = (Random::new(seed), Classes::All);
         let fills = random.one_in(FILLS_ONE_IN);
-        let mut history = Self { site, truth: Truth::default(), random, classes, fills };
+        let mut history = Self { fixture, truth: Truth::default(), random, classes, fills };
         let step = history.truth.begin_step(Moment(0));
         let mut imaged = Vec::new();
         for volume in observed.engine.volumes() {
@@ -117,11 +117,11 @@ impl History {
     pub(crate) fn run(mut self, steps: usize) -> Self {
         for _ in 0..steps {
             self = self.step();
-            if self.site.set.journal().needs_checkpoint() {
+            if self.fixture.set.journal().needs_checkpoint() {
                 self.save_or_not();
             }
         }
-        self.site.heal();
+        self.fixture.heal();
         let mut tries = 0;
         while let Err(error) = self.checkpoint() {
             tries += 1;
@@ -145,26 +145,26 @@ impl History {
             91..93 => self.maintain(),
             93..97 => self.inject(),
             _ => {
-                self.site.disk.heal();
+                self.fixture.disk.heal();
                 let is_full = self.is_filled();
                 count(if is_full {
                     "the daemon is killed with a full pool"
                 } else {
                     "the daemon is killed"
                 });
-                self.site = self.site.restart();
+                self.fixture = self.fixture.restart();
             }
         }
         self
     }
 
     pub(crate) fn begin_step(&mut self) -> Step {
-        self.truth.begin_step(self.site.disk.now())
+        self.truth.begin_step(self.fixture.disk.now())
     }
 
     /// Some volume of any class, by name and id.
     pub(crate) fn some_volume(&mut self) -> Option<(String, u64)> {
-        let mut volumes = self.site.engine.volumes();
+        let mut volumes = self.fixture.engine.volumes();
         volumes.retain(|volume| volume.name() != FILLER);
         let place = self.random.below(volumes.len().max(1) as u64);
         let volume = volumes.get(usize::try_from(place).expect("few"))?;
@@ -173,7 +173,7 @@ impl History {
 
     fn request(&mut self) {
         let Some((name, id)) = self.some_volume() else { return self.create() };
-        let volume = self.site.engine.volume(&name).expect("it was just seen");
+        let volume = self.fixture.engine.volume(&name).expect("it was just seen");
         let block_count = volume.geometry().size_bytes / BLOCK_BYTES;
         let request = self.random_request(block_count);
         let step = self.begin_step();
@@ -231,7 +231,7 @@ impl History {
     fn flush(&mut self) {
         let Some((name, id)) = self.some_volume() else { return };
         let step = self.begin_step();
-        let volume = self.site.engine.volume(&name).expect("it was just seen");
+        let volume = self.fixture.engine.volume(&name).expect("it was just seen");
         let is_journaled = volume.durability() == Durability::Journal;
         if is_journaled && !volume.map().is_anchored() {
             return self.save_or_not();
@@ -241,7 +241,7 @@ impl History {
         if !is_journaled {
             flushed.expect("a flush of memory does not fail");
         } else if flushed.is_ok() {
-            let now = self.site.disk.now();
+            let now = self.fixture.disk.now();
             let truth = self.truth.volumes.get_mut(&id).expect("every volume is known");
             truth.note_covered(step, now);
             self.truth.note_table_covered(step, now);
@@ -250,7 +250,7 @@ impl History {
 
     fn create(&mut self) {
         let name = slot_name(self.random.below(SLOTS));
-        if self.site.engine.volume(&name).is_ok() {
+        if self.fixture.engine.volume(&name).is_ok() {
             return;
         }
         let size_bytes = self.random.pick(&SIZES) * BLOCK_BYTES;
@@ -270,7 +270,7 @@ impl History {
         self.heal_before_making();
         let step = self.begin_step();
         let is_guaranteed = spec.capacity == CapacityClass::Guaranteed;
-        let volume = match self.site.set.create_volume(spec) {
+        let volume = match self.fixture.set.create_volume(spec) {
             Ok(volume) => volume,
             // It does not fit, or the journal is as long as it may be: nothing has changed.
             Err(error)
@@ -288,7 +288,7 @@ impl History {
     /// Heals before making: records that could not be noted and are taken back may be there after a
     /// cut all the same, until something else is noted: under an id that was never told.
     pub(crate) fn heal_before_making(&mut self) {
-        self.site.disk.heal();
+        self.fixture.disk.heal();
     }
 
     fn random_capacity(&mut self) -> CapacityClass {
@@ -311,13 +311,13 @@ impl History {
             // Refused if a snapshot could not be deleted.
             0..2 => {
                 kind = "a volume is deleted";
-                self.site.set.delete_volume(&name)
+                self.fixture.set.delete_volume(&name)
             }
             2..4 => {
                 kind = "a volume is renamed";
                 let to = slot_name(self.random.below(SLOTS));
                 // Refused if there is one of that name.
-                self.site.set.rename_volume(&name, name_of(&to))
+                self.fixture.set.rename_volume(&name, name_of(&to))
             }
             4..7 => return self.resize(&name, id),
             7..9 => return self.set_durability(step, &name, id),
@@ -327,11 +327,11 @@ impl History {
                     CapacityClass::Thin => "a volume becomes thin",
                     CapacityClass::Guaranteed => "a volume becomes guaranteed",
                 };
-                self.site.set.set_capacity(&name, class)
+                self.fixture.set.set_capacity(&name, class)
             }
             _ => {
                 let reduction = self.random.pick(&Reduction::ALL);
-                self.site.set.set_reduction(&name, reduction)
+                self.fixture.set.set_reduction(&name, reduction)
             }
         };
         if is_made(&changed) {
@@ -349,10 +349,10 @@ impl History {
             return self.resize_to(name, id, blocks);
         }
         if self.random.one_in(2) {
-            self.site.disk.inject(Fault::always(&[StorageAction::WriteDurably], Effect::Io));
+            self.fixture.disk.inject(Fault::always(&[StorageAction::WriteDurably], Effect::Io));
         }
         self.resize_to(name, id, blocks);
-        self.site.disk.heal();
+        self.fixture.disk.heal();
         let blocks = self.random.pick(&longer);
         self.resize_to(name, id, blocks);
     }
@@ -360,7 +360,7 @@ impl History {
     fn resize_to(&mut self, name: &str, id: u64, block_count: u64) {
         let step = self.begin_step();
         let size_bytes = block_count * BLOCK_BYTES;
-        let resized = self.site.set.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
+        let resized = self.fixture.set.resize_volume(name, size_bytes, ShrinkPolicy::DropData);
         if !is_made(&resized) {
             // It does not fit, or could not be noted: nothing has changed.
             return;
@@ -383,13 +383,13 @@ impl History {
     }
 
     fn set_durability(&mut self, step: Step, name: &str, id: u64) {
-        let volume = self.site.engine.volume(name).expect("it was just seen");
+        let volume = self.fixture.engine.volume(name).expect("it was just seen");
         let was = volume.durability();
         let classes = match self.classes {
             Classes::All => &Durability::ALL[..],
             Classes::NoJournal => &[Durability::Ram, Durability::Image],
         };
-        let changed = self.site.set.set_durability(name, self.random.pick(classes));
+        let changed = self.fixture.set.set_durability(name, self.random.pick(classes));
         if !is_made(&changed) {
             return;
         }
@@ -416,7 +416,7 @@ impl History {
 
     /// The class of a volume that is there.
     fn class_of(&self, id: u64) -> Option<Durability> {
-        let volumes = self.site.engine.volumes();
+        let volumes = self.fixture.engine.volumes();
         volumes.iter().find(|volume| volume.id() == id).map(|volume| volume.durability())
     }
 
@@ -426,14 +426,14 @@ impl History {
         let was_noted = self.truth.is_listed(id);
         self.note_table(step);
         if is_acknowledged && (was_noted || self.truth.is_listed(id)) {
-            let now = self.site.disk.now();
+            let now = self.fixture.disk.now();
             let step = self.begin_step();
             self.truth.note_table_covered(step, now);
         }
     }
 
     pub(crate) fn note_table(&mut self, step: Step) {
-        let kept = self.site.engine.volumes().into_iter();
+        let kept = self.fixture.engine.volumes().into_iter();
         let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
         let table = kept.map(|volume| (volume.id(), Listed::of(&volume))).collect();
         self.truth.note_table(step, table);
@@ -453,16 +453,16 @@ impl History {
             label: String::new(),
             bytes_a_second_max: None,
         };
-        let kept = self.site.engine.volumes().into_iter();
+        let kept = self.fixture.engine.volumes().into_iter();
         let kept = kept.filter(|volume| volume.durability() != Durability::Ram);
         let ids: Vec<u64> = kept.map(|volume| volume.id()).collect();
-        let saved = self.site.set.save(&request, &Unwatched);
+        let saved = self.fixture.set.save(&request, &Unwatched);
         count(match (&saved, self.is_filled()) {
             (Ok(_), false) => "an image",
             (Ok(_), true) => "an image of a full pool",
             (Err(_), _) => "an image that fails",
         });
-        let since = saved.is_ok().then(|| self.site.disk.now());
+        let since = saved.is_ok().then(|| self.fixture.disk.now());
         if let Some(now) = since {
             for id in &ids {
                 let truth = self.truth.volumes.get_mut(id).expect("every volume is known");
@@ -474,7 +474,7 @@ impl History {
         if self.random.one_in(2) {
             self.begin_step();
             // What cannot be removed now is removed later.
-            let removed = self.site.set.retain(1 + self.random.index(2));
+            let removed = self.fixture.set.retain(1 + self.random.index(2));
             if removed.is_ok_and(|removed| !removed.images.is_empty()) {
                 count("images are deleted");
             }
@@ -485,7 +485,7 @@ impl History {
     /// Brings what is absent into memory.
     fn fetch(&mut self) {
         self.begin_step();
-        match self.site.set.stream(&Unwatched) {
+        match self.fixture.set.stream(&Unwatched) {
             Ok(streamed) if streamed.present_blocks > 0 => count("absent blocks are fetched"),
             Err(error) if !self.is_filled() => panic!("reading does not fail: {error}"),
             _ => {}
@@ -495,14 +495,14 @@ impl History {
     fn maintain_set(&mut self) {
         self.begin_step();
         // A disk that fails is tried again next time.
-        if self.site.set.maintain().is_ok() {
+        if self.fixture.set.maintain().is_ok() {
             count("upkeep of the set");
         }
     }
 
     fn maintain(&mut self) {
         let steps = 1 + self.random.below(20);
-        if (0..steps).take_while(|_| self.site.engine.maintain()).count() > 0 {
+        if (0..steps).take_while(|_| self.fixture.engine.maintain()).count() > 0 {
             count("upkeep of the pool");
         }
     }
@@ -528,7 +528,7 @@ impl History {
             false => 1 + self.random.below(3),
         };
         count("a fault of the disk");
-        self.site.disk.inject(fault);
+        self.fixture.disk.inject(fault);
     }
 }
 

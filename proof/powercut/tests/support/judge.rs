@@ -9,7 +9,7 @@ use powercut::{Cut, Disk, Loss, Moment};
 use volumes::{CapacityClass, Durability, Volume};
 
 use crate::support::History;
-use crate::support::site::Site;
+use crate::support::fixture::Fixture;
 use crate::support::truth::{
     Listed, NamedSnapshot, PossibleSnapshot, SnapshotTruth, Snapshots, Step, Table, Truth, Value,
 };
@@ -33,9 +33,9 @@ pub(crate) enum Verdict {
 }
 
 /// Recovers after `cut` and fails unless what is there may be there. Returns the pool too.
-pub(crate) fn judge(history: &History, cut: &Cut) -> (Verdict, Option<Site>) {
+pub(crate) fn judge(history: &History, cut: &Cut) -> (Verdict, Option<Fixture>) {
     let rule = if cut.loss == Loss::Lie { Rule::NeverWrong } else { Rule::Kept };
-    judge_disk(&history.site.disk.after(cut).disk, history, cut, rule)
+    judge_disk(&history.fixture.disk.after(cut).disk, history, cut, rule)
 }
 
 /// The same for a disk that has gone through the cut already.
@@ -44,33 +44,33 @@ pub(crate) fn judge_disk(
     history: &History,
     cut: &Cut,
     rule: Rule,
-) -> (Verdict, Option<Site>) {
+) -> (Verdict, Option<Fixture>) {
     let truth = &history.truth;
-    let site = match Site::recover(after, history.site.place) {
-        Ok(site) => site,
+    let fixture = match Fixture::recover(after, history.fixture.place) {
+        Ok(fixture) => fixture,
         Err(_) if rule == Rule::NeverWrong => return (Verdict::LossNoticed, None),
         Err(error) => panic!("{cut:?}: cannot recover: {error} ({error:?})"),
     };
-    let found = table_of(&site);
+    let found = table_of(&fixture);
     check_table(truth, cut, rule, &found);
     let mut verdict = Verdict::Recovered;
-    for volume in site.engine.volumes() {
+    for volume in fixture.engine.volumes() {
         if check_volume(truth, cut, rule, &volume) > 0 {
             verdict = Verdict::LossNoticed;
         }
     }
-    check_snapshots(truth, cut, rule, &site, &found);
+    check_snapshots(truth, cut, rule, &fixture, &found);
     if rule == Rule::Kept {
-        check_instant(truth, cut, &site);
+        check_instant(truth, cut, &fixture);
     }
-    (verdict, Some(site))
+    (verdict, Some(fixture))
 }
 
-fn table_of(site: &Site) -> Table {
-    let volumes = site.engine.volumes().into_iter();
+fn table_of(fixture: &Fixture) -> Table {
+    let volumes = fixture.engine.volumes().into_iter();
     let listed = volumes.map(|volume| {
         let mut listed = Listed::of(&volume);
-        if site.guarantees_lost.contains(&listed.name) {
+        if fixture.guarantees_lost.contains(&listed.name) {
             // It was guaranteed, does not fit any more, and that was said.
             listed.capacity = CapacityClass::Guaranteed;
         }
@@ -111,8 +111,8 @@ fn is_kept(truth: &Truth, cut: &Cut, rule: Rule, found: &Table, table: &Table) -
 }
 
 /// All snapshots that there are, with all that they hold.
-pub(crate) fn snapshots_of(site: &Site) -> Snapshots {
-    let snapshots = site.engine.snapshots().into_iter();
+pub(crate) fn snapshots_of(fixture: &Fixture) -> Snapshots {
+    let snapshots = fixture.engine.snapshots().into_iter();
     snapshots.map(|snapshot| (snapshot.id(), named(&snapshot))).collect()
 }
 
@@ -129,11 +129,15 @@ fn held_by(snapshot: &Volume) -> SnapshotTruth {
 }
 
 /// The snapshots are those of one image, of all volumes that there are still.
-fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, site: &Site, volumes: &Table) {
+fn check_snapshots(truth: &Truth, cut: &Cut, rule: Rule, fixture: &Fixture, volumes: &Table) {
     if rule == Rule::NeverWrong {
-        return site.engine.snapshots().iter().for_each(|it| check_past_snapshot(truth, cut, it));
+        return fixture
+            .engine
+            .snapshots()
+            .iter()
+            .for_each(|it| check_past_snapshot(truth, cut, it));
     }
-    let found = snapshots_of(site);
+    let found = snapshots_of(fixture);
     let mut possible = truth.possible_snapshots(cut.moment);
     possible
         .iter_mut()
@@ -197,8 +201,8 @@ fn check_past_snapshot(truth: &Truth, cut: &Cut, snapshot: &Volume) {
 }
 
 /// Volumes of class `image` are as they were at the one instant of an image.
-fn check_instant(truth: &Truth, cut: &Cut, site: &Site) {
-    let mut volumes = site.engine.volumes();
+fn check_instant(truth: &Truth, cut: &Cut, fixture: &Fixture) {
+    let mut volumes = fixture.engine.volumes();
     volumes.retain(|volume| {
         let is_unchanged = truth.volumes[&volume.id()].is_unchanged;
         volume.durability() == Durability::Image && is_unchanged

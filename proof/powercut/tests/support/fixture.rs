@@ -47,7 +47,7 @@ struct Memory {
 }
 
 /// A pool that is served.
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     pub(crate) disk: Disk,
     pub(crate) engine: Arc<Engine>,
     pub(crate) set: DurableSet,
@@ -73,21 +73,21 @@ impl Memory {
     }
 }
 
-impl Site {
+impl Fixture {
     /// A new pool on an empty disk.
     pub(crate) fn new(disk: &Disk, place: Place) -> Self {
-        let (site, opened) = Self::serve(disk, place, Memory::new()).expect("the disk works");
+        let (fixture, opened) = Self::serve(disk, place, Memory::new()).expect("the disk works");
         assert!(matches!(opened, Opened::New));
-        site
+        fixture
     }
 
     /// A pool whose memory is lost, restored from what the disk has.
     pub(crate) fn recover(disk: &Disk, place: Place) -> Result<Self, DurableError> {
-        let (mut site, opened) = Self::serve(disk, place, Memory::new())?;
+        let (mut fixture, opened) = Self::serve(disk, place, Memory::new())?;
         if let Opened::Restored { guarantees_lost, .. } = opened {
-            site.guarantees_lost = guarantees_lost.into_iter().map(|(name, _)| name).collect();
+            fixture.guarantees_lost = guarantees_lost.into_iter().map(|(name, _)| name).collect();
         }
-        Ok(site)
+        Ok(fixture)
     }
 
     /// The daemon is killed and started again: the memory is as it was.
@@ -95,9 +95,9 @@ impl Site {
         let Self { disk, engine, set, place, memory, .. } = self;
         drop(set);
         drop(Arc::into_inner(engine).expect("there is no other handle of the pool"));
-        let (site, opened) = Self::serve(&disk, place, memory).expect("the disk works");
+        let (fixture, opened) = Self::serve(&disk, place, memory).expect("the disk works");
         assert!(!matches!(opened, Opened::Restored { .. }), "memory was there");
-        site
+        fixture
     }
 
     /// Nothing fails any more, on the disk or in the object store.
