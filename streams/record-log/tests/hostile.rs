@@ -41,7 +41,7 @@ fn whatever_headers_say_a_log_keeps_what_it_took() {
         "FencedProducer",
         "OutOfOrderSequence",
         "TransactionState",
-        "InvalidBatch",
+        "InvalidRecord",
     ];
     check_happened(all.into_iter().all(|it| counts.contains_key(it)));
 }
