@@ -148,7 +148,12 @@ impl Integers {
         match self.random.below(12) {
             0..=3 => format!("({one}) {} ({other})", self.pick(ARITHMETIC)),
             4 => format!("({one}) {} ({other})", self.pick(BITS)),
-            5 => format!("CASE WHEN {one} > {other} THEN {one} ELSE {other} END"),
+            // Of one type: the type of others is known after planning alone, and what is divided by
+            // them has other digits.
+            5 => {
+                let (then, otherwise) = (self.pick(SMALL), self.pick(SMALL));
+                format!("CASE WHEN {one} > {other} THEN {then} ELSE {otherwise} END")
+            }
             6 => format!("coalesce({one}, {other})"),
             7 => format!("{}({one}, {other})", self.pick(&["greatest", "least", "nullif", "mod"])),
             8 => format!("({one})::{}", self.pick(TYPES)),
