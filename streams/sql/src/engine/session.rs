@@ -34,7 +34,7 @@ use super::pins::Pins;
 use super::planners::{Look, Looking, Planner, Planners};
 use super::point_read::PointRead;
 use super::windows::CountWindows;
-use super::{dialect, functions, growing, json, sums};
+use super::{dialect, functions, growing, json, ordered, spreads, sums};
 use crate::error::SqlError;
 use crate::panics::contain_tasks;
 use crate::settings::Limits;
@@ -75,6 +75,8 @@ impl Engine {
         let unknown = dialect::Unknown::of(&base);
         growing::bound(&mut base)?;
         dialect::check(&mut base)?;
+        spreads::keep_numerics(&mut base)?;
+        ordered::sort_apart(&mut base)?;
         let mut planners: Vec<_> = base.expr_planners().to_vec();
         // Before the engine's own, which would compare texts with numbers.
         planners.insert(0, Arc::new(json::Operators));

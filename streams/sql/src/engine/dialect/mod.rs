@@ -33,12 +33,14 @@ mod names;
 mod nullable;
 mod nullif;
 mod number_functions;
+mod numerics;
 mod operands;
 mod own;
 mod parts;
 mod patterns;
 mod planned;
 mod quotients;
+mod real_functions;
 mod regex;
 mod relations;
 mod rewrites;
@@ -68,8 +70,10 @@ pub(super) use intervals::Intervals;
 pub(super) use kinds::KnownOperators;
 pub(super) use known::{Columns, Unknown};
 pub(super) use names::{NameCasts, shown};
+pub(super) use numerics::{Spread, Sums, result_type as numeric_result_type, spread};
 pub(super) use operands::{check_operands, check_wild_joins};
 pub(super) use planned::{CONCAT_TEXTS, joins_texts, type_of, unmarked};
+pub(super) use real_functions::numerics_of;
 pub(super) use relations::with_exact_relations;
 pub(super) use syntax::adapt;
 
@@ -103,5 +107,6 @@ pub(super) fn check(state: &mut SessionState) -> Result<()> {
     lists::count(state)?;
     nullif::keep_integers(state)?;
     generated::generate_integers(state);
-    calls::check(state)
+    calls::check(state)?;
+    real_functions::keep_numerics(state)
 }
