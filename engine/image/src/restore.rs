@@ -9,7 +9,9 @@ use crate::chunk_reader::verify_bytes;
 use crate::chunk_stream::stream_chunks;
 use crate::error::ImageError;
 use crate::format::chunk::{ChunkPlace, VerifiedChunk};
+use crate::format::manifest::PartRecord;
 use crate::format::part::{BlockRef, LEAF_BLOCKS, Part};
+use crate::kept_maps::ChangedParts;
 use crate::names::{ChunkNumber, PackName, PageNumber};
 use crate::open_image::{BlockRun, OpenImage, RUNS_NAMED_MAX, add_block, is_of_object};
 use crate::watch::{Progress, Watch, check_cancelled};
@@ -82,19 +84,23 @@ impl OpenImage {
         target: &mut dyn RestoreTarget,
         watch: &dyn Watch,
     ) -> Result<Restored, ImageError> {
-        let total_bytes = self.summary().chunk_bytes;
-        let progress = Progress { done_bytes: 0, total_bytes };
-        let mut restore = Restore {
-            image: self,
-            target,
-            watch,
-            progress,
-            done: Restored::default(),
-            failing_packs: BTreeSet::new(),
-            left: BTreeSet::new(),
-        };
+        let mut restore = Restore::begin(self, target, watch);
         for volume in 0..self.volumes().len() {
-            restore.volume(volume)?;
+            restore.volume(volume, &mut |_| true)?;
+        }
+        Ok(restore.done)
+    }
+
+    /// The same for pages of blocks in these parts of maps only.
+    pub fn restore_changed(
+        &self,
+        changed: &ChangedParts,
+        target: &mut dyn RestoreTarget,
+        watch: &dyn Watch,
+    ) -> Result<Restored, ImageError> {
+        let mut restore = Restore::begin(self, target, watch);
+        for (index, volume) in self.volumes().iter().enumerate() {
+            restore.volume(index, &mut |record| changed.has(volume.id, record.part))?;
         }
         Ok(restore.done)
     }
@@ -111,11 +117,33 @@ struct Restore<'a> {
     left: BTreeSet<ChunkNumber>,
 }
 
-impl Restore<'_> {
-    fn volume(&mut self, volume: usize) -> Result<(), ImageError> {
+impl<'a> Restore<'a> {
+    fn begin(
+        image: &'a OpenImage,
+        target: &'a mut dyn RestoreTarget,
+        watch: &'a dyn Watch,
+    ) -> Self {
+        let progress = Progress { done_bytes: 0, total_bytes: image.summary().chunk_bytes };
+        Self {
+            image,
+            target,
+            watch,
+            progress,
+            done: Restored::default(),
+            failing_packs: BTreeSet::new(),
+            left: BTreeSet::new(),
+        }
+    }
+
+    /// Restores the parts of a volume's map that are wanted.
+    fn volume(
+        &mut self,
+        volume: usize,
+        is_wanted: &mut dyn FnMut(&PartRecord) -> bool,
+    ) -> Result<(), ImageError> {
         let image = self.image;
         let mut needs = Vec::new();
-        for record in image.parts_of(volume) {
+        for record in image.parts_of(volume).iter().filter(|record| is_wanted(record)) {
             match image.read_part(record) {
                 Ok(part) => self.part(record.volume, &part, &mut needs)?,
                 Err(error) if is_of_object(error.kind) => {

@@ -128,6 +128,11 @@ impl Part {
         Ok(part)
     }
 
+    /// Memory that it takes, about.
+    pub(crate) fn length_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&self.leaves[..])
+    }
+
     pub(crate) fn leaves(&self) -> impl Iterator<Item = u64> {
         self.leaves.iter().map(|(leaf, _)| *leaf)
     }

@@ -180,12 +180,13 @@ impl VolumeMap {
         self.note_change(lane, old, to);
     }
 
-    /// Says what the first blocks of a leaf hold, none of them a page in memory.
+    /// Says what the blocks of a leaf hold: `becomes` gives the entry by its index and what is
+    /// there now, either that or none that names a page in memory.
     pub(super) fn fill(
         &self,
         writer: &mut Writer<'_>,
         leaf: u64,
-        entries: &[PageRef],
+        becomes: impl Fn(usize, PageRef) -> PageRef,
     ) -> Result<(), LinkError> {
         let store = &self.pool.store;
         let _held = self.pool.locks.lock_leaf(self.id(), leaf);
@@ -193,7 +194,7 @@ impl VolumeMap {
         let found = self.tree.find_leaf(store, &writer.pinned, leaf);
         let is_filled = |node: &NodeRef| {
             let now = |index| store.entry(&writer.pinned, *node, index);
-            entries.iter().enumerate().all(|(index, &entry)| now(index) == entry)
+            (0..NODE_ENTRY_COUNT).all(|index| becomes(index, now(index)) == now(index))
         };
         if found.as_ref().is_some_and(is_filled) {
             return Ok(());
@@ -204,8 +205,10 @@ impl VolumeMap {
             None => self.make_leaf(writer, leaf)?,
         };
         self.before_change(&writer.pinned, leaf, node);
-        for (index, &entry) in entries.iter().enumerate() {
-            if store.entry(&writer.pinned, node, index) != entry {
+        for index in 0..NODE_ENTRY_COUNT {
+            let now = store.entry(&writer.pinned, node, index);
+            let entry = becomes(index, now);
+            if entry != now {
                 self.set_entry(&mut writer.lane, node, index, entry);
             }
         }

@@ -2,7 +2,7 @@
 //! that go once stable storage has what the entries name.
 
 use codec::{BLOCK_BYTES, Block};
-use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, Writer};
+use page_store::{DirtyBits, LinkError, NODE_ENTRY_COUNT, PageRef, PageRefKind, Writer};
 
 use crate::blocks::{LEAF_BLOCKS, leaf_of};
 use crate::error::{VolumeError, VolumeErrorKind};
@@ -16,13 +16,23 @@ pub enum FilledBlock {
     Fill(u32),
     /// Contents that the page source has under this number.
     Absent(u64),
+    /// Contents that the block holds already, and that the page source has under this number: what
+    /// is absent is so under this number from now on, and what was lost in memory is absent.
+    Kept(u64),
     /// Contents that were lost before the image was saved.
     Damaged,
 }
 
 impl FilledBlock {
-    fn entry(self) -> PageRef {
+    /// Entry of a block that has `now`.
+    fn entry(self, now: PageRef) -> PageRef {
         match self {
+            Self::Kept(number) => match now.kind() {
+                PageRefKind::Page | PageRefKind::Fill(_) => now,
+                PageRefKind::Absent(_) | PageRefKind::Hole | PageRefKind::Damaged => {
+                    PageRef::absent(number)
+                }
+            },
             Self::Hole => PageRef::HOLE,
             Self::Fill(pattern) => PageRef::filled(pattern),
             Self::Absent(number) => PageRef::absent(number),
@@ -61,8 +71,11 @@ impl VolumeMap {
         let result = {
             let store = &self.pool.store;
             let mut writer = store.writer();
-            let entries: Vec<PageRef> = blocks.iter().map(|block| block.entry()).collect();
-            self.fill(&mut writer, leaf, &entries)
+            let entry = |index: usize, now| match blocks.get(index) {
+                Some(block) => block.entry(now),
+                None => now,
+            };
+            self.fill(&mut writer, leaf, entry)
         };
         result.map_err(|error| {
             let kind = match error {

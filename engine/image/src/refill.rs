@@ -1,0 +1,159 @@
+//! Maps that are brought from what one image has to what another has: blocks that are the same in
+//! both stay as they are, so that only what has changed is fetched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use volumes::{FilledBlock, ImageBase, VolumeErrorKind, VolumeMap};
+
+use crate::error::{ImageError, ImageErrorKind};
+use crate::format::manifest::PartRecord;
+use crate::format::part::{BlockRef, PART_LEAVES, Part, part_of};
+use crate::kept_maps::{ChangedParts, KeptMaps};
+use crate::open_image::OpenImage;
+
+/// Contents that a map is known to hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Held<'it> {
+    /// Anything: all of it is absent afterwards.
+    Unknown,
+    /// Those of this volume of this image.
+    Other(&'it OpenImage, usize),
+    /// Those that it is to hold, of an image that may have them under other numbers; `None`: it is
+    /// not known which.
+    Same(Option<(&'it OpenImage, usize)>),
+}
+
+/// Maps being brought to what an image has, one after the other.
+#[derive(Debug)]
+pub struct Refill<'it> {
+    pub image: &'it OpenImage,
+    pub maps: &'it mut KeptMaps,
+    /// Parts in which blocks may be absent: those that were changed are added.
+    pub changed: &'it mut ChangedParts,
+}
+
+impl Refill<'_> {
+    /// Brings a map to what volume `index` of the image holds. Blocks that held something else are
+    /// absent then, and those that hold the same are as they were. The image becomes the base of
+    /// the map; after a failure or a kill it has none, and what it holds is not known. The map's
+    /// size is the caller's matter, and nobody else may change it.
+    pub fn refill(
+        &mut self,
+        index: usize,
+        map: &VolumeMap,
+        held: Held<'_>,
+    ) -> Result<(), ImageError> {
+        let record = &self.image.volumes()[index];
+        let fail = |error| pool_error(&record.name, error);
+        map.set_image_base(None);
+        let held = self.comparable(held);
+        let new = by_number(self.image.parts_of(index));
+        let old = match held {
+            Held::Other(image, index) | Held::Same(Some((image, index))) => {
+                by_number(image.parts_of(index))
+            }
+            Held::Unknown | Held::Same(None) => BTreeMap::new(),
+        };
+        let mut numbers: BTreeSet<u32> = new.keys().chain(old.keys()).copied().collect();
+        if let Held::Unknown | Held::Same(None) = held {
+            numbers.extend(parts_with_leaves(map));
+        }
+        for number in numbers {
+            let (was, now) = (old.get(&number), new.get(&number));
+            if was.is_some() && was.map(|it| it.chunk) == now.map(|it| it.chunk) {
+                continue;
+            }
+            let old = self.old_part(held, was);
+            let new = match now {
+                Some(record) => self.maps.part(self.image, record)?,
+                None => Arc::default(),
+            };
+            self.changed.add(record.id, number);
+            let is_same = matches!(held, Held::Same(_));
+            fill_part(map, number, PartChange { old, new, is_same }).map_err(fail)?;
+        }
+        let base = ImageBase { image: self.image.id().word(), volume_id: record.id };
+        map.set_image_base(Some(base));
+        Ok(())
+    }
+
+    /// Numbers of chunks say something only in one store.
+    fn comparable<'held>(&self, held: Held<'held>) -> Held<'held> {
+        let is_of_store = |image: &OpenImage| image.id().salt() == self.image.id().salt();
+        match held {
+            Held::Other(image, _) if !is_of_store(image) => Held::Unknown,
+            Held::Same(Some((image, _))) if !is_of_store(image) => Held::Same(None),
+            held => held,
+        }
+    }
+
+    /// The part that the map holds; `None` when that is not known, or cannot be read any more.
+    fn old_part(&mut self, held: Held<'_>, record: Option<&PartRecord>) -> Option<Arc<Part>> {
+        match (held, record) {
+            (Held::Unknown | Held::Same(_), _) => None,
+            (Held::Other(..), None) => Some(Arc::default()),
+            (Held::Other(image, _), Some(record)) => self.maps.part(image, record).ok(),
+        }
+    }
+}
+
+/// A part of a map as it was, if that is known, and as it is to be.
+struct PartChange {
+    old: Option<Arc<Part>>,
+    new: Arc<Part>,
+    /// Blocks hold what they are to hold, unless they are absent.
+    is_same: bool,
+}
+
+fn fill_part(map: &VolumeMap, number: u32, change: PartChange) -> Result<(), volumes::VolumeError> {
+    let mut leaves: BTreeSet<u64> = change.new.leaves().collect();
+    match &change.old {
+        Some(old) => leaves.extend(old.leaves()),
+        None => leaves.extend(leaves_in(map, number)),
+    }
+    for leaf in leaves {
+        let now = change.new.refs(leaf);
+        let was = change.old.as_ref().map(|old| old.refs(leaf));
+        if was.as_ref() == Some(&now) {
+            continue;
+        }
+        let is_kept =
+            |index: usize| change.is_same || was.is_some_and(|was| was[index] == now[index]);
+        let filled = |(index, block): (usize, &BlockRef)| match *block {
+            BlockRef::Hole => FilledBlock::Hole,
+            BlockRef::Fill(pattern) => FilledBlock::Fill(pattern),
+            BlockRef::Page(page) if is_kept(index) => FilledBlock::Kept(page.get()),
+            BlockRef::Page(page) => FilledBlock::Absent(page.get()),
+            BlockRef::Damaged => FilledBlock::Damaged,
+        };
+        let blocks: Vec<FilledBlock> = now.iter().enumerate().map(filled).collect();
+        map.fill_leaf(leaf, &blocks)?;
+    }
+    Ok(())
+}
+
+fn by_number(parts: &[PartRecord]) -> BTreeMap<u32, PartRecord> {
+    parts.iter().map(|record| (record.part, *record)).collect()
+}
+
+fn leaves_in(map: &VolumeMap, part: u32) -> Vec<u64> {
+    let first = u64::from(part) * PART_LEAVES;
+    let next = |leaf: u64| map.next_leaf(leaf).filter(|leaf| *leaf < first + PART_LEAVES);
+    std::iter::successors(next(first), |leaf| next(leaf + 1)).collect()
+}
+
+fn parts_with_leaves(map: &VolumeMap) -> Vec<u32> {
+    let part = |leaf: u64| u32::try_from(part_of(leaf)).expect("parts of volumes are few");
+    let first_leaf = map.next_leaf(0);
+    let next = |leaf: &u64| map.next_leaf((part_of(*leaf) + 1) * PART_LEAVES);
+    std::iter::successors(first_leaf, next).map(part).collect()
+}
+
+fn pool_error(name: &str, error: volumes::VolumeError) -> ImageError {
+    let kind = match error.kind {
+        VolumeErrorKind::NoSpace => ImageErrorKind::PoolFull,
+        _ => ImageErrorKind::Invalid,
+    };
+    ImageError::new(kind, format!("bring volume {name} to another image")).with_source(error)
+}

@@ -1,0 +1,243 @@
+//! Volumes and snapshots that become those of an image: the same names, sizes, classes and ids.
+//!
+//! A snapshot never changes. One that is new in the image is made while its volume holds what it is
+//! to hold, so that the two share what is equal.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use image::{
+    ChangedParts, Held, ImageId, ImageStore, ImageVolume, ImageVolumeKind, KeptMaps, OpenImage,
+    Refill,
+};
+use volumes::{CapacityClass, Engine, ShrinkPolicy, Volume, VolumeError, VolumeSpec};
+
+use crate::error::StandbyError;
+
+/// Images whose maps the pool's volumes hold, and their maps as far as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Bases {
+    images: HashMap<ImageId, Arc<OpenImage>>,
+    maps: KeptMaps,
+}
+
+impl Bases {
+    /// From now on all volumes hold what this image has.
+    fn settle(&mut self, image: &Arc<OpenImage>) {
+        self.images = HashMap::from([(image.id(), Arc::clone(image))]);
+        self.maps.retain(&[image]);
+    }
+}
+
+/// Brings all volumes of the pool to what the image has. What was not there is absent afterwards,
+/// somewhere in the parts that are added to `changed`. After a failure or a kill it can be done
+/// again, for this image or another.
+pub(crate) fn adopt(
+    engine: &Arc<Engine>,
+    store: &Arc<dyn ImageStore>,
+    image: &Arc<OpenImage>,
+    (bases, changed): (&mut Bases, &mut ChangedParts),
+) -> Result<(), StandbyError> {
+    let attempt = format!("bring the pool to {}", image.id());
+    let fail = StandbyError::volume(&attempt);
+    delete_others(engine, image).map_err(&fail)?;
+    rename_aside(engine, image).map_err(&fail)?;
+    find_bases(engine, store, bases);
+    let Bases { images, maps } = bases;
+    let refill = Refill { image, maps, changed };
+    let mut adoption = Adoption { engine, images, refill };
+    for (index, record) in image.volumes().iter().enumerate() {
+        if record.kind == ImageVolumeKind::Volume {
+            adoption.volume(index).map_err(|error| match error {
+                Failure::Volume(error) => fail(error),
+                Failure::Image(error) => StandbyError::image(&attempt)(error),
+            })?;
+        }
+    }
+    bases.settle(image);
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum Failure {
+    Volume(#[from] VolumeError),
+    Image(#[from] image::ImageError),
+}
+
+/// Records of an image by id and kind.
+fn find(image: &OpenImage, id: u64, kind: ImageVolumeKind) -> Option<&ImageVolume> {
+    image.volumes().iter().find(|record| record.id == id && record.kind == kind)
+}
+
+/// Deletes volumes and snapshots that the image has not.
+fn delete_others(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
+    let kept: HashSet<(u64, bool)> = image
+        .volumes()
+        .iter()
+        .map(|record| (record.id, record.kind == ImageVolumeKind::Snapshot))
+        .collect();
+    for volume in engine.volumes() {
+        let is_there = kept.contains(&(volume.id(), false));
+        for snapshot in engine.snapshots_of(&volume) {
+            if !is_there || !kept.contains(&(snapshot.id(), true)) {
+                engine.delete_snapshot(&volume.name(), &snapshot.snapshot_name())?;
+            }
+        }
+        if !is_there {
+            engine.delete_volume(&volume.name())?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes names that the image gives to others: two may have changed names with each other.
+fn rename_aside(engine: &Engine, image: &OpenImage) -> Result<(), VolumeError> {
+    for volume in engine.volumes() {
+        let record = find(image, volume.id(), ImageVolumeKind::Volume);
+        if record.is_some_and(|record| record.name != volume.name()) {
+            let aside = format!("following-{}", volume.id()).parse()?;
+            engine.rename_volume(&volume.name(), aside)?;
+        }
+        for snapshot in engine.snapshots_of(&volume) {
+            let record = find(image, snapshot.id(), ImageVolumeKind::Snapshot);
+            if record.is_some_and(|record| own_name(record) != snapshot.snapshot_name()) {
+                let aside = format!("following-{}", snapshot.id()).parse()?;
+                engine.rename_snapshot(&volume.name(), &snapshot.snapshot_name(), &aside)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens images that volumes hold and that are not known, as after a start. One that is gone from
+/// the store is fetched anew as a whole.
+fn find_bases(engine: &Engine, store: &Arc<dyn ImageStore>, bases: &mut Bases) {
+    let all = engine.volumes().into_iter().chain(engine.snapshots());
+    let ids: HashSet<ImageId> = all.filter_map(|volume| base_of(&volume)).collect();
+    for id in ids {
+        if bases.images.contains_key(&id) {
+            continue;
+        }
+        let opened = OpenImage::open(Arc::clone(store), id.number());
+        if let Some(image) = opened.ok().filter(|image| image.id() == id) {
+            bases.images.insert(id, Arc::new(image));
+        }
+    }
+}
+
+fn base_of(volume: &Volume) -> Option<ImageId> {
+    ImageId::from_word(volume.map().image_base()?.image)
+}
+
+fn own_name(snapshot: &ImageVolume) -> &str {
+    snapshot.name.rsplit_once('@').map_or("", |(_, own_name)| own_name)
+}
+
+struct Adoption<'it> {
+    engine: &'it Arc<Engine>,
+    images: &'it HashMap<ImageId, Arc<OpenImage>>,
+    refill: Refill<'it>,
+}
+
+impl<'it> Adoption<'it> {
+    /// Makes volume `index` of the image and its snapshots what they are there.
+    fn volume(&mut self, index: usize) -> Result<(), Failure> {
+        let image = self.refill.image;
+        let record = &image.volumes()[index];
+        let volume = self.find_or_make(index)?;
+        let known = self.engine.snapshots_of(&volume);
+        for state in snapshots_of(image, record) {
+            let of_state = &image.volumes()[state];
+            match known.iter().find(|snapshot| snapshot.id() == of_state.id) {
+                Some(snapshot) => self.known_snapshot(state, &volume, snapshot)?,
+                None => self.new_snapshot(state, &volume)?,
+            }
+        }
+        self.contents(index, &volume)?;
+        let name = volume.name();
+        if volume.durability() != record.durability {
+            self.engine.set_durability(&name, record.durability)?;
+        }
+        if volume.reduction() != record.reduction {
+            self.engine.set_reduction(&name, record.reduction)?;
+        }
+        Ok(())
+    }
+
+    /// Volumes are thin while they follow: what may be written is nothing.
+    fn find_or_make(&self, index: usize) -> Result<Arc<Volume>, Failure> {
+        let record = &self.refill.image.volumes()[index];
+        let is_it = |volume: &Arc<Volume>| volume.id() == record.id;
+        if let Some(volume) = self.engine.volumes().into_iter().find(is_it) {
+            if volume.name() != record.name {
+                self.engine.rename_volume(&volume.name(), record.name.parse()?)?;
+            }
+            return Ok(volume);
+        }
+        let spec = VolumeSpec { capacity: CapacityClass::Thin, ..record.spec()? };
+        let volume = self.engine.begin_filling(spec, Some(record.id))?;
+        self.engine.end_filling(&volume).inspect_err(|_| self.engine.abandon_filling(&volume))?;
+        Ok(volume)
+    }
+
+    /// Gives the volume the size and the contents of a state of it.
+    fn contents(&mut self, state: usize, volume: &Arc<Volume>) -> Result<(), Failure> {
+        let held = self.base(volume);
+        let held = held.map_or(Held::Unknown, |(image, index)| Held::Other(image, index));
+        let size_bytes = self.refill.image.volumes()[state].size_bytes;
+        if volume.map().settled_size_bytes() != size_bytes {
+            let shrink = ShrinkPolicy::DropData;
+            self.engine.resize_volume(&volume.name(), size_bytes, shrink)?;
+        }
+        Ok(self.refill.refill(state, volume.map(), held)?)
+    }
+
+    fn new_snapshot(&mut self, state: usize, volume: &Arc<Volume>) -> Result<(), Failure> {
+        self.contents(state, volume)?;
+        let record = &self.refill.image.volumes()[state];
+        let name = own_name(record).parse()?;
+        let (made, id) = (record.created_seconds, record.id);
+        self.engine.create_snapshot_again(&volume.name(), &name, made, id)?;
+        let snapshot = self.engine.snapshot(&volume.name(), name.as_str())?;
+        snapshot.map().set_image_base(volume.map().image_base());
+        Ok(())
+    }
+
+    /// What a snapshot holds does not change, but the image may have it elsewhere.
+    fn known_snapshot(
+        &mut self,
+        state: usize,
+        volume: &Arc<Volume>,
+        snapshot: &Arc<Volume>,
+    ) -> Result<(), Failure> {
+        let name = own_name(&self.refill.image.volumes()[state]).parse()?;
+        let held = Held::Same(self.base(snapshot));
+        self.refill.refill(state, snapshot.map(), held)?;
+        if snapshot.snapshot_name() != own_name(&self.refill.image.volumes()[state]) {
+            self.engine.rename_snapshot(&volume.name(), &snapshot.snapshot_name(), &name)?;
+        }
+        Ok(())
+    }
+
+    /// The volume of an image that a map holds. One of another size was cut off when a kill came.
+    fn base(&self, volume: &Volume) -> Option<(&'it OpenImage, usize)> {
+        let base = volume.map().image_base()?;
+        let image = &**self.images.get(&ImageId::from_word(base.image)?)?;
+        let size_bytes = volume.map().settled_size_bytes();
+        let is_it =
+            |record: &ImageVolume| record.id == base.volume_id && record.size_bytes == size_bytes;
+        Some((image, image.volumes().iter().position(is_it)?))
+    }
+}
+
+/// The snapshots of a volume in an image, oldest first.
+fn snapshots_of(image: &OpenImage, volume: &ImageVolume) -> Vec<usize> {
+    let is_of_volume = |&other: &usize| {
+        let other = &image.volumes()[other];
+        other.kind == ImageVolumeKind::Snapshot && other.origin == volume.id
+    };
+    let mut states: Vec<usize> = (0..image.volumes().len()).filter(is_of_volume).collect();
+    states.sort_by_key(|&state| image.volumes()[state].id);
+    states
+}

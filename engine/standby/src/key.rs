@@ -1,0 +1,34 @@
+//! The store as it can be read: with the key that its newest image is encrypted by.
+//!
+//! A standby draws no key and wraps none: the writer of the store does.
+
+use std::sync::Arc;
+
+use image::{ImageStore, SealedStore, StoreKey, find_store_key};
+use sealing::{SetKey, WrappingKey};
+
+use crate::error::{StandbyError, StandbyErrorKind};
+
+const OPEN: &str = "open the image store";
+
+/// Opens the store with one of the keys. `None`: it has nothing yet, and may come to have either.
+pub(crate) fn open_store(
+    store: &Arc<dyn ImageStore>,
+    keys: &[WrappingKey],
+) -> Result<Option<Arc<dyn ImageStore>>, StandbyError> {
+    let refused = |why| StandbyError::new(StandbyErrorKind::Key, OPEN).with_source(why);
+    match find_store_key(&**store).map_err(StandbyError::image(OPEN))? {
+        StoreKey::Empty => Ok(None),
+        StoreKey::None if keys.is_empty() => Ok(Some(Arc::clone(store))),
+        StoreKey::None => Err(refused("it is not encrypted, and a key is configured")),
+        StoreKey::Wrapped { .. } if keys.is_empty() => {
+            Err(refused("it is encrypted, and no key is configured"))
+        }
+        StoreKey::Wrapped { wrapped, .. } => {
+            let key = SetKey::open(wrapped, keys).map_err(|error| {
+                StandbyError::new(StandbyErrorKind::Key, OPEN).with_source(error)
+            })?;
+            Ok(Some(Arc::new(SealedStore::new(Arc::clone(store), Arc::new(key)))))
+        }
+    }
+}

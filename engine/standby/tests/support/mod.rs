@@ -1,0 +1,316 @@
+//! A writer with its pool, journal and images, and a pool that follows the images.
+
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use durable_set::{
+    DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
+};
+use image::{
+    FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter,
+    Unwatched,
+};
+use journal::{JournalOptions, SystemClock};
+use powercut::Disk;
+use region::{Region, RegionSpec};
+use sealing::{SetKey, WrappingKey};
+use standby::{Follower, FollowerSpec, StandbyError, Step};
+use storage::Folder;
+use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
+
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
+
+const POOL_BYTES: u64 = 32 << 20;
+
+/// One that writes.
+pub(crate) struct Writer {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) set: DurableSet,
+    _folder: tempfile::TempDir,
+}
+
+/// One that follows.
+pub(crate) struct Standby {
+    folder: tempfile::TempDir,
+    pool_bytes: u64,
+    pub(crate) keys: Vec<WrappingKey>,
+    pub(crate) store: Arc<Watched>,
+    pub(crate) engine: Option<Arc<Engine>>,
+    pub(crate) follower: Option<Follower>,
+}
+
+/// Disk that both reach.
+pub(crate) struct Shared {
+    pub(crate) disk: Disk,
+    writers: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self { disk: Disk::new(1 << 30), writers: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn images(&self) -> FolderStore {
+        let folder = self.disk.folder().folder("images").expect("the disk works");
+        FolderStore::new(&*folder).expect("the disk works")
+    }
+
+    fn folder(&self, name: &str) -> Arc<dyn Folder> {
+        self.disk.folder().folder(name).expect("the disk works")
+    }
+
+    fn spec(&self, journal: &str, key: Option<Arc<SetKey>>) -> DurableSpec {
+        let number = self.writers.fetch_add(1, Ordering::Relaxed);
+        DurableSpec {
+            journal: self.folder(journal),
+            journal_options: JournalOptions {
+                length_bytes_max: 16 << 20,
+                segment_bytes: 1 << 20,
+                ..JournalOptions::default()
+            },
+            clock: Arc::new(SystemClock::new()),
+            images: Arc::new(self.images()),
+            key,
+            writer: u128::from(number) << 32 | 7,
+            fresh_id: [u8::try_from(number).expect("few"); 16],
+        }
+    }
+
+    /// The first writer of the store.
+    pub(crate) fn writer(&self) -> Writer {
+        self.writer_with(None)
+    }
+
+    pub(crate) fn writer_with(&self, wrapping: Option<&WrappingKey>) -> Writer {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let engine = open_pool(&folder, POOL_BYTES);
+        let key = wrapping.map(|wrapping| {
+            let (journal, images) = (self.folder("journal"), self.images());
+            let key = durable_set::open_key(&*journal, &images, std::slice::from_ref(wrapping));
+            key.expect("there is nothing yet")
+        });
+        let opened = DurableSet::open(&engine, self.spec("journal", key));
+        let (set, opening) = opened.expect("nothing is there");
+        assert!(matches!(opening.how, Opened::New), "{opening:?}");
+        Writer { engine, set, _folder: folder }
+    }
+
+    pub(crate) fn standby(&self) -> Standby {
+        self.standby_of(POOL_BYTES, Vec::new())
+    }
+
+    pub(crate) fn standby_of(&self, pool_bytes: u64, keys: Vec<WrappingKey>) -> Standby {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs takes a folder");
+        let store = Arc::new(Watched::new(self.images()));
+        let mut standby = Standby { folder, pool_bytes, keys, store, engine: None, follower: None };
+        standby.start().expect("the pool is new");
+        standby
+    }
+
+    /// Opens a promoted pool as its owner does.
+    pub(crate) fn open_promoted(&self, standby: &mut Standby) -> (DurableSet, Opening) {
+        standby.follower = None;
+        let engine = standby.engine.as_ref().expect("it runs");
+        let opened: Result<_, DurableError> =
+            DurableSet::open(engine, self.spec("journal-of-standby", None));
+        opened.expect("the pool is a set's own")
+    }
+}
+
+impl Writer {
+    pub(crate) fn create(&self, name: &str, durability: Durability) -> Arc<Volume> {
+        let name = name.parse().expect("a good name");
+        let spec = VolumeSpec { durability, ..VolumeSpec::new(name, VOLUME_BYTES) };
+        self.engine.create_volume(spec).expect("there is room")
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> Arc<Volume> {
+        self.engine.volume(name).expect("it is there")
+    }
+
+    /// Number of the image.
+    pub(crate) fn save(&self) -> u32 {
+        self.try_to_save().expect("the disk works")
+    }
+
+    pub(crate) fn try_to_save(&self) -> Result<u32, DurableError> {
+        let request = SaveRequest {
+            extent: SaveExtent::Durable,
+            created_seconds: 1_000_000_000,
+            label: String::new(),
+            bytes_a_second_max: None,
+        };
+        Ok(self.set.save(&request, &Unwatched)?.id.number())
+    }
+
+    pub(crate) fn save_and_keep(&self, newest_count: usize) -> u32 {
+        let number = self.save();
+        self.set.retain(newest_count).expect("the disk works");
+        number
+    }
+}
+
+impl Standby {
+    /// Starts it on the pool that it has, if it has one.
+    pub(crate) fn start(&mut self) -> Result<(), StandbyError> {
+        self.kill();
+        let engine = open_pool(&self.folder, self.pool_bytes);
+        self.engine = Some(Arc::clone(&engine));
+        let store: Arc<dyn ImageStore> = Arc::<Watched>::clone(&self.store);
+        let spec = FollowerSpec { engine, store, keys: self.keys.clone() };
+        self.follower = Some(Follower::open(spec)?);
+        Ok(())
+    }
+
+    /// The process dies; memory stays.
+    pub(crate) fn kill(&mut self) {
+        self.follower = None;
+        self.engine = None;
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.engine.as_ref().expect("it runs")
+    }
+
+    pub(crate) fn follower(&self) -> &Follower {
+        self.follower.as_ref().expect("it runs")
+    }
+
+    pub(crate) fn follow(&self) -> Step {
+        self.follower().follow(&Unwatched).expect("the store answers")
+    }
+
+    /// Follows to an image. Returns how many bytes came from the store.
+    #[track_caller]
+    pub(crate) fn follow_to(&self, number: u32) -> u64 {
+        match self.follow() {
+            Step::Complete { image_number, fetched_bytes } if image_number == number => {
+                fetched_bytes
+            }
+            other => panic!("not image {number}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn read(&self, name: &str, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
+        let generation = self.follower().generation().expect("an image is complete");
+        read(generation.volume(name).expect("the image has it"), block)
+    }
+}
+
+/// A store of which the reads are counted, and that loses objects or is away.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    store: FolderStore,
+    pub(crate) pack_bytes_read: AtomicU64,
+    pub(crate) is_away: AtomicBool,
+    /// Reads of packs until the store is away.
+    pub(crate) reads_left: Mutex<Option<u64>>,
+    pub(crate) hidden: Mutex<Vec<PackName>>,
+}
+
+impl Watched {
+    fn new(store: FolderStore) -> Self {
+        Self {
+            store,
+            pack_bytes_read: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
+            reads_left: Mutex::new(None),
+            hidden: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn take_bytes_read(&self) -> u64 {
+        self.pack_bytes_read.swap(0, Ordering::Relaxed)
+    }
+
+    fn check_answers(&self) -> Result<(), ImageError> {
+        match self.is_away.load(Ordering::Relaxed) {
+            true => Err(ImageError::new(ImageErrorKind::Unavailable, "ask the store")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ImageStore for Watched {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        self.store.begin_pack(name)
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        self.check_answers()?;
+        self.store.create_image(number, manifest)
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.check_answers()?;
+        if let ObjectName::Pack(name) = object {
+            let mut left = self.reads_left.lock().expect("no thread panics");
+            match &mut *left {
+                Some(0) => {
+                    return Err(ImageError::new(ImageErrorKind::Unavailable, "read a pack"));
+                }
+                Some(count) => *count -= 1,
+                None => {}
+            }
+            drop(left);
+            if self.hidden.lock().expect("no thread panics").contains(&name) {
+                return Err(ImageError::new(ImageErrorKind::NotFound, format!("read {object}")));
+            }
+            self.pack_bytes_read.fetch_add(into.len() as u64, Ordering::Relaxed);
+        }
+        self.store.read(object, offset, into)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        1
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.check_answers()?;
+        self.store.images()
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.check_answers()?;
+        let hidden = self.hidden.lock().expect("no thread panics").clone();
+        let mut packs = self.store.packs()?;
+        packs.retain(|(name, _)| !hidden.contains(name));
+        Ok(packs)
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        panic!("a standby removes {object}");
+    }
+}
+
+fn open_pool(folder: &tempfile::TempDir, size_bytes: u64) -> Arc<Engine> {
+    let path = folder.path().join("region");
+    let region = Region::open(&RegionSpec { path, size_bytes }).expect("the region opens");
+    let options = EngineOptions { lane_count: 2, fresh_secret: [7; 32] };
+    Arc::new(Engine::open(region, options).expect("the pool opens"))
+}
+
+/// A block that does not shrink, of as many as are wanted.
+pub(crate) fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..BLOCK / 8).flat_map(|_| next().to_le_bytes()).collect()
+}
+
+pub(crate) fn write(volume: &Volume, block: u64, seed: u64) {
+    volume.write(block * BLOCK, &noise(seed)).expect("there is room");
+}
+
+pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
+    let mut into = vec![0; 4096];
+    volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
+}
