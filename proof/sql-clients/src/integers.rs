@@ -20,6 +20,7 @@ const LARGE: &[&str] = &[
     "-9223372036854775807",
     "1.5",
 ];
+const BRANCHES: &[&str] = &["NULL", "3", "-7", "2.25", "1.5", "9223372036854775807"];
 const COLUMNS: &[&str] = &["id", "a", "b"];
 const ARITHMETIC: &[&str] = &["+", "-", "*", "/", "%", "+", "-"];
 const BITS: &[&str] = &["&", "|", "#", "<<", ">>"];
@@ -57,10 +58,11 @@ impl Integers {
                 format!("SELECT {agg}({value}), {agg}({value}) / {by} FROM {table}")
             }
             6 => format!(
-                "SELECT x, x / {} FROM (SELECT {} UNION ALL SELECT {}) u(x) ORDER BY 1",
+                "SELECT x, x / {}, {} / x / 7 FROM (SELECT {} UNION ALL SELECT {}) u(x) ORDER BY 1",
                 self.pick(SMALL),
-                self.constant(1),
-                self.constant(1)
+                self.number(),
+                self.pick(BRANCHES),
+                self.branch()
             ),
             7 => format!(
                 "SELECT x, x / {}, sum(x) OVER () / 2 FROM (VALUES ({}), ({})) v(x) ORDER BY 1",
@@ -139,26 +141,38 @@ impl Integers {
         self.drawn(depth, |this| this.number().to_owned())
     }
 
+    /// A constant that is no quotient: PostgreSQL keeps the digits of one that it shows, and here a
+    /// column does not have them (the guide's differences).
+    fn branch(&mut self) -> String {
+        loop {
+            let drawn = self.constant(1);
+            if !drawn.contains('/') {
+                return drawn;
+            }
+        }
+    }
+
     fn drawn(&mut self, depth: u32, leaf: fn(&mut Self) -> String) -> String {
         if depth == 0 || self.random.below(5) == 0 {
             return leaf(self);
         }
         let one = self.drawn(depth - 1, leaf);
         let other = self.drawn(depth - 1, leaf);
-        match self.random.below(12) {
+        match self.random.below(13) {
             0..=3 => format!("({one}) {} ({other})", self.pick(ARITHMETIC)),
-            4 => format!("({one}) {} ({other})", self.pick(BITS)),
-            // Of one type: the type of others is known after planning alone, and what is divided by
-            // them has other digits.
-            5 => {
-                let (then, otherwise) = (self.pick(SMALL), self.pick(SMALL));
-                format!("CASE WHEN {one} > {other} THEN {then} ELSE {otherwise} END")
+            // Beside `& 0` the engine computes nothing, errors included (the guide's differences).
+            4 if one != "0" && other != "0" => format!("({one}) {} ({other})", self.pick(BITS)),
+            4 => format!("({one}) - ({other})"),
+            5 => format!("CASE WHEN {one} > {other} THEN {one} ELSE {other} END"),
+            6 => {
+                let (one, other) = (self.pick(BRANCHES), self.number());
+                format!("(SELECT max(x) FROM (SELECT {one} UNION ALL SELECT {other}) u(x))")
             }
-            6 => format!("coalesce({one}, {other})"),
-            7 => format!("{}({one}, {other})", self.pick(&["greatest", "least", "nullif", "mod"])),
-            8 => format!("({one})::{}", self.pick(TYPES)),
-            9 => format!("-({one})"),
-            10 => format!("abs({one})"),
+            7 => format!("coalesce({one}, {other})"),
+            8 => format!("{}({one}, {other})", self.pick(&["greatest", "least", "nullif", "mod"])),
+            9 => format!("({one})::{}", self.pick(TYPES)),
+            10 => format!("-({one})"),
+            11 => format!("abs({one})"),
             _ => format!("({one}) / {}", self.number()),
         }
     }

@@ -80,6 +80,15 @@ const TYPED: &[&str] = &[
     "SELECT repeat('a', 3), substr('abc', 2, 1), left('abc', 2), lpad('a', 3), \
      split_part('a,b', ',', 2)",
     "SELECT round(2.345, 2), trunc(2.345, 1), chr(65), concat(1, 2), 1 || 'a', format('%s', 1)",
+    "SELECT 134217740 / (CASE WHEN g > 0 THEN 1 ELSE 11.5 END) / 7 FROM (VALUES (0), (1)) v(g)",
+    "SELECT 7 / x, x / 7 / 3, -x, x % 2 FROM (SELECT NULL UNION ALL SELECT 11.5) u(x) ORDER BY 1",
+    "SELECT 1 / x / 7, x / 3 + 0.5::float8 FROM (SELECT 3 UNION ALL SELECT 11.5) u(x) ORDER BY 1",
+    "SELECT (CASE WHEN g > 0 THEN 1 ELSE 0.1 END + 2.5::float8) / 3 FROM (VALUES (0), (1)) v(g)",
+    "SELECT CASE WHEN g > 0 THEN 1.5 ELSE 1e300::float8 END / 7 FROM (VALUES (0), (1)) v(g)",
+    "SELECT g FROM (VALUES (0), (1)) v(g) WHERE CASE g WHEN 0.5::float8 THEN 2 ELSE 1.5 END > 1 \
+     ORDER BY 1",
+    "SELECT (CASE WHEN g > 0 THEN 1 ELSE 2.5::float8 END) % 2 FROM (VALUES (0), (1)) v(g)",
+    "SELECT 0.12345678901234567 = 0.12345678901234567::float8, 1e22 < 1e22::float8",
     "SELECT 1 = 1::bigint, 1 = 1.0, 1 < 3000000000, 1 BETWEEN 0 AND 2, 1 IN (1, 3000000000)",
 ];
 

@@ -13,8 +13,8 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawWindowExpr};
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
@@ -160,16 +160,8 @@ impl ExprPlanner for Operators {
     fn plan_array_literal(
         &self,
         elements: Vec<Expr>,
-        schema: &DFSchema,
+        _: &DFSchema,
     ) -> Result<PlannerResult<Vec<Expr>>> {
-        // Numerics of several scales would have the zeros of the longest.
-        let types: Vec<_> = elements.iter().filter_map(|it| it.get_type(schema).ok()).collect();
-        let has_decimal = types.iter().any(DataType::is_decimal);
-        let mut others = types.iter().filter(|it| !it.is_null());
-        if has_decimal && others.next().is_some_and(|first| others.any(|it| it != first)) {
-            let what = "an array of numerics with different digits behind the point";
-            return Err(SqlError::unsupported(format!("{what} is not supported")).into_engine());
-        }
         let call = ScalarFunction::new_udf(Arc::clone(&self.make_list), elements);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }

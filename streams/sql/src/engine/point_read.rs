@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use access::Operation;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DataFusionError, ScalarValue};
@@ -23,6 +23,7 @@ use values::Values;
 use super::clock::unix_ms;
 use super::columns::{KEY, LogColumn, ReadColumn, bytes_of, schema_of};
 use super::current_reader::{LOOK_INTERVAL, WAIT_MAX, behind};
+use super::dialect::with_types;
 use super::json_fields::JsonFields;
 use super::log_reader::{ReadPlan, Rows};
 use super::log_table::{LogTable, undefined_table};
@@ -71,8 +72,15 @@ impl PointRead {
             (qualifier.cloned(), Arc::clone(field))
         });
         let below = DFSchema::new_with_metadata(fields.collect(), Default::default()).ok()?;
-        let outputs = expr.iter().map(|it| state.create_physical_expr(it.clone(), &below));
-        let outputs = outputs.collect::<Result<_, _>>().ok()?;
+        let outputs = expr
+            .iter()
+            .map(|it| state.create_physical_expr(with_types(it.clone(), &below)?, &below));
+        let outputs = outputs.collect::<Result<Vec<_>, _>>().ok()?;
+        let described = plan.schema().fields().iter().zip(&outputs).map(|(field, output)| {
+            let data_type = output.data_type(below.as_arrow())?;
+            Ok(field.as_ref().clone().with_data_type(data_type))
+        });
+        let described = Schema::new(described.collect::<Result<Vec<_>, DataFusionError>>().ok()?);
         let read = ReadPlan {
             topic: Arc::clone(&table.topic),
             schema: schema_of(&columns, table.form),
@@ -87,7 +95,7 @@ impl PointRead {
             limit: None,
         };
         let (host, client) = (Arc::clone(&table.host), Arc::clone(&table.client));
-        let schema = Arc::clone(plan.schema().inner());
+        let schema = Arc::new(described);
         Some(Self { host, client, plan: Arc::new(read), key, outputs, schema })
     }
 

@@ -119,12 +119,15 @@ fn register(state: &mut SessionState, function: Arc<ScalarUDF>) {
     state.register_udf(function).expect("a function can be registered under its name");
 }
 
-/// Ours before the engine's, which make types equal.
+/// The engine's, but for the one that makes types equal: that is ours.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> =
-        vec![Arc::new(dialect::Intervals), Arc::new(dialect::KeepFloats)];
-    rules.extend(Analyzer::new().rules);
-    rules.into_iter().map(|it| Arc::new(Looking(it)) as _).collect()
+    let rule = |it: Arc<dyn AnalyzerRule + Send + Sync>| match it.name() == dialect::Coercion.name()
+    {
+        true => Arc::new(dialect::Coercion) as _,
+        false => it,
+    };
+    let rules = Analyzer::new().rules.into_iter().map(rule);
+    rules.map(|it| Arc::new(Looking(it)) as _).collect()
 }
 
 /// The engine's, and ours.
@@ -236,7 +239,6 @@ impl Session {
             if columns == dialect::Columns::Ordered {
                 dialect::check_wild_joins(&plan)?;
             }
-            dialect::check_operands(&plan)?;
             let plan = dialect::with_exact_relations(dialect::with_array_parameters(plan)?)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))

@@ -6,22 +6,22 @@ use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::calls::{self, Call};
 use super::casts::udf as number_cast;
-use super::chains::{self, planned_type};
+use super::chains;
 use super::conversions::{self, To};
 use super::extract::extract;
 use super::inexact::refused;
-use super::kinds::no_operator;
-use super::planned::{is_json, type_of, unmarked};
+use super::own::no_operator;
+use super::planned::{is_json, type_of};
 use super::regex::Use;
 use super::shifts::{Towards, shifted};
 
-/// Turns operators on integers and floats into calls of functions that look for such errors.
+/// Turns operators into calls of ours, as far as types are known. Those on what has a type later
+/// are changed then, by [`numbers`](super::numbers).
 #[derive(Debug)]
 pub(in crate::engine) struct Operators;
 
@@ -76,53 +76,15 @@ impl ExprPlanner for Operators {
             }
             _ => {}
         }
-        of_numbers(operator, expr, (&left, &right), schema)
+        if !(left.is_numeric() && right.is_numeric()) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let call = chains::call((expr.left, &left), operator, (expr.right, &right))?;
+        Ok(PlannerResult::Planned(call))
     }
 
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         extract(arguments)
-    }
-}
-
-/// The call that computes with numbers; another operation is the engine's.
-fn of_numbers(
-    operator: Operator,
-    mut expr: RawBinaryExpr,
-    (left, right): (&DataType, &DataType),
-    schema: &DFSchema,
-) -> Result<PlannerResult<RawBinaryExpr>> {
-    let is_counted = |it: &DataType| it.is_integer() || it.is_floating();
-    let is_number = |it: &DataType| is_counted(it) || it.is_decimal();
-    let both = is_number(left) && is_number(right);
-    if both && (left.is_floating() || right.is_floating()) {
-        // Floats of 32 bits are that among themselves alone.
-        let is_mixed = left != right;
-        let float = |it: Expr, of: &DataType| match of {
-            of if of.is_decimal() => Ok(conversions::call(To::Float8, it)),
-            DataType::Float32 if is_mixed => it.cast_to(&DataType::Float64, schema),
-            _ => Ok(it),
-        };
-        expr.left = float(expr.left, left)?;
-        expr.right = float(expr.right, right)?;
-    } else if !(both && (operator == Operator::Divide || is_counted(left) && is_counted(right))) {
-        return Ok(PlannerResult::Original(expr));
-    }
-    if !is_counted(left) || !is_counted(right) {
-        let call = chains::call(vec![operator], vec![expr.left, expr.right], None);
-        return Ok(PlannerResult::Planned(call));
-    }
-    let result = BinaryTypeCoercer::new(left, &operator, right).get_result_type()?;
-    let (mut operators, mut operands) = chain_of(expr.left);
-    operators.push(operator);
-    operands.push(expr.right);
-    Ok(PlannerResult::Planned(chains::call(operators, operands, Some(result))))
-}
-
-/// The operators and operands that an operand on the left consists of: one more operator follows.
-fn chain_of(left: Expr) -> (Vec<Operator>, Vec<Expr>) {
-    match unmarked(left, |call| planned_type(&call.func).is_some()) {
-        Ok(call) => (chains::operators(&call.func).to_vec(), call.args),
-        Err(other) => (Vec::new(), vec![other]),
     }
 }
 

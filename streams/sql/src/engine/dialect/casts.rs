@@ -26,6 +26,9 @@ pub(super) const INT4: &str = "int4";
 pub(super) const INT8: &str = "int8";
 pub(super) const NUMERIC: &str = "numeric";
 
+/// A numeric that any integer fits.
+pub(super) const NUMERIC_OF_INTEGER: DataType = DataType::Decimal128(20, 0);
+
 /// What `numeric` without digits is: the engine's numbers have a fixed scale.
 const PRECISION: u8 = 38;
 const SCALE: i8 = 10;
@@ -86,7 +89,7 @@ impl ScalarUDFImpl for CastTo {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match (self.name, types) {
             (NUMERIC, [of]) if of.is_decimal() => of.clone(),
-            (NUMERIC, [of]) if of.is_integer() => DataType::Decimal128(20, 0),
+            (NUMERIC, [of]) if of.is_integer() => NUMERIC_OF_INTEGER,
             _ => self.to.clone(),
         })
     }

@@ -1,5 +1,6 @@
-//! Arithmetic that fails where PostgreSQL's does: integers that are out of range, and floats that
-//! are divided by zero.
+//! Arithmetic of numbers, with the values and errors of PostgreSQL: integers that are out of range,
+//! floats that are divided by zero, quotients of numerics. What is computed is decided by the types
+//! that operands have when types are made equal, and of nothing that was known before.
 //!
 //! `a + b - c` is one call of three operands, computed from left to right: the engine asks for the
 //! type of each call by those of its operands, and of calls in calls again and again.
@@ -11,26 +12,30 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
+use super::casts::NUMERIC_OF_INTEGER;
+use super::conversions::{To, converted};
+use super::own::no_operator;
 use super::quotients::{quotient_type, quotients};
+use super::short_names::unmarked;
 use crate::error::{SqlError, SqlState};
 
 /// Operators between operands, from left to right.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
     operators: Vec<Operator>,
-    /// Type of the result, where it was known when the call was planned.
-    result: Option<DataType>,
+    /// Type of the result, as far as it was known when the call was planned.
+    result: DataType,
     signature: Signature,
 }
 
@@ -44,35 +49,47 @@ fn arithmetic_of(function: &ScalarUDF) -> Option<&Arithmetic> {
     inner.downcast_ref()
 }
 
-/// The call of operators between operands; `result` is its type, where that is known.
+/// The call of an operator between two operands of these types. Where the left one is such a call,
+/// it becomes longer.
 pub(super) fn call(
-    operators: Vec<Operator>,
-    operands: Vec<Expr>,
-    result: Option<DataType>,
-) -> Expr {
+    (left, left_type): (Expr, &DataType),
+    operator: Operator,
+    (right, right_type): (Expr, &DataType),
+) -> Result<Expr> {
+    let result = Step::of(left_type, operator, right_type)?.result;
+    let (mut operators, mut operands) = match unmarked(left, |it| is_arithmetic(&it.func)) {
+        Ok(ScalarFunction { func, args }) => {
+            (arithmetic_of(&func).map_or(Vec::new(), |it| it.operators.clone()), args)
+        }
+        Err(other) => (Vec::new(), vec![other]),
+    };
+    operators.push(operator);
+    operands.push(right);
     let signature = Signature::user_defined(Volatility::Immutable);
     let function = ScalarUDF::new_from_impl(Arithmetic { operators, result, signature });
-    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), operands))
+    Ok(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), operands)))
 }
 
-/// The operators of such a call; none of another.
-pub(super) fn operators(function: &ScalarUDF) -> &[Operator] {
-    arithmetic_of(function).map_or(&[], |it| &it.operators)
+/// Refuses operators that there are none of. Of what a function says itself the engine makes an
+/// error of its own.
+pub(super) fn check(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    let Some(arithmetic) = arithmetic_of(&call.func) else { return Ok(()) };
+    let types = call.args.iter().map(|it| it.get_type(schema)).collect::<Result<Vec<_>>>()?;
+    arithmetic.steps(&types).map(|_| ())
+}
+
+/// Returns whether an operator is one of those of arithmetic.
+pub(super) fn is_operator(operator: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(operator, Plus | Minus | Multiply | Divide | Modulo)
 }
 
 /// The type of the result of a call that was planned here, without a look at its operands.
 pub(super) fn planned_type(function: &ScalarUDF) -> Option<&DataType> {
-    arithmetic_of(function)?.result.as_ref()
+    Some(&arithmetic_of(function)?.result)
 }
 
 impl Arithmetic {
-    /// Whether it divides numerics.
-    fn is_quotient(&self, types: &[DataType]) -> bool {
-        self.operators == [Operator::Divide]
-            && types.iter().any(DataType::is_decimal)
-            && !types.iter().any(DataType::is_floating)
-    }
-
     fn written(&self, arguments: &[Expr]) -> String {
         let mut texts = arguments.iter().map(|it| it.schema_name().to_string());
         let mut written = texts.next().unwrap_or_default();
@@ -87,10 +104,9 @@ impl Arithmetic {
         let [first, rest @ ..] = types else { return internal_err!("there is no operand") };
         let mut left = first.clone();
         let steps = self.operators.iter().zip(rest).map(|(operator, right)| {
-            let coercer = BinaryTypeCoercer::new(&left, operator, right);
-            let (operands, result) = (coercer.get_input_types()?, coercer.get_result_type()?);
-            left = result.clone();
-            Ok(Step { left: operands.0, right: operands.1, result })
+            let step = Step::of(&left, *operator, right)?;
+            left = step.result.clone();
+            Ok(step)
         });
         steps.collect()
     }
@@ -127,23 +143,13 @@ impl ScalarUDFImpl for Arithmetic {
         &self.signature
     }
 
+    /// Each step makes its operands what it needs.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        if self.is_quotient(types) {
-            let operand = |it: &DataType| match it.is_integer() {
-                true => DataType::Decimal128(20, 0),
-                false => it.clone(),
-            };
-            return Ok(types.iter().map(operand).collect());
-        }
-        let steps = self.steps(types)?;
-        let first = steps.first().map(|it| it.left.clone());
-        Ok(first.into_iter().chain(steps.into_iter().map(|it| it.right)).collect())
+        self.steps(types)?;
+        Ok(types.to_vec())
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        if self.is_quotient(types) {
-            return Ok(quotient_type());
-        }
         match self.steps(types)?.pop() {
             Some(last) => Ok(last.result),
             None => internal_err!("there is no operator"),
@@ -157,10 +163,6 @@ impl ScalarUDFImpl for Arithmetic {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        if *args.return_type() == quotient_type() {
-            let compute = |arrays: &[ArrayRef]| quotients(&arrays[0], &arrays[1]);
-            return make_scalar_function(compute, Vec::new())(&args.args);
-        }
         let types: Vec<_> = args.args.iter().map(ColumnarValue::data_type).collect();
         let steps = self.steps(&types)?;
         let mut operands = args.args.into_iter();
@@ -174,13 +176,46 @@ impl ScalarUDFImpl for Arithmetic {
 }
 
 fn as_type(value: ColumnarValue, data_type: &DataType) -> Result<ColumnarValue> {
-    match value.data_type() == *data_type {
-        true => Ok(value),
-        false => value.cast_to(data_type, None),
+    match value.data_type() {
+        of if of == *data_type => Ok(value),
+        of if of.is_decimal() && data_type.is_floating() => converted(To::Float8, &value),
+        _ => value.cast_to(data_type, None),
     }
 }
 
 impl Step {
+    /// The types of an operation on operands of these types.
+    fn of(left: &DataType, operator: Operator, right: &DataType) -> Result<Self> {
+        let all = |asks: fn(&DataType) -> bool| asks(left) && asks(right);
+        let any = |asks: fn(&DataType) -> bool| asks(left) || asks(right);
+        let has_float = any(DataType::is_floating);
+        if !all(|it| it.is_numeric() || it.is_null()) || has_float && operator == Operator::Modulo {
+            return Err(no_operator(&operator).into_engine());
+        }
+        if has_float {
+            // Floats of 32 bits are that among themselves alone.
+            let of = match all(|it| matches!(it, DataType::Float32 | DataType::Null)) {
+                true => DataType::Float32,
+                false => DataType::Float64,
+            };
+            return Ok(Self { left: of.clone(), right: of.clone(), result: of });
+        }
+        if operator == Operator::Divide && any(DataType::is_decimal) {
+            let exact = |it: &DataType| match it.is_decimal() {
+                true => it.clone(),
+                false => NUMERIC_OF_INTEGER,
+            };
+            return Ok(Self { left: exact(left), right: exact(right), result: quotient_type() });
+        }
+        let coercer = BinaryTypeCoercer::new(left, &operator, right);
+        let types = coercer.get_input_types().and_then(|it| Ok((it, coercer.get_result_type()?)));
+        match types {
+            Ok(((left, right), result)) => Ok(Self { left, right, result }),
+            Err(_) if any(DataType::is_decimal) => Err(too_many_digits().into_engine()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn apply(
         &self,
         operator: Operator,
@@ -189,6 +224,10 @@ impl Step {
     ) -> Result<ColumnarValue> {
         let is_float = self.result.is_floating();
         let found = match operator {
+            Operator::Divide if self.result == quotient_type() => {
+                let compute = |arrays: &[ArrayRef]| quotients(&arrays[0], &arrays[1]);
+                return make_scalar_function(compute, Vec::new())(&[left, right]);
+            }
             Operator::Plus => apply(&left, &right, checked(numeric::add, is_float)),
             Operator::Minus => apply(&left, &right, checked(numeric::sub, is_float)),
             Operator::Multiply => apply(&left, &right, checked(multiply, is_float)),
@@ -281,7 +320,15 @@ fn out_of_range(data_type: &DataType) -> SqlError {
         DataType::Int16 => "smallint out of range",
         DataType::Int32 => "integer out of range",
         DataType::Float32 | DataType::Float64 => "value out of range: overflow",
+        it if it.is_decimal() => return too_many_digits(),
         _ => "bigint out of range",
     };
     SqlError::new(SqlState::OUT_OF_RANGE, what)
+}
+
+/// PostgreSQL's have up to 131,072.
+fn too_many_digits() -> SqlError {
+    SqlError::unsupported(
+        "a numeric with more digits than 38, or 76 behind a division, is not supported",
+    )
 }

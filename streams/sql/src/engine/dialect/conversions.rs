@@ -100,6 +100,17 @@ pub(in crate::engine) fn udf(to: To) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Conversion { to, signature }))
 }
 
+/// Value converted to another type.
+pub(super) fn converted(to: To, value: &ColumnarValue) -> Result<ColumnarValue> {
+    match value {
+        ColumnarValue::Array(array) => to.convert(array).map(ColumnarValue::Array),
+        ColumnarValue::Scalar(scalar) => {
+            let array = to.convert(&scalar.to_array()?)?;
+            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?))
+        }
+    }
+}
+
 /// Expression converted to another type.
 pub(in crate::engine) fn call(to: To, of: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(udf(to), vec![of]))
@@ -156,13 +167,7 @@ impl ScalarUDFImpl for Conversion {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match &args.args[0] {
-            ColumnarValue::Array(array) => self.convert(array).map(ColumnarValue::Array),
-            ColumnarValue::Scalar(scalar) => {
-                let array = self.convert(&scalar.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?))
-            }
-        }
+        converted(self.to, &args.args[0])
     }
 }
 
@@ -170,13 +175,13 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-impl Conversion {
-    fn convert(&self, array: &ArrayRef) -> Result<ArrayRef> {
+impl To {
+    fn convert(self, array: &ArrayRef) -> Result<ArrayRef> {
         let from = array.data_type();
         if *from == DataType::Null {
-            return Ok(new_null_array(&self.to.arrow_type(), array.len()));
+            return Ok(new_null_array(&self.arrow_type(), array.len()));
         }
-        match self.to {
+        match self {
             To::Text if *from == DataType::Boolean => Ok(cast(array, &DataType::Utf8View)?),
             To::Text | To::Output => Ok(output_texts(array)?),
             To::Float8 if is_text(from) || from.is_decimal() => {
@@ -213,32 +218,32 @@ impl Conversion {
         }
     }
 
-    fn plain(&self, array: &ArrayRef) -> Result<ArrayRef> {
+    fn plain(self, array: &ArrayRef) -> Result<ArrayRef> {
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        Ok(cast_with_options(array, &self.to.arrow_type(), &options)?)
+        Ok(cast_with_options(array, &self.arrow_type(), &options)?)
     }
 
-    fn times(&self, array: &ArrayRef) -> Result<ArrayRef> {
+    fn times(self, array: &ArrayRef) -> Result<ArrayRef> {
         let texts = cast(array, &DataType::Utf8View)?;
         let texts = texts.as_string_view();
         let times = texts.iter().map(|text| text.map(|it| self.time(it)).transpose());
         let times = times.collect::<Result<TimestampMicrosecondArray>>()?;
-        Ok(match self.to {
+        Ok(match self {
             To::Timestamptz => Arc::new(times.with_timezone("UTC")),
             _ => Arc::new(times),
         })
     }
 
     /// Microseconds since 1970, to the nearest one.
-    fn time(&self, text: &str) -> Result<i64> {
+    fn time(self, text: &str) -> Result<i64> {
         let mut written = text.trim().to_owned();
         add_seconds(&mut written);
         // What has no zone passes over the one that a text names.
-        if self.to == To::Timestamp {
+        if self == To::Timestamp {
             written.truncate(without_zone(&written).len());
         }
         let invalid = || {
-            let what = format!("invalid input syntax for type {}: {text:?}", self.to.sql_name());
+            let what = format!("invalid input syntax for type {}: {text:?}", self.sql_name());
             SqlError::new(SqlState::INVALID_DATETIME, what).into_engine()
         };
         let time = string_to_datetime(&chrono_utc(), &written).map_err(|_| invalid())?;
@@ -417,8 +422,7 @@ mod tests {
 
     #[test]
     fn texts_are_times_floats_and_bytes_as_in_postgresql() {
-        let conversion = |to| Conversion { to, signature: Signature::any(1, Volatility::Stable) };
-        let time = |to, text: &str| conversion(to).time(text).ok();
+        let time = |to: To, text: &str| to.time(text).ok();
         let second = Some(1_767_225_601_000_000);
         assert_eq!(time(To::Timestamptz, "2026-01-01 00:00:00.9999999+00"), second);
         assert_eq!(time(To::Timestamptz, "2026-01-01T02:00:01+02"), second);

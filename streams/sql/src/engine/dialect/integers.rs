@@ -12,14 +12,12 @@ use datafusion::sql::sqlparser::ast::{
     WindowFrameBound, WindowSpec, WindowType,
 };
 
+use super::casts::NUMERIC_OF_INTEGER;
 use super::written::number;
 
 /// Keys of dictionaries that are numbers. Statements have no dictionaries of their own.
 const INTEGER: &str = "integer";
 const NUMERIC: &str = "numeric";
-
-/// Digits of the largest number that the engine has an integer of.
-const NUMERIC_PRECISION: u8 = 20;
 
 /// Gives the integers of a statement their types. It is the last change of a statement: others
 /// look for numbers.
@@ -46,8 +44,7 @@ impl ExprPlanner for Integers {
         let typed = match (key.as_str(), number) {
             (INTEGER, ScalarValue::Int64(Some(number))) => i32::try_from(*number).ok().map(lit),
             (NUMERIC, ScalarValue::UInt64(Some(number))) => {
-                let number = Some(i128::from(*number));
-                Some(lit(ScalarValue::Decimal128(number, NUMERIC_PRECISION, 0)))
+                Some(lit(ScalarValue::UInt64(Some(*number)).cast_to(&NUMERIC_OF_INTEGER)?))
             }
             _ => None,
         };

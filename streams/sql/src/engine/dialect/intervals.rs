@@ -9,16 +9,12 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DataType, DurationMicrosecondType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::interval_texts::read_text;
 use crate::error::SqlError;
@@ -35,49 +31,17 @@ static LENGTH: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::new_from_impl(Length { signature }))
 });
 
-/// To be one of the first rules.
-#[derive(Debug)]
-pub(in crate::engine) struct Intervals;
-
-impl AnalyzerRule for Intervals {
-    fn name(&self) -> &'static str {
-        "intervals"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let changed = plan.transform_up_with_subqueries(|plan| {
-            let schema = merge_schema(&plan.inputs());
-            match &plan {
-                LogicalPlan::Distinct(Distinct::All(input)) => {
-                    refuse_columns(input.schema(), "DISTINCT")?;
-                }
-                LogicalPlan::Distinct(Distinct::On(on)) => {
-                    refuse(&on.on_expr, &schema, "DISTINCT ON")?;
-                }
-                LogicalPlan::Aggregate(aggregate) => {
-                    refuse(&aggregate.group_expr, &schema, "GROUP BY")?;
-                }
-                LogicalPlan::Join(join) => {
-                    for (left, right) in &join.on {
-                        refuse(std::slice::from_ref(left), join.left.schema(), "JOIN")?;
-                        refuse(std::slice::from_ref(right), join.right.schema(), "JOIN")?;
-                    }
-                }
-                _ => {}
-            }
-            let names = NamePreserver::new(&plan);
-            let is_sort = matches!(plan, LogicalPlan::Sort(_));
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let changed = expr.transform_up(|expr| compared(expr, &schema))?;
-                let changed = match is_sort {
-                    true => changed.transform_data(|it| Ok(length_of_interval(it, &schema)))?,
-                    false => changed.update_data(|expr| name.restore(expr)),
-                };
-                Ok(changed)
-            })
-        });
-        Ok(changed?.data)
+/// Refuses what the engine would compare by the parts of intervals.
+pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    match plan {
+        LogicalPlan::Distinct(Distinct::All(input)) => refuse_columns(input.schema(), "DISTINCT"),
+        LogicalPlan::Distinct(Distinct::On(on)) => refuse(&on.on_expr, schema, "DISTINCT ON"),
+        LogicalPlan::Aggregate(aggregate) => refuse(&aggregate.group_expr, schema, "GROUP BY"),
+        LogicalPlan::Join(join) => join.on.iter().try_for_each(|(left, right)| {
+            refuse(std::slice::from_ref(left), join.left.schema(), "JOIN")?;
+            refuse(std::slice::from_ref(right), join.right.schema(), "JOIN")
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -124,14 +88,16 @@ fn unsupported(what: &str) -> datafusion::common::DataFusionError {
         .into_engine()
 }
 
-fn length_of_interval(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+/// An interval as what it is sorted by.
+pub(super) fn length_of_interval(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match is_interval(&expr, schema) {
         true => Transformed::yes(LENGTH.call(vec![expr])),
         false => Transformed::no(expr),
     }
 }
 
-fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// Changes a comparison of intervals.
+pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_one = |it: &Expr| is_interval(it, schema);
     match &expr {
         Expr::BinaryExpr(it) if is_comparison(it.op) && is_one(&it.left) => {

@@ -2,7 +2,6 @@
 //! them in `pg_operator` and `pg_cast`: the engine makes texts or numbers of what else comes.
 
 use std::cell::LazyCell;
-use std::fmt::Display;
 use std::ops::Deref;
 
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -11,8 +10,8 @@ use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::own::no_operator;
 use super::planned::with_field;
-use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
 /// Kinds of values.
@@ -191,10 +190,4 @@ impl ExprPlanner for KnownOperators {
         }
         Err(no_operator(&expr.op).into_engine())
     }
-}
-
-/// Says that an operator has no form for the types of its operands.
-pub(super) fn no_operator(operator: &dyn Display) -> SqlError {
-    let what = format!("operator does not exist: {operator} of values of these types");
-    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is used on.")
 }

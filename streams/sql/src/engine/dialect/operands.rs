@@ -5,17 +5,18 @@ use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, JoinConstraint, Result, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, InList, ScalarFunction};
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, Operator,
 };
 
 use super::casts::cast_target;
+use super::chains;
 use super::conversions::To;
 use super::inexact::refused;
 use super::intervals::is_comparison;
-use super::kinds::{Kind, has_cast, no_operator};
-use super::own::does_not_exist;
+use super::kinds::{Kind, has_cast};
+use super::numbers::mixed_column;
+use super::own::{does_not_exist, no_operator};
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
@@ -55,20 +56,10 @@ const OF_TEXT: &[&str] = &[
 /// Functions that look for the elements of one array in another.
 const OF_ELEMENTS: &[&str] = &["array_has_all", "array_has_any"];
 
-/// Refuses a plan in which something is used on what it is not for.
-pub(in crate::engine) fn check_operands(plan: &LogicalPlan) -> Result<(), SqlError> {
-    plan.apply_with_subqueries(|plan| {
-        let schema = merge_schema(&plan.inputs());
-        check_sorted(plan, &schema)?;
-        check_numbers(plan, &schema)?;
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                check(expr, &schema)?;
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(())
+/// Refuses rows that are compared or made by what they are not for.
+pub(super) fn check_rows(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    check_sorted(plan, schema)?;
+    check_numbers(plan, schema)
 }
 
 /// Refuses joins with USING whose columns do not stand first on their left side: `*` begins with
@@ -113,7 +104,7 @@ fn check_sorted(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// A column of floats and numerics is one of floats there, and one of numerics here.
+/// Refuses columns of VALUES that are of other numbers than in PostgreSQL.
 fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     let is_cast = |it: &Expr| match it {
         Expr::Cast(cast) => {
@@ -129,20 +120,11 @@ fn check_numbers(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
             .with_hint("Cast the values of CASE to one type.")
             .into_engine());
     }
-    let is_mixed = match plan {
-        LogicalPlan::Values(values) => values.values.iter().flatten().any(is_cast),
-        LogicalPlan::Union(union) => (0..union.schema.fields().len()).any(|index| {
-            let types = union.inputs.iter().filter_map(|it| it.schema().fields().get(index));
-            let types: Vec<_> = types.map(|it| it.data_type()).collect();
-            types.iter().any(|it| it.is_floating()) && types.iter().any(|it| it.is_decimal())
-        }),
-        _ => false,
-    };
-    match is_mixed {
-        true => Err(refused("a column of double precision and numeric")
-            .with_hint("Write ::float8 behind the numerics.")
-            .into_engine()),
-        false => Ok(()),
+    match plan {
+        LogicalPlan::Values(values) if values.values.iter().flatten().any(is_cast) => {
+            Err(mixed_column().into_engine())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -164,7 +146,8 @@ fn json_is_not_compared() -> DataFusionError {
     refused("comparing JSON").with_hint("Compare texts, by ->> or ::text.").into_engine()
 }
 
-fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+/// Refuses an expression whose operands are of types that it is not for.
+pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     match expr {
         Expr::ScalarFunction(call) => {
             if let (Some(to), [from]) = (cast_target(&call.func), call.args.as_slice()) {
@@ -234,6 +217,7 @@ fn check_cast(from: Kind, to: Kind) -> Result<()> {
 }
 
 fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    chains::check(call, schema)?;
     let name = call.func.name();
     if OF_ELEMENTS.contains(&name) {
         return match call.args.iter().all(has_no_null) {
@@ -255,6 +239,13 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     }
     if name == "array_concat" {
         return check_joined(call, schema);
+    }
+    if name == "make_array" {
+        let types = call.args.iter().filter_map(|it| it.get_type(schema).ok());
+        return check_elements(
+            types,
+            "an array of numerics with different digits behind the point",
+        );
     }
     let Some(first) = call.args.first().filter(|_| OF_TEXT.contains(&name)) else {
         return Ok(());
@@ -296,12 +287,17 @@ fn check_written(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Numerics would be filled up with zeros.
 fn check_joined(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
-    let elements: Vec<_> = call.args.iter().filter_map(|it| element_of(it, schema)).collect();
-    let is_mixed = elements.windows(2).any(|it| it[0] != it[1] && !it[0].is_null());
-    match is_mixed && elements.iter().any(DataType::is_decimal) {
-        true => Err(refused("joining arrays of different numerics").into_engine()),
+    let elements = call.args.iter().filter_map(|it| element_of(it, schema));
+    check_elements(elements, "joining arrays of different numerics")
+}
+
+/// Numerics would be filled up with zeros.
+fn check_elements(types: impl Iterator<Item = DataType>, what: &str) -> Result<()> {
+    let types: Vec<_> = types.filter(|it| !it.is_null()).collect();
+    let is_mixed = types.windows(2).any(|it| it[0] != it[1]);
+    match is_mixed && types.iter().any(DataType::is_decimal) {
+        true => Err(refused(what).into_engine()),
         false => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! Functions of PostgreSQL that are computed here, each a plain function over columns.
 
+use std::fmt::Display;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -135,4 +136,10 @@ pub(super) fn changed(
         }
     }
     Ok(Arc::new(found.finish()))
+}
+
+/// Says that an operator has no form for the types of its operands.
+pub(super) fn no_operator(operator: &dyn Display) -> SqlError {
+    let what = format!("operator does not exist: {operator} of values of these types");
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint("Cast what it is used on.")
 }

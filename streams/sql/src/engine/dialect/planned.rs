@@ -4,7 +4,6 @@
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF};
 
 use super::chains::planned_type;
@@ -49,28 +48,5 @@ fn known_type(expr: &Expr) -> Option<DataType> {
         Some(marked) if is_mark(&call.func) => known_type(marked),
         _ if joins_texts(&call.func) => Some(DataType::Utf8View),
         _ => planned_type(&call.func).cloned(),
-    }
-}
-
-/// A call of which an operator makes a longer one, without the mark around it; anything else as it
-/// is.
-pub(in crate::engine) fn unmarked(
-    expr: Expr,
-    is_it: impl Fn(&ScalarFunction) -> bool,
-) -> Result<ScalarFunction, Expr> {
-    let inner = match &expr {
-        Expr::ScalarFunction(call) if is_mark(&call.func) => call.args.first(),
-        other => Some(other),
-    };
-    let is_wanted = matches!(inner, Some(Expr::ScalarFunction(call)) if is_it(call));
-    match expr {
-        Expr::ScalarFunction(mut call) if is_wanted => match is_mark(&call.func) {
-            true => match call.args.swap_remove(0) {
-                Expr::ScalarFunction(inner) => Ok(inner),
-                other => Err(other),
-            },
-            false => Ok(call),
-        },
-        other => Err(other),
     }
 }

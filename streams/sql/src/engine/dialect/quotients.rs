@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType, Decimal256Type, Float64Type, Int64T
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::Result;
 
+use super::casts::NUMERIC_OF_INTEGER;
 use crate::error::{SqlError, SqlState};
 
 /// Of quotients of numerics: digits behind the point, more than which are out of range.
@@ -42,7 +43,7 @@ pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
         false => cast(sums, &DataType::Decimal128(38, 0))?,
     };
     let counts: Int64Array = counts.iter().map(|it| it.filter(|it| *it > 0)).collect();
-    let counts = cast(&counts, &DataType::Decimal128(20, 0))?;
+    let counts = cast(&counts, &NUMERIC_OF_INTEGER)?;
     quotients(&sums, &counts)
 }
 

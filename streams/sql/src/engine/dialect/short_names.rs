@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, internal_err};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr as Planned, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
@@ -209,6 +210,29 @@ impl ScalarUDFImpl for Marked {
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(args.args.swap_remove(0))
+    }
+}
+
+/// A call of which an operator makes a longer one, without the mark around it; anything else as it
+/// is.
+pub(in crate::engine) fn unmarked(
+    expr: Planned,
+    is_it: impl Fn(&ScalarFunction) -> bool,
+) -> Result<ScalarFunction, Planned> {
+    let inner = match &expr {
+        Planned::ScalarFunction(call) if is_mark(&call.func) => call.args.first(),
+        other => Some(other),
+    };
+    let is_wanted = matches!(inner, Some(Planned::ScalarFunction(call)) if is_it(call));
+    match expr {
+        Planned::ScalarFunction(mut call) if is_wanted => match is_mark(&call.func) {
+            true => match call.args.swap_remove(0) {
+                Planned::ScalarFunction(inner) => Ok(inner),
+                other => Err(other),
+            },
+            false => Ok(call),
+        },
+        other => Err(other),
     }
 }
 
