@@ -1,13 +1,11 @@
-//! Connections: accepted whatever the system lacks, and bounded in number and in time.
+//! Connections: accepted whatever the system lacks, and bounded in number.
 
 use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioTimer;
-use tokio::sync::Semaphore;
+use crate::seats::{Seat, Seats};
 
 /// How long to pause after the system had no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -29,38 +27,35 @@ where
     }
 }
 
-/// Serves each connection that `next` gives in a task of its own, `count_max` of them at once:
-/// others wait to be accepted. It ends when it is dropped, and its connections go on.
+/// Serves each connection that `next` gives in a task of its own, `count_max` of them at once: a
+/// new one takes the place of the oldest whose seat is to spare, or waits to be accepted until
+/// there is one. It ends when it is dropped, and its connections go on.
 pub async fn serve_all<C, E, N, S>(
     name: &'static str,
     count_max: usize,
     next: impl Fn() -> N,
-    serve: impl Fn(C) -> S,
+    serve: impl Fn(C, Arc<Seat>) -> S,
 ) where
     E: Display,
     N: Future<Output = io::Result<C>>,
     S: Future<Output = Result<(), E>> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(count_max));
+    let seats = Seats::new(count_max);
     loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
-        let serving = serve(accept(name, &next).await);
+        let connection = accept(name, &next).await;
+        let (seat, end) = seats.enter().await;
+        let serving = serve(connection, seat);
         tokio::spawn(async move {
-            if let Err(error) = serving.await {
-                tracing::debug!(%error, "{name} ended");
+            tokio::select! {
+                served = serving => {
+                    if let Err(error) = served {
+                        tracing::debug!(%error, "{name} ended");
+                    }
+                }
+                _end = end => tracing::debug!("{name} gave its place to a newer one"),
             }
-            drop(permit);
         });
     }
-}
-
-/// HTTP/1.1 of which a connection may take so long to send the head of its next request: idle ones
-/// are closed.
-pub fn http1_limited(head_time_max: Duration) -> http1::Builder {
-    let mut http1 = http1::Builder::new();
-    http1.timer(TokioTimer::new()).header_read_timeout(head_time_max);
-    http1
 }
 
 #[cfg(test)]
@@ -84,27 +79,27 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_connections_are_served_at_once_and_the_next_one_after_one_has_ended() {
-        let accepted = Cell::new(0);
-        let next = || {
-            accepted.set(accepted.get() + 1);
-            std::future::ready(Ok(accepted.get()))
-        };
+        let next = || std::future::ready(Ok(()));
         let (end, ended) = mpsc::channel::<()>(1);
         let (begun, mut begins) = mpsc::unbounded_channel();
         let ended = Arc::new(tokio::sync::Mutex::new(ended));
-        let serve = |number: u32| {
+        let serve = |(), seat: Arc<Seat>| {
             let (begun, ended) = (begun.clone(), Arc::clone(&ended));
             async move {
-                begun.send(number).expect("the test listens");
-                ended.lock().await.recv().await.ok_or("the test is over")
+                begun.send(()).expect("the test listens");
+                let ended = ended.lock().await.recv().await;
+                drop(seat);
+                ended.ok_or("the test is over")
             }
         };
         let checking = async {
-            assert_eq!((begins.recv().await, begins.recv().await), (Some(1), Some(2)));
-            assert_eq!(accepted.get(), 2);
+            assert_eq!((begins.recv().await, begins.recv().await), (Some(()), Some(())));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert!(begins.try_recv().is_err(), "two are served");
             end.send(()).await.expect("one waits");
-            assert_eq!(begins.recv().await, Some(3));
-            assert_eq!(accepted.get(), 3);
+            assert_eq!(begins.recv().await, Some(()));
         };
         tokio::select! {
             () = serve_all("connection", 2, next, serve) => {}

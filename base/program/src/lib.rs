@@ -10,11 +10,15 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod http;
+mod seats;
 mod signals;
 mod sockets;
 mod start;
 
-pub use connections::{accept, http1_limited, serve_all};
+pub use connections::{accept, serve_all};
+pub use http::{ArrivingBody, Seated, SeatedBody, http1_limited, serve_http1};
+pub use seats::{Seat, SeatEnd, Seats};
 pub use signals::{Signals, Wish};
 pub use sockets::{bind_in_place, remove_if_there};
 pub use start::{block_on, run, serve_until_stopped, start_log, write_manual};

@@ -17,6 +17,11 @@ impl Owner {
     pub const NOBODY: Self = Self(0);
 }
 
+/// Returns whether an owner that has `own` parts may take so many more of those that are left.
+pub fn leaves_enough(own: usize, more: usize, left: usize) -> bool {
+    more <= left && own + more <= left - more
+}
+
 /// Parts of a limit that have been taken, by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
@@ -30,11 +35,18 @@ impl Shares {
         self.total
     }
 
+    /// Parts that an owner has; of nobody none are counted.
+    pub fn of(&self, owner: Owner) -> usize {
+        self.by_owner.get(&owner).copied().unwrap_or(0)
+    }
+
     /// Returns whether an owner may take so much more, where all together may have `most`.
     pub fn has_room(&self, owner: Owner, more: usize, most: usize) -> bool {
         let left = most.saturating_sub(self.total);
-        let own = self.by_owner.get(&owner).copied().unwrap_or(0);
-        more <= left && (owner == Owner::NOBODY || own + more <= left - more)
+        match owner {
+            Owner::NOBODY => more <= left,
+            _ => leaves_enough(self.of(owner), more, left),
+        }
     }
 
     /// Counts what an owner has taken, whether there was room or not.

@@ -101,8 +101,13 @@ async fn serve<A>(listener: UnixListener, answer: A, driver: &Arc<Driver>)
 where
     A: Fn(Arc<Driver>, Request<Incoming>) -> Answering + Clone + Send + 'static,
 {
-    let serving =
-        |(connection, _)| serve_connection(connection, answer.clone(), Arc::clone(driver));
+    let serving = |(connection, _), seat| {
+        let serving = serve_connection(connection, answer.clone(), Arc::clone(driver));
+        async move {
+            let _seat = seat;
+            serving.await
+        }
+    };
     program::serve_all("connection", CONNECTION_COUNT_MAX, || listener.accept(), serving).await;
 }
 

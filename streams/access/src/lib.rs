@@ -23,6 +23,7 @@ mod error;
 mod limits;
 mod listener;
 mod login;
+mod owner;
 mod policy_file;
 mod principal;
 mod quota_requests;
@@ -39,6 +40,7 @@ pub use error::{AccessError, AccessErrorKind};
 pub use limits::{QuotaLimits, QuotaSettings};
 pub use listener::{ClientCertificates, Exposure, ListenerPolicy, SecurityProtocol};
 pub use login::{LoginRefusal, LoginSettings, LoginStep, Logins, Session};
+pub use owner::{owner_at, owner_of};
 pub use principal::{PRINCIPAL_BYTES_MAX, Principal};
 pub use quota_requests::refuse_quotas;
 pub use quotas::{

@@ -6,11 +6,13 @@
 //! Locks: the table of accounts, then one account; none is held for longer than a few sums.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::limits::QuotaLimits;
+use crate::owner::network_of;
 use crate::principal::Principal;
 
 /// Most principals that are remembered; idle ones that owe nothing are forgotten for others.
@@ -28,6 +30,9 @@ pub const THROTTLE_MAX: Duration = Duration::from_secs(10);
 pub enum QuotaError {
     #[error("the principal has all connections that it may have; close some or raise its quota")]
     Connections,
+    /// It would have more than it leaves to others.
+    #[error("the principal has as many connections as it leaves to others; close some")]
+    Shares,
     #[error("{PRINCIPAL_COUNT_MAX} principals are connected or throttled; try again later")]
     Principals,
     /// The request can never be read.
@@ -38,11 +43,15 @@ pub enum QuotaError {
     BytesInFlight,
 }
 
-/// The accounts of all principals.
+/// The accounts of all principals. Clients that have not logged in have one for each address, so
+/// that none of them takes what the others may have.
 #[derive(Debug, Default)]
 pub struct Quotas {
-    accounts: Mutex<HashMap<Principal, Arc<Account>>>,
+    accounts: Mutex<HashMap<AccountKey, Arc<Account>>>,
 }
+
+/// A principal, and the network of one that has not logged in.
+type AccountKey = (Principal, Option<u64>);
 
 /// One connection of a principal; gives its place back when dropped. Knows the principal's account.
 #[derive(Debug)]
@@ -76,24 +85,27 @@ impl Quotas {
         Self::default()
     }
 
-    /// Takes a place for a connection of `principal`, once it is known who that is.
+    /// Takes a place for a connection of `principal`, once it is known who that is. The address is
+    /// where it comes from.
     pub fn connect(
         &self,
-        principal: &Principal,
+        (principal, address): (&Principal, IpAddr),
         limits: QuotaLimits,
         now: Instant,
     ) -> Result<ConnectionPlace, QuotaError> {
+        let is_anonymous = *principal == Principal::anonymous();
+        let key = (principal.clone(), is_anonymous.then(|| network_of(address)));
         let mut accounts = self.accounts();
-        if !accounts.contains_key(principal) {
+        if !accounts.contains_key(&key) {
             if accounts.len() >= PRINCIPAL_COUNT_MAX {
                 accounts.retain(|_, account| !account.usage().is_idle(now));
             }
             if accounts.len() >= PRINCIPAL_COUNT_MAX {
                 return Err(QuotaError::Principals);
             }
-            accounts.insert(principal.clone(), Arc::new(Account::new(limits)));
+            accounts.insert(key.clone(), Arc::new(Account::new(limits)));
         }
-        let account = Arc::clone(&accounts[principal]);
+        let account = Arc::clone(&accounts[&key]);
         let mut usage = account.usage();
         usage.set_limits(limits);
         if usage.connections >= limits.connections {
@@ -106,12 +118,12 @@ impl Quotas {
 
     /// Gives each principal its limits anew, after a reload. Connections beyond them stay.
     pub fn set_limits(&self, limits_of: impl Fn(&Principal) -> QuotaLimits) {
-        for (principal, account) in self.accounts().iter() {
+        for ((principal, _), account) in self.accounts().iter() {
             account.usage().set_limits(limits_of(principal));
         }
     }
 
-    fn accounts(&self) -> MutexGuard<'_, HashMap<Principal, Arc<Account>>> {
+    fn accounts(&self) -> MutexGuard<'_, HashMap<AccountKey, Arc<Account>>> {
         self.accounts.lock().expect("no thread panics while it holds the lock")
     }
 }

@@ -1,6 +1,7 @@
 //! Resources that principals may use at once, and rates.
 #![forbid(unsafe_code)]
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ const LIMITS: QuotaLimits = QuotaLimits {
     fetch_bytes_per_second: None,
 };
 
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 fn principal(name: &str) -> Principal {
     Principal::user(name).expect("a name")
 }
@@ -22,7 +25,7 @@ fn principal(name: &str) -> Principal {
 fn connections_take_places_and_give_them_back() {
     let quotas = Quotas::new();
     let now = Instant::now();
-    let connect = |name| quotas.connect(&principal(name), LIMITS, now);
+    let connect = |name| quotas.connect((&principal(name), ADDRESS), LIMITS, now);
     let first = connect("alice").expect("there is a place");
     let _second = connect("alice").expect("there is a place");
     assert_eq!(connect("alice").expect_err("both are taken"), QuotaError::Connections);
@@ -35,7 +38,7 @@ fn connections_take_places_and_give_them_back() {
 fn bytes_in_flight_are_those_of_all_connections() {
     let quotas = Quotas::new();
     let now = Instant::now();
-    let connect = || quotas.connect(&principal("alice"), LIMITS, now).expect("a place");
+    let connect = || quotas.connect((&principal("alice"), ADDRESS), LIMITS, now).expect("a place");
     let (one, other) = (connect(), connect());
     let half = one.admit(60).expect("there is room");
     assert_eq!(other.admit(41).expect_err("1 byte too many"), QuotaError::BytesInFlight);
@@ -54,7 +57,7 @@ fn bytes_in_flight_are_those_of_all_connections() {
 fn a_rate_is_that_of_the_principal_and_outlives_its_connections() {
     let quotas = Quotas::new();
     let now = Instant::now();
-    let connect = |name| quotas.connect(&principal(name), LIMITS, now).expect("a place");
+    let connect = |name| quotas.connect((&principal(name), ADDRESS), LIMITS, now).expect("a place");
     assert_eq!(connect("alice").produced(1500, now), 500);
     assert_eq!(connect("alice").produced(0, now + Duration::from_millis(100)), 400);
     assert_eq!(connect("bob").produced(500, now), 0);
@@ -65,7 +68,7 @@ fn a_rate_is_that_of_the_principal_and_outlives_its_connections() {
 fn a_reload_gives_connections_their_new_limits() {
     let quotas = Quotas::new();
     let now = Instant::now();
-    let place = quotas.connect(&principal("alice"), LIMITS, now).expect("a place");
+    let place = quotas.connect((&principal("alice"), ADDRESS), LIMITS, now).expect("a place");
     assert_eq!(place.produced(3000, now), 2000);
     let rate = NonZeroU64::new(100);
     let less = QuotaLimits { request_bytes: 10, produce_bytes_per_second: rate, ..LIMITS };
@@ -75,10 +78,26 @@ fn a_reload_gives_connections_their_new_limits() {
 }
 
 #[test]
+fn who_has_not_logged_in_has_an_account_for_each_address() {
+    let quotas = Quotas::new();
+    let connect = |principal: &Principal, address: &str| {
+        let address = address.parse().expect("an address");
+        quotas.connect((principal, address), LIMITS, Instant::now())
+    };
+    let (anonymous, alice) = (Principal::anonymous(), principal("alice"));
+    let _held = [(); 2].map(|()| connect(&anonymous, "2001:db8::1").expect("a place"));
+    assert_eq!(connect(&anonymous, "2001:db8::2").expect_err("one net"), QuotaError::Connections);
+    let other = connect(&anonymous, "192.0.2.1").expect("another's are not its");
+    let _bytes = other.admit(100).expect("nor are the bytes");
+    let _held_too = [(); 2].map(|()| connect(&alice, "192.0.2.1").expect("a place"));
+    assert_eq!(connect(&alice, "192.0.2.2").expect_err("the same"), QuotaError::Connections);
+}
+
+#[test]
 fn principals_are_bounded_and_idle_ones_give_way() {
     let quotas = Quotas::new();
     let now = Instant::now();
-    let connect = |name: &str, now| quotas.connect(&principal(name), LIMITS, now);
+    let connect = |name: &str, now| quotas.connect((&principal(name), ADDRESS), LIMITS, now);
     let _connected = connect("connected", now).expect("a place");
     let owing = connect("owing", now).expect("a place");
     assert_eq!(owing.produced(3000, now), 2000);

@@ -115,8 +115,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) sql: Option<String>,
 
-    /// SQL connections that are served at a time.
-    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    /// SQL connections that are served at a time; one user has at most half of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 400)]
     pub(crate) sql_connections: usize,
 
     /// Memory that one SQL query may take; one that wants more fails.
@@ -172,7 +172,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 3_600_000, value_parser = positive())]
     pub(crate) transaction_time_max: i32,
 
-    /// Connections that are served at a time.
+    /// Connections that are served at a time; one user has at most half of them.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub(crate) connections: usize,
 

@@ -2,7 +2,7 @@
 //! threads of its own, so that no query stands in the way of Kafka's clients.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -148,9 +148,9 @@ impl Host for SqlHost {
         self.broker.rules.tls()
     }
 
-    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError> {
+    fn connect(&self, principal: &Principal, address: IpAddr) -> Result<ConnectionPlace, SqlError> {
         let limits = self.broker.rules.users().quota_of(principal);
-        let place = self.broker.rules.quotas.connect(principal, limits, Instant::now());
+        let place = self.broker.rules.quotas.connect((principal, address), limits, Instant::now());
         place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
     }
 

@@ -1,7 +1,7 @@
 //! Services that the server needs of the program that it is part of: topics, users and their
 //! rights, and the way records take into the log.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
@@ -28,11 +28,11 @@ pub trait Host: Send + Sync + 'static {
     /// For connections that come now; `None` where they are not encrypted.
     fn tls(&self) -> Option<TlsAcceptor>;
 
-    /// A place among the connections of the principal.
+    /// A place among the connections of the principal, which connects from an address.
     ///
     /// # Errors
     /// It has as many as it may have.
-    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError>;
+    fn connect(&self, principal: &Principal, address: IpAddr) -> Result<ConnectionPlace, SqlError>;
 
     /// Whether the client may do that.
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool;

@@ -41,7 +41,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connection_count: 200,
+            connection_count: 400,
             message_bytes: 16 << 20,
             query_bytes: 256 << 20,
             total_bytes: 1 << 30,

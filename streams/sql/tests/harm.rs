@@ -183,6 +183,25 @@ fn who_comes_when_there_are_too_many_clients_is_told_so() {
 }
 
 #[test]
+fn connections_that_say_nothing_and_users_with_many_leave_room_for_others() {
+    run(async {
+        let limits = Limits { connection_count: 4, ..Limits::default() };
+        let running = Running::start(limits, true).await;
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            let stream = tokio::net::TcpStream::connect(("127.0.0.1", running.port)).await;
+            silent.push(stream.expect("it is let in"));
+        }
+        let _held = [running.client().await, running.client().await];
+        let refused = running.client_as("admin").await.map(drop).expect_err("one half");
+        let told = refused.as_db_error().expect("an answer");
+        assert_eq!((told.code().code(), told.severity()), ("53300", "FATAL"));
+        running.client_as("reader").await.expect("others have room");
+        running.stop().await;
+    });
+}
+
+#[test]
 fn statements_beyond_those_of_one_user_wait_for_their_turn() {
     run(async {
         let limits = Limits { queries_per_principal: 1, ..Limits::default() };

@@ -8,13 +8,15 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use program::{Seat, Seated};
+use shares::Owner;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::http::access::AccessRule;
 use crate::http::gate::{self, Gate};
 use crate::http::routes;
 
-/// Connections beyond so many wait to be accepted.
+/// Connections that are served at a time. Beyond it those end that are asked for nothing.
 const CONNECTION_COUNT_MAX: usize = 64;
 
 /// How long a connection may take to send the head of its next request. Idle ones are closed.
@@ -33,9 +35,9 @@ pub(super) async fn serve(
     let admitted = gate::router(gate);
     let refused = routes::forbidding_router();
     let open = GracefulShutdown::new();
-    let serving = |(connection, _)| {
+    let serving = |(connection, _), seat| {
         let router = if rule.admits(&connection) { &admitted } else { &refused };
-        open.watch(serving(connection, router.clone()))
+        open.watch(serving(connection, router.clone(), seat))
     };
     let next = || listener.accept();
     tokio::select! {
@@ -49,8 +51,10 @@ pub(super) async fn serve(
 fn serving(
     connection: UnixStream,
     router: Router,
-) -> http1::Connection<TokioIo<UnixStream>, TowerToHyperService<Router>> {
-    program::http1_limited(HEAD_TIME_MAX)
-        .max_buf_size(CONNECTION_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router))
+    seat: Arc<Seat>,
+) -> http1::Connection<TokioIo<UnixStream>, Seated<TowerToHyperService<Router>>> {
+    let mut http1 = program::http1_limited(HEAD_TIME_MAX);
+    http1.max_buf_size(CONNECTION_BUFFER_BYTES);
+    let service = TowerToHyperService::new(router);
+    program::serve_http1(&http1, TokioIo::new(connection), service, (seat, Owner::NOBODY))
 }

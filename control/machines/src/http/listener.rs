@@ -12,13 +12,14 @@ use export_kit::Peer;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use program::Signals;
+use program::{Seat, Seated, Signals};
+use shares::Owner;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::routes;
 use crate::service::Service;
 
-/// Connections beyond so many wait to be accepted.
+/// Connections that are served at a time. Beyond it those end that are asked for nothing.
 const CONNECTION_COUNT_MAX: usize = 32;
 
 /// How long a connection may take to send the head of its next request. Idle ones are closed.
@@ -62,9 +63,9 @@ fn bind(path: &Path, access: Access) -> anyhow::Result<UnixListener> {
 async fn serve(listener: UnixListener, access: Access, service: Service) {
     let admitted = routes::router(Arc::new(service));
     let refused = routes::forbidding_router();
-    let serving = |(connection, _)| {
+    let serving = |(connection, _), seat| {
         let router = if access.admits(&connection) { &admitted } else { &refused };
-        serving(connection, router.clone())
+        serving(connection, router.clone(), seat)
     };
     let next = || listener.accept();
     program::serve_all("API connection", CONNECTION_COUNT_MAX, next, serving).await;
@@ -73,9 +74,11 @@ async fn serve(listener: UnixListener, access: Access, service: Service) {
 fn serving(
     connection: UnixStream,
     router: Router,
-) -> http1::UpgradeableConnection<TokioIo<UnixStream>, TowerToHyperService<Router>> {
-    program::http1_limited(HEAD_TIME_MAX)
-        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router))
+    seat: Arc<Seat>,
+) -> http1::UpgradeableConnection<TokioIo<UnixStream>, Seated<TowerToHyperService<Router>>> {
+    let http1 = program::http1_limited(HEAD_TIME_MAX);
+    let service = TowerToHyperService::new(router);
+    program::serve_http1(&http1, TokioIo::new(connection), service, (seat, Owner::NOBODY))
         .with_upgrades()
 }
 

@@ -123,7 +123,7 @@ impl Many {
         let flags = format!(
             "--sql-subscriptions {} --sql-connections {} --sql-statements {}",
             queries * 2,
-            connections + 10,
+            connections * 2 + 10,
             connections + 10,
         );
         let server = BrokerServer::start(&self.cores, pool_bytes(topic_bytes(records)), &flags)?;

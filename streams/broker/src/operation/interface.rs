@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use access::owner_at;
 use anyhow::{Context, bail};
 use api::ProblemKind;
 use axum::Router;
@@ -16,6 +17,8 @@ use axum::response::Response;
 use axum::routing::get;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use program::Seat;
+use shares::Owner;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -26,7 +29,8 @@ use super::state::Operation;
 use super::views::{StatusView, TopicView, detailed_lag, lags};
 use crate::storage::Storage;
 
-/// Connections beyond so many wait to be accepted.
+/// Connections that are served at a time. Beyond it those end that are asked for nothing, of the
+/// address that has most of them.
 const CONNECTION_COUNT_MAX: usize = 64;
 
 /// How long a connection may take to send the head of its next request. Idle ones are closed.
@@ -131,16 +135,18 @@ impl Listeners {
     async fn serve(&self, router: &Router) {
         let next = || async {
             tokio::select! {
-                tcp = accept_tcp(self.tcp.as_ref()) => tcp.map(Connection::Tcp),
+                tcp = accept_tcp(self.tcp.as_ref()) => {
+                    tcp.map(|(stream, address)| Connection::Tcp(stream, owner_at(address.ip())))
+                }
                 unix = accept_unix(self.unix.as_ref()) => unix.map(Connection::Unix),
             }
         };
-        let serving = |connection| {
+        let serving = |connection, seat| {
             let router = router.clone();
             async move {
                 match connection {
-                    Connection::Tcp(stream) => serve(stream, router).await,
-                    Connection::Unix(stream) => serve(stream, router).await,
+                    Connection::Tcp(stream, peer) => serve(stream, router, (seat, peer)).await,
+                    Connection::Unix(stream) => serve(stream, router, (seat, Owner::NOBODY)).await,
                 }
             }
         };
@@ -158,13 +164,15 @@ impl Drop for Listeners {
 }
 
 enum Connection {
-    Tcp(tokio::net::TcpStream),
+    Tcp(tokio::net::TcpStream, Owner),
     Unix(tokio::net::UnixStream),
 }
 
-async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<tokio::net::TcpStream> {
+async fn accept_tcp(
+    listener: Option<&TcpListener>,
+) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {
     match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
 }
@@ -179,11 +187,12 @@ async fn accept_unix(listener: Option<&UnixListener>) -> io::Result<tokio::net::
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
+    seat: (Arc<Seat>, Owner),
 ) -> hyper::Result<()> {
-    program::http1_limited(HEAD_TIME_MAX)
-        .max_buf_size(CONNECTION_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await
+    let mut http1 = program::http1_limited(HEAD_TIME_MAX);
+    http1.max_buf_size(CONNECTION_BUFFER_BYTES);
+    let service = TowerToHyperService::new(router);
+    program::serve_http1(&http1, TokioIo::new(stream), service, seat).await
 }
 
 /// Takes the place of a socket that another process left behind, and of nothing else.

@@ -1,11 +1,11 @@
 //! Who is at the other end of a connection.
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use access::{ConnectionPlace, Operation, Principal, Resource};
+use access::{ConnectionPlace, Operation, Principal, QuotaError, Resource, owner_at, owner_of};
+use program::Seat;
 use shares::Owner;
 
 use crate::broker::Broker;
@@ -17,6 +17,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
+    /// To spare until it is known who the client is.
+    seat: Arc<Seat>,
     identity: Arc<OnceLock<Identity>>,
     /// No request of the connection is taken in before this (KIP-219).
     muted_until: Arc<Mutex<Option<Instant>>>,
@@ -31,15 +33,26 @@ struct Identity {
 
 impl Client {
     /// Not known yet.
-    pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, identity: Arc::default(), muted_until: Arc::default() }
+    pub(super) fn new(address: SocketAddr, seat: Arc<Seat>) -> Self {
+        seat.spare(owner_at(address.ip()));
+        Self { address, seat, identity: Arc::default(), muted_until: Arc::default() }
     }
 
     /// Says who it is. Another login on a connection is of the same principal.
-    pub(super) fn identify(&self, principal: Principal, place: ConnectionPlace) {
+    ///
+    /// # Errors
+    /// The principal has as many connections as it may have.
+    pub(super) fn identify(&self, broker: &Broker, principal: Principal) -> Result<(), QuotaError> {
+        let (ip, now) = (self.address.ip(), Instant::now());
+        let limits = broker.rules.users().quota_of(&principal);
+        let place = broker.rules.quotas.connect((&principal, ip), limits, now)?;
+        let owner = owner_of(&principal, ip);
+        if !self.seat.hold(owner) {
+            return Err(QuotaError::Shares);
+        }
         // One that came later changes nothing, and its place is given back.
-        let owner = owner_of(&principal, self.address.ip());
         let _known = self.identity.set(Identity { principal, owner, place });
+        Ok(())
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -102,40 +115,5 @@ impl Client {
         self.identity.get().is_some_and(|identity| {
             broker.rules.allows_some_topic(&identity.principal, self.address.ip(), operation)
         })
-    }
-}
-
-/// A number for a principal, or for an address where nobody has logged in: a name that somebody
-/// only claims to have is not theirs. Of an IPv6 address it is the network.
-fn owner_of(principal: &Principal, address: IpAddr) -> Owner {
-    static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    let network = match address.to_canonical() {
-        IpAddr::V4(address) => u64::from(address.to_bits()),
-        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
-    };
-    let is_known = *principal != Principal::anonymous();
-    let number = HASHES.hash_one((is_known.then_some(principal), (!is_known).then_some(network)));
-    // 0 is nobody's.
-    Owner(number.max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_of_users_and_else_of_addresses() {
-        let owner = |principal: &Principal, address: &str| {
-            owner_of(principal, address.parse().expect("an address"))
-        };
-        let anonymous = Principal::anonymous();
-        let user = |name| Principal::user(name).expect("a good name");
-        assert_eq!(owner(&user("a"), "10.0.0.1"), owner(&user("a"), "10.0.0.2"));
-        assert_ne!(owner(&user("a"), "10.0.0.1"), owner(&user("b"), "10.0.0.1"));
-        assert_ne!(owner(&user("a"), "10.0.0.1"), owner(&anonymous, "10.0.0.1"));
-        assert_ne!(owner(&anonymous, "10.0.0.1"), owner(&anonymous, "10.0.0.2"));
-        assert_eq!(owner(&anonymous, "10.0.0.1"), owner(&anonymous, "::ffff:10.0.0.1"));
-        assert_eq!(owner(&anonymous, "2001:db8::1"), owner(&anonymous, "2001:db8::2"));
-        assert_ne!(owner(&anonymous, "2001:db8::1"), owner(&anonymous, "2001:db8:1::1"));
     }
 }

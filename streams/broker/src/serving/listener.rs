@@ -1,14 +1,16 @@
-//! Takes connections in, as many as the limit allows.
+//! Takes connections in, as many as the limit allows. Whoever comes when there are as many takes
+//! the place of one whose client is not known yet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use access::QuotaError;
 use anyhow::Context;
+use program::{Seat, Seats};
 use tls::ClientCertificate;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::client::Client;
 use super::connection;
@@ -29,7 +31,7 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(3);
 pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
     let mut stop = broker.stops.clone();
     let (alive, mut ended) = mpsc::channel::<()>(1);
-    let room = Arc::new(Semaphore::new(broker.limits.connection_count));
+    let seats = Seats::new(broker.limits.connection_count);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -43,7 +45,7 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(seat) = Arc::clone(&room).try_acquire_owned() else {
+        let Some((seat, end)) = seats.try_enter() else {
             Counters::count(&broker.counters.connections_refused);
             tracing::warn!(%address, "refused: there are as many connections as allowed");
             continue;
@@ -51,10 +53,9 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
         let broker = Arc::clone(&broker);
         let alive = alive.clone();
         tokio::spawn(async move {
-            let _seat = seat;
             Counters::count(&broker.counters.connections_accepted);
             tokio::select! {
-                served = serve(Arc::clone(&broker), stream, address) => {
+                served = serve(Arc::clone(&broker), stream, (address, seat)) => {
                     if let Err(ending) = served {
                         let error = format!("{ending:#}");
                         match ending.is::<QuotaError>() {
@@ -65,6 +66,14 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
                             false => tracing::debug!(%address, error, "connection ended"),
                         }
                     }
+                }
+                _end = end => {
+                    Counters::count(&broker.counters.connections_refused);
+                    tracing::warn!(
+                        %address,
+                        "ended before its client was known: there are as many connections as \
+                         allowed"
+                    );
                 }
                 () = drained(&broker) => tracing::debug!(%address, "connection given up"),
             }
@@ -87,9 +96,13 @@ async fn drained(broker: &Broker) {
 }
 
 /// Encrypts the connection if clients are served so, and finds out who the client is.
-async fn serve(broker: Arc<Broker>, stream: TcpStream, address: SocketAddr) -> anyhow::Result<()> {
+async fn serve(
+    broker: Arc<Broker>,
+    stream: TcpStream,
+    (address, seat): (SocketAddr, Arc<Seat>),
+) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
-    let client = Client::new(address);
+    let client = Client::new(address, seat);
     let Some(acceptor) = broker.rules.tls() else {
         identify(&broker, &client, None)?;
         return Ok(connection::serve(broker, client, stream).await?);
@@ -108,9 +121,7 @@ fn identify(
     certificate: Option<&ClientCertificate>,
 ) -> anyhow::Result<()> {
     if let Some(principal) = broker.rules.policy.principal(certificate)? {
-        let limits = broker.rules.users().quota_of(&principal);
-        let place = broker.rules.quotas.connect(&principal, limits, Instant::now())?;
-        client.identify(principal, place);
+        client.identify(broker, principal)?;
     }
     Ok(())
 }

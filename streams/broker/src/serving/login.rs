@@ -138,22 +138,16 @@ impl Login {
                 Answered { response: response.with_auth_bytes(bytes.into()).into(), goes_on: true }
             }
             Ok(LoginStep::Done { bytes, session }) => {
-                let now = Instant::now();
-                let limits = broker.rules.users().quota_of(&session.principal);
                 let lifetime_ms = session.lifetime_ms();
-                self.expires = session.lifetime.map(|lifetime| now + lifetime);
-                if !client.is_known() {
-                    let place = broker.rules.quotas.connect(&session.principal, limits, now);
-                    match place {
-                        Ok(place) => client.identify(session.principal, place),
-                        Err(error) => {
-                            let code = kafka_protocol::ResponseError::SaslAuthenticationFailed;
-                            let message = error.to_string();
-                            let (address, principal) = (client.address, &session.principal);
-                            tracing::warn!(%address, %principal, message, "connection refused");
-                            return refused(response, &LoginRefusal { code, message });
-                        }
-                    }
+                self.expires = session.lifetime.map(|lifetime| Instant::now() + lifetime);
+                if !client.is_known()
+                    && let Err(error) = client.identify(broker, session.principal.clone())
+                {
+                    let code = kafka_protocol::ResponseError::SaslAuthenticationFailed;
+                    let message = error.to_string();
+                    let (address, principal) = (client.address, &session.principal);
+                    tracing::warn!(%address, %principal, message, "connection refused");
+                    return refused(response, &LoginRefusal { code, message });
                 }
                 let response =
                     response.with_auth_bytes(bytes.into()).with_session_lifetime_ms(lifetime_ms);

@@ -1,8 +1,12 @@
-//! Takes connections in, as many as the limit allows.
+//! Takes connections in, as many as the limit allows. Whoever comes when there are as many takes
+//! the place of one whose client is not known yet.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::owner_at;
+use program::{Seat, Seats};
 use service_manager::{contain_future, text_of};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -25,7 +29,7 @@ const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Serves clients until `stop` says so and all connections have ended.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let (alive, mut ended) = mpsc::channel::<()>(1);
-    let room = Arc::new(Semaphore::new(server.limits.connection_count));
+    let seats = Seats::new(server.limits.connection_count);
     let refused = Arc::new(Semaphore::new(REFUSED_COUNT_MAX));
     let stops = stop.clone();
     loop {
@@ -41,7 +45,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
                 continue;
             }
         };
-        let Ok(seat) = Arc::clone(&room).try_acquire_owned() else {
+        let Some((seat, end)) = seats.try_enter() else {
             Counters::count(&server.counters.connections_refused);
             tracing::warn!(%address, "refused: there are as many SQL connections as allowed");
             if let Ok(seat) = Arc::clone(&refused).try_acquire_owned() {
@@ -55,13 +59,14 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
             }
             continue;
         };
+        seat.spare(owner_at(address.ip()));
         let (server, stops, alive) = (Arc::clone(&server), stops.clone(), alive.clone());
         tokio::spawn(async move {
-            let _seat = seat;
             Counters::count(&server.counters.connections_accepted);
+            let serving = serve_one(&server, stream, (address, seat), stops.clone());
             tokio::select! {
                 // What a connection has is its own, and goes with it.
-                ended = contain_future(serve_one(&server, stream, stops.clone())) => match ended {
+                ended = contain_future(serving) => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(%address, %error, "SQL connection ended"),
                     Err(panic) => {
@@ -70,6 +75,14 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, mut stop: watch::
                         tracing::error!(%address, fault, "SQL connection ended by a fault");
                     }
                 },
+                _end = end => {
+                    Counters::count(&server.counters.connections_refused);
+                    tracing::warn!(
+                        %address,
+                        "ended before its client was known: there are as many SQL connections as \
+                         allowed"
+                    );
+                }
                 () = drained(stops) => tracing::debug!(%address, "SQL connection given up"),
             }
             Counters::count(&server.counters.connections_ended);
@@ -90,8 +103,9 @@ async fn drained(mut stops: watch::Receiver<bool>) {
 async fn serve_one(
     server: &Arc<Server>,
     stream: TcpStream,
+    seat: (SocketAddr, Arc<Seat>),
     stops: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    startup::serve(server, stream, stops).await
+    startup::serve(server, stream, seat, stops).await
 }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{LoginStep, Logins, Principal};
+use access::{LoginStep, Logins, Principal, owner_of};
 use bytes::{Buf, BytesMut};
+use program::Seat;
 use sasl::{Mechanism, Nonce, ScramHash};
 use tls::ClientCertificate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,13 +56,13 @@ impl Introduction {
 pub(super) async fn serve(
     server: &Arc<Server>,
     stream: TcpStream,
+    (address, seat): (SocketAddr, Arc<Seat>),
     stops: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let address = stream.peer_addr()?;
     match in_time(begin(server, stream)).await? {
         Begun::Ended => Ok(()),
         Begun::Encrypted(io, introduction, certificate) => {
-            let of = Of { address, certificate };
+            let of = Of { address, seat, certificate };
             log_in(server, *io, introduction, of, stops).await
         }
         Begun::Plain(mut io, introduction) => {
@@ -71,7 +72,7 @@ pub(super) async fn serve(
                 io.out.error(&error, "FATAL");
                 return io.send().await;
             }
-            let of = Of { address, certificate: None };
+            let of = Of { address, seat, certificate: None };
             log_in(server, *io, introduction, of, stops).await
         }
     }
@@ -148,6 +149,8 @@ enum Begun {
 /// Where a connection comes from.
 struct Of {
     address: SocketAddr,
+    /// To spare until it is known who the client is.
+    seat: Arc<Seat>,
     certificate: Option<ClientCertificate>,
 }
 
@@ -184,7 +187,12 @@ async fn log_in<S: Stream>(
     let known = in_time(async { Ok(identify(server, &mut io, &introduction, &of).await) }).await?;
     let client = match known {
         Ok(principal) => introduction.on_behalf_of().and_then(|on_behalf_of| {
-            let (address, place) = (of.address, server.host.connect(&principal)?);
+            let address = of.address;
+            let place = server.host.connect(&principal, address.ip())?;
+            if !of.seat.hold(owner_of(&principal, address.ip())) {
+                let what = "the user has as many connections as it leaves to others";
+                return Err(SqlError::new(SqlState::TOO_MANY, what));
+            }
             Ok(Arc::new(Client { principal, on_behalf_of, address, place }))
         }),
         Err(Unread::Invalid(error)) => Err(error),

@@ -1,6 +1,7 @@
 //! Statements that were prepared before what they name changed, and statements that name one topic
 //! more than once while it is written to.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -14,8 +15,8 @@ use crate::support::{Running, append, failure, run, texts};
 /// Who defines views.
 fn asking(running: &Running) -> Asking {
     let principal = Principal::user("admin").expect("a name");
-    let place = running.topics.connect(&principal).expect("there is room");
-    let address = ([127, 0, 0, 1], running.port).into();
+    let address = SocketAddr::from(([127, 0, 0, 1], running.port));
+    let place = running.topics.connect(&principal, address.ip()).expect("there is room");
     Asking { principal, on_behalf_of: None, address, place }
 }
 

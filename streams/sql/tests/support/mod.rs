@@ -1,6 +1,7 @@
 //! A server over topics in memory, and a client of it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -128,9 +129,9 @@ impl Host for Topics {
         None
     }
 
-    fn connect(&self, principal: &Principal) -> Result<ConnectionPlace, SqlError> {
+    fn connect(&self, principal: &Principal, address: IpAddr) -> Result<ConnectionPlace, SqlError> {
         let limits = self.users.quota_of(principal);
-        let place = self.quotas.connect(principal, limits, Instant::now());
+        let place = self.quotas.connect((principal, address), limits, Instant::now());
         place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
     }
 
