@@ -74,8 +74,13 @@ impl Running {
 
     fn create(&self, name: &str) -> Result<(), Refusal> {
         let settings = BTreeMap::new();
-        let new =
-            NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
+        let new = NewTopic {
+            name: name.to_owned(),
+            partition_count: 1,
+            settings,
+            is_derived: false,
+            owner: shares::Owner::NOBODY,
+        };
         self.topics.create(&new).map(drop)
     }
 
@@ -208,7 +213,13 @@ fn no_topic_is_made_while_old_offsets_cannot_be_forgotten() {
     thread.join();
     let volumes = world.storage.volumes().expect("they are read").len();
     let settings = BTreeMap::new();
-    let new = NewTopic { name: TOPIC.to_owned(), partition_count: 1, settings, is_derived: false };
+    let new = NewTopic {
+        name: TOPIC.to_owned(),
+        partition_count: 1,
+        settings,
+        is_derived: false,
+        owner: shares::Owner::NOBODY,
+    };
     let refusal = topics.create(&new).expect_err("nobody forgets");
     assert_eq!(refusal.error, ResponseError::CoordinatorNotAvailable);
     assert!(refusal.message.contains("cannot be forgotten"), "{}", refusal.message);

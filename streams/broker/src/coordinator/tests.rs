@@ -77,8 +77,13 @@ impl World {
 impl Life {
     fn create(&self, name: &str) -> Arc<OpenTopic> {
         let settings = BTreeMap::new();
-        let new =
-            NewTopic { name: name.to_owned(), partition_count: 1, settings, is_derived: false };
+        let new = NewTopic {
+            name: name.to_owned(),
+            partition_count: 1,
+            settings,
+            is_derived: false,
+            owner: shares::Owner::NOBODY,
+        };
         self.topics.create(&new).expect("there is room")
     }
 
@@ -212,6 +217,7 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
             partition_count: 1,
             settings: BTreeMap::new(),
             is_derived: false,
+            owner: shares::Owner::NOBODY,
         };
         let told = life.topics.create(&new).expect_err("there is one").message;
         assert!(told.contains("could not be opened"), "{told}");

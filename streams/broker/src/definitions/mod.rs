@@ -17,8 +17,8 @@ use crate::storage::{Storage, VolumeClass};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What there may be of them, and how long each may be.
-const COUNT_MAX: usize = 1_000;
+/// How many there may be, of which one owner has at most half, and how long each may be.
+const COUNT_MAX: usize = 2_000;
 const NAME_BYTES_MAX: usize = 249;
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
 
@@ -79,10 +79,7 @@ impl Definitions {
             let what = format!("relation {:?} already exists", new.name);
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
         }
-        if self.by_name.read().expect(NO_PANIC).len() >= COUNT_MAX {
-            let what = format!("the broker keeps {COUNT_MAX} definitions already");
-            return Err(SqlError::new(SqlState::TOO_MANY, what));
-        }
+        self.check_room(owner, COUNT_MAX, "definitions", |_| true)?;
         let NewDefinition { name, kind, statement } = new;
         let version = self.version.borrow().saturating_add(1);
         let owner = owner.to_owned();
@@ -94,6 +91,31 @@ impl Definitions {
         self.changed(&mut log, version);
         tracing::info!(name = definition.name, kind = kind.name(), definition.owner, "defined");
         Ok(definition)
+    }
+
+    /// Refuses one more of an owner that would leave less to others than it has.
+    pub(crate) fn check_room(
+        &self,
+        owner: &str,
+        most: usize,
+        what: &str,
+        counts: impl Fn(&Definition) -> bool,
+    ) -> Result<(), SqlError> {
+        let by_name = self.by_name.read().expect(NO_PANIC);
+        let all = by_name.values().filter(|it| counts(it));
+        let (mut taken, mut own) = (0_usize, 0);
+        for definition in all {
+            taken += 1;
+            own += usize::from(definition.owner == owner);
+        }
+        if shares::leaves_enough(own, 1, most.saturating_sub(taken)) {
+            return Ok(());
+        }
+        let what = format!(
+            "there are {taken} {what} of {most} that the broker keeps, and {owner} has as many as \
+             it leaves to others"
+        );
+        Err(SqlError::new(SqlState::TOO_MANY, what))
     }
 
     /// Forgets the definition, unless it was replaced meanwhile. Returns whether it was there.
@@ -175,6 +197,24 @@ mod tests {
     }
 
     #[test]
+    fn whoever_defines_without_end_leaves_as_many_to_others() {
+        let (storage, _folder) = storage();
+        let definitions = Definitions::open(&storage, CLASS).expect("it opens");
+        let define_all = |owner: &str| {
+            let mut count = 0;
+            loop {
+                let name = format!("{}-{count}", owner.to_lowercase());
+                match definitions.put(new(&name, "one"), owner) {
+                    Ok(_) => count += 1,
+                    Err(error) => break (count, error.state),
+                }
+            }
+        };
+        assert_eq!(define_all("User:alice"), (COUNT_MAX / 2, SqlState::TOO_MANY));
+        assert_eq!(define_all("User:bob"), (COUNT_MAX / 4, SqlState::TOO_MANY));
+    }
+
+    #[test]
     fn what_was_kept_is_there_again_and_what_was_dropped_is_not() {
         let (storage, _folder) = storage();
         let definitions = Definitions::open(&storage, CLASS).expect("it opens");
@@ -213,13 +253,13 @@ mod tests {
             let kept = definitions.put(new("n", &long), "User:a").expect("there is room");
             assert!(definitions.remove(&kept).expect("there is room"));
         }
-        for number in 0..COUNT_MAX {
+        for number in 0..COUNT_MAX / 2 {
             definitions.put(new(&number.to_string(), "x"), "User:a").expect("there is room");
         }
         let error = definitions.put(new("one more", "x"), "User:a").expect_err("they are many");
         assert_eq!(error.state, SqlState::TOO_MANY);
         drop(definitions);
         let again = Definitions::open(&storage, CLASS).expect("it opens");
-        assert_eq!(again.all().len(), COUNT_MAX);
+        assert_eq!(again.all().len(), COUNT_MAX / 2);
     }
 }

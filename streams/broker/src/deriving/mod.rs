@@ -44,8 +44,8 @@ use crate::topics::{NewTopic, Refusal, Topics};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
-/// What one broker derives at most.
-const DERIVED_COUNT_MAX: usize = 100;
+/// Topics that one broker fills for definitions: twice as many as one owner has.
+const DERIVED_COUNT_MAX: usize = 200;
 
 /// The whole objects of a topic with `memlane.values=merge` are in the topic of this name.
 pub(crate) fn objects_of(topic: &str) -> String {
@@ -103,12 +103,8 @@ impl Deriving {
         let new_topic = self.check(&new)?.new_topic;
         let _one = self.changing.lock().expect(NO_PANIC);
         self.topics.check_new(&new_topic).map_err(of_refusal)?;
-        let derived = self.definitions.all();
-        let count = derived.iter().filter(|it| it.kind != DefinitionKind::Table).count();
-        if count >= DERIVED_COUNT_MAX {
-            let what = format!("the broker fills {DERIVED_COUNT_MAX} topics already");
-            return Err(SqlError::new(SqlState::TOO_MANY, what));
-        }
+        let is_derived = |it: &Definition| it.kind != DefinitionKind::Table;
+        self.definitions.check_room(owner, DERIVED_COUNT_MAX, "derived topics", is_derived)?;
         // First: should the broker die before the topic is there, it is made after the start.
         let definition = self.definitions.put(new, owner)?;
         if let Err(refusal) = self.topics.create(&new_topic) {

@@ -171,7 +171,13 @@ impl Plan {
             }
             settings.insert("memlane.values".to_owned(), "latest".to_owned());
         }
-        Ok(NewTopic { name: name.to_owned(), partition_count, settings, is_derived: true })
+        Ok(NewTopic {
+            name: name.to_owned(),
+            partition_count,
+            settings,
+            is_derived: true,
+            owner: shares::Owner::NOBODY,
+        })
     }
 
     fn keeps_values(&self) -> bool {

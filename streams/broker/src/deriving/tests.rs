@@ -76,7 +76,13 @@ impl World {
         let life = self.open();
         let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let (name, settings) = ("orders".to_owned(), settings.collect());
-        let new = NewTopic { name, partition_count: PARTITIONS, settings, is_derived: false };
+        let new = NewTopic {
+            name,
+            partition_count: PARTITIONS,
+            settings,
+            is_derived: false,
+            owner: shares::Owner::NOBODY,
+        };
         life.topics.create(&new).expect("there is room");
         for statement in statements {
             let name = statement.split_whitespace().find(|it| it.starts_with("d_"));
@@ -414,7 +420,13 @@ fn a_join_has_each_record_once_with_a_value_no_older_than_it_whenever_the_broker
         world.create(&[], &[&left, inner]);
         let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
         let (name, is_derived) = ("prices".to_owned(), false);
-        let new = NewTopic { name, partition_count: 2, settings, is_derived };
+        let new = NewTopic {
+            name,
+            partition_count: 2,
+            settings,
+            is_derived,
+            owner: shares::Owner::NOBODY,
+        };
         world.open().topics.create(&new).expect("there is room");
         world.live(&["d_left".to_owned(), "d_inner".to_owned()], 40);
         let life = world.open();

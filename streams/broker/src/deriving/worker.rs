@@ -17,10 +17,13 @@ use super::plan::{Plan, PlanTopics, Shape};
 use super::state::State;
 use super::upserts::Upserts;
 use super::{DERIVED_COUNT_MAX, Deriving, NO_PANIC, objects_of, of_refusal};
-use crate::topics::{NewTopic, OpenTopic, Topics};
+use crate::topics::{MERGING_COUNT_MAX, NewTopic, OpenTopic, Topics};
 
 /// How often topics are looked at that have no more.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// All that may be wanted.
+const FILLED_COUNT_MAX: usize = DERIVED_COUNT_MAX + MERGING_COUNT_MAX;
 
 /// After an error it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -121,11 +124,11 @@ impl Worker {
                 wanted.insert(objects_of(&topic.name), Origin::Merge(topic.name.to_string()));
             }
         }
-        if wanted.len() > DERIVED_COUNT_MAX {
+        if wanted.len() > FILLED_COUNT_MAX {
             let count = wanted.len();
-            tracing::warn!(count, most = DERIVED_COUNT_MAX, "not all derived topics are filled");
+            tracing::warn!(count, most = FILLED_COUNT_MAX, "not all derived topics are filled");
         }
-        for (name, origin) in wanted.into_iter().take(DERIVED_COUNT_MAX) {
+        for (name, origin) in wanted.into_iter().take(FILLED_COUNT_MAX) {
             let known = before.remove(&name).filter(|it| it.origin == origin);
             let mut derived = known.unwrap_or_else(|| Derived::new(&name, origin));
             derived.look(self);
@@ -304,7 +307,13 @@ fn objects_topic(source: &OpenTopic) -> NewTopic {
     own.insert("cleanup.policy".to_owned(), "compact".to_owned());
     own.insert("memlane.values".to_owned(), "latest".to_owned());
     let partition_count = source.log.partition_count();
-    NewTopic { name: objects_of(&source.name), partition_count, settings: own, is_derived: true }
+    NewTopic {
+        name: objects_of(&source.name),
+        partition_count,
+        settings: own,
+        is_derived: true,
+        owner: shares::Owner::NOBODY,
+    }
 }
 
 /// Whole objects live as long as the owner of the source says.

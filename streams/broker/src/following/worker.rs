@@ -164,7 +164,13 @@ mod tests {
     fn prices(topics: &Topics) -> Arc<OpenTopic> {
         let settings = BTreeMap::from([("memlane.values".to_owned(), "latest".to_owned())]);
         let (name, is_derived) = ("prices".to_owned(), false);
-        let new = NewTopic { name, partition_count: 1, settings, is_derived };
+        let new = NewTopic {
+            name,
+            partition_count: 1,
+            settings,
+            is_derived,
+            owner: shares::Owner::NOBODY,
+        };
         topics.create(&new).expect("there is room")
     }
 

@@ -50,6 +50,7 @@ impl Running {
             partition_count: PARTITIONS,
             settings: settings.collect(),
             is_derived: false,
+            owner: shares::Owner::NOBODY,
         };
         let topic = topics.create(&new).expect("there is room");
         let rules = AccessRules::open_to_this_host();

@@ -121,6 +121,7 @@ async fn find_or_create(
         partition_count: broker.new_topics.partition_count,
         settings: Default::default(),
         is_derived: false,
+        owner: context.client.owner(),
     };
     let topics = Arc::clone(&broker.topics);
     let made = on_blocking_thread(move || topics.create(&new)).await;
@@ -311,7 +312,13 @@ mod tests {
         let topics = Topics::open(storage, BTreeMap::new()).expect("it opens");
         for (name, partition_count) in [("a", 10), ("b", 30), ("c", 11), ("d", 4)] {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
-            let new = NewTopic { name, partition_count, settings, is_derived: false };
+            let new = NewTopic {
+                name,
+                partition_count,
+                settings,
+                is_derived: false,
+                owner: shares::Owner::NOBODY,
+            };
             topics.create(&new).expect("there is room");
         }
         let mut left = 25;

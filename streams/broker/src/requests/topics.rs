@@ -110,7 +110,13 @@ fn create_one(
         );
         return Err(Refusal::new(ResponseError::InvalidReplicationFactor, what));
     }
-    let new = NewTopic { name, partition_count, settings, is_derived: false };
+    let new = NewTopic {
+        name,
+        partition_count,
+        settings,
+        is_derived: false,
+        owner: context.client.owner(),
+    };
     match validate_only {
         true => Ok(Made::Valid { partition_count, settings: broker.topics.check_new(&new)? }),
         false => broker.topics.create(&new).map(Made::Topic),

@@ -150,7 +150,13 @@ fn requests_of_a_connection_take_effect_in_their_order() {
     let (stop, stops) = watch::channel(false);
     let broker = broker(&storage, stops);
     let settings = BTreeMap::new();
-    let new = NewTopic { name: "old".to_owned(), partition_count: 1, settings, is_derived: false };
+    let new = NewTopic {
+        name: "old".to_owned(),
+        partition_count: 1,
+        settings,
+        is_derived: false,
+        owner: shares::Owner::NOBODY,
+    };
     let old = broker.topics.create(&new).expect("there is room");
     let runtime = Runtime::new().expect("it starts");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");

@@ -4,6 +4,7 @@ mod change_feeds;
 mod errors;
 mod names;
 mod opening;
+mod places;
 mod rules;
 mod settings;
 mod stability;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use kafka_protocol::error::ResponseError;
 use record_log::{Topic, TopicOptions};
+use shares::Owner;
 use uuid::Uuid;
 use volumes::{Durability, Reduction};
 
@@ -39,6 +41,7 @@ pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, retain};
 
 use errors::{of_log, of_storage};
+use places::Places;
 use unserved::{Unserved, not_served};
 use unsettled::Unsettled;
 
@@ -53,8 +56,8 @@ const HALF_MADE_PREFIX: &str = "half-made-topic.";
 /// What volumes may be called at most.
 const VOLUME_NAME_MAX: usize = 63;
 
-/// Topics that one broker serves.
-const TOPIC_COUNT_MAX: usize = 10_000;
+/// Topics whose objects are kept whole: twice as many as one owner has.
+pub(crate) const MERGING_COUNT_MAX: usize = 200;
 
 /// Segments that a partition consists of at least where retention by size has the last word, unless
 /// they were shorter than this.
@@ -87,6 +90,8 @@ pub(crate) struct NewTopic {
     pub(crate) settings: BTreeMap<String, String>,
     /// True if the broker fills it from another topic.
     pub(crate) is_derived: bool,
+    /// Who takes its place.
+    pub(crate) owner: Owner,
 }
 
 /// Changes what the owner of a topic has set.
@@ -121,6 +126,7 @@ pub(crate) struct Topics {
 struct Table {
     by_name: BTreeMap<Arc<str>, Arc<OpenTopic>>,
     by_id: HashMap<Uuid, Arc<OpenTopic>>,
+    places: Places,
 }
 
 impl Topics {
@@ -247,7 +253,7 @@ impl Topics {
         let volume = &topic.volume;
         tracing::info!(topic = new.name, partitions = new.partition_count, volume, "topic made");
         say_what_has_no_effect(&new.name, &topic.settings());
-        Ok(self.insert(topic))
+        Ok(self.insert(topic, new.owner))
     }
 
     /// The settings that a topic would have if it were made now. May wait.
@@ -280,11 +286,8 @@ impl Topics {
             let what = format!("a topic has 1 to {most} partitions, not {}", new.partition_count);
             return Err(Refusal::new(ResponseError::InvalidPartitions, what));
         }
-        if self.table.read().expect(NO_PANIC).by_name.len() >= TOPIC_COUNT_MAX {
-            let what = format!("the broker serves {TOPIC_COUNT_MAX} topics already");
-            return Err(Refusal::new(ResponseError::PolicyViolation, what));
-        }
-        Ok(settings)
+        let places = &self.table.read().expect(NO_PANIC).places;
+        places.check(new.owner, &settings).map(|()| settings)
     }
 
     /// Makes the topic on a volume of a name that says so, and then gives that its own: a volume
@@ -396,6 +399,7 @@ impl Topics {
         let mut table = self.table.write().expect(NO_PANIC);
         if table.by_id.remove(&topic.id).is_some() {
             table.by_name.remove(&topic.name);
+            table.places.give_back(topic.id);
         }
         drop(table);
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -449,6 +453,7 @@ impl Topics {
             return Ok(());
         }
         let class = settings.class;
+        self.table.read().expect(NO_PANIC).places.check_change(topic.id, &settings)?;
         let set_class = || {
             if class.durability == Durability::Journal {
                 topic.note_kept(Durability::Journal);
@@ -482,6 +487,7 @@ impl Topics {
             set_class()?;
         }
         topic.log.set_options(options(&settings));
+        self.table.write().expect(NO_PANIC).places.change(topic.id, &settings);
         topic.set_settings(settings);
         // The volume as well as they say, and no better.
         topic.note_kept(Durability::Ram);
@@ -500,9 +506,10 @@ impl Topics {
         let _ended = table.by_name.keys().try_for_each(|name| visit(name));
     }
 
-    fn insert(&self, topic: OpenTopic) -> Arc<OpenTopic> {
+    fn insert(&self, topic: OpenTopic, owner: Owner) -> Arc<OpenTopic> {
         let topic = Arc::new(topic);
         let mut table = self.table.write().expect(NO_PANIC);
+        table.places.take(topic.id, owner, &topic.settings());
         table.by_id.insert(topic.id, Arc::clone(&topic));
         table.by_name.insert(Arc::clone(&topic.name), Arc::clone(&topic));
         drop(table);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use shares::Owner;
 
 use super::unserved::List;
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, is_half_made, of_storage};
@@ -62,7 +63,7 @@ impl Topics {
                 list = self.unserved.lock();
             }
             // Whoever is told of topics after the start is told of this one.
-            Ok(Some(topic)) => drop(self.insert(topic)),
+            Ok(Some(topic)) => drop(self.insert(topic, Owner::NOBODY)),
             Ok(None) => {}
             Err(refusal) => {
                 tracing::error!(volume = name, error = refusal.message, "cannot serve the topic");

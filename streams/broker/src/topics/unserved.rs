@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use kafka_protocol::error::ResponseError;
+use shares::Owner;
 use uuid::Uuid;
-
 use volumes::Durability;
 
 use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, of_storage, volume_name};
@@ -94,7 +94,7 @@ impl Topics {
                 let wanted = topic.settings().class.durability;
                 match wanted > volume.class.durability {
                     true => beside.push(volume),
-                    false => drop(self.insert(topic)),
+                    false => drop(self.insert(topic, Owner::NOBODY)),
                 }
                 wanted
             }
@@ -168,7 +168,7 @@ impl Topics {
 
     /// Serves a topic, of which others are told that did not know of it.
     pub(super) fn serve_late(&self, topic: OpenTopic) {
-        let topic = self.insert(topic);
+        let topic = self.insert(topic, Owner::NOBODY);
         tracing::info!(volume = topic.volume, topic = %topic.name, "the topic is served now");
         if let Some(meet) = self.meet.get() {
             meet(&topic);
@@ -209,7 +209,13 @@ mod tests {
         let open = || Topics::open(Arc::clone(&storage) as _, BTreeMap::new()).expect("it opens");
         let create = |topics: &Topics, name: &str| {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
-            let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
+            let new = NewTopic {
+                name,
+                partition_count: 1,
+                settings,
+                is_derived: false,
+                owner: shares::Owner::NOBODY,
+            };
             topics.create(&new).map(|it| it.volume.clone())
         };
         let volumes = {

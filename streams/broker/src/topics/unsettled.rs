@@ -144,7 +144,13 @@ mod tests {
 
         fn create(&self, name: &str) -> Result<(), Refusal> {
             let (name, settings) = (name.to_owned(), BTreeMap::new());
-            let new = NewTopic { name, partition_count: 1, settings, is_derived: false };
+            let new = NewTopic {
+                name,
+                partition_count: 1,
+                settings,
+                is_derived: false,
+                owner: shares::Owner::NOBODY,
+            };
             self.topics.create(&new).map(drop)
         }
 
