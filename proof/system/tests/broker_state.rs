@@ -321,6 +321,34 @@ fn retention_by_size_makes_room_for_more_than_the_pool_holds() -> Result<()> {
     broker.stop()
 }
 
+#[test]
+fn retention_by_size_makes_room_when_it_is_set_on_a_full_pool() -> Result<()> {
+    let mut broker = Broker::start("--embedded 64MiB")?;
+    let runtime = Runtime::new()?;
+    let log = Log::of(&broker, "filling");
+    // So long it tries again.
+    let request_time_max = Duration::from_millis(200);
+    let impatient = Settings { request_time_max, ..Settings::default() };
+    let impatient = Arc::new(Client::new(broker.address(), impatient));
+    let mut random = 7;
+    let mut produce = || {
+        let value = Some(noise(&mut random, 900_000).into());
+        let record = NewRecord { value, ..NewRecord::default() };
+        let sent = runtime.block_on(async {
+            let settings = ProducerSettings::default();
+            let mut producer = Producer::new(Arc::clone(&impatient), log.topic, settings).await?;
+            producer.send(vec![(0, vec![record])]).await
+        });
+        sent.is_ok()
+    };
+    runtime.block_on(log.create(&[]))?;
+    while produce() {}
+    let change = ConfigChange { name: "retention.bytes".into(), value: Some("1000".into()) };
+    runtime.block_on(log.client.alter_topic_configs(log.topic, &[change]))?;
+    wait_for("room that retention makes", TIME_LIMIT, || Ok(produce()))?;
+    broker.stop()
+}
+
 /// As many as asked for by `MANY_TOPICS`, or more than twice the places that the daemon has for
 /// volumes of one user.
 fn many_topics() -> usize {

@@ -59,6 +59,12 @@ impl Index {
         self.entries.get(from).map(|entry| u64::from(entry.position))
     }
 
+    /// The first offset of the last known batch that begins at a position or before it.
+    pub(crate) fn offset_before(&self, position: u64) -> Option<i64> {
+        let after = self.entries.partition_point(|entry| u64::from(entry.position) <= position);
+        self.entries.get(after.checked_sub(1)?).map(|entry| entry.offset)
+    }
+
     /// About what [`Index::put`] writes.
     pub(crate) fn size_bytes(&self) -> usize {
         size_of::<Entry>() * self.entries.len()

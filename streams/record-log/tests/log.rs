@@ -288,6 +288,48 @@ fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() 
     let (mut topic, mut partition) = open(&disk);
     let mut disk = disk;
     disk.set_full(true);
+#[test]
+fn retention_by_size_makes_room_within_a_long_segment_of_a_full_pool() {
+    const KEPT_BYTES: u64 = 100_000;
+    let mut random = Random::new(4);
+    for rolls in [false, true] {
+        let (disk, topic, batches) = full_disk(&mut random);
+        let partition = topic.partition(0).expect("it is there");
+        let (before, size_bytes) = (disk.block_count(), partition.size_bytes());
+        let policy = Retention { bytes_max: Some(KEPT_BYTES), ..Retention::default() };
+        assert_eq!(partition.retain(policy).expect("it looks"), 0, "segments are as long as that");
+        if rolls {
+            disk.set_full(false);
+            partition.roll();
+            let mut last = batch(NO_PRODUCER, 1, 0, b"in a segment of its own");
+            append(&partition, &mut last).expect("there is room");
+            topic.flush().expect("it flushes");
+            disk.set_full(true);
+        }
+        topic.set_options(TopicOptions { segment_bytes: 50_000 });
+        let most = Retention { bytes_max: Some(size_bytes - 40_000), ..Retention::default() };
+        assert_eq!(partition.retain(most).expect("it looks"), 0, "a new one may be as long");
+        let start = partition.retain(policy).expect("it needs no memory");
+        partition.cut().expect("it needs no memory");
+        let left_bytes = partition.size_bytes();
+        assert!((KEPT_BYTES..KEPT_BYTES + 25_000).contains(&left_bytes), "{left_bytes} bytes");
+        let gone = (before - disk.block_count()) as u64 * 4_096;
+        assert!(gone + 50_000 >= size_bytes - left_bytes, "{gone} bytes were given back");
+        assert_eq!(partition.retain(policy).expect("it looks"), start, "it is short enough");
+        let index = usize::try_from(start / 2).expect("small");
+        assert_eq!(start % 2, 0, "a batch is kept whole");
+        for disk in [disk.after_kill(), disk.after_power_loss(&mut random)] {
+            let opened = open(&disk);
+            let partition = opened.partition(0).expect("it is there");
+            assert_eq!(partition.start_offset(), start);
+            let read = read_all(&partition, start, &mut random);
+            assert_eq!(read[..batches.len() - index], batches[index..]);
+        }
+        disk.set_full(false);
+        append(&partition, &mut batch(NO_PRODUCER, 1, 0, b"next")).expect("there is room");
+    }
+}
+
     let mut batches: Vec<Vec<u8>> = Vec::new();
     for round in 0..200 {
         let mut bytes = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 5_000));

@@ -182,7 +182,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "-1",
         LIMIT,
         "how much a partition keeps: the oldest segments are deleted while the others hold as \
-         much; -1: no limit",
+         much, and the first records of a segment that is longer than new ones are; -1: no limit",
     ),
     setting("retention.ms", "604800000", LIMIT, "how long records are kept; -1: no limit"),
     setting(
