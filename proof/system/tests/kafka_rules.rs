@@ -352,6 +352,79 @@ fn nothing_is_written_of_a_request_that_names_no_transaction_and_has_a_batch_of_
     broker.stop()
 }
 
+#[test]
+fn of_a_partition_that_a_producer_names_twice_the_last_records_count() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let two = configured("twice", &[]).with_num_partitions(2);
+    ensure!(create(&broker, two)? == 0, "it is made");
+    let now = now_ms()?;
+    let part = |index: i32, times: &[i64]| {
+        let data = produced("twice", times)?.topic_data.remove(0).partition_data.remove(0);
+        Ok::<_, anyhow::Error>(data.with_index(index))
+    };
+    let of = |parts| {
+        of::produce_request::TopicProduceData::default()
+            .with_name(topic("twice"))
+            .with_partition_data(parts)
+    };
+    let request = of::ProduceRequest::default().with_acks(-1).with_timeout_ms(30_000);
+    for version in [7, 9] {
+        let before = listed(&broker, "twice", 7, -1)?.offset;
+        let first = of(vec![part(0, &[now])?, part(1, &[now])?, part(0, &[now; 2])?]);
+        let second = of(vec![part(0, &[now; 3])?]);
+        let request = request.clone().with_topic_data(vec![first, second]);
+        let answer = ask(&broker, ApiKey::Produce, version, request)?;
+        let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+        let answered = it.responses.iter().flat_map(|it| &it.partition_responses);
+        let answered: Vec<_> = answered.map(|it| (it.index, it.error_code)).collect();
+        ensure!(answered == [(1, 0), (0, 0)], "{answered:?}");
+        let end = listed(&broker, "twice", 7, -1)?.offset;
+        ensure!(end == before + 3, "{} records were written", end - before);
+    }
+    broker.stop()
+}
+
+#[test]
+fn a_batch_of_no_transaction_is_written_beside_those_of_one() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("beside"))? == 0, "it is made");
+    let id = of::TransactionalId(text("t"));
+    let request = produced("beside", &[now_ms()?])?.with_transactional_id(Some(id));
+    let answer = ask(&broker, ApiKey::Produce, 9, request)?;
+    let ResponseKind::Produce(it) = answer else { panic!("{answer:?}") };
+    let code = it.responses[0].partition_responses[0].error_code;
+    ensure!(code == 0 && listed(&broker, "beside", 7, -1)?.offset == 1, "{code}");
+    broker.stop()
+}
+
+#[test]
+fn a_request_that_cannot_be_read_ends_the_connection_and_is_in_the_log() -> Result<()> {
+    let mut broker = Broker::start("--embedded 128M")?;
+    let partition = of::list_offsets_request::ListOffsetsPartition::default();
+    let topic = of::list_offsets_request::ListOffsetsTopic::default()
+        .with_name(topic("any"))
+        .with_partitions(vec![partition; 200_001]);
+    let long = of::ListOffsetsRequest::default().with_topics(vec![topic]);
+    let mut stream = broker.connect()?;
+    send(&mut stream, ApiKey::ListOffsets, 7, &long.into())?;
+    ensure!(stream.read(&mut [0; 4])? == 0, "it is answered");
+    ensure!(broker.log().contains("request=ListOffsets"), "{}", broker.log());
+    // Of an array of topics, the length alone.
+    for (key, version) in [(ApiKey::Metadata, 1_u8), (ApiKey::Fetch, 4), (ApiKey::Produce, 3)] {
+        let mut stream = broker.connect()?;
+        let header = [0, key as u8, 0, version, 0, 0, 0, 9, 0, 4, b'c', b'u', b't', b'!'];
+        let body = [0, 0, 0];
+        let length = u32::try_from(header.len() + body.len())?.to_be_bytes();
+        stream.write_all(&[&length[..], &header, &body].concat())?;
+        ensure!(stream.read(&mut [0; 4])? == 0, "{key:?} is answered");
+        let log = broker.log();
+        let named = format!("request={key:?}");
+        let line = log.lines().find(|it| it.contains(&named) && it.contains("cut!"));
+        ensure!(line.is_some(), "{key:?}: {log}");
+    }
+    broker.stop()
+}
+
 /// The offset that a group has committed in a topic: none where it has none.
 fn committed(broker: &Broker, group: &str) -> Result<Option<i64>> {
     let of_group = of::offset_fetch_request::OffsetFetchRequestGroup::default()

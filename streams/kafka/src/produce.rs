@@ -1,5 +1,7 @@
 //! Produce, versions 3 to 11: read where it lies, answered while it is read. The records of each
-//! partition are handed to the caller in place, and nothing is allocated.
+//! partition are handed to the caller in place, and nothing is allocated for one partition.
+
+use std::collections::HashMap;
 
 use crate::WireError;
 use crate::wire::{Reader, Writer};
@@ -82,7 +84,8 @@ pub trait Appender {
 }
 
 /// Checks the whole body before anything is appended, then hands each partition's records to
-/// `appender` and writes the answer's body to `into`. `body` is that of `start`.
+/// `appender` and writes the answer's body to `into`. `body` is that of `start`. As in Kafka, of a
+/// partition that is named more than once the last records count, and are answered alone.
 pub fn serve(
     body: &mut [u8],
     version: i16,
@@ -90,7 +93,8 @@ pub fn serve(
     appender: &mut dyn Appender,
 ) -> Result<(), WireError> {
     let is_flexible = version >= FLEXIBLE_FROM;
-    each_partition(body, version, &mut |_, _, _| {})?;
+    let replaced = find_replaced(body, version)?;
+    let mut seen_count = 0;
     let mut at = ProduceStart::read(body, version)?.topics_at;
     let mut writer = Writer::new(into, is_flexible);
     // Positions are kept instead of a reader, since the records are changed in place.
@@ -104,12 +108,17 @@ pub fn serve(
         at = next;
         let (name, _) = step(body, name_at, is_flexible, Reader::string)?;
         writer.string(Some(name.unwrap_or_default()));
-        writer.count(partition_count);
-        for _ in 0..partition_count {
+        let places = seen_count..seen_count + partition_count;
+        writer.count(partition_count - replaced.iter().filter(|it| places.contains(it)).count());
+        for place in places {
+            seen_count += 1;
             let (index, next) = step(body, at, is_flexible, Reader::i32)?;
             let (records, after) = step(body, next, is_flexible, Reader::bytes)?;
             let (_, after) = step(body, after, is_flexible, Reader::skip_tags)?;
             at = after;
+            if replaced.binary_search(&place).is_ok() {
+                continue;
+            }
             writer.i32(index);
             let error_at = writer.into.len();
             // The name lies before the records, which alone are lent for changes.
@@ -158,6 +167,30 @@ fn step<'a, T>(
     let mut reader = Reader::new(&body[at..], is_flexible);
     let value = read(&mut reader)?;
     Ok((value, at + reader.position()))
+}
+
+/// Places of partitions in the request that are named again later, in ascending order.
+fn find_replaced(body: &[u8], version: i16) -> Result<Vec<usize>, WireError> {
+    let mut count = 0;
+    each_partition(body, version, &mut |_, _, _| count += 1)?;
+    if count < 2 {
+        return Ok(Vec::new());
+    }
+    let topics = &body[ProduceStart::read(body, version)?.topics_at..];
+    let mut reader = Reader::new(topics, version >= FLEXIBLE_FROM);
+    let (mut last, mut replaced, mut place) = (HashMap::with_capacity(count), Vec::new(), 0);
+    for _ in 0..reader.count()? {
+        let name = reader.string()?.unwrap_or_default();
+        for _ in 0..reader.count()? {
+            replaced.extend(last.insert((name, reader.i32()?), place));
+            place += 1;
+            reader.bytes()?;
+            reader.skip_tags()?;
+        }
+        reader.skip_tags()?;
+    }
+    replaced.sort_unstable();
+    Ok(replaced)
 }
 
 /// Is given a topic's name, the number of a partition and the records for it.

@@ -157,10 +157,13 @@ impl Partition {
     /// the first of them begins, as in Kafka's `LeaderEpochFileCache.endOffsetFor`.
     pub fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let view = self.view();
-        let after = view.epochs.partition_point(|it| it.epoch <= epoch);
-        let end = view.epochs.get(after).map_or(view.stable_offset, |next| next.offset);
-        let found = after.checked_sub(1).map_or(epoch, |last| view.epochs[last].epoch);
-        (epoch >= 0).then_some((found, end))
+        // Those of which all records are deleted are forgotten, as in Kafka.
+        let gone = view.epochs.partition_point(|it| it.offset <= view.start_offset);
+        let epochs = &view.epochs[gone.saturating_sub(1)..];
+        let after = epochs.partition_point(|it| it.epoch <= epoch);
+        let next = epochs.get(after).map(|next| next.offset.max(view.start_offset));
+        let found = after.checked_sub(1).map_or(epoch, |last| epochs[last].epoch);
+        (epoch >= 0).then_some((found, next.unwrap_or(view.stable_offset)))
     }
 
     /// Appends a batch after the last record. It is on the volume when this returns, and stable

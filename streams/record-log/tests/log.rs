@@ -128,6 +128,36 @@ fn an_epoch_without_records_ends_where_the_next_one_begins() {
 }
 
 #[test]
+fn epochs_before_deleted_records_end_where_the_log_begins() {
+    let mut disk = Disk::new();
+    let mut epochs = Vec::new();
+    drop(topic(&disk, 1));
+    // Each epoch has ten records.
+    for _ in 0..3 {
+        disk = disk.after_kill();
+        let topic = open(&disk);
+        let partition = topic.partition(0).expect("it is there");
+        append(&partition, &mut batch(NO_PRODUCER, 10, 0, b"x")).expect("there is room");
+        topic.flush().expect("it flushes");
+        epochs.push(partition.epoch());
+    }
+    let topic = open(&disk);
+    let partition = topic.partition(0).expect("it is there");
+    let [first, second, third] = epochs[..] else { panic!("three epochs: {epochs:?}") };
+    let ends = |start: i64| {
+        partition.delete_before(start).expect("it deletes");
+        [first, second, third].map(|epoch| partition.end_of_epoch(epoch))
+    };
+    let own = [Some((first, 10)), Some((second, 20)), Some((third, 30))];
+    assert_eq!(ends(5), own);
+    assert_eq!(ends(15), [Some((first, 15)), own[1], own[2]]);
+    assert_eq!(ends(20), [Some((first, 20)), Some((second, 20)), own[2]]);
+    assert_eq!(ends(25), [Some((first, 25)), Some((second, 25)), own[2]]);
+    // Of epochs without records each ends where the log does.
+    assert_eq!(ends(30)[0], Some((first, 30)));
+}
+
+#[test]
 fn a_volume_without_a_topic_is_told_from_one_with_something_else() {
     let disk = Disk::new();
     let device: Arc<dyn BlockDevice> = Arc::clone(&disk) as _;
@@ -259,36 +289,6 @@ fn deleted_records_of_the_last_segment_make_room_in_a_full_pool() {
 }
 
 #[test]
-fn properties_are_replaced_in_a_full_pool() {
-    let disk = Disk::new();
-    let topic = topic(&disk, 1);
-    disk.set_full(true);
-    for properties in [b"one", b"two", b"six"] {
-        topic.set_properties(properties).expect("they overwrite older ones");
-        let opened = open(&disk.after_kill());
-        assert_eq!(opened.properties(), properties);
-    }
-}
-
-#[test]
-fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() {
-    const RESERVED: u64 = 256 << 10;
-    let mut random = Random::new(6);
-    let disk = Disk::new();
-    drop(topic(&disk, 1));
-    let open = |disk: &Arc<Disk>| {
-        let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
-        let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
-        let topic = Topic::open_reserved(device, options).expect("it opens").expect("it is there");
-        let partition = topic.partition(0).expect("it is there");
-        let held = partition.reserve(RESERVED).expect("it is there");
-        assert_eq!(held, RESERVED);
-        (topic, partition)
-    };
-    let (mut topic, mut partition) = open(&disk);
-    let mut disk = disk;
-    disk.set_full(true);
-#[test]
 fn retention_by_size_makes_room_within_a_long_segment_of_a_full_pool() {
     const KEPT_BYTES: u64 = 100_000;
     let mut random = Random::new(4);
@@ -330,6 +330,36 @@ fn retention_by_size_makes_room_within_a_long_segment_of_a_full_pool() {
     }
 }
 
+#[test]
+fn properties_are_replaced_in_a_full_pool() {
+    let disk = Disk::new();
+    let topic = topic(&disk, 1);
+    disk.set_full(true);
+    for properties in [b"one", b"two", b"six"] {
+        topic.set_properties(properties).expect("they overwrite older ones");
+        let opened = open(&disk.after_kill());
+        assert_eq!(opened.properties(), properties);
+    }
+}
+
+#[test]
+fn a_log_with_a_reserve_goes_on_in_a_full_pool_for_as_long_as_it_is_rewritten() {
+    const RESERVED: u64 = 256 << 10;
+    let mut random = Random::new(6);
+    let disk = Disk::new();
+    drop(topic(&disk, 1));
+    let open = |disk: &Arc<Disk>| {
+        let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
+        let options = TopicOptions { segment_bytes: SEGMENT_BYTES_MAX };
+        let topic = Topic::open_reserved(device, options).expect("it opens").expect("it is there");
+        let partition = topic.partition(0).expect("it is there");
+        let held = partition.reserve(RESERVED).expect("it is there");
+        assert_eq!(held, RESERVED);
+        (topic, partition)
+    };
+    let (mut topic, mut partition) = open(&disk);
+    let mut disk = disk;
+    disk.set_full(true);
     let mut batches: Vec<Vec<u8>> = Vec::new();
     for round in 0..200 {
         let mut bytes = batch(NO_PRODUCER, 2, 0, &contents(&mut random, 5_000));

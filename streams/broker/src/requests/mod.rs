@@ -117,23 +117,24 @@ impl Context {
     }
 }
 
-/// Answers a request whose key and version are served.
-pub(crate) async fn serve(context: Context, mut body: Bytes) -> Vec<u8> {
+/// Answers a request whose key and version are served. `None`: it cannot be read, and has no answer
+/// as the form of a response to it may be any. As in Kafka, the connection ends.
+pub(crate) async fn serve(context: Context, mut body: Bytes) -> Option<Vec<u8>> {
     let asked = context.asked;
     let mut request = match decode(asked, &mut body) {
         Ok(request) => request,
         Err(error) => {
-            tracing::debug!(request = ?asked.key, %error, "a request cannot be read");
+            context.client.note_unreadable(asked, &context.client_id, &error);
             let code = ResponseError::InvalidRequest.code();
             context.broker.counters.error(asked.key, code);
-            return asked.refusal(code);
+            return None;
         }
     };
     once::name_once(&mut request);
     let broker = Arc::clone(&context.broker);
     let response = answer(context, request).await;
     broker.counters.error(asked.key, error_code_of(&response));
-    asked.frame(&response)
+    Some(asked.frame(&response))
 }
 
 /// The decoder takes memory for as many elements as a request says that it has, so that is looked

@@ -11,8 +11,8 @@ pub(crate) enum Answer {
     Ready(Vec<u8>),
     Produced(ProducedAnswer),
     Fetch(Box<FetchJob>),
-    /// Made when all answers before it have gone.
-    Later(Pin<Box<dyn Future<Output = Vec<u8>> + Send>>),
+    /// Made when all answers before it have gone. `None`: the request cannot be read.
+    Later(Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>),
 }
 
 /// A frame that goes out when what it acknowledges is stable.

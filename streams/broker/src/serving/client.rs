@@ -1,5 +1,6 @@
 //! Who is at the other end of a connection.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use access::{ConnectionPlace, Operation, Principal, QuotaError, Resource, owner_
 use program::Seat;
 use shares::Owner;
 
+use super::asked::Asked;
 use crate::broker::Broker;
 use crate::operation::Flow;
 
@@ -96,6 +98,15 @@ impl Client {
     pub(super) fn muted_until(&self) -> Option<Instant> {
         let muted_until = *self.muted_until.lock().expect(NO_PANIC);
         muted_until.filter(|until| *until > Instant::now())
+    }
+
+    /// Says in the log whose connection ends over a request that cannot be read.
+    pub(crate) fn note_unreadable(&self, asked: Asked, client_id: &str, error: &dyn Display) {
+        tracing::warn!(
+            address = %self.address, principal = self.principal(), client = client_id,
+            request = ?asked.key, version = asked.version, %error,
+            "connection closed: a request cannot be read"
+        );
     }
 
     /// Returns whether the client may do that.

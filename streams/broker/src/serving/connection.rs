@@ -270,8 +270,23 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Takes one request in.
+    /// Takes one request in. The log says whose connection ends over one that cannot be read.
     async fn take(&mut self, frame: &mut [u8]) -> Result<Taken, Ending> {
+        let has_header = !self.login.is_bare();
+        let taken = self.take_known(frame).await;
+        if let Err(Ending::Wire(error)) = &taken
+            && has_header
+            && let Ok(header) = RequestHeader::read(frame)
+            && let Some(key) = header.key()
+        {
+            let (version, correlation_id) = (header.api_version, header.correlation_id);
+            let asked = Asked { key, version, correlation_id };
+            self.client.note_unreadable(asked, header.client_id, error);
+        }
+        taken
+    }
+
+    async fn take_known(&mut self, frame: &mut [u8]) -> Result<Taken, Ending> {
         let Self { broker, client, login, undone } = self;
         let (broker, client) = (*broker, *client);
         if login.is_bare() {
@@ -387,7 +402,7 @@ async fn write(
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }
             Answer::Later(answering) => {
-                let frame = answering.await;
+                let frame = answering.await.ok_or(Ending::Unreadable)?;
                 drop(undone);
                 send(to, &mut [IoSlice::new(&frame)]).await?;
             }

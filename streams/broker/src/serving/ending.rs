@@ -16,6 +16,8 @@ pub(crate) enum Ending {
     Network(#[from] io::Error),
     #[error("{0}")]
     Wire(#[from] WireError),
+    #[error("a request cannot be read")]
+    Unreadable,
     #[error("the client took nothing for {} s", SEND_TIME_MAX.as_secs())]
     Stalled,
     #[error("the client asked for nothing for too long")]

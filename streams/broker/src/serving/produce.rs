@@ -131,7 +131,9 @@ impl ProduceAppender<'_> {
         let settings = topic.settings();
         let mut recompressed = Vec::new();
         let mut batch = self.check(bytes, &settings, &mut recompressed).map_err(of_log)?;
-        let admitted_at = self.is_transactional.then(|| self.admission.of(name, number));
+        // As in Kafka, other batches beside those of the transaction are written as ever.
+        let is_transactional = self.is_transactional && batch.header().is_transactional();
+        let admitted_at = is_transactional.then(|| self.admission.of(name, number));
         let admitted_at = admitted_at.transpose();
         let admitted_at =
             admitted_at.inspect_err(|_| partition.log.note_refused(batch.header()))?;
@@ -226,7 +228,7 @@ impl ProduceAppender<'_> {
         if batch.header().is_control() {
             return Err(ResponseError::InvalidRecord.into());
         }
-        if batch.header().is_transactional() != self.is_transactional {
+        if batch.header().is_transactional() && !self.is_transactional {
             return Err(ResponseError::InvalidTxnState.into());
         }
         validate(&mut batch, settings, &self.broker.recompression, self.now_ms)?;

@@ -98,9 +98,9 @@ fn has_transactional_batch(asked: Asked, body: &[u8]) -> Result<bool, kafka::Wir
     Ok(is_found)
 }
 
-/// The partitions that the request writes to, and those among them where no transaction of its
-/// producer is open, by producer and epoch. What the client may not write to becomes no part of a
-/// transaction: its records are refused later.
+/// The partitions that the request writes batches of a transaction to, and those among them where
+/// no transaction of its producer is open, by producer and epoch. What the client may not write to
+/// becomes no part of a transaction: its records are refused later.
 fn find_new(
     broker: &Broker,
     client: &Client,
@@ -110,7 +110,8 @@ fn find_new(
 ) -> Result<BTreeMap<(i64, i16), New>, kafka::WireError> {
     let mut all: BTreeMap<(i64, i16), New> = BTreeMap::new();
     produce::each_partition(body, asked.version, &mut |name, number, records| {
-        let Some(batch) = records.and_then(BatchHeader::read) else { return };
+        let batch = records.and_then(BatchHeader::read);
+        let Some(batch) = batch.filter(BatchHeader::is_transactional) else { return };
         let topic = broker.topics.by_name(name);
         let Some(partition) = topic.and_then(|topic| topic.partition(number)) else { return };
         if !client.may(broker, Operation::Write, Resource::topic(name)) {
@@ -121,7 +122,8 @@ fn find_new(
         let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
         admission.admitted.push(Admitted { partition, at });
         let of_topic = admission.places.entry(name.to_owned()).or_default();
-        of_topic.entry(number).or_insert(index);
+        // Of a partition that is named more than once, the last one counts.
+        of_topic.insert(number, index);
         if is_new {
             let name = TopicName(StrBytes::from_string(name.to_owned()));
             let new = all.entry((batch.producer_id, batch.producer_epoch)).or_default();

@@ -440,7 +440,7 @@ impl Keyed {
         assert!(found == expected, "a batch has other bytes");
     }
 
-    /// Each leader epoch ends where the first record of a later one is.
+    /// Each leader epoch ends where the first record of a later one is, of those that are left.
     fn check_epochs(&self, partition: &Partition) {
         let is_there = |it: &&Appended| {
             it.next_offset() > self.start_offset && it.base_offset < self.stable_offset()
@@ -451,7 +451,7 @@ impl Keyed {
             for batch in self.appended.iter().filter(is_there) {
                 let is_of_it = batch.leader_epoch() <= asked;
                 assert_eq!(
-                    batch.base_offset < end,
+                    batch.base_offset.max(self.start_offset) < end,
                     is_of_it,
                     "{asked} ends at {end}, not {batch:?}"
                 );
