@@ -24,6 +24,7 @@ mod export_list;
 mod exports;
 mod forecast;
 mod http;
+mod label_file;
 mod lifecycle;
 mod log;
 mod maintenance;

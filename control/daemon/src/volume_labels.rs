@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
 
-use serde::{Deserialize, Serialize};
+use anyhow::Context;
 
-use crate::volume_list::{Listed, VolumeList};
+use crate::label_file::LabelFile;
+pub(crate) use crate::label_file::Labelled;
+
+const FILE_NAME: &str = "labels.json";
 
 /// Labels of one volume, at most.
 const LABELS_MAX: usize = 32;
@@ -18,29 +22,10 @@ const WORD_BYTES_MAX: usize = 63;
 /// Of what a label says.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// The labels of volumes.
+/// The labels of volumes, for any number of threads. Its lock is held while they are stored and
+/// taken last.
 #[derive(Debug)]
-pub(crate) struct VolumeLabels(VolumeList<Labelled>);
-
-/// Labels of one volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Labelled {
-    volume_id: u64,
-    /// Empty: nobody.
-    pub(crate) owner: String,
-    pub(crate) labels: BTreeMap<String, String>,
-}
-
-impl Listed for Labelled {
-    const KEY: &str = "volumes";
-    const FILE_NAME: &str = "labels.json";
-    const REMEDY: &str = "delete it and set owners and labels again";
-
-    fn volume_id(&self) -> u64 {
-        self.volume_id
-    }
-}
+pub(crate) struct VolumeLabels(Mutex<LabelFile>);
 
 impl Labelled {
     /// The same with an owner, where one is named, and with labels; empty ones are taken off.
@@ -87,12 +72,19 @@ fn is_word(word: &str) -> bool {
 impl VolumeLabels {
     /// Reads the list in `state_dir`; an empty one when there is none.
     pub(crate) fn read(state_dir: &Path) -> anyhow::Result<Self> {
-        VolumeList::read(state_dir).map(Self)
+        let path = state_dir.join(FILE_NAME);
+        let file = LabelFile::read(path.clone()).with_context(|| {
+            let path = path.display();
+            format!(
+                "cannot read {path}; if it is damaged, delete it and set owners and labels again"
+            )
+        });
+        file.map(Mutex::new).map(Self)
     }
 
     pub(crate) fn of(&self, volume_id: u64) -> Labelled {
         let nothing = Labelled { volume_id, ..Labelled::default() };
-        self.0.get(volume_id).unwrap_or(nothing)
+        self.lock().get(volume_id).cloned().unwrap_or(nothing)
     }
 
     /// Replaces what is said of a volume, in memory and on disk; on an error in neither.
@@ -100,10 +92,11 @@ impl VolumeLabels {
         if self.of(labelled.volume_id) == labelled {
             return Ok(());
         }
-        match labelled.owner.is_empty() && labelled.labels.is_empty() {
-            true => self.0.remove(labelled.volume_id),
-            false => self.0.insert(labelled),
-        }
+        self.lock().set(labelled)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LabelFile> {
+        self.0.lock().expect("no thread panics with this lock")
     }
 
     /// A volume is gone, and its id is never given again.
