@@ -18,6 +18,7 @@ use crate::problem::ProblemKind::{
     UnknownField,
 };
 use crate::snapshot::{CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
+use crate::standby::{Promotion, Standby, StandbyPromote};
 use crate::status::Status;
 use crate::task::Task;
 use crate::volume::{Disconnected, Volume, VolumeCreate, VolumePatch};
@@ -44,6 +45,8 @@ pub const ATTACHMENTS_PATH: &str = "/v1/attachments";
 pub const ATTACHMENT_PATH: &str = "/v1/attachments/{volume}";
 pub const EXPORTS_PATH: &str = "/v1/exports";
 pub const EXPORT_PATH: &str = "/v1/exports/{volume}";
+pub const STANDBY_PATH: &str = "/v1/standby";
+pub const STANDBY_PROMOTE_PATH: &str = "/v1/standby/promote";
 pub const STATUS_PATH: &str = "/v1/status";
 pub const HEALTH_PATH: &str = "/healthz";
 pub const READINESS_PATH: &str = "/readyz";
@@ -160,6 +163,7 @@ pub struct Endpoint {
 /// The refusals that any endpoint may answer with.
 pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] = &[
     ProblemKind::Forbidden,
+    ProblemKind::Standby,
     ProblemKind::Starting,
     ProblemKind::ShuttingDown,
     ProblemKind::Internal,
@@ -402,6 +406,19 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .about("Take the disk away that no virtual machine uses any more")
         .asks(&[FORCE])
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
+    Endpoint::get(STANDBY_PATH, "show_standby", Answer::One(schema::<Standby>()))
+        .about("A standby, and its distance from the daemon that it follows")
+        .refuses(&[NotFound]),
+    Endpoint::new(
+        Method::Post,
+        STANDBY_PROMOTE_PATH,
+        "promote_standby",
+        200,
+        Answer::One(schema::<Promotion>()),
+    )
+    .about("Take over from the daemon that is followed; the daemon starts anew and writes then")
+    .takes(schema::<StandbyPromote>())
+    .refuses(&[NotFound, InUse, Busy, NoSpace, HostFailed]),
     Endpoint::get(STATUS_PATH, "status", Answer::One(schema::<Status>()))
         .about("The daemon, its pool, its exports, and what a loss of power would take"),
     Endpoint::get(HEALTH_PATH, "health", Answer::One(schema::<Health>()))

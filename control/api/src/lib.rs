@@ -30,6 +30,7 @@ mod problem;
 mod request;
 mod size;
 mod snapshot;
+mod standby;
 mod status;
 mod task;
 mod volume;
@@ -45,8 +46,8 @@ pub use endpoints::{
     ENDPOINTS, EVENTS_PATH, EXPORT_PATH, EXPORTS_PATH, Endpoint, HEALTH_PATH, IMAGE_PATH,
     IMAGE_REHEARSE_PATH, IMAGE_RESTORE_PATH, IMAGE_VERIFY_PATH, IMAGES_PATH, METRICS_PATH, Method,
     OPENAPI_PATH, POOL_PATH, Query, QueryKind, READINESS_PATH, SNAPSHOT_DIFF_PATH, SNAPSHOT_PATH,
-    SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STATUS_PATH, SchemaOf, TASK_PATH, TASKS_PATH, Tag,
-    VOLUME_PATH, VOLUMES_PATH, path_of, schema, with_query,
+    SNAPSHOT_RESTORE_PATH, SNAPSHOTS_PATH, STANDBY_PATH, STANDBY_PROMOTE_PATH, STATUS_PATH,
+    SchemaOf, TASK_PATH, TASKS_PATH, Tag, VOLUME_PATH, VOLUMES_PATH, path_of, schema, with_query,
 };
 pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol, numbered_socket, volume_of_socket};
@@ -66,6 +67,7 @@ pub use problem::{PROBLEM_CONTENT_TYPE, Problem, ProblemKind};
 pub use request::parse_request;
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{ChangedRange, CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
+pub use standby::{Promotion, SkippedImage, Standby, StandbyPromote, StandbyState};
 pub use status::{
     CpuLatencyState, CpuLatencyStatus, DamageStatus, ExportsStatus, FuseStatus, NbdStatus,
     PoolStatus, RecoveryState, RingStatus, Status, UblkStatus, VhostUserStatus, Warning,

@@ -51,6 +51,8 @@ problem_kinds! {
     InUse = ("in_use", 409, "It is in use"),
     /// Another operation has to end first; `detail` says which.
     Busy = ("busy", 409, "Another operation has to end first"),
+    /// The daemon follows another: its volumes are read-only until it is promoted.
+    Standby = ("standby", 409, "The daemon is a standby"),
     /// It is not as it was when the caller read it (`If-Match`).
     PreconditionFailed = ("precondition_failed", 412, "It has changed since it was read"),
     /// A shrink would drop data and `force` was not given.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::durability::{DurabilityStatus, VolumeBytes};
+use crate::standby::Standby;
 
 /// Progress of the clean-up after an unclean end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -32,6 +33,10 @@ pub struct Status {
     pub task_count: u64,
     pub pool: PoolStatus,
     pub durability: DurabilityStatus,
+    /// Null unless the daemon follows another.
+    #[serde(default)]
+    #[schema(required)]
+    pub standby: Option<Standby>,
     pub damage: DamageStatus,
     pub exports: ExportsStatus,
     pub cpu_latency: CpuLatencyStatus,

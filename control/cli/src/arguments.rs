@@ -81,6 +81,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Pool(PoolCommand),
 
+    /// Show how far a standby is behind the daemon that it follows, and have it take over
+    #[command(subcommand)]
+    Standby(StandbyCommand),
+
     /// Show what happened lately
     Events {
         /// Only events with a higher id
@@ -164,6 +168,20 @@ pub(crate) enum Command {
     Man {
         /// The folder, such as /usr/local/share/man/man1
         folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StandbyCommand {
+    /// Show what it follows, and what would be lost with the writer
+    Status,
+
+    /// Take the image store over from its writer, which must have stopped; waits until volumes can
+    /// be written to
+    Promote {
+        /// Take over although the writer seems to be running, or it is not known what is lost
+        #[arg(long)]
+        force: bool,
     },
 }
 

@@ -22,7 +22,7 @@ use crate::fixture::{Answer, Client, Fixture, PASSWORD};
 
 /// What only administrators may do, by the names of the OpenAPI document.
 const FOR_ADMINISTRATORS: &[&str] =
-    &["change_pool", "restore_image", "delete_image", "accept_loss"];
+    &["change_pool", "restore_image", "delete_image", "accept_loss", "promote_standby"];
 
 /// What anybody may ask.
 const FOR_EVERYBODY: &[&str] = &["health", "readiness"];

@@ -173,9 +173,10 @@ fn code_of(kind: ProblemKind) -> Code {
         }
         ProblemKind::NotFound => Code::NotFound,
         ProblemKind::AlreadyExists => Code::AlreadyExists,
-        ProblemKind::InUse | ProblemKind::NotSupported | ProblemKind::DataBehindNewEnd => {
-            Code::FailedPrecondition
-        }
+        ProblemKind::InUse
+        | ProblemKind::NotSupported
+        | ProblemKind::DataBehindNewEnd
+        | ProblemKind::Standby => Code::FailedPrecondition,
         ProblemKind::Busy | ProblemKind::PreconditionFailed => Code::Aborted,
         ProblemKind::NoSpace | ProblemKind::TooManyVolumes => Code::ResourceExhausted,
         ProblemKind::Starting | ProblemKind::ShuttingDown | ProblemKind::Timeout => {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use ::maintenance::Maintenance;
 use adaptive_polling::{CpuLatencyRequest, SpinPermits};
-use program::Wish;
 use volumes::Engine;
 
 use crate::attachments::AttachmentList;
@@ -30,12 +29,14 @@ use crate::maintenance::{self, PoolWatch};
 use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
-use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache, note_holders};
+use crate::service::{CpuLatency, Devices, Role, Service, Turns, UsageCache, note_holders};
 use crate::signals::Wishes;
 use crate::slow_start::SlowStart;
+use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
+use crate::wanted::{Restart, Wanted};
 use crate::watchdog::{Pulse, Watchdog};
 use crate::{pool, pool_medium, process, run_dir};
 
@@ -65,10 +66,14 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     _state_dir = run_dir::take_state(&config.state_dir)?;
     let events = Arc::new(EventLog::open(&config.state_dir));
     let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate), Arc::clone(&events))?;
-    let daemon = Daemon::start(&config, &rule, gate, &events).inspect_err(|error| {
-        events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
-        events.stopped();
-    })?;
+    let restart = wishes.restart();
+    let start = || {
+        Daemon::start(&config, &rule, (gate, &restart), &events).inspect_err(|error| {
+            events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
+            events.stopped();
+        })
+    };
+    let mut daemon = start()?;
     gate.open(Arc::clone(&daemon.service));
     drop(slow_start);
     let socket = config.api_socket();
@@ -78,17 +83,39 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
         "ready"
     );
     service_manager::ready();
-    let watchdog = Watchdog::start(vec![
-        ("pool maintenance", daemon.service.watch.pulse().clone()),
-        ("the interface", pulse_of(&interface)),
-    ]);
-    let mut reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
-    while wishes.next() == Wish::Reload {
-        reload.run();
+    let pulse = pulse_of(&interface);
+    let watch = |daemon: &Daemon| {
+        Watchdog::start(vec![
+            ("pool maintenance", daemon.service.watch.pulse().clone()),
+            ("the interface", pulse.clone()),
+        ])
+    };
+    let mut watchdog = watch(&daemon);
+    let service = Arc::clone(&daemon.service);
+    let mut reload = Reload { flags, config: config.clone(), log, service };
+    loop {
+        match wishes.next() {
+            Wanted::Stop => break,
+            Wanted::Reload => reload.run(),
+            Wanted::Restart => {
+                tracing::info!("starting anew as the daemon that writes");
+                let Reload { flags, config, log, service } = reload;
+                drop((service, watchdog));
+                daemon.stop(gate);
+                daemon = start()?;
+                gate.open(Arc::clone(&daemon.service));
+                watchdog = watch(&daemon);
+                reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
+            }
+        }
     }
     drop((reload, watchdog));
     tracing::info!("stopping; a second signal stops at once");
+    // First, so that the service manager waits for as long as it may take.
+    let more_time = MoreTime::ask();
+    service_manager::stopping();
     daemon.stop(gate);
+    drop(more_time);
     events.stopped();
     Ok(())
 }
@@ -106,9 +133,15 @@ fn pulse_of(interface: &Interface) -> Pulse {
     pulse
 }
 
+/// Thread that looks after the durable set, or follows it.
+enum AnyKeeper {
+    Primary { _keeper: Keeper },
+    Standby { _keeper: StandbyKeeper },
+}
+
 /// Everything that runs.
 struct Daemon {
-    keeper: Keeper,
+    keeper: AnyKeeper,
     scrubber: Scrubber,
     maintenance: Maintenance,
     fuse: Option<Arc<FuseDevices>>,
@@ -120,7 +153,7 @@ impl Daemon {
     fn start(
         config: &Config,
         rule: &AccessRule,
-        gate: &Gate,
+        (gate, restart): (&Gate, &Restart),
         events: &Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
@@ -129,12 +162,10 @@ impl Daemon {
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
-        let durable = start_durable(config, &engine, gate, events)?;
-        gate.starting("starting exports and taking over devices");
         let tasks = Arc::<Tasks>::default();
+        let (role, keeper, catalog) = start_role(config, &engine, (gate, restart), events, &tasks)?;
+        gate.starting("starting exports and taking over devices");
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
-        let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks))?;
-        let catalog = Arc::new(Catalog::new(Arc::clone(&engine)));
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
         let users = Arc::new(VolumeUsers::read(&config.state_dir)?);
@@ -145,8 +176,7 @@ impl Daemon {
             users: Arc::clone(&users),
             spin_permits: Arc::clone(&permits),
         };
-        let (fuse, devices) = start_fuse(config, &catalog, &permits);
-        let ublk = start_ublk(config, &catalog, &permits);
+        let (fuse, devices, ublk) = start_devices(config, &role, &catalog, &permits);
         // Before anybody can open a volume.
         note_holders(&catalog, &attachments, &exports, found(&devices, &ublk));
         let nbd = start_nbd(config, parts.clone())?;
@@ -160,7 +190,7 @@ impl Daemon {
             filling,
             events: Arc::clone(events),
             tasks,
-            durable,
+            role,
             nbd,
             ring,
             vhost_user,
@@ -178,24 +208,26 @@ impl Daemon {
             usages: UsageCache::default(),
             started: Instant::now(),
         });
-        service.restore_exports();
-        service.restore_attachments();
+        if let Role::Primary(_) = service.role {
+            service.restore_exports();
+            service.restore_attachments();
+        }
         Ok(Self { keeper, scrubber, maintenance, fuse, ublk, service })
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
     fn stop(self, gate: &Gate) {
-        // First, so that the service manager waits for as long as it may take.
         let more_time = MoreTime::ask();
-        service_manager::stopping();
         gate.stopping("exports end");
         let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
-        let (engine, durable) = (Arc::clone(&service.engine), Arc::clone(&service.durable));
+        let engine = Arc::clone(&service.engine);
+        let durable = service.durable().ok().map(Arc::clone);
         let (ring, vhost_user) = (Arc::clone(&service.ring), Arc::clone(&service.vhost_user));
         let (nbd, tasks) = (service.nbd.clone(), Arc::clone(&service.tasks));
-        let ending = Arc::clone(&durable);
         let mut endings = Endings::within(EXPORTS_TIME_MAX);
-        endings.begin("flushes waiting for the journal", move |_| ending.before_exports_stop());
+        if let Some(ending) = durable.clone() {
+            endings.begin("flushes waiting for the journal", move |_| ending.before_exports_stop());
+        }
         endings.begin("tasks", move |time_max| tasks.close(time_max));
         endings.begin("requests", move |time_max| end_requests(service, time_max));
         endings.begin("journal and images", move |_| drop(keeper));
@@ -216,8 +248,9 @@ impl Daemon {
         }
         gate.stopping("saving the last image");
         more_time.progress();
-        durable.stop(&more_time);
-        drop(durable);
+        if let Some(durable) = durable {
+            durable.stop(&more_time);
+        }
         match Arc::into_inner(engine) {
             Some(engine) => {
                 engine.close();
@@ -289,6 +322,44 @@ fn start_durable(
     })
 }
 
+/// Decides whether this daemon writes or follows, and begins to.
+fn start_role(
+    config: &Config,
+    engine: &Arc<Engine>,
+    (gate, restart): (&Gate, &Restart),
+    events: &Arc<EventLog>,
+    tasks: &Arc<Tasks>,
+) -> anyhow::Result<(Role, AnyKeeper, Arc<Catalog>)> {
+    let interval = config.standby_interval;
+    let start = standby::role_at_start(interval.is_some(), &config.state_dir, engine)?;
+    if let (Start::Standby, Some(interval)) = (start, interval) {
+        gate.starting("opening the image store to follow it");
+        let standby = Standby::start(StandbyParts {
+            engine: Arc::clone(engine),
+            events: Arc::clone(events),
+            images: &config.images,
+            encryption: config.encryption.as_ref(),
+            state_dir: config.state_dir.clone(),
+            interval,
+            restart: restart.clone(),
+        })?;
+        let follower = Arc::clone(standby.follower());
+        let catalog = Arc::new(Catalog::of_standby(Arc::clone(engine), follower));
+        let keeper = StandbyKeeper::start(Arc::clone(&standby))?;
+        return Ok((Role::Standby(standby), AnyKeeper::Standby { _keeper: keeper }, catalog));
+    }
+    if start == Start::Promoted {
+        tracing::warn!(
+            "configured as a standby, which was promoted: this daemon writes; remove standby from \
+             its configuration"
+        );
+    }
+    let durable = start_durable(config, engine, gate, events)?;
+    let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(tasks))?;
+    let catalog = Arc::new(Catalog::new(Arc::clone(engine)));
+    Ok((Role::Primary(durable), AnyKeeper::Primary { _keeper: keeper }, catalog))
+}
+
 fn start_vhost_user(
     config: &Config,
     permits: &Arc<SpinPermits>,
@@ -346,6 +417,21 @@ fn attached(devices: &Devices) -> Option<(Arc<dyn KernelDevices>, PathBuf)> {
         }
         Devices::Off { .. } => None,
     }
+}
+
+/// Drivers of the kernel; a standby attaches nothing.
+fn start_devices(
+    config: &Config,
+    role: &Role,
+    catalog: &Arc<Catalog>,
+    permits: &Arc<SpinPermits>,
+) -> (Option<Arc<FuseDevices>>, Devices, Option<Arc<UblkDevices>>) {
+    if let Role::Standby(_) = role {
+        let reason = "a standby attaches no volumes".to_owned();
+        return (None, Devices::Off { reason }, None);
+    }
+    let (fuse, devices) = start_fuse(config, catalog, permits);
+    (fuse, devices, start_ublk(config, catalog, permits))
 }
 
 /// A host without FUSE or loop devices is not refused: volumes are served over NBD there.

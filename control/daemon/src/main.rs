@@ -39,11 +39,13 @@ mod scrubber;
 mod service;
 mod signals;
 mod slow_start;
+mod standby;
 mod tasks;
 mod ticker;
 mod volume_labels;
 mod volume_list;
 mod volume_users;
+mod wanted;
 mod watchdog;
 
 use std::process::ExitCode;

@@ -8,10 +8,14 @@ use tokio::runtime::Handle;
 
 use crate::events::EventLog;
 use crate::http::Gate;
+use crate::wanted::{Restart, Wanted};
 
 /// Wishes that were not yet taken up. Asking twice for one thing is asking once.
 #[derive(Debug)]
-pub(crate) struct Wishes(Receiver<Wish>);
+pub(crate) struct Wishes {
+    wanted: Receiver<Wanted>,
+    restart: Restart,
+}
 
 impl Wishes {
     /// Listens to signals from now on. One that says to stop ends the process at once while the
@@ -24,23 +28,32 @@ impl Wishes {
         let _inside = runtime.enter();
         let signals = Signals::listen()?;
         let (wishes, wanted) = mpsc::channel();
+        let restart = Restart(wishes.clone());
         runtime.spawn(heed(signals, wishes, gate, events));
-        Ok(Self(wanted))
+        Ok(Self { wanted, restart })
     }
 
-    /// Waits for the next wish. Stopping comes first.
-    pub(crate) fn next(&self) -> Wish {
+    /// For who finds that the daemon is to start anew.
+    pub(crate) fn restart(&self) -> Restart {
+        self.restart.clone()
+    }
+
+    /// Waits for the next wish. Stopping comes first, then starting anew.
+    pub(crate) fn next(&self) -> Wanted {
         // Without a listener nothing else ends the daemon.
-        let first = self.0.recv().unwrap_or(Wish::Stop);
-        let is_stop = |wish| wish == Wish::Stop;
-        match [first].into_iter().chain(self.0.try_iter()).any(is_stop) {
-            true => Wish::Stop,
-            false => Wish::Reload,
-        }
+        let first = self.wanted.recv().unwrap_or(Wanted::Stop);
+        let all: Vec<Wanted> = [first].into_iter().chain(self.wanted.try_iter()).collect();
+        let mut in_order = [Wanted::Stop, Wanted::Restart].into_iter();
+        in_order.find(|wanted| all.contains(wanted)).unwrap_or(Wanted::Reload)
     }
 }
 
-async fn heed(mut signals: Signals, wishes: Sender<Wish>, gate: Arc<Gate>, events: Arc<EventLog>) {
+async fn heed(
+    mut signals: Signals,
+    wishes: Sender<Wanted>,
+    gate: Arc<Gate>,
+    events: Arc<EventLog>,
+) {
     let mut is_stopping = false;
     loop {
         let wish = signals.next().await;
@@ -55,7 +68,10 @@ async fn heed(mut signals: Signals, wishes: Sender<Wish>, gate: Arc<Gate>, event
         }
         is_stopping |= wish == Wish::Stop;
         // Nothing is wanted any more of a daemon that ends.
-        let _taken_up = wishes.send(wish);
+        let _taken_up = wishes.send(match wish {
+            Wish::Stop => Wanted::Stop,
+            Wish::Reload => Wanted::Reload,
+        });
     }
 }
 
@@ -71,12 +87,16 @@ mod tests {
     #[test]
     fn stopping_comes_first_and_a_reload_is_done_once() {
         let (wishes, wanted) = mpsc::channel();
-        let (ask, wanted) = (|wish| wishes.send(wish).expect("it listens"), Wishes(wanted));
-        ask(Wish::Reload);
-        ask(Wish::Reload);
-        assert_eq!(wanted.next(), Wish::Reload);
-        ask(Wish::Reload);
-        ask(Wish::Stop);
-        assert_eq!(wanted.next(), Wish::Stop);
+        let wanted = Wishes { wanted, restart: Restart(wishes.clone()) };
+        let ask = |wish| wishes.send(wish).expect("it listens");
+        ask(Wanted::Reload);
+        ask(Wanted::Reload);
+        assert_eq!(wanted.next(), Wanted::Reload);
+        ask(Wanted::Reload);
+        wanted.restart().ask();
+        assert_eq!(wanted.next(), Wanted::Restart);
+        wanted.restart().ask();
+        ask(Wanted::Stop);
+        assert_eq!(wanted.next(), Wanted::Stop);
     }
 }

@@ -55,7 +55,7 @@ pub fn permission(operation: &str) -> Option<Permission> {
         "show_volume" | "show_snapshot" | "show_attachment" | "show_export" => to(Viewer, Named),
         "diff_snapshot" => to(Viewer, Compared),
         "list_images" | "show_image" | "list_tasks" | "show_task" | "list_events" | "show_pool"
-        | "status" | "metrics" => to(Viewer, Everything),
+        | "status" | "metrics" | "show_standby" => to(Viewer, Everything),
         // Of the broker, if there is one. Who queries reads contents, as who attaches does.
         "list_topics" | "show_topic" | "show_group" => to(Viewer, Everything),
         "query_topics" | "produce_record" | "reset_group" => to(Operator, Everything),
@@ -75,7 +75,7 @@ pub fn permission(operation: &str) -> Option<Permission> {
         // Devices and sockets of the host are for those who see all of it.
         "attach_volume" | "detach_volume" | "export_volume" | "unexport_volume" | "save_image"
         | "rehearse_image" | "verify_image" | "cancel_task" => to(Operator, Everything),
-        "change_pool" | "restore_image" | "delete_image" | "accept_loss" => {
+        "change_pool" | "restore_image" | "delete_image" | "accept_loss" | "promote_standby" => {
             to(Administrator, Everything)
         }
         _ => None,

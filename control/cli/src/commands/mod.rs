@@ -11,6 +11,7 @@ mod program;
 mod run;
 mod snapshots;
 mod sql;
+mod standby;
 mod status;
 mod streams;
 mod tasks;
@@ -56,6 +57,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Console(command) => console::run(&client, command),
         Command::Task(command) => tasks::run(&client, command, form),
         Command::Pool(command) => pool::run(&client, command, form),
+        Command::Standby(command) => standby::run(&client, command),
         Command::Events { after, view } => pool::events(&client, after, &view),
         Command::Attach { name, attach_as, share } => {
             let request = AttachmentCreate { volume: name, attach_as, share };

@@ -61,6 +61,9 @@ pub(super) fn text(status: &Status) -> String {
         ),
         ("CPU latency", cpu_latency_text(&status.cpu_latency)),
     ]);
+    if let Some(standby) = &status.standby {
+        write!(text, "\n{}", super::standby::text(standby)).expect(CANNOT_FAIL);
+    }
     write!(text, "\n{}", durability_text(&status.durability)).expect(CANNOT_FAIL);
     if !status.damage.lost.is_empty() || status.damage.withheld_bytes > 0 {
         write!(text, "\n{}", damage_text(&status.damage)).expect(CANNOT_FAIL);

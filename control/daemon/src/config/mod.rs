@@ -32,6 +32,10 @@ const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
 /// Images more often than this would be saved all the time.
 const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
 
+/// How often a standby looks for a new image.
+const STANDBY_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+const STANDBY_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 /// Where systemd puts the credentials of a service.
 const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 
@@ -169,6 +173,8 @@ pub(crate) struct Config {
     pub(crate) images: ImagesConfig,
     /// `None`: journal and images are not encrypted.
     pub(crate) encryption: Option<EncryptionConfig>,
+    /// Interval at which the image store is looked at that is followed; `None`: it is written to.
+    pub(crate) standby_interval: Option<Duration>,
     /// Fill levels of the pool at which warnings and events come.
     pub(crate) thresholds_percent: Vec<u64>,
     pub(crate) scrub: ScrubConfig,
@@ -225,6 +231,7 @@ impl Config {
             journal: journal_config(&settings, &state_dir)?,
             images: images_config(&settings, &state_dir)?,
             encryption: encryption_config(&settings)?,
+            standby_interval: standby_interval(&settings)?,
             thresholds_percent: thresholds(&settings)?,
             scrub: ScrubConfig {
                 bytes_per_second: settings.scrub.rate.map_or(SCRUB_BYTES_DEFAULT, |rate| rate.0),
@@ -348,6 +355,16 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
         keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
         saves_at_stop: images.save_at_stop.unwrap_or(true),
     })
+}
+
+fn standby_interval(settings: &Settings) -> anyhow::Result<Option<Duration>> {
+    let standby = &settings.standby;
+    let every = standby.every.map_or(STANDBY_INTERVAL_DEFAULT, |interval| interval.0);
+    if every < STANDBY_INTERVAL_MIN {
+        let least = STANDBY_INTERVAL_MIN.as_millis();
+        bail!("every in [standby] is too short; the minimum is {least} ms");
+    }
+    Ok(standby.follow.unwrap_or(false).then_some(every))
 }
 
 fn encryption_config(settings: &Settings) -> anyhow::Result<Option<EncryptionConfig>> {
@@ -475,7 +492,7 @@ mod tests {
     /// Flags that no file has.
     const FOR_ONE_START: [&str; 3] = ["config", "accept-loss", "man"];
 
-    const SECTIONS: [&str; 4] = ["journal", "images", "capacity", "scrub"];
+    const SECTIONS: [&str; 5] = ["journal", "images", "standby", "capacity", "scrub"];
 
     /// The section and the key of the file that a flag stands for.
     fn key_of(flag: &str) -> (Option<&'static str>, &str) {

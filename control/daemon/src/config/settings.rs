@@ -173,6 +173,9 @@ settings! {
         pub(super) images: ImagesSettings,
 
         #[command(flatten)]
+        pub(super) standby: StandbySettings,
+
+        #[command(flatten)]
         pub(super) capacity: CapacitySettings,
 
         #[command(flatten)]
@@ -219,6 +222,20 @@ settings! {
         /// Save an image before the daemon ends [default: true]
         #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]
         pub(super) save_at_stop: Option<bool>,
+    }
+}
+
+settings! {
+    /// The section `[standby]`: whether the daemon follows the image store that another writes to.
+    pub(super) struct StandbySettings {
+        /// Follow the image store, which another daemon writes to, until promoted [default: false]
+        #[arg(long = "standby-follow", id = "standby-follow", num_args = 0..=1)]
+        #[arg(default_missing_value = "true", require_equals = true)]
+        pub(super) follow: Option<bool>,
+
+        /// Interval at which a standby looks for a new image [default: 1s]
+        #[arg(long = "standby-every", id = "standby-every", value_name = "TIME")]
+        pub(super) every: Option<Interval>,
     }
 }
 

@@ -330,7 +330,7 @@ pub(super) fn tell_missing(events: &EventLog, missing: &Missing, dir: &Path, pla
 }
 
 /// An error and what it came from, in one line.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let rest = std::iter::successors(error.source(), |error| error.source());
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
@@ -350,7 +350,7 @@ fn journal_options(config: &JournalConfig) -> JournalOptions {
     }
 }
 
-pub(super) fn random_id() -> anyhow::Result<[u8; 16]> {
+pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("cannot get random bytes for an id")?;
     Ok(id)
@@ -366,7 +366,7 @@ fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {
 }
 
 /// The store for people.
-pub(super) fn place_of(place: &StorePlace) -> String {
+pub(crate) fn place_of(place: &StorePlace) -> String {
     match place {
         StorePlace::Directory(path) => path.display().to_string(),
         StorePlace::Url(url) => url.clone(),

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use block_device::{BlockDevice, ReadOnly};
+use standby::Follower;
 use volumes::{Engine, Volume};
 
+use crate::exports::generations::GenerationDevice;
 use crate::exports::metered::{Latencies, MeteredVolume, VolumeTraffic};
 
 /// The volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
@@ -16,6 +18,8 @@ pub(crate) struct Catalog {
     latencies: Arc<Latencies>,
     /// What has a volume for itself, by its id: a device of this host, or a virtual machine.
     holders: RwLock<HashMap<u64, String>>,
+    /// Has what exports show, if the daemon is a standby.
+    follower: Option<Arc<Follower>>,
 }
 
 impl Catalog {
@@ -26,7 +30,19 @@ impl Catalog {
         let latencies = Arc::<Latencies>::default();
         let metered = |volume| Arc::new(MeteredVolume::new(volume, Arc::clone(&latencies)));
         let by_id = all.map(|volume| (volume.id(), metered(volume))).collect();
-        Self { engine, by_id: RwLock::new(by_id), latencies, holders: RwLock::default() }
+        let holders = RwLock::default();
+        Self { engine, by_id: RwLock::new(by_id), latencies, holders, follower: None }
+    }
+
+    /// That of a standby: volumes as the last complete image has them, to be read.
+    pub(crate) fn of_standby(engine: Arc<Engine>, follower: Arc<Follower>) -> Self {
+        Self {
+            engine,
+            by_id: RwLock::default(),
+            latencies: Arc::default(),
+            holders: RwLock::default(),
+            follower: Some(follower),
+        }
     }
 
     pub(crate) fn add(&self, volume: Arc<Volume>) {
@@ -40,6 +56,10 @@ impl Catalog {
     }
 
     pub(crate) fn by_id(&self, volume_id: u64) -> Option<Arc<Volume>> {
+        if let Some(follower) = &self.follower {
+            let generation = follower.generation()?;
+            return generation.volumes().iter().find(|it| it.id() == volume_id).cloned();
+        }
         let by_id = self.by_id.read().expect(NO_PANIC);
         by_id.get(&volume_id).map(|metered| Arc::clone(metered.volume()))
     }
@@ -54,6 +74,13 @@ impl Catalog {
 
     /// The same for a volume that was found; one that has just gone is not counted any more.
     pub(crate) fn device(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
+        if let Some(follower) = &self.follower {
+            return match GenerationDevice::of(follower, &volume.name()) {
+                Some(device) => Arc::new(device),
+                // The image in between has no such volume.
+                None => Arc::new(ReadOnly(Arc::<Volume>::clone(volume))),
+            };
+        }
         self.device_by_id(volume.id()).unwrap_or_else(|| Arc::<Volume>::clone(volume))
     }
 
@@ -117,7 +144,20 @@ impl Catalog {
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Volume>> {
-        self.engine.volume(name).ok()
+        match &self.follower {
+            Some(follower) => follower.generation()?.volume(name).cloned(),
+            None => self.engine.volume(name).ok(),
+        }
+    }
+
+    /// Volumes and snapshots that exports show.
+    pub(super) fn listed(&self) -> Vec<Arc<Volume>> {
+        match &self.follower {
+            Some(follower) => {
+                follower.generation().map_or_else(Vec::new, |it| it.volumes().to_vec())
+            }
+            None => [self.engine.volumes(), self.engine.snapshots()].concat(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod catalog;
 mod devices;
 mod fuse;
+mod generations;
 mod metered;
 mod nbd;
 mod ring;

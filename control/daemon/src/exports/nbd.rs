@@ -187,9 +187,7 @@ impl Exports for Door {
 
     fn list(&self, client: &Client) -> Vec<ExportInfo> {
         let access_of = self.access_of(client);
-        let engine = &self.catalog.engine;
-        let volumes = engine.volumes().into_iter().chain(engine.snapshots());
-        let usable = volumes.filter(|volume| access_of(volume).is_some());
+        let usable = self.catalog.listed().into_iter().filter(|volume| access_of(volume).is_some());
         let info =
             |volume: Arc<Volume>| ExportInfo { name: volume.name(), description: String::new() };
         usable.map(info).collect()

@@ -17,6 +17,7 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_pool(&mut page, &metrics.status.pool);
     write_limits(&mut page, &metrics.pool);
     write_durability(&mut page, &metrics.status.durability);
+    write_standby(&mut page, metrics.status.standby.as_ref());
     write_volumes(&mut page, &metrics.volumes);
     write_volume_traffic(&mut page, &metrics.volumes);
     write_latencies(&mut page, &metrics.latencies);
@@ -48,6 +49,22 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     page.gauge("memlane_snapshots", "Snapshots in the pool.", status.snapshot_count);
     page.gauge("memlane_tasks", "Tasks that run.", status.task_count);
     page.counter("memlane_events_total", "Events since the start.", metrics.event_count);
+}
+
+/// Families of a standby, also where the daemon is none.
+fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
+    page.gauge("memlane_standby", "1 while the daemon is a standby.", u8::from(standby.is_some()));
+    let Some(standby) = standby else { return };
+    let is_failing = u8::from(standby.state == api::StandbyState::Failing);
+    page.gauge("memlane_standby_failing", "1 while the store cannot be followed.", is_failing);
+    if let Some(seconds) = standby.lag_seconds {
+        let help = "Time since the newest image was saved: writes that would be lost.";
+        page.gauge("memlane_standby_lag_seconds", help, seconds);
+    }
+    let help = "Bytes of the newest image that are not in memory yet.";
+    page.gauge("memlane_standby_lag_bytes", help, standby.lag_bytes);
+    let help = "Number of the image that readers see; 0 before the first.";
+    page.gauge("memlane_standby_image", help, standby.image.unwrap_or(0));
 }
 
 fn write_damage(page: &mut Page, damage: &api::DamageStatus) {

@@ -114,6 +114,8 @@ fn host_routes() -> Router<Arc<Service>> {
                 .post(of_body(Service::export_volume, created_export)),
         )
         .route(api::EXPORT_PATH, get(of_name(Service::show_export, json)).delete(unexport_volume))
+        .route(api::STANDBY_PATH, get(all(Service::show_standby)))
+        .route(api::STANDBY_PROMOTE_PATH, post(of_body(Service::promote_standby, json)))
         .route(api::STATUS_PATH, get(all(|service| Ok(service.status()))))
         .route(api::METRICS_PATH, get(show_metrics))
         .route(api::OPENAPI_PATH, get(openapi))

@@ -28,6 +28,7 @@ impl Service {
 
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
         let name = &request.volume;
+        self.durable()?;
         let _turn = self.turn();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if let Some(device) = self.device_of(&volume) {

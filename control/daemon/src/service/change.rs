@@ -47,6 +47,7 @@ impl Service {
         request: &VolumePatch,
         condition: &Precondition,
     ) -> Result<api::Volume, Problem> {
+        self.durable()?;
         let (volume, changed) = {
             let _turn = self.turn();
             let volume = self.volume(name)?;
@@ -178,14 +179,14 @@ impl Service {
 
     fn set_reduction(&self, volume: &Volume, reduction: Reduction) -> Made {
         let name = &volume.name();
-        let noted = self.made(self.durable.set().set_reduction(name, reduction))?;
+        let noted = self.made(self.durable()?.set().set_reduction(name, reduction))?;
         tracing::info!(volume = name, ?reduction, "reduction changed");
         Ok(noted)
     }
 
     fn set_durability(&self, volume: &Volume, class: Durability) -> Made {
         let (name, before) = (&volume.name(), volume.durability());
-        let noted = self.made(self.durable.set().set_durability(name, class))?;
+        let noted = self.made(self.durable()?.set().set_durability(name, class))?;
         self.tell_write_cache(volume, before)?;
         tracing::info!(volume = name, ?class, "durability changed");
         Ok(noted)
@@ -193,7 +194,7 @@ impl Service {
 
     fn set_capacity(&self, volume: &Volume, class: CapacityClass) -> Made {
         let name = &volume.name();
-        let changed = self.durable.set().set_capacity(name, class);
+        let changed = self.durable()?.set().set_capacity(name, class);
         let noted = self.made(changed).map_err(|problem| problem.in_field("capacity"))?;
         tracing::info!(volume = name, ?class, "capacity changed");
         Ok(noted)

@@ -31,6 +31,7 @@ impl Service {
 
     pub(crate) fn export_volume(&self, request: &ExportCreate) -> Result<Export, Problem> {
         let name = &request.volume;
+        self.durable()?;
         let queues = request.queues.unwrap_or_else(VhostUserExports::queue_count_default);
         if !QUEUE_COUNTS.contains(&queues) {
             let (first, last) = (QUEUE_COUNTS.start(), QUEUE_COUNTS.end());

@@ -20,17 +20,17 @@ const COMPLAINT_COUNT_MAX: usize = 20;
 impl Service {
     /// All images, the oldest first.
     pub(crate) fn list_images(&self) -> Result<Vec<Image>, Problem> {
-        let images = self.durable.list_images().map_err(problem)?;
+        let images = self.durable()?.list_images().map_err(problem)?;
         Ok(images.into_iter().map(describe).collect())
     }
 
     pub(crate) fn show_image(&self, number: u64) -> Result<Image, Problem> {
-        let image = self.durable.open_image(number).map_err(problem)?;
+        let image = self.durable()?.open_image(number).map_err(problem)?;
         Ok(describe_whole(image.summary()))
     }
 
     pub(crate) fn delete_image(&self, number: u64) -> Result<(), Problem> {
-        self.durable.delete_image(number).map_err(problem)?;
+        self.durable()?.delete_image(number).map_err(problem)?;
         tracing::info!(number, "image deleted");
         Ok(())
     }
@@ -43,7 +43,7 @@ impl Service {
             let detail = format!("the label is longer than {} bytes", image::LABEL_BYTES_MAX);
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("label"));
         }
-        self.durable.begin_save(&self.tasks, request.also.clone(), request.label.clone())
+        self.durable()?.begin_save(&self.tasks, request.also.clone(), request.label.clone())
     }
 
     /// The volumes are there when this returns; the task fetches their contents.
@@ -52,9 +52,9 @@ impl Service {
         number: u64,
         request: &ImageRestore,
     ) -> Result<Task, Problem> {
-        let image = self.durable.open_image(number).map_err(problem)?;
+        let image = self.durable()?.open_image(number).map_err(problem)?;
         let wanted = self.choose(&image, request)?;
-        if let Some(number) = self.durable.fetching() {
+        if let Some(number) = self.durable()?.fetching() {
             let detail = format!(
                 "volumes are still being restored from image {number}; wait until memlane \
                  status shows nothing to fetch"
@@ -72,17 +72,17 @@ impl Service {
                     return Err(problem.in_field("volumes"));
                 }
             }
-            let volumes = self.durable.restore(number, &wanted).map_err(problem)?;
+            let volumes = self.durable()?.restore(number, &wanted).map_err(problem)?;
             for volume in volumes {
                 tracing::info!(volume = volume.name(), number, "volume restored from an image");
                 self.catalog.add(volume);
             }
         }
-        self.durable.begin_fetch(&self.tasks, format!("image {number}"), Some(number))
+        self.durable()?.begin_fetch(&self.tasks, format!("image {number}"), Some(number))
     }
 
     pub(crate) fn verify_image(&self, number: u64) -> Result<Task, Problem> {
-        let image = self.durable.open_image(number).map_err(problem)?;
+        let image = self.durable()?.open_image(number).map_err(problem)?;
         self.tasks.begin(TaskKind::ImageVerify, format!("image {number}"), move |progress| {
             verify(&image, progress)
         })
@@ -90,7 +90,7 @@ impl Service {
 
     pub(crate) fn accept_loss(&self, name: &str) -> Result<AcceptedLoss, Problem> {
         let volume = self.volume(name)?;
-        let given_up = self.durable.accept_loss(&volume.name()).map_err(problem)?;
+        let given_up = self.durable()?.accept_loss(&volume.name()).map_err(problem)?;
         let bytes = |blocks| blocks * BLOCK_BYTES as u64;
         Ok(AcceptedLoss {
             lost_bytes: bytes(given_up.lost),
@@ -100,7 +100,7 @@ impl Service {
     }
 
     pub(crate) fn rehearse_image(&self) -> Result<Task, Problem> {
-        self.durable.begin_rehearsal(&self.tasks)
+        self.durable()?.begin_rehearsal(&self.tasks)
     }
 
     /// Names of the volumes to restore, and those that they are to have.

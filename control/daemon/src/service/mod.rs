@@ -15,6 +15,7 @@ mod owners;
 mod pool;
 mod refusals;
 mod snapshots;
+mod standby;
 mod status;
 mod tags;
 mod usages;
@@ -27,7 +28,7 @@ use std::time::Instant;
 
 use ::volumes::{Engine, Volume};
 use adaptive_polling::CpuLatencyRequest;
-use api::Problem;
+use api::{Problem, ProblemKind};
 
 use crate::attachments::AttachmentList;
 use crate::broker_lock::BrokerLock;
@@ -38,6 +39,7 @@ use crate::exports::{Catalog, KernelDevices, NbdExport, RingExport, VhostUserExp
 use crate::forecast::Filling;
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
+use crate::standby::Standby;
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -71,6 +73,14 @@ pub(crate) enum CpuLatency {
     },
 }
 
+/// Part that this daemon has in the durable set.
+pub(crate) enum Role {
+    /// It writes.
+    Primary(Arc<Durable>),
+    /// It follows the image store of another.
+    Standby(Arc<Standby>),
+}
+
 /// Everything that requests need. Shared by all of them.
 pub(crate) struct Service {
     pub(crate) engine: Arc<Engine>,
@@ -79,7 +89,7 @@ pub(crate) struct Service {
     pub(crate) filling: Arc<Filling>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) tasks: Arc<Tasks>,
-    pub(crate) durable: Arc<Durable>,
+    pub(crate) role: Role,
     /// `None`: switched off.
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,
@@ -107,6 +117,25 @@ pub(crate) struct Turns(Mutex<()>);
 impl Service {
     fn turn(&self) -> MutexGuard<'_, ()> {
         self.turns.0.lock().expect("no operation panics")
+    }
+
+    /// Journal and images; refused while the daemon is a standby.
+    pub(crate) fn durable(&self) -> Result<&Arc<Durable>, Problem> {
+        match &self.role {
+            Role::Primary(durable) => Ok(durable),
+            Role::Standby(_) => {
+                let detail = "this daemon is a standby: its volumes are read-only, and only NBD \
+                              and ring clients can read them; run memlane standby promote first";
+                Err(Problem::new(ProblemKind::Standby, detail))
+            }
+        }
+    }
+
+    /// An image is saved as soon as possible, of a daemon that saves some.
+    fn want_image(&self) {
+        if let Role::Primary(durable) = &self.role {
+            durable.want_image();
+        }
     }
 
     pub(crate) fn volume(&self, name: &str) -> Result<Arc<Volume>, Problem> {

@@ -47,7 +47,7 @@ impl Service {
         let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
         let _turn = self.turn();
         let made = self
-            .durable
+            .durable()?
             .set()
             .create_snapshots(&volumes, &name, unix_seconds())
             .map_err(|error| self.refusal(error))?;
@@ -75,7 +75,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
-        let renamed = self.durable.set().rename_snapshot(&volume, &own_name, &new_name);
+        let renamed = self.durable()?.set().rename_snapshot(&volume, &own_name, &new_name);
         let noted = self.made(renamed).map_err(|problem| problem.in_field("snapshot"))?;
         self.note_attached_name(&snapshot);
         tracing::info!(snapshot = name, new_name = snapshot.name(), "snapshot renamed");
@@ -91,7 +91,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::InUse, detail));
         }
         let (volume, own_name) = own_names(&snapshot);
-        let noted = self.made(self.durable.set().delete_snapshot(&volume, &own_name))?;
+        let noted = self.made(self.durable()?.set().delete_snapshot(&volume, &own_name))?;
         self.catalog.remove(snapshot.id());
         self.usages.forget(snapshot.id());
         tracing::info!(snapshot = name, "snapshot deleted");
@@ -114,7 +114,7 @@ impl Service {
                 return Err(Problem::new(ProblemKind::InUse, detail));
             }
             let _away = self.keep_owner_away(&volume, "restored", ownership)?;
-            let restored = self.durable.set().restore_snapshot(&volume_name, &own_name);
+            let restored = self.durable()?.set().restore_snapshot(&volume_name, &own_name);
             (volume, self.made(restored)?)
         };
         self.usages.forget(volume.id());
@@ -134,7 +134,7 @@ impl Service {
         let clone = {
             let _turn = self.turn();
             self.volume(name)?;
-            let cloned = self.durable.set().clone_volume(name, new_name);
+            let cloned = self.durable()?.set().clone_volume(name, new_name);
             let clone = cloned.map_err(|error| self.refusal(error))?;
             self.catalog.add(Arc::clone(&clone));
             clone
@@ -175,7 +175,7 @@ impl Service {
     /// A volume has contents that no flush has made durable: an image is to have them.
     fn note_new_contents(&self, volume: &Volume) {
         if volume.durability() == Durability::Journal {
-            self.durable.want_image();
+            self.want_image();
         }
     }
 

@@ -12,7 +12,7 @@ use export_kit::Traffic;
 use crate::exports::{Latencies, VhostUserCounts, VolumeTraffic};
 use crate::service::volumes::ratio;
 use crate::service::words::EngineWord;
-use crate::service::{CpuLatency, Devices, Service};
+use crate::service::{CpuLatency, Devices, Role, Service};
 
 /// Values of the metrics.
 pub(crate) struct Metrics {
@@ -46,7 +46,14 @@ impl Service {
             snapshot_count: self.engine.snapshots().len() as u64,
             task_count: self.tasks.running_count() as u64,
             pool: self.pool_status(),
-            durability: self.durable.status(),
+            durability: match &self.role {
+                Role::Primary(durable) => durable.status(),
+                Role::Standby(standby) => standby.durability(),
+            },
+            standby: match &self.role {
+                Role::Primary(_) => None,
+                Role::Standby(standby) => Some(standby.status()),
+            },
             damage: self.damage_status(),
             exports: self.exports_status(),
             cpu_latency: self.cpu_latency_status(),
@@ -199,7 +206,10 @@ impl Service {
 
     fn warnings(&self) -> Vec<Warning> {
         let warning = |kind: &str, message| Warning { kind: kind.to_owned(), message };
-        let mut warnings = self.durable.warnings();
+        let mut warnings = match &self.role {
+            Role::Primary(durable) => durable.warnings(),
+            Role::Standby(standby) => standby.warnings(),
+        };
         if let Some(percent) = self.watch.passed_percent() {
             let message = format!(
                 "the pool is over {percent} % full; delete or discard data, or enlarge it with \

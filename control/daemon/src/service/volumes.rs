@@ -39,12 +39,15 @@ impl Service {
         Self::check_labels(&wanted)?;
         let volume = {
             let _turn = self.turn();
-            let created = self.durable.set().create_volume(spec);
+            let created = self.durable()?.set().create_volume(spec);
             let volume = created.map_err(|error| self.refusal(error))?;
             let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
             if let Err(problem) = self.set_labels(&volume, wanted) {
                 // Nobody has seen it: what is refused is not there.
-                self.durable.set().delete_volume(&request.name).map_err(|it| self.refusal(it))?;
+                self.durable()?
+                    .set()
+                    .delete_volume(&request.name)
+                    .map_err(|it| self.refusal(it))?;
                 return Err(problem);
             }
             self.catalog.add(Arc::clone(&volume));
@@ -75,7 +78,7 @@ impl Service {
             }
             let ownership = Ownership::of_force(clients == Clients::Disconnected);
             self.check_owner(&volume, "deleted", ownership)?;
-            let noted = self.made(self.durable.set().delete_volume(name))?;
+            let noted = self.made(self.durable()?.set().delete_volume(name))?;
             self.catalog.remove(volume.id());
             if clients == Clients::Disconnected {
                 // It can be opened no more.
@@ -99,7 +102,7 @@ impl Service {
 
     /// A change that the engine refuses, or that cannot be made durable.
     pub(super) fn refusal(&self, error: DurableError) -> Problem {
-        refusals::of_change(error, self.durable.way_on())
+        refusals::of_change(error, self.durable().ok().and_then(|durable| durable.way_on()))
     }
 
     /// Returns whether a change was made: what it takes besides has to be done then, also if stable
@@ -116,7 +119,7 @@ impl Service {
     pub(super) fn prepare_class(&self, volume: &Volume, class: api::Durability) {
         let (before, after) = (volume.durability(), class.to_engine());
         if before != after && after == Durability::Journal {
-            self.durable.want_image();
+            self.want_image();
         }
     }
 
@@ -133,7 +136,8 @@ impl Service {
         }
         driver.write_cache_changed(volume).map_err(|failure| {
             let name = volume.name();
-            if let Err(error) = self.durable.set().set_durability(&name, before) {
+            let durable = self.durable().expect("a class was changed");
+            if let Err(error) = durable.set().set_durability(&name, before) {
                 tracing::error!(volume = name, %error, "cannot undo a failed change of durability");
             }
             refusals::of_device("set the write cache mode of the device of", &name, &failure)
@@ -150,7 +154,7 @@ impl Service {
     pub(super) fn resize(&self, volume: &Volume, size_bytes: u64, shrink: ShrinkPolicy) -> Made {
         let name = volume.name();
         let driver = self.driver_of(volume);
-        let noted = self.made(self.durable.set().resize_volume(&name, size_bytes, shrink))?;
+        let noted = self.made(self.durable()?.set().resize_volume(&name, size_bytes, shrink))?;
         tracing::info!(volume = name, size_bytes, "volume resized");
         self.ring.resized(volume);
         self.vhost_user.resized(volume.id());
@@ -192,7 +196,7 @@ impl Service {
 
     pub(super) fn rename(&self, volume: &Volume, new_name: VolumeName) -> Made {
         let name = volume.name();
-        let noted = self.made(self.durable.set().rename_volume(&name, new_name.clone()))?;
+        let noted = self.made(self.durable()?.set().rename_volume(&name, new_name.clone()))?;
         tracing::info!(volume = name, new_name = new_name.as_str(), "volume renamed");
         self.note_attached_name(volume);
         Ok(noted)

@@ -29,7 +29,7 @@ use crate::exports::{
 use crate::http::{AccessRule, Gate, gate};
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
-use crate::service::{CpuLatency, Devices, Service, Turns, UsageCache};
+use crate::service::{CpuLatency, Devices, Role, Service, Turns, UsageCache};
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -115,7 +115,7 @@ impl House {
             filling: Arc::default(),
             events,
             tasks,
-            durable,
+            role: Role::Primary(durable),
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),

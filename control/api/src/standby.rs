@@ -1,0 +1,80 @@
+//! A daemon that follows the image store which another daemon writes to.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// State of following.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StandbyState {
+    /// The store has no image yet.
+    Waiting,
+    /// The newest image is not complete in memory yet.
+    Fetching,
+    /// Volumes can be read as the newest image has them.
+    Following,
+    /// The store cannot be followed; `cause` says why. It is tried again.
+    Failing,
+}
+
+/// A newer image that is not followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SkippedImage {
+    pub number: u64,
+    /// Why it cannot be read.
+    pub cause: String,
+}
+
+/// A standby, and its distance from the daemon that it follows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Standby {
+    pub state: StandbyState,
+    /// Why it fails, or what it waits for; null when nothing is wrong.
+    #[schema(required)]
+    pub cause: Option<String>,
+    /// Directory or URL of the image store.
+    pub store: String,
+    /// The image that readers of volumes see; null before the first is complete.
+    #[schema(required)]
+    pub image: Option<u64>,
+    /// The newest image that a promotion would begin from, as far as the store has told.
+    #[schema(required)]
+    pub newest_image: Option<u64>,
+    /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
+    #[schema(required)]
+    pub newest_saved_unix_seconds: Option<u64>,
+    /// Seconds since then. What was written in this time would be lost with the writer. Null where
+    /// it is not known: no image was seen, or the clocks of the hosts disagree.
+    #[schema(required)]
+    #[schema(minimum = 0)]
+    pub lag_seconds: Option<f64>,
+    /// Bytes of the newest image that are not in memory yet.
+    pub lag_bytes: u64,
+    /// Newer images that are damaged or incomplete.
+    pub skipped: Vec<SkippedImage>,
+}
+
+/// A request that a standby take over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StandbyPromote {
+    /// Take over although the writer seems to be alive, or what would be lost is not known.
+    pub force: bool,
+}
+
+/// A standby that has taken over. Its volumes can be written to when it has started anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Promotion {
+    /// The image that the volumes come from.
+    pub image: u64,
+    /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
+    pub saved_unix_seconds: u64,
+    /// Seconds from then on, in which what was written is lost; null where it is not known.
+    #[schema(required)]
+    #[schema(minimum = 0)]
+    pub lost_seconds: Option<f64>,
+    /// Bytes that are fetched when they are touched, and in the background.
+    pub to_fetch_bytes: u64,
+    /// Guaranteed volumes that are thin now, for lack of memory.
+    pub guarantees_lost: Vec<String>,
+}

@@ -1,0 +1,85 @@
+//! A standby: shown and promoted.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::{ByteSize, Method, Promotion, Standby, StandbyPromote, Status};
+use rest_client::Client;
+
+use super::{lines, or_dash, time_text, word_of};
+use crate::arguments::StandbyCommand;
+use crate::failure::Failure;
+use crate::output::Report;
+
+/// How long a promoted daemon may take to start anew before it is left to itself, and how often it
+/// is asked meanwhile.
+const START_TIME_MAX: Duration = Duration::from_secs(120);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+pub(super) fn run(client: &Client, command: StandbyCommand) -> Result<Report, Failure> {
+    match command {
+        StandbyCommand::Status => {
+            let standby: Standby = client.get(api::STANDBY_PATH)?;
+            Ok(Report::of(text(&standby), &standby))
+        }
+        StandbyCommand::Promote { force } => {
+            let request = StandbyPromote { force };
+            let promotion: Promotion =
+                client.ask(Method::Post, api::STANDBY_PROMOTE_PATH, &request)?;
+            wait_for_primary(client);
+            Ok(Report::of(promotion_text(&promotion), &promotion))
+        }
+    }
+}
+
+/// Waits until the daemon writes. It was promoted whatever comes of that.
+fn wait_for_primary(client: &Client) {
+    let begun = Instant::now();
+    while begun.elapsed() < START_TIME_MAX {
+        let status: Result<Status, _> = client.get(api::STATUS_PATH);
+        if status.is_ok_and(|status| status.standby.is_none()) {
+            return;
+        }
+        thread::sleep(START_POLL_INTERVAL);
+    }
+}
+
+/// Distance of a standby for people.
+pub(super) fn text(standby: &Standby) -> String {
+    let image = |number: Option<u64>| or_dash(number.map(|number| number.to_string()));
+    let saved = standby.newest_saved_unix_seconds.map(time_text);
+    let newest = match (standby.newest_image, saved) {
+        (Some(number), Some(saved)) => format!("{number}, saved {saved}"),
+        _ => or_dash(None),
+    };
+    let seconds = standby.lag_seconds.map(|seconds| format!("{seconds:.1} s"));
+    let mut fields = vec![
+        ("standby", word_of(&standby.state)),
+        ("follows", standby.store.clone()),
+        ("image read", image(standby.image)),
+        ("newest image", newest),
+        ("lag", seconds.unwrap_or_else(|| "unknown".to_owned())),
+        ("to fetch", ByteSize(standby.lag_bytes).rounded()),
+    ];
+    fields.extend(standby.cause.clone().map(|cause| ("cause", cause)));
+    let skipped = standby.skipped.iter();
+    fields.extend(skipped.map(|image| ("skipped", format!("{}: {}", image.number, image.cause))));
+    lines(&fields)
+}
+
+fn promotion_text(promotion: &Promotion) -> String {
+    let lost = promotion.lost_seconds.map_or_else(
+        || "writes since then are lost".to_owned(),
+        |seconds| format!("at most the last {seconds:.1} s of writes are lost"),
+    );
+    let mut text = format!("promoted from image {}: {lost}", promotion.image);
+    if promotion.to_fetch_bytes > 0 {
+        let left = ByteSize(promotion.to_fetch_bytes).rounded();
+        text += &format!("; {left} are fetched in the background");
+    }
+    if !promotion.guarantees_lost.is_empty() {
+        let names = promotion.guarantees_lost.join(", ");
+        text += &format!("; thin for lack of memory: {names}");
+    }
+    text
+}

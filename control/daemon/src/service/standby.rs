@@ -1,0 +1,28 @@
+//! A standby: shown and promoted.
+
+use api::{Problem, ProblemKind, Promotion, StandbyPromote};
+
+use crate::service::{Role, Service};
+use crate::standby::Standby;
+
+impl Service {
+    pub(crate) fn show_standby(&self) -> Result<api::Standby, Problem> {
+        Ok(self.standby()?.status())
+    }
+
+    /// The daemon starts anew when this returns.
+    pub(crate) fn promote_standby(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
+        self.standby()?.promote(request.force)
+    }
+
+    fn standby(&self) -> Result<&Standby, Problem> {
+        match &self.role {
+            Role::Standby(standby) => Ok(standby),
+            Role::Primary(_) => {
+                let detail = "this daemon is no standby, or was promoted: it writes to its image \
+                              store";
+                Err(Problem::new(ProblemKind::NotFound, detail))
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The follower on a thread of its own, and its promotion.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use api::{ByteSize, Problem, ProblemKind, Promotion};
+use image::{FolderStore, ImageErrorKind, ImageStore, Watch};
+use object_images::Access;
+use sealing::WrappingKey;
+use standby::{Follower, FollowerSpec, StandbyError, StandbyErrorKind, Step};
+use volumes::Engine;
+
+use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
+use crate::durable::{causes, place_of, random_id};
+use crate::events::EventLog;
+use crate::standby::lag::lag_seconds;
+use crate::standby::role::note_promoted;
+use crate::ticker::Ticker;
+use crate::wanted::Restart;
+
+/// How long a store that fails is left alone at most. It begins with the interval, and doubles.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A writer that has saved an image within this time counts as alive.
+const WRITER_QUIET_SECONDS_MIN: f64 = 10.0;
+
+/// Parts of which it is made.
+pub(crate) struct StandbyParts<'config> {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) images: &'config ImagesConfig,
+    pub(crate) encryption: Option<&'config EncryptionConfig>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) interval: Duration,
+    pub(crate) restart: Restart,
+}
+
+/// A pool that follows.
+#[derive(Debug)]
+pub(crate) struct Standby {
+    pub(super) follower: Arc<Follower>,
+    pub(super) place: String,
+    pub(super) known: Mutex<Known>,
+    store: StorePlace,
+    events: Arc<EventLog>,
+    state_dir: PathBuf,
+    interval: Duration,
+    restart: Restart,
+    /// The step in hand is to end.
+    is_ending: AtomicBool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Why the last step failed, or what it left.
+    pub(super) failure: Option<String>,
+    /// The store was asked.
+    pub(super) has_looked: bool,
+    /// Images whose skipping was told of.
+    skipped: Vec<u32>,
+    wait: Duration,
+}
+
+/// The running thread. Dropped, it ends the step in hand.
+pub(crate) struct StandbyKeeper {
+    standby: Arc<Standby>,
+    _ticker: Ticker,
+}
+
+impl StandbyKeeper {
+    pub(crate) fn start(standby: Arc<Standby>) -> anyhow::Result<Self> {
+        let turning = Arc::clone(&standby);
+        let ticker = Ticker::start("standby", Duration::ZERO, move || turning.turn())?;
+        Ok(Self { standby, _ticker: ticker })
+    }
+}
+
+impl Drop for StandbyKeeper {
+    fn drop(&mut self) {
+        self.standby.is_ending.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Standby {
+    pub(crate) fn start(parts: StandbyParts<'_>) -> anyhow::Result<Arc<Self>> {
+        let store: Arc<dyn ImageStore> = match &parts.images.store {
+            StorePlace::Directory(path) => Arc::new(FolderStore::open(path)?),
+            StorePlace::Url(url) => {
+                let credentials = parts.images.credentials.as_deref();
+                object_images::open_store(url, Access::Write, credentials)?
+            }
+        };
+        let files = parts.encryption.map(|it| [Some(&it.key_file), it.previous.as_ref()]);
+        let files = files.into_iter().flatten().flatten();
+        let keys = files.map(|path| WrappingKey::read(path)).collect::<Result<_, _>>()?;
+        let follower = Follower::open(FollowerSpec { engine: parts.engine, store, keys })?;
+        let place = place_of(&parts.images.store);
+        tracing::info!(store = place, "following the image store as a standby");
+        Ok(Arc::new(Self {
+            follower: Arc::new(follower),
+            place,
+            known: Mutex::new(Known { wait: parts.interval, ..Known::default() }),
+            store: parts.images.store.clone(),
+            events: parts.events,
+            state_dir: parts.state_dir,
+            interval: parts.interval,
+            restart: parts.restart,
+            is_ending: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn follower(&self) -> &Arc<Follower> {
+        &self.follower
+    }
+
+    /// Follows once. Returns how long to wait.
+    fn turn(&self) -> Duration {
+        let step = self.follower.follow(self);
+        let is_over =
+            |kind| matches!(kind, StandbyErrorKind::Cancelled | StandbyErrorKind::Promoted);
+        if step.as_ref().is_err_and(|error| is_over(error.kind)) {
+            return self.interval;
+        }
+        self.tell_skipped();
+        let failure = match &step {
+            Err(error) => Some(causes(error)),
+            Ok(Step::Incomplete { image_number, left_bytes, cause, .. }) => {
+                let left = ByteSize(*left_bytes).rounded();
+                Some(format!("cannot fetch {left} of image {image_number}: {cause}"))
+            }
+            Ok(Step::Complete { image_number, fetched_bytes }) => {
+                tracing::debug!(image_number, fetched_bytes, "image followed");
+                None
+            }
+            Ok(Step::Waiting | Step::Unchanged) => None,
+        };
+        let mut known = self.known();
+        known.has_looked = true;
+        known.wait = match &failure {
+            Some(_) => (known.wait * 2).clamp(self.interval, WAIT_MAX),
+            None => self.interval,
+        };
+        let wait = known.wait;
+        let before = std::mem::replace(&mut known.failure, failure.clone());
+        drop(known);
+        self.tell(before.as_deref(), failure.as_deref());
+        wait
+    }
+
+    fn tell(&self, before: Option<&str>, failure: Option<&str>) {
+        match (before, failure) {
+            (None, Some(failure)) => {
+                let message = format!(
+                    "the standby cannot follow {}: {failure}; readers keep the last complete \
+                     image, and it is retried",
+                    self.place
+                );
+                self.events.error("standby_failing", None, message);
+            }
+            (Some(_), None) => {
+                let message = format!("the standby follows {} again", self.place);
+                self.events.info("standby_following", None, message);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells of each image once that is not followed.
+    fn tell_skipped(&self) {
+        let skipped = self.follower.progress().skipped;
+        let numbers = skipped.iter().map(|(number, _)| *number).collect();
+        let before = std::mem::replace(&mut self.known().skipped, numbers);
+        for (number, cause) in skipped.iter().filter(|(number, _)| !before.contains(number)) {
+            let message = format!("skipping image {number}, which cannot be followed: {cause}");
+            self.events.error("image_unreadable", None, message);
+        }
+    }
+
+    /// Takes over from the writer, and has the daemon start anew as one that writes.
+    pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+        self.is_ending.store(true, Ordering::Relaxed);
+        let promoted = self.try_to_promote(is_forced);
+        if promoted.is_err() {
+            self.is_ending.store(false, Ordering::Relaxed);
+        }
+        promoted
+    }
+
+    fn try_to_promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+        self.check_alone()?;
+        if !is_forced {
+            self.check_quiet()?;
+        }
+        let writer = random_id().map_err(|error| host_failed(format!("{error:#}")))?;
+        let promoted = self.follower.promote(u128::from_le_bytes(writer)).map_err(refused)?;
+        let lost_seconds = lag_seconds(promoted.saved_unix_seconds);
+        let lost = lost_seconds.map_or_else(
+            || "an unknown time".to_owned(),
+            |seconds| format!("at most the last {seconds:.1} s"),
+        );
+        let message = format!(
+            "promoted: this daemon writes to {} from now on, beginning with image {}; {lost} of \
+             writes are lost",
+            self.place, promoted.image_number
+        );
+        self.events.warning("standby_promoted", None, message);
+        for (name, error) in &promoted.guarantees_lost {
+            let message = format!(
+                "the volume is thin: there is too little memory to guarantee its capacity: {}",
+                causes(error)
+            );
+            self.events.error("guarantee_lost", Some(name), message);
+        }
+        // Without the file the next start finds by the pool what it is.
+        if let Err(error) = note_promoted(&self.state_dir) {
+            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
+        }
+        self.restart.ask();
+        Ok(Promotion {
+            image: u64::from(promoted.image_number),
+            saved_unix_seconds: promoted.saved_unix_seconds,
+            lost_seconds,
+            to_fetch_bytes: promoted.to_fetch_bytes,
+            guarantees_lost: promoted.guarantees_lost.into_iter().map(|(name, _)| name).collect(),
+        })
+    }
+
+    /// Refuses while another daemon of this host writes to the directory.
+    fn check_alone(&self) -> Result<(), Problem> {
+        let StorePlace::Directory(path) = &self.store else { return Ok(()) };
+        match FolderStore::open_alone(path) {
+            Err(error) if error.kind == ImageErrorKind::Fenced => {
+                let detail = format!(
+                    "a daemon of this host writes to the image store {}; stop it first",
+                    self.place
+                );
+                Err(Problem::new(ProblemKind::InUse, detail))
+            }
+            Err(error) => Err(host_failed(causes(&error))),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Refuses while the writer seems to be alive, or it is not known what would be lost.
+    fn check_quiet(&self) -> Result<(), Problem> {
+        let newest = self.follower.newest_saved_unix_seconds().map_err(refused)?;
+        match newest.and_then(lag_seconds) {
+            Some(seconds) if seconds >= WRITER_QUIET_SECONDS_MIN => Ok(()),
+            Some(seconds) => {
+                let detail = format!(
+                    "the writer of {} saved an image {seconds:.1} s ago and seems to be running; \
+                     stop it, or use --force",
+                    self.place
+                );
+                Err(Problem::new(ProblemKind::InUse, detail))
+            }
+            None => {
+                let detail = "what would be lost is not known: there is no image, or it was saved \
+                              in the future by this host's clock; set the clocks, or use --force";
+                Err(Problem::new(ProblemKind::Busy, detail))
+            }
+        }
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no thread panics with this lock")
+    }
+}
+
+impl Watch for Standby {
+    fn on_progress(&self, _progress: image::Progress) {}
+
+    fn is_cancelled(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+}
+
+fn host_failed(detail: String) -> Problem {
+    Problem::new(ProblemKind::HostFailed, detail)
+}
+
+fn refused(error: StandbyError) -> Problem {
+    let kind = match error.kind {
+        StandbyErrorKind::NoImage => ProblemKind::NotFound,
+        StandbyErrorKind::PoolFull => ProblemKind::NoSpace,
+        _ => ProblemKind::HostFailed,
+    };
+    Problem::new(kind, causes(&error))
+}

@@ -1,0 +1,248 @@
+//! A standby follows the images of another daemon and takes over from it: two daemons on one image
+//! store. What is lost with the writer is at most the lag that was shown.
+
+#[expect(dead_code, reason = "what goes wrong with the server is for the tests of the store")]
+#[path = "../../../engine/object-images/tests/server/mod.rs"]
+mod server;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use system::{Daemon, NBD_NOT_PERMITTED, NbdClient, NbdFailure, Request, wait_for};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where two daemons find each other's images.
+enum Store {
+    Folder(tempfile::TempDir),
+    Server(server::Server),
+}
+
+impl Store {
+    fn folder() -> Result<Self> {
+        Ok(Self::Folder(tempfile::tempdir()?))
+    }
+
+    fn daemon(&self, flags: &str) -> Result<Daemon> {
+        let place = match self {
+            Self::Folder(folder) => folder.path().join("images").display().to_string(),
+            Self::Server(_) => "s3://bucket/images".to_owned(),
+        };
+        let flags = format!("--no-fuse --images-store {place} {flags}");
+        let mut daemon = Daemon::prepare("96MiB".to_owned(), flags)?;
+        if let Self::Server(server) = self {
+            daemon.set_object_store(server.address);
+        }
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// One that saves an image each second, and one that follows it.
+    fn pair(&self) -> Result<(Daemon, Daemon)> {
+        Ok((
+            self.daemon("--images-every 1s")?,
+            self.daemon("--standby-follow --standby-every 100ms")?,
+        ))
+    }
+}
+
+fn client(daemon: &Daemon, volume: &str) -> Result<NbdClient> {
+    Ok(NbdClient::connect(&daemon.nbd_socket(), volume)?)
+}
+
+/// A block that says when it was written.
+fn stamp(client: &mut NbdClient, block: u64) -> Result<f64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    let data = now.to_le_bytes().repeat(512);
+    client.ask(&Request::Write { offset: block * 4096, data })?;
+    Ok(now)
+}
+
+fn read_stamp(client: &mut NbdClient, block: u64) -> Result<f64> {
+    let found = client.ask(&Request::Read { offset: block * 4096, length: 4096 })?;
+    let first = found[..8].try_into().context("a stamp has eight bytes")?;
+    ensure!(found.chunks(8).all(|it| it == &found[..8]), "block {block} is torn");
+    Ok(f64::from_le_bytes(first))
+}
+
+fn standby(daemon: &Daemon) -> Result<api::Standby> {
+    daemon.status()?.standby.context("it is a standby")
+}
+
+fn wait_until_read(daemon: &Daemon, is_it: impl Fn(&mut NbdClient) -> Result<bool>) -> Result<()> {
+    wait_for("the standby to have it", TIME_LIMIT, || {
+        // Before the first image there is no volume.
+        let Ok(mut db) = client(daemon, "db") else { return Ok(false) };
+        is_it(&mut db)
+    })
+}
+
+#[test]
+fn what_is_lost_with_the_writer_is_at_most_the_lag_that_was_shown() -> Result<()> {
+    for store in [Store::folder()?, Store::Server(server::Server::start())] {
+        let (mut writer, standby) = store.pair()?;
+        writer.memlane("volume create db --size 64MiB --durability image")?;
+        let mut db = client(&writer, "db")?;
+        let first = stamp(&mut db, 0)?;
+        wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+        let mut last = first;
+        for block in 0..2000 {
+            last = stamp(&mut db, block % 100)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(db);
+        writer.kill()?;
+        let shown = self::standby(&standby)?.lag_seconds.context("the lag is known")?;
+        let shown_at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let told: api::Promotion =
+            serde_json::from_str(&standby.memlane("--json standby promote --force")?)?;
+        let mut db = client(&standby, "db")?;
+        let mut newest = 0.0;
+        for block in 0..100 {
+            newest = read_stamp(&mut db, block)?.max(newest);
+        }
+        ensure!(last <= shown_at, "the clock was set");
+        ensure!(newest >= shown_at - shown, "{newest} of {last}: {shown} s were shown");
+        ensure!(told.lost_seconds.is_some_and(|lost| lost >= last - newest), "{told:?}");
+        stamp(&mut db, 7)?;
+        db.ask(&Request::Flush)?;
+        drop(db);
+        standby.save_image()?;
+        standby.finish()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn volumes_of_a_standby_are_read_only_until_it_is_promoted() -> Result<()> {
+    let store = Store::folder()?;
+    let (writer, standby) = store.pair()?;
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    let mut db = client(&standby, "db")?;
+    let written = db.ask(&Request::Write { offset: 0, data: vec![1; 4096] });
+    let is_refused = matches!(written, Err(NbdFailure::Refused(NBD_NOT_PERMITTED)));
+    ensure!(is_refused, "{written:?}");
+    drop(db);
+    for words in [
+        "volume create other --size 1MiB",
+        "volume delete db --force",
+        "volume resize db --size 128MiB",
+        "volume set db label.a=b",
+        "snapshot create db@now",
+        "clone db copy",
+        "image save",
+        "export vhost-user db",
+        "attach db",
+    ] {
+        let refused = standby.try_memlane(words)?;
+        ensure!(refused.stderr.contains("this daemon is a standby"), "{words}: {refused:?}");
+    }
+    ensure!(!self::standby(&standby)?.store.is_empty());
+    let metrics = standby.ask(api::METRICS_PATH)?;
+    for family in ["memlane_standby 1", "memlane_standby_lag_seconds", "memlane_standby_image"] {
+        ensure!(metrics.contains(family), "{metrics}");
+    }
+    writer.finish()?;
+    standby.finish()
+}
+
+#[test]
+fn a_writer_that_runs_is_not_taken_over_from_and_one_that_comes_back_is_refused() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let (mut writer, standby) = store.pair()?;
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    writer.save_image()?;
+    let refused = standby.try_memlane("standby promote")?;
+    ensure!(refused.stderr.contains("seems to be running"), "{refused:?}");
+    standby.memlane("standby promote --force")?;
+    let again = standby.try_memlane("standby promote")?;
+    ensure!(again.stderr.contains("was promoted"), "{again:?}");
+    stamp(&mut client(&writer, "db")?, 1)?;
+    let stale = writer.try_memlane("image save")?;
+    ensure!(stale.stderr.contains("exists already"), "{stale:?}");
+    writer.kill()?;
+    standby.save_image()?;
+    standby.finish()
+}
+
+#[test]
+fn a_standby_that_is_killed_again_and_again_follows_and_a_promoted_one_stays_so() -> Result<()> {
+    let store = Store::folder()?;
+    let (mut writer, mut standby) = store.pair()?;
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let mut db = client(&writer, "db")?;
+    for round in 0..6 {
+        let mut last = 0.0;
+        for block in 0..1000 {
+            last = stamp(&mut db, block)?;
+        }
+        // At some moment of the next image.
+        std::thread::sleep(Duration::from_millis(230 * round));
+        standby.kill()?;
+        standby.start_again()?;
+        if round % 3 == 2 {
+            wait_until_read(&standby, |db| Ok(read_stamp(db, 999)? >= last))?;
+        }
+    }
+    drop(db);
+    writer.save_image()?;
+    writer.kill()?;
+    standby.memlane("standby promote --force")?;
+    let kept = stamp(&mut client(&standby, "db")?, 0)?;
+    standby.kill()?;
+    standby.start_again()?;
+    ensure!(standby.status()?.standby.is_none(), "it was promoted");
+    ensure!(read_stamp(&mut client(&standby, "db")?, 0)? >= kept);
+    standby.save_image()?;
+    standby.lose_memory()?;
+    standby.start_again()?;
+    ensure!(read_stamp(&mut client(&standby, "db")?, 0)? >= kept, "it does not follow itself");
+    standby.finish()
+}
+
+#[test]
+fn an_encrypted_store_is_followed_with_its_key_and_another_key_is_told_of() -> Result<()> {
+    let store = Store::folder()?;
+    let keys = tempfile::tempdir()?;
+    let key = write_key(&keys.path().join("key"), 7)?;
+    let other = write_key(&keys.path().join("other"), 8)?;
+    let mut writer = store.daemon(&format!("--images-every 1s --encryption-key-file {key}"))?;
+    let follow = format!("--standby-follow --standby-every 100ms --encryption-key-file {key}");
+    let mut standby = store.daemon(&follow)?;
+    writer.memlane("volume create db --size 64MiB --durability journal")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    let flags = standby.flags().to_owned();
+    standby.stop()?;
+    standby.set_flags(&flags.replace(&key, &other));
+    standby.start_again()?;
+    wait_for("the wrong key to be told of", TIME_LIMIT, || {
+        let shown = self::standby(&standby)?;
+        let is_failing = shown.state == api::StandbyState::Failing;
+        Ok(is_failing && shown.cause.is_some_and(|cause| cause.contains("key")))
+    })?;
+    standby.stop()?;
+    standby.set_flags(&flags);
+    standby.start_again()?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    writer.save_image()?;
+    writer.kill()?;
+    standby.memlane("standby promote --force")?;
+    let mut db = client(&standby, "db")?;
+    stamp(&mut db, 3)?;
+    db.ask(&Request::Flush)?;
+    drop(db);
+    standby.finish()
+}
+
+fn write_key(path: &Path, seed: u8) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, [seed; 32])?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(path.display().to_string())
+}
