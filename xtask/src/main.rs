@@ -15,6 +15,7 @@ mod page;
 mod plan;
 mod progress;
 mod release;
+mod rest_pages;
 mod sbom;
 mod site;
 mod stress;

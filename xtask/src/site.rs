@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::house::House;
+use crate::rest_pages;
 use crate::tidy::{DECISIONS, SUMMARY, resolved};
 
 /// Raised together with what `docs/book.toml` says.
@@ -18,6 +19,11 @@ const MDBOOK_VERSION: &str = "0.5.4";
 /// Below the root: the copy, the site and mdBook.
 const FOLDER: &str = "target/docs";
 const TOOLS: &str = "target/docs/tools";
+
+const DECISIONS_PAGE: &str = "docs/decisions/README.md";
+
+/// The page below which those of the REST interfaces stand.
+const REFERENCE: &str = "docs/reference/README.md";
 
 const SETTINGS: &str = "docs/book.toml";
 
@@ -39,7 +45,14 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf> {
             .with_context(|| format!("cannot copy {} into the site", file.path))?;
     }
     let contents = house.file(SUMMARY).with_context(|| format!("there is no {SUMMARY}"))?;
-    let contents = contents_at_root(&contents.text, &decisions(&house));
+    let rest = rest_pages::pages(&house)?;
+    for page in &rest {
+        fs::write(source.join(&page.path), &page.text)
+            .with_context(|| format!("cannot write {}", page.path))?;
+    }
+    let rest = rest.iter().map(|page| (page.path.as_str(), page.title)).collect();
+    let below = [(DECISIONS_PAGE, decisions(&house)), (REFERENCE, rest)];
+    let contents = contents_at_root(&contents.text, &below);
     fs::write(source.join("SUMMARY.md"), contents).context("cannot write the contents")?;
     fs::copy(root.join(SETTINGS), folder.join("book.toml"))
         .with_context(|| format!("cannot copy {SETTINGS}"))?;
@@ -89,25 +102,21 @@ fn title(document: &str) -> &str {
     document.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or("untitled")
 }
 
-/// The table of contents with paths from the root, and the decisions below theirs.
-fn contents_at_root(contents: &str, decisions: &[(&str, &str)]) -> String {
+/// The table of contents with paths from the root, and pages that it does not list below those that
+/// lead to them.
+fn contents_at_root(contents: &str, below: &[(&str, Vec<(&str, &str)>)]) -> String {
     let mut text = String::new();
     for line in contents.lines() {
         let link = line.split_once("](").filter(|(_, target)| *target != ")");
-        match link {
-            Some((words, target)) => {
-                let path = resolved(SUMMARY, target.trim_end_matches(')'));
-                text += &format!("{words}]({path})\n");
-                if path.starts_with(DECISIONS) {
-                    let lines = decisions.iter().map(|(path, title)| {
-                        let indent = " ".repeat(words.len() - words.trim_start().len() + 2);
-                        format!("{indent}- [{title}]({path})\n")
-                    });
-                    text.extend(lines);
-                }
-            }
-            None => text = text + line + "\n",
-        }
+        let Some((words, target)) = link else {
+            text = text + line + "\n";
+            continue;
+        };
+        let path = resolved(SUMMARY, target.trim_end_matches(')'));
+        text += &format!("{words}]({path})\n");
+        let indent = " ".repeat(words.len() - words.trim_start().len() + 2);
+        let pages = below.iter().filter(|(page, _)| *page == path).flat_map(|(_, pages)| pages);
+        text.extend(pages.map(|(path, title)| format!("{indent}- [{title}]({path})\n")));
     }
     text
 }
@@ -120,11 +129,11 @@ mod tests {
     fn contents_name_pages_from_the_root_and_list_the_decisions() {
         let contents = "# Book\n\n[Read](../README.md)\n- [Part]()\n  - [One](guides/one.md)\n\
                         - [Decisions](decisions/README.md)\n";
-        let decisions = [("docs/decisions/0001-a.md", "A"), ("docs/decisions/0002-b.md", "B")];
+        let decisions = vec![("docs/decisions/0001-a.md", "A"), ("docs/decisions/0002-b.md", "B")];
         let expected = "# Book\n\n[Read](README.md)\n- [Part]()\n  - [One](docs/guides/one.md)\n\
                         - [Decisions](docs/decisions/README.md)\n\
                         \x20 - [A](docs/decisions/0001-a.md)\n\
                         \x20 - [B](docs/decisions/0002-b.md)\n";
-        assert_eq!(contents_at_root(contents, &decisions), expected);
+        assert_eq!(contents_at_root(contents, &[(DECISIONS_PAGE, decisions)]), expected);
     }
 }

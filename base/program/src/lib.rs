@@ -11,6 +11,8 @@
 
 mod connections;
 mod http;
+#[cfg(feature = "reference")]
+mod reference;
 mod seats;
 mod signals;
 mod sockets;
@@ -18,6 +20,8 @@ mod start;
 
 pub use connections::{accept, serve_all};
 pub use http::{ArrivingBody, Seated, SeatedBody, http1_limited, serve_http1};
+#[cfg(feature = "reference")]
+pub use reference::check_reference;
 pub use seats::{Seat, SeatEnd, Seats};
 pub use signals::{Signals, Wish};
 pub use sockets::{bind_in_place, remove_if_there};

@@ -493,6 +493,13 @@ fn pool_setting(text: &str) -> Result<PoolSetting, String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_reference_has_every_option() {
+        program::check_reference::<Arguments>(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../..").as_ref(),
+        );
+    }
+
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
         Arguments::try_parse_from(line.split_whitespace())
     }

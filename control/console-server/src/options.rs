@@ -170,6 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_has_every_option() {
+        program::check_reference::<Options>(concat!(env!("CARGO_MANIFEST_DIR"), "/../..").as_ref());
+    }
+
+    #[test]
     fn every_key_is_in_the_sample_file_and_every_line_of_it_can_be_used() {
         Options::command().debug_assert();
         let sample = include_str!("../memlane-console.toml");

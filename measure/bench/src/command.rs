@@ -176,6 +176,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_has_every_option() {
+        program::check_reference::<Arguments>(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../..").as_ref(),
+        );
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
     }

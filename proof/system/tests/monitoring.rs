@@ -1,21 +1,25 @@
-//! Watchers of Memlane from outside: the alerts and the dashboard fit the metrics that a real
-//! daemon and the broker have.
+//! Watchers of Memlane from outside: alerts, dashboard and reference fit the metrics that a real
+//! daemon and broker have.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use system::{Ability, Daemon, DaemonOptions, Tool, missing};
+use system::{Ability, Broker, Daemon, DaemonOptions, Tool, missing, wait_for};
 
 const PROMTOOL: &[Ability] = &[Ability::Program("promtool")];
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What expressions name metrics of ours by.
 const PREFIXES: [&str; 2] = ["memlane_", "process_"];
 
-/// Metrics of the broker, which is not started here: its source names them.
-const BROKER: &str = "memlane_broker_";
+/// The page of the reference that lists all metrics.
+const REFERENCE: &str = "docs/reference/metrics.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -69,9 +73,9 @@ fn samples_of(page: &str) -> BTreeSet<&str> {
     samples.filter_map(|line| line.split(['{', ' ']).next()).collect()
 }
 
-/// The metrics of a daemon that has volumes of each class, a journal and an image.
+/// The metrics of a daemon that has volumes of each class, a journal, an image and all exports.
 fn metrics() -> Result<String> {
-    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })?;
+    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "" })?;
     for class in ["ram", "image", "journal"] {
         daemon.memlane(&format!("volume create {class} --size 8MiB --durability {class}"))?;
     }
@@ -79,8 +83,86 @@ fn metrics() -> Result<String> {
     daemon.save_image()?;
     let answer = daemon.ask(api::METRICS_PATH)?;
     daemon.finish()?;
-    let (_, page) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
-    Ok(page.to_owned())
+    body_of(&answer)
+}
+
+fn body_of(answer: &str) -> Result<String> {
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
+    Ok(body.to_owned())
+}
+
+/// The metrics that a standby has once it has found an image.
+fn standby_metrics() -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let start = |flags: &str| {
+        let store = folder.path().display();
+        let flags = format!("--no-fuse --images-store {store} {flags}");
+        Daemon::start_flagged("96MiB".to_owned(), flags)
+    };
+    let writer = start("")?;
+    writer.memlane("volume create db --size 8MiB --durability image")?;
+    writer.save_image()?;
+    let standby = start("--standby-follow --standby-every 100ms")?;
+    let has_image = || Ok(standby.status()?.standby.is_some_and(|it| it.lag_seconds.is_some()));
+    wait_for("the standby to find the image", TIME_LIMIT, has_image)?;
+    let answer = standby.ask(api::METRICS_PATH)?;
+    standby.finish()?;
+    writer.finish()?;
+    body_of(&answer)
+}
+
+/// The metrics of a broker that serves SQL.
+fn broker_metrics() -> Result<String> {
+    let mut broker = Broker::start("--embedded 64MiB --sql 127.0.0.1:0")?;
+    let answer = broker.ask(api::METRICS_PATH)?;
+    broker.stop()?;
+    body_of(&answer)
+}
+
+/// A table of families on a page of metrics, with their types and help.
+fn table_of(page: &str, is_listed: impl Fn(&str) -> bool) -> Result<String> {
+    let mut table = "| metric | type | meaning |\n|---|---|---|\n".to_owned();
+    let mut lines = page.lines().filter_map(|line| line.strip_prefix("# "));
+    while let Some(help) = lines.next() {
+        let help = help.strip_prefix("HELP ").context("a family begins with its help")?;
+        let (name, help) = help.split_once(' ').context("a family without help")?;
+        let kind = lines.next().and_then(|line| line.strip_prefix(&format!("TYPE {name} ")[..]));
+        let kind = kind.with_context(|| format!("{name} has no type"))?;
+        if is_listed(name) {
+            writeln!(table, "| `{name}` | {kind} | {} |", help.replace('|', "\\|"))?;
+        }
+    }
+    Ok(table)
+}
+
+/// To accept a change: run this with `UPDATE_REFERENCE=1`, and look at the difference.
+#[test]
+fn the_reference_has_every_metric() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let text = format!(
+        "# Metrics\n\n\
+         Prometheus reads them at `/metrics`, in base units: bytes and seconds.\n\n\
+         ## Daemon\n\n\
+         On the socket of the REST API, `/run/memlane/api.sock`. Metrics of the journal, of images \
+         and of exports are there while the daemon has these.\n\n{}\n\
+         Of a standby:\n\n{}\n\
+         ## Broker\n\n\
+         On the address of `--http` or the socket of `--http-socket`. Metrics of SQL and of live \
+         queries need `--sql`.\n\n{}",
+        table_of(&metrics()?, |_| true)?,
+        table_of(&standby_metrics()?, |name| name.starts_with("memlane_standby_"))?,
+        table_of(&broker_metrics()?, |_| true)?
+    );
+    let path = root().join(REFERENCE);
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        fs::write(&path, &text)?;
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    ensure!(committed == text, "{REFERENCE} is stale: run this test with UPDATE_REFERENCE=1");
+    Ok(())
 }
 
 #[test]
@@ -97,17 +179,14 @@ fn alerts_are_well_formed_and_come_when_they_should() -> Result<()> {
 fn each_metric_of_alerts_and_dashboard_is_one_of_the_programs() -> Result<()> {
     let page = metrics()?;
     let samples = samples_of(&page);
-    let broker = fs::read_to_string(root().join("streams/broker/src/operation/metrics.rs"))?;
+    let broker = table_of(&broker_metrics()?, |_| true)?;
     let alerts = fs::read_to_string(monitoring("alerts.yml"))?;
     let mut named = names_in(&alerts);
     named.extend(expressions()?.iter().flat_map(|expression| names_in(expression)));
     ensure!(named.len() > 20, "too few metrics are named: {named:?}");
     for name in &named {
-        let is_there = match name.starts_with(BROKER) {
-            true => broker.contains(&format!("\"{name}\"")),
-            false => samples.contains(name.as_str()),
-        };
-        ensure!(is_there, "{name} is no metric");
+        let is_of_broker = broker.contains(&format!("`{name}`"));
+        ensure!(is_of_broker || samples.contains(name.as_str()), "{name} is no metric");
     }
     Ok(())
 }

@@ -101,24 +101,24 @@ fn write_metrics(page: &mut Page, sql: &Server) {
     let running = sql.running();
     let longest = running.iter().map(|it| it.running.as_secs_f64()).fold(0.0, f64::max);
     page.gauge("memlane_broker_sql_connections", "Open SQL connections.", sql.connection_count());
-    page.gauge("memlane_broker_sql_running", "SQL statements that run.", running.len());
-    let help = "How long the oldest SQL statement runs.";
+    page.gauge("memlane_broker_sql_running", "Running SQL statements.", running.len());
+    let help = "Running time of the oldest SQL statement.";
     page.gauge("memlane_broker_sql_longest_seconds", help, longest);
-    let help = "Memory that SQL statements have taken.";
+    let help = "Memory of running SQL statements.";
     page.gauge("memlane_broker_sql_memory_bytes", help, sql.memory_bytes());
     let seconds = counters.statement_us.load(Ordering::Relaxed) as f64 / 1e6;
-    let help = "Time that SQL statements took.";
+    let help = "Sum of the running times of SQL statements.";
     page.counter("memlane_broker_sql_statement_seconds_total", help, seconds);
     let families = [
         ("connections_accepted", "SQL connections accepted.", &counters.connections_accepted),
         (
             "connections_refused",
-            "SQL connections refused: too many.",
+            "SQL connections refused because there were too many.",
             &counters.connections_refused,
         ),
         ("statements", "SQL statements that ended.", &counters.statements),
         ("errors", "SQL statements that failed.", &counters.errors),
-        ("cancelled", "SQL statements that were cancelled, or took too long.", &counters.cancelled),
+        ("cancelled", "SQL statements cancelled or timed out.", &counters.cancelled),
         ("faults", "SQL statements that met a fault of the server: see its log.", &counters.faults),
         ("rows_out", "Rows sent.", &counters.rows_out),
         ("rows_in", "Rows inserted.", &counters.rows_in),

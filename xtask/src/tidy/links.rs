@@ -129,7 +129,8 @@ fn headings(text: &str) -> Vec<String> {
     names
 }
 
-fn name_of_heading(words: &str) -> String {
+/// The name of a heading, as links to it say.
+pub(crate) fn name_of_heading(words: &str) -> String {
     let kept = words.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
     kept.flat_map(char::to_lowercase).map(|it| if it == ' ' { '-' } else { it }).collect()
 }

@@ -23,7 +23,7 @@ use std::fmt;
 use crate::house::House;
 
 pub(crate) use circles::circles;
-pub(crate) use links::{DECISIONS, SUMMARY, resolved};
+pub(crate) use links::{DECISIONS, SUMMARY, name_of_heading, resolved};
 pub(crate) use unsafety::{REPORT_PATH, report};
 
 /// One broken rule at one place.

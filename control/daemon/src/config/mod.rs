@@ -467,6 +467,11 @@ fn nbd_config(settings: &Settings, run_dir: &Path) -> anyhow::Result<Option<NbdC
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_reference_has_every_option() {
+        program::check_reference::<Flags>(concat!(env!("CARGO_MANIFEST_DIR"), "/../..").as_ref());
+    }
+
     fn from_flags(arguments: &[&str]) -> Flags {
         Flags::try_parse_from([&["memlaned"], arguments].concat()).expect("good flags")
     }

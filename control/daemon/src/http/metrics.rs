@@ -35,20 +35,28 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     let status = &metrics.status;
     page.family("memlane_build_info", Kind::Gauge, "Always 1; the version is in the label.");
     page.sample(&[("version", &status.version)], 1);
-    page.gauge("memlane_uptime_seconds", "Time since the start.", status.uptime_seconds);
-    page.gauge("memlane_run_epoch", "How often the pool was opened.", status.run_epoch);
+    page.gauge("memlane_uptime_seconds", "Time since the daemon started.", status.uptime_seconds);
+    page.gauge("memlane_run_epoch", "Number of times the pool was opened.", status.run_epoch);
     let is_sweeping = u8::from(status.recovery == RecoveryState::Sweeping);
-    page.gauge("memlane_recovery_running", "1 while leaked pages are searched for.", is_sweeping);
+    page.gauge(
+        "memlane_recovery_running",
+        "1 while the search for leaked pages runs.",
+        is_sweeping,
+    );
     page.gauge("memlane_volumes", "Volumes in the pool.", status.volume_count);
     page.gauge("memlane_attachments", "Volumes attached to this host.", status.attachment_count);
     page.gauge("memlane_damaged_blocks", "Blocks lost to damage.", metrics.damaged_entries);
     write_damage(page, &metrics.status.damage);
     let is_low = u8::from(status.cpu_latency.state == CpuLatencyState::Low);
-    page.gauge("memlane_cpu_latency_low", "1 while cores are asked to be quick to wake.", is_low);
+    page.gauge(
+        "memlane_cpu_latency_low",
+        "1 while the daemon holds a PM QoS latency request.",
+        is_low,
+    );
     page.gauge("memlane_warnings", "Warnings in the status.", status.warnings.len());
     page.gauge("memlane_snapshots", "Snapshots in the pool.", status.snapshot_count);
-    page.gauge("memlane_tasks", "Tasks that run.", status.task_count);
-    page.counter("memlane_events_total", "Events since the start.", metrics.event_count);
+    page.gauge("memlane_tasks", "Running tasks.", status.task_count);
+    page.counter("memlane_events_total", "Events since the daemon started.", metrics.event_count);
 }
 
 /// Families of a standby, also where the daemon is none.
@@ -76,17 +84,17 @@ fn write_damage(page: &mut Page, damage: &api::DamageStatus) {
     );
     page.gauge(
         "memlane_withheld_bytes",
-        "Memory that is not used any more since it was found damaged.",
+        "Damaged memory that is no longer used.",
         damage.withheld_bytes,
     );
 }
 
 fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
-    page.gauge("memlane_pool_size_bytes", "The whole pool.", pool.size_bytes);
+    page.gauge("memlane_pool_size_bytes", "Size of the pool.", pool.size_bytes);
     page.family(
         "memlane_pool_used_bytes",
         Kind::Gauge,
-        "Memory of the pool that is not free for new data, by what it holds.",
+        "Memory of the pool in use, by its contents.",
     );
     for (holds, bytes) in [
         ("pages", pool.page_bytes),
@@ -97,52 +105,56 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     ] {
         page.sample(&[("holds", holds)], bytes);
     }
-    page.gauge("memlane_pool_free_bytes", "Memory free for new data.", pool.free_bytes);
+    page.gauge("memlane_pool_free_bytes", "Free memory of the pool.", pool.free_bytes);
     page.gauge(
         "memlane_pool_provisioned_bytes",
-        "The sizes of all volumes together.",
+        "Sum of the sizes of all volumes.",
         pool.provisioned_bytes,
     );
     page.gauge(
         "memlane_pool_written_bytes",
-        "Readable bytes that were written and not discarded.",
+        "Bytes written to volumes and not discarded.",
         pool.written_bytes,
     );
     page.gauge(
         "memlane_pool_fill_bytes",
-        "Written bytes that a fill pattern describes, without a page.",
+        "Written bytes stored as fill patterns, which take no page.",
         pool.fill_bytes,
     );
     page.gauge(
         "memlane_pool_pending_bytes",
-        "Written bytes stored as they are until there is time to compress them.",
+        "Written bytes waiting to be compressed.",
         pool.pending_bytes,
     );
-    page.gauge("memlane_pool_pages", "Pages that hold contents.", pool.page_count);
+    page.gauge("memlane_pool_pages", "Stored pages.", pool.page_count);
     page.gauge(
         "memlane_pool_overwrite_need_bytes",
-        "What overwrites of all that is stored could need beside what they free.",
+        "Memory that overwriting everything stored could need beyond what it frees.",
         pool.overwrite_need_bytes,
     );
     page.gauge(
         "memlane_pool_overwrite_room_bytes",
-        "What overwrites are sure to find.",
+        "Memory that overwrites can rely on.",
         pool.overwrite_room_bytes,
     );
 }
 
 fn write_limits(page: &mut Page, pool: &api::Pool) {
-    page.gauge("memlane_pool_capacity_bytes", "What it can be made.", pool.capacity_bytes);
+    page.gauge(
+        "memlane_pool_capacity_bytes",
+        "Size to which the pool can grow while in use.",
+        pool.capacity_bytes,
+    );
     page.gauge(
         "memlane_pool_guaranteed_bytes",
-        "Set aside for guaranteed volumes and not used yet.",
+        "Memory reserved for guaranteed volumes and not used yet.",
         pool.guaranteed_bytes,
     );
-    page.gauge("memlane_daemon_bytes", "Memory of the daemon itself.", pool.daemon_bytes);
+    page.gauge("memlane_daemon_bytes", "Memory of the daemon beside the pool.", pool.daemon_bytes);
     let until_full = pool.forecast.as_ref().map_or(f64::INFINITY, |it| it.full_in_seconds as f64);
     page.gauge(
         "memlane_pool_full_in_seconds",
-        "Until the pool is full if it goes on filling as it does; infinite while it does not.",
+        "Time until the pool is full at the present rate; infinite if it does not fill.",
         if until_full.is_finite() { until_full.to_string() } else { "+Inf".to_owned() },
     );
 }
@@ -151,7 +163,7 @@ fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
     page.family(
         "memlane_at_risk_bytes",
         Kind::Gauge,
-        "Bytes that a loss of power would take now, by the durability class of their volumes.",
+        "Bytes that a loss of power would lose now, by durability class.",
     );
     let at_risk = durability.at_risk;
     for (class, bytes) in [
@@ -164,7 +176,7 @@ fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
     if let Some(hold_up) = &durability.hold_up {
         page.gauge(
             "memlane_hold_up_seconds",
-            "How long power has to hold for an image of what was written since the last.",
+            "Time that saving an image of the changes since the last one would take.",
             hold_up.seconds,
         );
     }
@@ -173,19 +185,23 @@ fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
     }
     if let Some(images) = &durability.images {
         let number = images.last_image.unwrap_or(0);
-        page.gauge("memlane_image_number", "The newest image; 0 for none.", number);
+        page.gauge("memlane_image_number", "Number of the newest image; 0 for none.", number);
         let saved = images.last_saved_unix_seconds.unwrap_or(0);
-        page.gauge("memlane_image_saved_timestamp_seconds", "When that was saved.", saved);
+        page.gauge(
+            "memlane_image_saved_timestamp_seconds",
+            "Unix time at which the newest image was saved.",
+            saved,
+        );
         let failed = u8::from(images.failure.is_some());
-        page.gauge("memlane_image_failed", "1 when the last save failed.", failed);
+        page.gauge("memlane_image_failed", "1 if the last save of an image failed.", failed);
         page.gauge(
             "memlane_image_to_fetch_bytes",
-            "Bytes of restored volumes that are still to be fetched.",
+            "Bytes of restored volumes not fetched yet.",
             images.to_fetch_bytes,
         );
         page.gauge(
             "memlane_image_unfetched_bytes",
-            "Of these: those that could not be had when they were last asked for.",
+            "Bytes of restored volumes whose last fetch failed.",
             images.unfetched_bytes,
         );
     }
@@ -193,24 +209,28 @@ fn write_durability(page: &mut Page, durability: &DurabilityStatus) {
 
 fn write_journal(page: &mut Page, journal: &JournalStatus) {
     let is_ok = u8::from(journal.state == JournalState::Ok);
-    page.gauge("memlane_journal_ok", "1 while the journal's disk takes flushes.", is_ok);
-    page.gauge("memlane_journal_used_bytes", "What the journal takes.", journal.used_bytes);
-    page.gauge("memlane_journal_max_bytes", "What the journal may take.", journal.max_bytes);
+    page.gauge("memlane_journal_ok", "1 while flushes to the journal succeed.", is_ok);
+    page.gauge("memlane_journal_used_bytes", "Space that the journal uses.", journal.used_bytes);
+    page.gauge("memlane_journal_max_bytes", "Largest size of the journal.", journal.max_bytes);
     page.counter(
         "memlane_journal_transactions_total",
-        "Transactions, each of which serves all flushes that waited for it.",
+        "Transactions written to the journal; one serves all flushes that wait for it.",
         journal.transactions,
     );
-    page.counter("memlane_journal_flushes_total", "Flushes.", journal.flushes);
+    page.counter(
+        "memlane_journal_flushes_total",
+        "Flushes of volumes of class journal.",
+        journal.flushes,
+    );
 }
 
 fn write_volumes(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)]) {
     type Value = fn(&api::Volume) -> u64;
     let families: [(&str, &str, Value); 6] = [
-        ("memlane_volume_size_bytes", "The size that clients see.", |it| it.size_bytes),
+        ("memlane_volume_size_bytes", "Size of the volume.", |it| it.size_bytes),
         ("memlane_volume_written_bytes", "Bytes written and not discarded.", |it| it.written_bytes),
-        ("memlane_volume_fill_bytes", "Written bytes without a page.", |it| it.fill_bytes),
-        ("memlane_volume_ram_bytes", "Memory that the volume answers for.", |it| it.ram_bytes),
+        ("memlane_volume_fill_bytes", "Written bytes stored as fill patterns.", |it| it.fill_bytes),
+        ("memlane_volume_ram_bytes", "Memory that the volume uses.", |it| it.ram_bytes),
         ("memlane_volume_nbd_connections", "Open NBD connections.", |it| it.nbd_connections),
         ("memlane_volume_ring_clients", "Clients of the ring.", |it| it.ring_clients),
     ];
@@ -220,7 +240,11 @@ fn write_volumes(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)]) {
             page.sample(&[("volume", &volume.name)], value(volume));
         }
     }
-    page.family("memlane_volume_attached", Kind::Gauge, "1 when it is a kernel block device.");
+    page.family(
+        "memlane_volume_attached",
+        Kind::Gauge,
+        "1 if the volume is attached as a block device.",
+    );
     for (volume, _) in volumes {
         page.sample(&[("volume", &volume.name)], u8::from(volume.device.is_some()));
     }
@@ -269,13 +293,13 @@ fn write_latencies(page: &mut Page, latencies: &Latencies) {
 
 /// Under the names that all programs have for it.
 fn write_process(page: &mut Page, usage: &ProcessUsage) {
-    page.counter("process_cpu_seconds_total", "Processor time.", usage.cpu_seconds);
-    let help = "Memory of the process, with what it has touched of the pool.";
+    page.counter("process_cpu_seconds_total", "User and system CPU time.", usage.cpu_seconds);
+    let help = "Resident memory, including the touched part of the pool.";
     page.gauge("process_resident_memory_bytes", help, usage.resident_bytes);
-    page.gauge("process_open_fds", "Open descriptors.", usage.open_files);
-    page.gauge("process_max_fds", "How many may be open.", usage.open_files_max);
+    page.gauge("process_open_fds", "Open file descriptors.", usage.open_files);
+    page.gauge("process_max_fds", "Largest number of open file descriptors.", usage.open_files_max);
     page.gauge("process_threads", "Threads.", usage.threads);
-    let help = "When the process was started, in Unix time.";
+    let help = "Unix time at which the process started.";
     page.gauge("process_start_time_seconds", help, usage.started_unix_seconds);
 }
 
@@ -283,7 +307,11 @@ fn write_nbd(page: &mut Page, metrics: &Metrics) {
     let Some(nbd) = &metrics.nbd else { return };
     page.gauge("memlane_nbd_connections", "Open connections.", nbd.client_count());
     page.counter("memlane_nbd_accepted_total", "Connections accepted.", nbd.accepted);
-    page.counter("memlane_nbd_refused_total", "Connections refused: too many.", nbd.refused);
+    page.counter(
+        "memlane_nbd_refused_total",
+        "Connections refused because there were too many.",
+        nbd.refused,
+    );
     let kinds = [
         ("trim", nbd.traffic.discards),
         ("write_zeroes", nbd.traffic.zeroes),
@@ -296,21 +324,33 @@ fn write_nbd(page: &mut Page, metrics: &Metrics) {
 fn write_ring(page: &mut Page, ring: &Status<u64>) {
     page.gauge("memlane_ring_clients", "Clients of the ring.", ring.client_count());
     page.counter("memlane_ring_accepted_total", "Clients accepted.", ring.accepted);
-    page.counter("memlane_ring_refused_total", "Clients turned away: too many.", ring.refused);
+    page.counter(
+        "memlane_ring_refused_total",
+        "Clients refused because there were too many.",
+        ring.refused,
+    );
     let kinds = [("discard", ring.traffic.discards), ("write_zeroes", ring.traffic.zeroes)];
     page.family("memlane_ring_requests_total", Kind::Counter, "Requests, by kind.");
     write_traffic(page, "ring", &ring.traffic, &kinds);
     page.counter(
         "memlane_ring_doorbells_total",
-        "Requests that woke a sleeping thread of the daemon.",
+        "Requests that had to wake a sleeping thread of the daemon.",
         ring.traffic.doorbells,
     );
 }
 
 fn write_vhost_user(page: &mut Page, metrics: &Metrics) {
     let disks = metrics.vhost_user;
-    page.gauge("memlane_vhost_user_exports", "Disks for virtual machines.", disks.exports);
-    page.gauge("memlane_vhost_user_connected", "Of them: those in use.", disks.connected);
+    page.gauge(
+        "memlane_vhost_user_exports",
+        "Volumes exported as disks of virtual machines.",
+        disks.exports,
+    );
+    page.gauge(
+        "memlane_vhost_user_connected",
+        "Disks of virtual machines in use.",
+        disks.connected,
+    );
     let traffic = disks.traffic;
     let name = "memlane_vhost_user_requests_total";
     page.family(name, Kind::Counter, "Requests of virtual machines, by kind.");
@@ -318,7 +358,7 @@ fn write_vhost_user(page: &mut Page, metrics: &Metrics) {
     write_traffic(page, "vhost_user", &traffic, &kinds);
     page.counter(
         "memlane_vhost_user_repeated_total",
-        "Requests of a daemon before this one that were done again.",
+        "Requests repeated after an earlier daemon died.",
         traffic.repeated,
     );
 }

@@ -28,13 +28,13 @@ pub(super) async fn write(operation: &Operation) -> String {
     page.family(name, Kind::Gauge, "Always 1; the version is in the label.");
     page.sample(&[("version", version)], 1);
     let uptime = operation.started.elapsed().as_secs();
-    page.gauge("memlane_broker_uptime_seconds", "Time since the start.", uptime);
+    page.gauge("memlane_broker_uptime_seconds", "Time since the broker started.", uptime);
     let is_ready = u8::from(operation.unready().is_none());
-    page.gauge("memlane_broker_ready", "1 while /readyz says so.", is_ready);
+    page.gauge("memlane_broker_ready", "1 while /readyz answers 200.", is_ready);
     let is_reached = u8::from(operation.storage_failure().is_none());
     page.gauge(
         "memlane_broker_storage_reachable",
-        "1 while the storage answers and has all volumes.",
+        "1 while the daemon answers and has all volumes.",
         is_reached,
     );
     write_memory(&mut page);
@@ -59,17 +59,17 @@ pub(super) async fn write(operation: &Operation) -> String {
 }
 
 fn write_live(page: &mut Page, totals: &LiveTotals) {
-    let help = "Live queries that there are.";
+    let help = "Open live queries.";
     page.gauge("memlane_broker_live_queries", help, totals.subscriptions);
-    let help = "Rows of live queries that wait for their clients.";
+    let help = "Rows of live queries waiting to be sent.";
     page.gauge("memlane_broker_live_queued_rows", help, totals.queued_rows);
-    let help = "Records that live queries looked at, each once for all queries on its table.";
+    let help = "Records read for live queries, each counted once per table.";
     page.counter("memlane_broker_live_records_total", help, totals.records);
-    let help = "Rows that clients of live queries took.";
+    let help = "Rows sent to clients of live queries.";
     page.counter("memlane_broker_live_rows_total", help, totals.rows);
-    let help = "Records on which a live query failed, and that are not in its result.";
+    let help = "Records omitted from a live query because it failed on them.";
     page.counter("memlane_broker_live_failed_records_total", help, totals.failed_records);
-    let help = "Changes of live queries that took the place of others that waited.";
+    let help = "Waiting changes of live queries replaced by newer ones.";
     page.counter("memlane_broker_live_conflated_total", help, totals.conflated);
 }
 
@@ -93,7 +93,7 @@ fn write_clients(page: &mut Page, broker: &Broker) {
     );
     page.counter(
         "memlane_broker_connections_refused_total",
-        "Connections refused: too many.",
+        "Connections refused because there were too many.",
         read(&counters.connections_refused),
     );
     page.counter(
@@ -113,7 +113,7 @@ fn write_throttles(page: &mut Page, counters: &Counters) {
     page.family(
         "memlane_broker_rate_throttles_total",
         Kind::Counter,
-        "Answers that asked their client to wait because its principal was over its rate.",
+        "Answers that throttled a client because its principal exceeded its byte rate.",
     );
     for (request, flow) in flows {
         page.sample(&[("request", request)], counters.throttles(flow).0);
@@ -121,7 +121,7 @@ fn write_throttles(page: &mut Page, counters: &Counters) {
     page.family(
         "memlane_broker_rate_throttle_seconds_total",
         Kind::Counter,
-        "How long they asked their clients to wait, together.",
+        "Sum of throttle times sent to clients.",
     );
     for (request, flow) in flows {
         page.sample(&[("request", request)], counters.throttles(flow).1);
@@ -136,7 +136,7 @@ fn write_requests(page: &mut Page, counters: &Counters) {
     page.family(
         "memlane_broker_errors_total",
         Kind::Counter,
-        "Errors in answers: of each partition of produce and fetch, else the first of an answer.",
+        "Errors in responses: one per partition of Produce and Fetch, otherwise one per response.",
     );
     for error in counters.errors() {
         let (request, name) = (format!("{:?}", error.key), name_of(error.code));
@@ -145,7 +145,7 @@ fn write_requests(page: &mut Page, counters: &Counters) {
     page.family(
         "memlane_broker_request_seconds",
         Kind::Histogram,
-        "From a request's arrival until its answer goes out; fetches with their wait for records.",
+        "Time from a request's arrival to its response; for Fetch, including the wait for records.",
     );
     for (request, read) in [("produce", counters.produce()), ("fetch", counters.fetch())] {
         let Distribution { counts, sum_seconds: sum } = read;
@@ -180,10 +180,14 @@ fn write_offsets(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     let partition_count: usize = topics.iter().map(|topic| topic.partitions().len()).sum();
     let is_each_shown = partition_count <= PARTITION_SERIES_MAX;
     let families: [(&str, &str, Value); 2] = [
-        ("start_offset", "The first offset; the sum of all where no partition is named.", |it| {
+        ("start_offset", "First offset; the sum over all partitions where none is named.", |it| {
             it.start_offset()
         }),
-        ("end_offset", "The offset after the last record; likewise.", |it| it.stable_offset()),
+        (
+            "end_offset",
+            "Offset after the last record; the sum over all partitions where none is named.",
+            |it| it.stable_offset(),
+        ),
     ];
     for (name, help, value) in families {
         page.family(&format!("memlane_broker_topic_{name}"), Kind::Gauge, help);
@@ -209,9 +213,11 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     let totals: Vec<_> = kept.map(|topic| (&topic.name, ValuesTotals::of(topic))).collect();
     let families: [(&str, &str, Value); 4] = [
         ("keys", "Keys with a current value.", |it| it.key_count),
-        ("index_bytes", "Memory that current values take beside the log.", |it| it.index_bytes),
-        ("lag_offsets", "Committed offsets that are not taken in yet.", |it| it.lag),
-        ("unready_partitions", "Partitions whose values cannot be read yet.", |it| it.unready),
+        ("index_bytes", "Memory of the index of current values.", |it| it.index_bytes),
+        ("lag_offsets", "Committed offsets not in the current values yet.", |it| it.lag),
+        ("unready_partitions", "Partitions whose current values cannot be read yet.", |it| {
+            it.unready
+        }),
     ];
     for (name, help, value) in families {
         page.family(&format!("memlane_broker_topic_values_{name}"), Kind::Gauge, help);
@@ -225,21 +231,27 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
 fn write_derived(page: &mut Page, states: &[Arc<State>]) {
     type Value = fn(&State) -> u64;
     let families: [(&str, Kind, &str, Value); 5] = [
-        ("lag_offsets", Kind::Gauge, "Committed offsets of the source not looked at.", |it| {
+        ("lag_offsets", Kind::Gauge, "Committed offsets of the source not processed yet.", |it| {
             it.lag.load(Ordering::Relaxed)
         }),
-        ("waits", Kind::Gauge, "1 while something keeps it from going on.", |it| {
+        ("waits", Kind::Gauge, "1 while the derived topic is blocked.", |it| {
             u64::from(it.waits().is_some())
         }),
         ("records_total", Kind::Counter, "Records appended.", |it| {
             it.records_out.load(Ordering::Relaxed)
         }),
-        ("skipped_total", Kind::Counter, "Records left out: the query fails on them.", |it| {
-            it.skipped.load(Ordering::Relaxed)
-        }),
-        ("missed_offsets_total", Kind::Counter, "Offsets deleted before they were seen.", |it| {
-            it.missed.load(Ordering::Relaxed)
-        }),
+        (
+            "skipped_total",
+            Kind::Counter,
+            "Records omitted because the query failed on them.",
+            |it| it.skipped.load(Ordering::Relaxed),
+        ),
+        (
+            "missed_offsets_total",
+            Kind::Counter,
+            "Offsets deleted before they were processed.",
+            |it| it.missed.load(Ordering::Relaxed),
+        ),
     ];
     for (name, kind, help, value) in families {
         page.family(&format!("memlane_broker_derived_{name}"), kind, help);
@@ -254,7 +266,7 @@ fn write_derived(page: &mut Page, states: &[Arc<State>]) {
 /// Without an answer of the coordinator nothing is said of groups.
 fn write_lags(page: &mut Page, groups: Option<&[LagView]>) {
     let name = "memlane_broker_coordinator_answers";
-    page.gauge(name, "1 while the coordinator of groups answers.", u8::from(groups.is_some()));
+    page.gauge(name, "1 while the group coordinator responds.", u8::from(groups.is_some()));
     let Some(groups) = groups else { return };
     page.gauge("memlane_broker_groups", "Consumer groups.", groups.len());
     let members: usize = groups.iter().map(|group| group.member_count).sum();
@@ -271,5 +283,5 @@ fn write_lags(page: &mut Page, groups: Option<&[LagView]>) {
         page.sample(&[("group", group), ("topic", &topic.topic)], topic.lag);
     }
     let total: u64 = lags().map(|(_, topic)| topic.lag).sum();
-    page.gauge("memlane_broker_groups_lag", "The lag of all groups together.", total);
+    page.gauge("memlane_broker_groups_lag", "Sum of the lag of all groups.", total);
 }
