@@ -1,7 +1,7 @@
 //! Debian packages of the programs, made by dpkg-deb from what was built.
 //!
-//! Five of them: the daemon with its command line, the console, virtual machines, volumes of
-//! Kubernetes, and the broker.
+//! Six of them: the daemon with its command line, the C library, the console, virtual machines,
+//! volumes of Kubernetes, and the broker.
 //! Programs are stripped; what debuggers want of them is in a package beside each, NAME-dbgsym.
 //! Their scripts lie in `xtask/deb`; manual pages and completions are what the programs themselves
 //! print.
@@ -28,6 +28,8 @@ struct Package {
     units: &'static [&'static str],
     /// Become files of /etc/memlane.
     settings: &'static [&'static str],
+    /// Other files of the repository, and where they go.
+    files: &'static [(&'static str, &'static str)],
 }
 
 const PACKAGES: &[Package] = &[
@@ -40,6 +42,21 @@ const PACKAGES: &[Package] = &[
         libraries: &["libmemlane_preload.so"],
         units: &["control/daemon/memlaned.service"],
         settings: &["control/daemon/memlaned.toml"],
+        files: &[],
+    },
+    Package {
+        name: "memlane-dev",
+        summary: "C library for Memlane's volumes",
+        depends: "memlane (= VERSION)",
+        recommends: "",
+        programs: &[],
+        libraries: &["libmemlane.so"],
+        units: &[],
+        settings: &[],
+        files: &[
+            ("clients/libmemlane/include/memlane.h", "usr/include/memlane.h"),
+            ("clients/libmemlane/memlane.h.3", "usr/share/man/man3/memlane.h.3"),
+        ],
     },
     Package {
         name: "memlane-console",
@@ -50,6 +67,7 @@ const PACKAGES: &[Package] = &[
         libraries: &[],
         units: &["control/console-server/memlane-console.service"],
         settings: &["control/console-server/memlane-console.toml"],
+        files: &[],
     },
     Package {
         name: "memlane-machines",
@@ -60,6 +78,7 @@ const PACKAGES: &[Package] = &[
         libraries: &[],
         units: &["control/machines/memlane-machines.service"],
         settings: &["control/machines/memlane-machines.toml"],
+        files: &[],
     },
     Package {
         name: "memlane-csi",
@@ -70,6 +89,7 @@ const PACKAGES: &[Package] = &[
         libraries: &[],
         units: &["control/csi/memlane-csi.service"],
         settings: &["control/csi/memlane-csi.toml"],
+        files: &[],
     },
     Package {
         name: "memlane-broker",
@@ -80,6 +100,7 @@ const PACKAGES: &[Package] = &[
         libraries: &[],
         units: &["streams/broker/memlane-broker.service"],
         settings: &["streams/broker/memlane-broker.toml"],
+        files: &[],
     },
 ];
 
@@ -125,10 +146,13 @@ pub(crate) fn make(
 ) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
     let packages = PACKAGES.iter().map(|package| {
-        let deb = build(package, root, programs, made, version)?;
-        Ok([deb, build_debug(package, made, version)?])
+        let mut made_of = vec![build(package, root, programs, made, version)?];
+        if !package.programs.is_empty() {
+            made_of.push(build_debug(package, made, version)?);
+        }
+        Ok(made_of)
     });
-    let packages = packages.collect::<Result<Vec<_>>>()?.concat();
+    let packages = packages.collect::<Result<Vec<Vec<_>>>>()?.concat();
     share_no_file(&packages)?;
     Ok(packages)
 }
@@ -189,6 +213,9 @@ fn build(
     }
     for setting in package.settings {
         put(&root.join(setting), &tree.join("etc/memlane").join(file_name(setting)?), 0o644)?;
+    }
+    for (file, place) in package.files {
+        put(&root.join(file), &tree.join(place), 0o644)?;
     }
     document(package, root, &tree)?;
     control(package, root, &tree, version)?;
@@ -253,16 +280,15 @@ fn empty_tree(made: &Path, name: &str) -> Result<PathBuf> {
 
 /// Manual pages, completions and the licence.
 fn document(package: &Package, root: &Path, tree: &Path) -> Result<()> {
-    let manual = tree.join("usr/share/man/man1");
-    fs::create_dir_all(&manual)?;
+    let manual = tree.join("usr/share/man");
     for name in package.programs {
+        let folder = manual.join("man1");
+        fs::create_dir_all(&folder)?;
         let mut command = Command::new(tree.join("usr/bin").join(name));
         command.arg(if *name == "memlane" { "man" } else { "--man" });
-        printed(command.arg(&manual))?;
+        printed(command.arg(folder))?;
     }
-    for page in fs::read_dir(&manual)? {
-        printed(Command::new("gzip").args(["-9", "-n"]).arg(page?.path()))?;
-    }
+    printed(Command::new("gzip").args(["-9", "-n", "--recursive"]).arg(manual))?;
     for (name, word) in COMPLETED.iter().filter(|(name, _)| package.programs.contains(name)) {
         for (shell, path) in COMPLETIONS {
             let mut printing = Command::new(tree.join("usr/bin").join(name));
@@ -307,7 +333,8 @@ fn control(package: &Package, root: &Path, tree: &Path, version: &str) -> Result
     );
     let folder = tree.join("DEBIAN");
     write(&folder.join("control"), &text, 0o644)?;
-    for script in SCRIPTS {
+    // Without programs there is nothing to start, to stop or to leave behind.
+    for script in SCRIPTS.iter().filter(|_| !package.programs.is_empty()) {
         let source = root.join(FOLDER).join(format!("{name}.{script}"));
         put(&source, &folder.join(script), 0o755)?;
     }

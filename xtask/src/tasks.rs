@@ -93,7 +93,7 @@ const KAFKA_SUITES: &str = "run-kafka-suites";
 
 /// The packages that become Debian's.
 const PACKAGED: &[&str] =
-    &["daemon", "cli", "console-server", "csi", "machines", "broker", "preload"];
+    &["daemon", "cli", "console-server", "csi", "machines", "broker", "preload", "libmemlane"];
 
 /// The program that measures.
 const BENCH: &str = "memlane-bench";

@@ -385,3 +385,30 @@ fn keep_text(text: &str) {
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
     LAST_ERROR.with(|last| *last.borrow_mut() = text);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    const HEADER: &str = include_str!("../include/memlane.h");
+    const MANUAL: &str = include_str!("../memlane.h.3");
+
+    /// Names of functions in the header: words before a parenthesis.
+    fn declared() -> BTreeSet<&'static str> {
+        let code = HEADER.split("*/").filter_map(|part| part.split("/*").next());
+        let before = code.flat_map(|part| part.match_indices('(').map(|(at, _)| &part[..at]));
+        let names = before.filter_map(|text| text.split([' ', '*', '\n']).next_back());
+        names.filter(|name| name.starts_with("memlane_")).collect()
+    }
+
+    #[test]
+    fn the_manual_has_every_function_of_the_header() {
+        let synopsis = MANUAL.lines().filter_map(|line| line.strip_prefix(".Fn memlane_"));
+        let synopsis = synopsis.filter(|rest| rest.contains('"'));
+        let names = synopsis.filter_map(|rest| rest.split(' ').next());
+        let documented: BTreeSet<_> = names.map(|name| format!("memlane_{name}")).collect();
+        let declared = declared();
+        assert!(declared.len() > 10, "{declared:?}");
+        assert!(documented.iter().eq(declared), "{documented:?}");
+    }
+}

@@ -14,6 +14,9 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 /// Its pages are listed by their number when the site is built.
 pub(crate) const DECISIONS: &str = "docs/decisions/";
 
+/// Forms to fill in, which the site does not show.
+const TEMPLATES: &str = ".github/";
+
 pub(crate) fn links_lead_somewhere(house: &House) -> Vec<Complaint> {
     let documents: HashMap<&str, Vec<String>> =
         documents(house).map(|file| (file.path.as_str(), headings(&file.text))).collect();
@@ -45,7 +48,7 @@ pub(crate) fn the_site_has_every_page(house: &House) -> Vec<Complaint> {
     let is_listed = |path: &str| path == SUMMARY || listed.iter().any(|it| it == path);
     documents(house)
         .filter(|file| !is_listed(&file.path))
-        .filter(|file| !file.path.starts_with(DECISIONS))
+        .filter(|file| !file.path.starts_with(DECISIONS) && !file.path.starts_with(TEMPLATES))
         .map(|file| Complaint::new(&file.path, 0, format!("{SUMMARY} does not list this page")))
         .collect()
 }
