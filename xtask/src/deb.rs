@@ -187,8 +187,11 @@ fn build(
     version: &str,
 ) -> Result<PathBuf> {
     let tree = empty_tree(made, package.name)?;
-    let debug = empty_tree(made, &debug_package(package))?.join(DEBUG_FOLDER);
-    fs::create_dir_all(&debug)?;
+    let debug = made.join(format!("{}.tree", debug_package(package))).join(DEBUG_FOLDER);
+    if !package.programs.is_empty() {
+        empty_tree(made, &debug_package(package))?;
+        fs::create_dir_all(&debug)?;
+    }
     for name in package.programs {
         let path = tree.join("usr/bin").join(name);
         put(&programs.join(name), &path, 0o755)?;
