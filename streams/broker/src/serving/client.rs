@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use access::{ConnectionPlace, Operation, Principal, QuotaError, Resource, owner_at, owner_of};
+use access::{ConnectionPlace, Operation, Principal, QuotaError, Resource, owner_of};
 use program::Seat;
 use shares::Owner;
 
@@ -36,7 +36,6 @@ struct Identity {
 impl Client {
     /// Not known yet.
     pub(super) fn new(address: SocketAddr, seat: Arc<Seat>) -> Self {
-        seat.spare(owner_at(address.ip()));
         Self { address, seat, identity: Arc::default(), muted_until: Arc::default() }
     }
 

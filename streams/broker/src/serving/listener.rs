@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::QuotaError;
+use access::{QuotaError, owner_at};
 use anyhow::Context;
 use program::{Seat, Seats};
 use tls::ClientCertificate;
@@ -50,6 +50,8 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
             tracing::warn!(%address, "refused: there are as many connections as allowed");
             continue;
         };
+        // Here, so that the oldest is who came first, whenever its task begins.
+        seat.spare(owner_at(address.ip()));
         let broker = Arc::clone(&broker);
         let alive = alive.clone();
         tokio::spawn(async move {
