@@ -29,8 +29,9 @@ fn main() -> Outcome<()> {
         return Err("usage: flushes FOLDER ROUNDS".into());
     };
     let key = Arc::new(SetKey::wrap(DataKey::draw()?, &WrappingKey::new([1; 32]))?);
+    let mut rates = vec![Vec::new(); RUNS.len()];
     for round in 0..rounds.parse()? {
-        for (flush_bytes, run_bytes) in RUNS {
+        for ((flush_bytes, run_bytes), rates) in RUNS.into_iter().zip(&mut rates) {
             let plain = run(Path::new(folder), None, flush_bytes, run_bytes)?;
             let sealed = run(Path::new(folder), Some(Arc::clone(&key)), flush_bytes, run_bytes)?;
             println!(
@@ -39,9 +40,25 @@ fn main() -> Outcome<()> {
                 flush_bytes >> 10,
                 sealed / plain
             );
+            rates.push([plain, sealed, sealed / plain]);
         }
     }
+    for ((flush_bytes, _), rates) in RUNS.into_iter().zip(&rates) {
+        let median = |column| median(rates.iter().map(|rates: &[f64; 3]| rates[column]).collect());
+        println!(
+            "medians  {:5} KiB a flush  plain {:7.1} MiB/s  encrypted {:7.1} MiB/s  ratio {:.3}",
+            flush_bytes >> 10,
+            median(0),
+            median(1),
+            median(2)
+        );
+    }
     Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// MiB a second.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use codec::BLOCK_BYTES;
+use sealing::Sealer;
 use storage::AlignedBuffer;
 use volumes::{CapturedContents, CapturedPage};
 
@@ -174,38 +175,39 @@ impl<'bytes> Draft<'bytes> {
         }
     }
 
-    /// Encrypts the pages for a sealed segment: whole ones into `whole`, packed ones in place.
-    pub(crate) fn seal_pages(&mut self, whole: &mut AlignedBuffer, seal: &Seal, address: Address) {
-        whole.clear();
-        let Some(sealer) = seal.sealer() else { return };
-        let sizes = self.sizes();
-        let offset = |place| {
-            let start = sizes.page_start(place).expect("it is in this transaction");
-            u64::from(address.offset) + start as u64
-        };
-        let mut tags: HashMap<Place, PageCheck> = HashMap::new();
-        let mut start = 0;
+    /// Encrypts the packed pages where they lie. `start` tells where the transaction begins.
+    pub(crate) fn seal_packed(&mut self, sealer: &Sealer, start: u64) -> Vec<(u32, PageCheck)> {
+        let (packed_start, mut offset) = (start + self.sizes().packed_start() as u64, 0);
+        let mut tags = Vec::with_capacity(self.packed_lengths.len());
         for &length in &self.packed_lengths {
-            let place = Place::Packed(count(start));
-            let page = &mut self.packed[start..start + usize::from(length)];
-            tags.insert(place, PageCheck::of_tag(sealer.seal(offset(place), &[], page)));
-            start += usize::from(length);
+            let page = &mut self.packed[offset..offset + usize::from(length)];
+            let place = count(offset);
+            let position = packed_start + u64::from(place);
+            tags.push((place, PageCheck::of_tag(sealer.seal(position, &[], page))));
+            offset += usize::from(length);
         }
-        for (index, page) in self.whole.iter().enumerate() {
-            let (place, start) = (Place::Whole(count(index)), whole.len());
-            whole.extend_from_slice(page);
-            let tag = sealer.seal(offset(place), &[], &mut whole[start..]);
-            tags.insert(place, PageCheck::of_tag(tag));
-        }
+        tags
+    }
+
+    /// Notes the tags of all pages: of packed ones by offset, of whole ones by index.
+    pub(crate) fn set_tags(&mut self, packed: &[(u32, PageCheck)], whole: &[PageCheck]) {
+        let tag = |place| match place {
+            Place::Packed(offset) => {
+                let found = packed.binary_search_by_key(&offset, |(offset, _)| *offset);
+                Some(packed[found.expect("each packed page has a tag")].1)
+            }
+            Place::Whole(index) => Some(whole[index as usize]),
+            Place::Elsewhere(_) => None,
+        };
         for entry in &mut self.entries {
             if let Entry::Page { place, check, .. } = entry
-                && let Some(&tag) = tags.get(place)
+                && let Some(tag) = tag(*place)
             {
                 *check = tag;
             }
         }
         for Added { place, check, .. } in self.added.values_mut() {
-            *check = tags[place];
+            *check = tag(*place).expect("it is in this transaction");
         }
     }
 

@@ -6,8 +6,9 @@
 //! several transactions is acknowledged after the last; without the acknowledgement any of them may
 //! be there, from the first one on.
 //!
-//! It starts no thread: threads that flush do the writing, and the owner calls
-//! [`Journal::maintain`] now and then for what can be done ahead.
+//! Threads that flush do the writing, with one beside them while a long encrypted transaction is
+//! written; no thread stays. The owner calls [`Journal::maintain`] now and then for what can be
+//! done ahead.
 //!
 //! Modules stand in levels, each naming none below it: the bytes; reading them; writing them; the
 //! journal.
@@ -31,6 +32,7 @@ mod group_commit;
 mod known;
 mod log;
 mod meter;
+mod sealed_write;
 mod shelf;
 mod writer;
 

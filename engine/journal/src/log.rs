@@ -22,6 +22,7 @@ use crate::format::{
 use crate::known::KnownPages;
 use crate::options::{JournalOptions, SEGMENT_BYTES_MIN};
 use crate::replay::Position;
+use crate::sealed_write::{SealedWrite, Target};
 use crate::segment_file::name_of;
 use crate::shelf::{Segment, Shelf};
 
@@ -60,8 +61,7 @@ pub(crate) struct Log {
     is_of_tables: bool,
     known: Arc<Mutex<KnownPages>>,
     head: AlignedBuffer,
-    /// Whole pages of a sealed segment on their way.
-    pages: AlignedBuffer,
+    sealed: SealedWrite,
 }
 
 /// Set that a journal is of.
@@ -113,7 +113,7 @@ impl Log {
             is_of_tables: false,
             known: Arc::new(Mutex::new(KnownPages::new(options.known_pages_max))),
             head: AlignedBuffer::new(),
-            pages: AlignedBuffer::new(),
+            sealed: SealedWrite::new(),
         }
     }
 
@@ -220,18 +220,18 @@ impl Log {
             segment: segment.number,
             offset: *offset,
         };
-        draft.seal_pages(&mut self.pages, seal, address);
-        draft.write_head(&mut self.head, seal, address);
-        let mut parts = vec![IoSlice::new(&self.head)];
-        match seal.form() {
+        let file = &*segment.file;
+        let written = match seal.form() {
             Form::Plain => {
+                draft.write_head(&mut self.head, seal, address);
+                let mut parts = vec![IoSlice::new(&self.head)];
                 parts.extend(draft.whole_pages().iter().map(|page| IoSlice::new(page)));
+                file.write_durably(u64::from(*offset), &parts)
             }
-            Form::Sealed if self.pages.is_empty() => {}
-            Form::Sealed => parts.push(IoSlice::new(&self.pages)),
-        }
+            Form::Sealed => self.sealed.write(draft, Target { file, seal, address }),
+        };
         let length = draft.sizes().total_bytes();
-        if let Err(error) = segment.file.write_durably(u64::from(*offset), &parts) {
+        if let Err(error) = written {
             let what = format!("cannot write to segment {}", name_of(segment.number));
             // It may be on the disk all the same. Nothing else gets its number, so that a
             // checkpoint from here on lies after it.

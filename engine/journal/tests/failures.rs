@@ -10,8 +10,8 @@ use block_device::{BlockDevice, DeviceErrorKind};
 use journal::format::{PreviousEnd, SegmentHeader};
 use journal::{Clock, FailurePolicy, JournalErrorKind, JournalOptions, JournalState};
 use powercut::{Cut, Disk, Effect, Fault, Gate, Loss};
-use storage::StorageAction::{Create, Remove, WriteDurably};
-use support::{Bed, noise, roomy, wait_until, write};
+use storage::StorageAction::{Create, Remove, Sync, Write, WriteDurably};
+use support::{Bed, noise, roomy, sealed, wait_until, write};
 
 fn read_only() -> JournalOptions {
     JournalOptions { policy: FailurePolicy::ReadOnly, ..roomy() }
@@ -102,6 +102,26 @@ fn one_failed_write_is_repeated_in_another_segment() {
         assert!((0..10).all(|block| shadow.block(volume.id(), block) == Some(noise(block))));
         assert_eq!((recovered.transactions, recovered.damaged_blocks), (10, 0));
     }
+}
+
+/// One is encrypted and written in pieces, and then synced.
+#[test]
+fn a_long_encrypted_transaction_is_repeated_whichever_piece_fails() {
+    sealed(|| {
+        for (action, skipped) in [(Write, 0), (Write, 1), (Write, 2), (Sync, 0)] {
+            let bed = Bed::new(JournalOptions { segment_bytes: 8 << 20, ..roomy() });
+            let volume = bed.create("one");
+            volume.flush().expect("the disk works");
+            (0..700).for_each(|block| write(&volume, block, &noise(block)));
+            bed.disk.inject(Fault::once(&[action], skipped, Effect::Io));
+            volume.flush().expect("the second attempt succeeds");
+            assert!(bed.journal.status().last_failure.is_some(), "{action:?} {skipped}");
+            let (shadow, recovered) =
+                support::read(&bed.disk, journal::Position::START).expect("it is whole");
+            assert!((0..700).all(|block| shadow.block(volume.id(), block) == Some(noise(block))));
+            assert_eq!(recovered.damaged_blocks, 0);
+        }
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use journal::{FailurePolicy, Journal, JournalOptions, JournalSpec, Position, Rec
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
 use storage::StorageAction::{Create, WriteDurably};
-use support::{BLOCK, Bed, Shadow, noise, plain_and_sealed, read, roomy, spec};
+use support::{BLOCK, Bed, Shadow, noise, plain_and_sealed, read, roomy, spec, write};
 use volumes::Volume;
 
 const VOLUMES: [&str; 2] = ["one", "two"];
@@ -251,5 +251,42 @@ fn a_disk_that_lies_once_never_makes_contents_wrong() {
                 storm.judge_lie(&Cut { moment, loss: Loss::Lie, seed: random.number() });
             }
         });
+    });
+}
+
+/// Blocks of a transaction that is written in pieces where it is encrypted.
+const LONG_BLOCKS: u64 = 700;
+
+fn long_options() -> JournalOptions {
+    JournalOptions { segment_bytes: 8 << 20, ..roomy() }
+}
+
+#[test]
+fn a_long_transaction_is_there_whole_or_not_at_all() {
+    plain_and_sealed(|| {
+        let bed = Bed::new(long_options());
+        let volume = bed.create("one");
+        volume.flush().expect("the disk works");
+        let before = bed.disk.now();
+        (0..LONG_BLOCKS).for_each(|block| write(&volume, block, &noise(block)));
+        volume.flush().expect("the disk works");
+        let mut random = Random::new(1);
+        let is_whole = |cut: &Cut| {
+            let (shadow, _) = read(&bed.disk.after(cut).disk, Position::START)
+                .unwrap_or_else(|error| panic!("{cut:?}: {error}"));
+            let found = |block: &u64| shadow.knows(volume.id(), *block);
+            let found: Vec<u64> = (0..LONG_BLOCKS).filter(found).collect();
+            assert!([0, LONG_BLOCKS].contains(&(found.len() as u64)), "{cut:?}: {}", found.len());
+            let is_right = |&block: &u64| shadow.block(volume.id(), block) == Some(noise(block));
+            assert!(found.iter().all(is_right), "{cut:?}");
+            !found.is_empty()
+        };
+        for _ in 0..100 {
+            let moment = Moment(before.0 + random.below(bed.disk.now().0 - before.0));
+            let loss = random.pick(&Loss::HONEST);
+            is_whole(&Cut { moment, loss, seed: random.number() });
+        }
+        let moment = bed.disk.now();
+        assert!(is_whole(&Cut { moment, loss: Loss::Everything, seed: 1 }), "it was flushed");
     });
 }

@@ -1,0 +1,125 @@
+//! Writing a transaction of a sealed segment.
+//!
+//! The disk takes pages of a long one while others are still being encrypted; the head, which has
+//! the tags of all, goes last. Until all of it is on the disk it is a torn transaction.
+
+use std::io::IoSlice;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, Builder};
+
+use codec::BLOCK_BYTES;
+use sealing::Sealer;
+use storage::{AlignedBuffer, StableFile, StorageError};
+
+use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
+use crate::format::{Address, PageCheck, Seal};
+
+/// Pages that are written at once while others are encrypted. A transaction of fewer than twice as
+/// many is written as one: a thread costs more than it saves then.
+const PIECE_PAGES: usize = 256;
+
+const PIECE_BYTES: usize = PIECE_PAGES * BLOCK_BYTES;
+
+/// Where a transaction goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) file: &'a dyn StableFile,
+    pub(crate) seal: &'a Seal,
+    pub(crate) address: Address,
+}
+
+/// Encrypted bytes on their way.
+#[derive(Debug)]
+pub(crate) struct SealedWrite {
+    head: AlignedBuffer,
+    /// As long as it ever was, so that it is not filled with zeros each time.
+    pages: AlignedBuffer,
+}
+
+/// Bytes and their place in the file.
+type Piece<'pages> = (u64, &'pages [u8]);
+
+impl SealedWrite {
+    pub(crate) fn new() -> Self {
+        Self { head: AlignedBuffer::new(), pages: AlignedBuffer::new() }
+    }
+
+    /// Encrypts a draft and writes it. It is durable when this returns.
+    pub(crate) fn write(
+        &mut self,
+        draft: &mut Draft<'_>,
+        target: Target<'_>,
+    ) -> Result<(), StorageError> {
+        let Target { file, seal, address } = target;
+        let sealer = seal.sealer().expect("the segment is sealed");
+        let start = u64::from(address.offset);
+        let pages_start = start + draft.sizes().head_bytes() as u64;
+        let packed = draft.seal_packed(sealer, start);
+        let whole = draft.whole_pages().to_vec();
+        let mut tags = vec![PageCheck::NONE; whole.len()];
+        let length = whole.len() * BLOCK_BYTES;
+        if self.pages.len() < length {
+            self.pages.resize(length, 0);
+        }
+        let is_long = whole.len() >= 2 * PIECE_PAGES;
+        let first_count = if is_long { PIECE_PAGES } else { whole.len() };
+        let (first, later) = self.pages[..length].split_at_mut(first_count * BLOCK_BYTES);
+        thread::scope(|scope| {
+            let (sealed, pieces) = sync_channel(DRAFT_BLOCKS_MAX / PIECE_PAGES);
+            let writer = is_long
+                .then(|| Builder::new().spawn_scoped(scope, move || write_pieces(file, &pieces)));
+            // Without a thread the pieces are written from here.
+            let writer = writer.and_then(Result::ok);
+            let mut at = first_count;
+            for piece in later.chunks_mut(PIECE_BYTES) {
+                let these = at..at + piece.len() / BLOCK_BYTES;
+                let piece_start = pages_start + (at * BLOCK_BYTES) as u64;
+                seal_pages(sealer, piece_start, &whole[these.clone()], piece, &mut tags[these]);
+                at += piece.len() / BLOCK_BYTES;
+                match &writer {
+                    // It ends early only when it fails, and says so below.
+                    Some(_) => drop(sealed.send((piece_start, &*piece))),
+                    None => file.write(piece_start, &[IoSlice::new(piece)])?,
+                }
+            }
+            drop(sealed);
+            seal_pages(sealer, pages_start, &whole[..first_count], first, &mut tags[..first_count]);
+            draft.set_tags(&packed, &tags);
+            draft.write_head(&mut self.head, seal, address);
+            let parts = [IoSlice::new(&self.head), IoSlice::new(first)];
+            let parts = if first.is_empty() { &parts[..1] } else { &parts };
+            if !is_long {
+                return file.write_durably(start, parts);
+            }
+            let written = file.write(start, parts);
+            let ahead = writer.map(|writer| writer.join().expect("the writer does not panic"));
+            ahead.unwrap_or(Ok(()))?;
+            written?;
+            file.sync()
+        })
+    }
+}
+
+/// Encrypts pages into `into`, which goes to `start` of the file.
+fn seal_pages(
+    sealer: &Sealer,
+    start: u64,
+    pages: &[&[u8]],
+    into: &mut [u8],
+    tags: &mut [PageCheck],
+) {
+    let blocks = into.chunks_exact_mut(BLOCK_BYTES);
+    for (((page, block), tag), position) in
+        pages.iter().zip(blocks).zip(tags).zip((start..).step_by(BLOCK_BYTES))
+    {
+        block.copy_from_slice(page);
+        *tag = PageCheck::of_tag(sealer.seal(position, &[], block));
+    }
+}
+
+fn write_pieces(file: &dyn StableFile, pieces: &Receiver<Piece<'_>>) -> Result<(), StorageError> {
+    while let Ok((at, bytes)) = pieces.recv() {
+        file.write(at, &[IoSlice::new(bytes)])?;
+    }
+    Ok(())
+}
