@@ -47,9 +47,9 @@ pub(crate) fn read_bytes(
     place: &ChunkPlace,
     buffer: &mut AlignedBuffer,
 ) -> Result<(), ImageError> {
-    buffer.resize(place.length_bytes as usize, 0);
     let object = ObjectName::Pack(place.at.pack);
-    let read = store.read(object, u64::from(place.at.offset_bytes), buffer);
+    let (offset, length) = (u64::from(place.at.offset_bytes), place.length_bytes as usize);
+    let read = store.read_to(object, offset, length, buffer);
     read.map_err(|error| ImageError::new(error.kind, place.attempt()).with_source(error))
 }
 

@@ -33,6 +33,7 @@ mod folder_store;
 mod listing;
 mod manifests;
 mod rehearse;
+mod sealed_pack;
 mod sealed_store;
 mod source;
 

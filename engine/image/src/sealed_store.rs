@@ -4,7 +4,9 @@
 //! The store below sees names, sizes and times, and no more: no contents, no names of volumes, and
 //! not where one chunk ends and the next begins.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use sealing::{KeyId, SetKey, WrappedKey};
 use storage::AlignedBuffer;
@@ -12,16 +14,19 @@ use storage::AlignedBuffer;
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
 use crate::format::ALIGNMENT_BYTES;
 use crate::format::sealed::{
-    GROUP_BLOCKS, ManifestKey, SEALED_GROUP_BYTES, contents_bytes, manifest_header, open_group,
-    read_manifest_header, seal_group,
+    GROUP_BLOCKS, GroupHeader, ManifestKey, contents_bytes, manifest_header, read_manifest_header,
 };
 use crate::names::PackName;
+use crate::sealed_pack::{SealedPack, seal};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
 const BLOCK_BYTES: u64 = ALIGNMENT_BYTES as u64;
 
-/// Groups that are read at once: a chunk of any length, and its neighbours.
-const GROUPS_AT_ONCE: u64 = 64;
+/// Blocks that are read at once of what may be long: manifests.
+const BLOCKS_AT_ONCE: usize = 64 * GROUP_BLOCKS;
+
+/// Headers of groups that are kept.
+const HEADERS_MAX: usize = 64;
 
 /// Encryption of a store, as its newest manifest has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +75,12 @@ pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
 pub struct SealedStore {
     below: Arc<dyn ImageStore>,
     key: Arc<SetKey>,
+    kept: KeptHeaders,
 }
 
 impl SealedStore {
     pub fn new(below: Arc<dyn ImageStore>, key: Arc<SetKey>) -> Self {
-        Self { below, key }
+        Self { below, key, kept: KeptHeaders::default() }
     }
 
     fn seal_manifest(&self, number: u32, manifest: &[u8]) -> Result<Vec<u8>, ImageError> {
@@ -84,13 +90,9 @@ impl SealedStore {
             let start = sealed.len();
             sealed.resize(start + ALIGNMENT_BYTES, 0);
             sealed.extend_from_slice(contents);
-            self.seal(&mut sealed[start..], object, group)?;
+            seal(&self.key, &mut sealed[start..], object, group)?;
         }
         Ok(sealed)
-    }
-
-    fn seal(&self, bytes: &mut [u8], object: ObjectName, group: u64) -> Result<(), ImageError> {
-        seal(&self.key, bytes, object, group)
     }
 
     /// Reads what stands before the groups of a manifest. `false` when it was never finished.
@@ -109,46 +111,113 @@ impl SealedStore {
         Err(disbelief.error(format!("read {object}")))
     }
 
-    /// Reads groups, which begin at `start` of the object.
+    /// Fills `into` from an object's groups.
     fn read_groups(
         &self,
         object: ObjectName,
-        start: u64,
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), ImageError> {
-        let group_blocks = GROUP_BLOCKS as u64;
         let end = offset + into.len() as u64;
-        let (mut block, blocks_end) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
-        let mut sealed = AlignedBuffer::new();
-        while block < blocks_end {
-            let group = block / group_blocks;
-            let until = blocks_end.min((group + GROUPS_AT_ONCE) * group_blocks);
-            // The header of each group that is touched is read too.
-            let sealed_blocks = until - group * group_blocks + until.div_ceil(group_blocks) - group;
-            sealed.resize(length(sealed_blocks * BLOCK_BYTES), 0);
-            let from = start + group * SEALED_GROUP_BYTES as u64;
-            self.below.read(object, from, &mut sealed)?;
-            for (group, bytes) in (group..).zip(sealed.chunks_mut(SEALED_GROUP_BYTES)) {
-                let group_start = group * group_blocks;
-                let first = block.saturating_sub(group_start);
-                open_group(bytes, length(first), &self.key, object, group)
-                    .map_err(|disbelief| disbelief.error(format!("read {object}")))?;
-                copy_wanted(&bytes[ALIGNMENT_BYTES..], group_start * BLOCK_BYTES, offset, into);
-            }
-            block = until;
+        let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        let mut opened = AlignedBuffer::new();
+        let (mut skipped, mut rest) = (length(offset % BLOCK_BYTES), into);
+        for first in blocks.clone().step_by(BLOCKS_AT_ONCE) {
+            let blocks = first..blocks.end.min(first + BLOCKS_AT_ONCE as u64);
+            self.open_blocks(object, blocks, None, &mut opened)?;
+            let count = rest.len().min(opened.len() - skipped);
+            let (now, later) = rest.split_at_mut(count);
+            now.copy_from_slice(&opened[skipped..][..count]);
+            (skipped, rest) = (0, later);
         }
         Ok(())
     }
+
+    /// Reads blocks of an object's groups, and decrypts them where they were read to. The first
+    /// group's header is read too, with what lies before the first block, unless it is known.
+    /// Returns the last group and its header.
+    fn open_blocks(
+        &self,
+        object: ObjectName,
+        blocks: Range<u64>,
+        known: Option<Arc<GroupHeader>>,
+        into: &mut AlignedBuffer,
+    ) -> Result<Option<(u64, Arc<GroupHeader>)>, ImageError> {
+        if blocks.is_empty() {
+            into.clear();
+            return Ok(None);
+        }
+        let first = match known {
+            Some(_) => sealed_place(blocks.start),
+            None => sealed_place(blocks.start - blocks.start % GROUP_BLOCKS as u64) - BLOCK_BYTES,
+        };
+        let end = sealed_place(blocks.end - 1) + BLOCK_BYTES;
+        into.resize(length(end - first), 0);
+        self.below.read(object, groups_start(object) + first, into)?;
+        let disbelieved = |disbelief: Disbelief| disbelief.error(format!("read {object}"));
+        let mut last = known.map(|header| (blocks.start / GROUP_BLOCKS as u64, header));
+        for block in blocks.clone() {
+            let (group, position) = (block / GROUP_BLOCKS as u64, block % GROUP_BLOCKS as u64);
+            let from = length(sealed_place(block) - first);
+            let header = match last.take() {
+                Some((known, header)) if known == group => header,
+                _ => {
+                    let at = length(sealed_place(block - position) - BLOCK_BYTES - first);
+                    let header = &into[at..at + ALIGNMENT_BYTES];
+                    let header = GroupHeader::read(header, &self.key, object, group);
+                    Arc::new(header.map_err(disbelieved)?)
+                }
+            };
+            let to = length((block - blocks.start) * BLOCK_BYTES);
+            let bytes = &mut into[to..from + ALIGNMENT_BYTES];
+            header.open_block(length(position), bytes, from - to).map_err(disbelieved)?;
+            last = Some((group, header));
+        }
+        into.truncate(length((blocks.end - blocks.start) * BLOCK_BYTES));
+        Ok(last)
+    }
 }
 
-/// Copies what was asked for out of contents that begin at `at`.
-fn copy_wanted(contents: &[u8], at: u64, offset: u64, into: &mut [u8]) {
-    let from = offset.max(at);
-    let until = (offset + into.len() as u64).min(at + contents.len() as u64);
-    if from < until {
-        let wanted = &contents[length(from - at)..length(until - at)];
-        into[length(from - offset)..length(until - offset)].copy_from_slice(wanted);
+/// Where the groups of an object begin.
+fn groups_start(object: ObjectName) -> u64 {
+    match object {
+        ObjectName::Pack(_) => 0,
+        ObjectName::Image(_) => BLOCK_BYTES,
+    }
+}
+
+/// Where a block lies among groups.
+fn sealed_place(block: u64) -> u64 {
+    (block + block / GROUP_BLOCKS as u64 + 1) * BLOCK_BYTES
+}
+
+/// Headers of groups that reads ended in: the next chunk begins there as a rule, and is read
+/// without what lies before it.
+#[derive(Debug, Default)]
+struct KeptHeaders(Mutex<VecDeque<(ObjectName, u64, Arc<GroupHeader>)>>);
+
+impl KeptHeaders {
+    fn find(&self, object: ObjectName, group: u64) -> Option<Arc<GroupHeader>> {
+        let kept = self.lock();
+        let found = kept.iter().find(|(of, at, _)| (*of, *at) == (object, group));
+        found.map(|(_, _, header)| Arc::clone(header))
+    }
+
+    fn keep(&self, object: ObjectName, group: u64, header: Arc<GroupHeader>) {
+        let mut kept = self.lock();
+        kept.retain(|(of, at, _)| (*of, *at) != (object, group));
+        if kept.len() == HEADERS_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((object, group, header));
+    }
+
+    fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(ObjectName, u64, Arc<GroupHeader>)>> {
+        self.0.lock().expect("no thread panics with the headers locked")
     }
 }
 
@@ -156,25 +225,10 @@ fn length(bytes: u64) -> usize {
     usize::try_from(bytes).expect("lengths in memory")
 }
 
-fn seal(key: &SetKey, bytes: &mut [u8], object: ObjectName, group: u64) -> Result<(), ImageError> {
-    let salt = key.draw_salt().map_err(|error| {
-        let attempt = format!("seal {object}");
-        ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
-    })?;
-    seal_group(bytes, key, &salt, object, group);
-    Ok(())
-}
-
 impl ImageStore for SealedStore {
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
-        Ok(Box::new(SealedPack {
-            below: self.below.begin_pack(name)?,
-            key: Arc::clone(&self.key),
-            name,
-            group: 0,
-            sealed: AlignedBuffer::new(),
-            open: AlignedBuffer::new(),
-        }))
+        let below = self.below.begin_pack(name)?;
+        Ok(Box::new(SealedPack::begin(below, Arc::clone(&self.key), name)?))
     }
 
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
@@ -191,15 +245,49 @@ impl ImageStore for SealedStore {
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         match object {
-            ObjectName::Pack(_) => self.read_groups(object, 0, offset, into),
+            ObjectName::Pack(_) => self.read_groups(object, offset, into),
             ObjectName::Image(_) if self.check_manifest(object)? => {
-                self.read_groups(object, BLOCK_BYTES, offset, into)
+                self.read_groups(object, offset, into)
             }
             ObjectName::Image(_) => {
                 into.fill(0);
                 Ok(())
             }
         }
+    }
+
+    fn read_to(
+        &self,
+        object: ObjectName,
+        offset: u64,
+        length: usize,
+        into: &mut AlignedBuffer,
+    ) -> Result<(), ImageError> {
+        let blocks = offset / BLOCK_BYTES..(offset + length as u64) / BLOCK_BYTES;
+        let is_in_blocks =
+            offset.is_multiple_of(BLOCK_BYTES) && length.is_multiple_of(ALIGNMENT_BYTES);
+        if !is_in_blocks || !matches!(object, ObjectName::Pack(_)) {
+            into.resize(length, 0);
+            return self.read(object, offset, into);
+        }
+        let known = self.kept.find(object, blocks.start / GROUP_BLOCKS as u64);
+        let is_known = known.is_some();
+        let opened = self.open_blocks(object, blocks.clone(), known, into);
+        let opened = match opened {
+            // Blocks do not go with a header that was kept if there is another by now.
+            Err(error) if is_known && error.kind == ImageErrorKind::Damaged => {
+                self.open_blocks(object, blocks, None, into)
+            }
+            opened => opened,
+        };
+        if let Some((group, header)) = opened? {
+            self.kept.keep(object, group, header);
+        }
+        Ok(())
+    }
+
+    fn forget_reads(&self) {
+        self.kept.forget();
     }
 
     fn reads_at_once(&self) -> usize {
@@ -219,69 +307,5 @@ impl ImageStore for SealedStore {
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         self.below.remove(object)
-    }
-}
-
-/// A pack whose groups are sealed as they fill.
-#[derive(Debug)]
-struct SealedPack {
-    below: Box<dyn PackWriter>,
-    key: Arc<SetKey>,
-    name: PackName,
-    /// The group that is filled.
-    group: u64,
-    /// Sealed groups on their way, and between calls nothing.
-    sealed: AlignedBuffer,
-    /// The group that is not full yet, from its header on.
-    open: AlignedBuffer,
-}
-
-impl SealedPack {
-    /// Seals the group that ends the buffer.
-    fn seal_last(&mut self, start: usize) -> Result<(), ImageError> {
-        seal(&self.key, &mut self.sealed[start..], ObjectName::Pack(self.name), self.group)?;
-        self.group += 1;
-        Ok(())
-    }
-
-    fn pass_on(&mut self) -> Result<(), ImageError> {
-        if !self.sealed.is_empty() {
-            self.below.append(&self.sealed)?;
-            self.sealed.clear();
-        }
-        Ok(())
-    }
-}
-
-impl PackWriter for SealedPack {
-    fn append(&mut self, bytes: &AlignedBuffer) -> Result<(), ImageError> {
-        std::mem::swap(&mut self.sealed, &mut self.open);
-        self.open.clear();
-        let (mut start, mut rest) = (0, &bytes[..]);
-        while !rest.is_empty() {
-            if self.sealed.len() == start {
-                self.sealed.resize(start + ALIGNMENT_BYTES, 0);
-            }
-            let room = start + SEALED_GROUP_BYTES - self.sealed.len();
-            let (taken, left) = rest.split_at(room.min(rest.len()));
-            self.sealed.extend_from_slice(taken);
-            rest = left;
-            if taken.len() == room {
-                self.seal_last(start)?;
-                start = self.sealed.len();
-            }
-        }
-        self.open.extend_from_slice(&self.sealed[start..]);
-        self.sealed.truncate(start);
-        self.pass_on()
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), ImageError> {
-        if !self.open.is_empty() {
-            std::mem::swap(&mut self.sealed, &mut self.open);
-            self.seal_last(0)?;
-            self.pass_on()?;
-        }
-        self.below.finish()
     }
 }

@@ -57,6 +57,23 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Fast when address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
 
+    /// Reads `length` bytes from `offset` of an object, multiples of 4096, in place of what `into`
+    /// holds. A store that has to work on what it reads does so there, and may go by what it kept
+    /// from reads before.
+    fn read_to(
+        &self,
+        object: ObjectName,
+        offset: u64,
+        length: usize,
+        into: &mut AlignedBuffer,
+    ) -> Result<(), ImageError> {
+        into.resize(length, 0);
+        self.read(object, offset, into)
+    }
+
+    /// Forgets what was kept from reads, so that the next ones show what the store has now.
+    fn forget_reads(&self) {}
+
     /// With how many reads at once much is read fastest.
     fn reads_at_once(&self) -> usize;
 

@@ -36,6 +36,7 @@ impl OpenImage {
     /// Reads all chunks of the image, compares their digests and decodes what they hold. Fails
     /// only when the store does; damage is in the answer.
     pub fn verify(&self, watch: &dyn Watch) -> Result<Verified, ImageError> {
+        self.store().forget_reads();
         let mut verified = Verified::default();
         let mut progress = Progress { done_bytes: 0, total_bytes: self.summary().chunk_bytes };
         let places: Vec<ChunkPlace> =

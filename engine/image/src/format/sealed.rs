@@ -12,7 +12,9 @@
 //! Inside lie the bytes of version 1. A block is sealed at its place in its group, and a group
 //! under a key of its own, of its salt, its object's name and its place there.
 
-use sealing::{KeyId, SALT_BYTES, Salt, SetKey, TAG_BYTES, Tag, WRAPPED_KEY_BYTES, WrappedKey};
+use sealing::{
+    KeyId, SALT_BYTES, Salt, Sealer, SetKey, TAG_BYTES, Tag, WRAPPED_KEY_BYTES, WrappedKey,
+};
 
 use crate::error::Disbelief;
 use crate::format::manifest::{digest_of_header, is_header_whole};
@@ -66,31 +68,46 @@ pub(crate) fn seal_group(
     }
 }
 
-/// Decrypts the blocks from `first` on of a group, whose bytes begin with its header, in place.
-pub(crate) fn open_group(
-    bytes: &mut [u8],
-    first: usize,
-    key: &SetKey,
-    object: ObjectName,
-    group: u64,
-) -> Result<(), Disbelief> {
-    let (header, contents) = bytes.split_at_mut(ALIGNMENT_BYTES);
-    if header[..8] != *MAGIC || header[TAGS_END..].iter().any(|&byte| byte != 0) {
-        return Err(Disbelief::Damaged("it does not hold sealed blocks where it should"));
+/// Header of a group that was read: what its blocks are opened with.
+#[derive(Debug)]
+pub(crate) struct GroupHeader {
+    sealer: Sealer,
+    tags: [Tag; GROUP_BLOCKS],
+}
+
+impl GroupHeader {
+    /// Reads the header of a group of this object.
+    pub(crate) fn read(
+        header: &[u8],
+        key: &SetKey,
+        object: ObjectName,
+        group: u64,
+    ) -> Result<Self, Disbelief> {
+        if header[..8] != *MAGIC || header[TAGS_END..].iter().any(|&byte| byte != 0) {
+            return Err(Disbelief::Damaged("it does not hold sealed blocks where it should"));
+        }
+        check_version(header)?;
+        check_key(header, key)?;
+        let salt: Salt = header[SALT..TAGS].try_into().expect("it was cut so");
+        let mut tags = [[0; TAG_BYTES]; GROUP_BLOCKS];
+        for (tag, bytes) in tags.iter_mut().zip(header[TAGS..TAGS_END].chunks_exact(TAG_BYTES)) {
+            tag.copy_from_slice(bytes);
+        }
+        Ok(Self { sealer: key.sealer(&salt, &place(object, group)), tags })
     }
-    check_version(header)?;
-    check_key(header, key)?;
-    let salt: Salt = header[SALT..TAGS].try_into().expect("it was cut so");
-    let sealer = key.sealer(&salt, &place(object, group));
-    let blocks = contents.chunks_exact_mut(ALIGNMENT_BYTES);
-    let tags = header[TAGS..TAGS_END].chunks_exact(TAG_BYTES);
-    for ((position, block), tag) in (0..).zip(blocks).zip(tags).skip(first) {
-        let tag: Tag = tag.try_into().expect("it was cut so");
-        if !sealer.open(position, &[], block, tag) {
-            return Err(Disbelief::Damaged("its sealed bytes are not those that were written"));
+
+    /// Decrypts a block of the group to where `bytes` begin; it lies there from `from` on.
+    pub(crate) fn open_block(
+        &self,
+        position: usize,
+        bytes: &mut [u8],
+        from: usize,
+    ) -> Result<(), Disbelief> {
+        match self.sealer.open_to_front(position as u64, bytes, from, self.tags[position]) {
+            true => Ok(()),
+            false => Err(Disbelief::Damaged("its sealed bytes are not those that were written")),
         }
     }
-    Ok(())
 }
 
 /// The first block of a sealed manifest.
