@@ -109,6 +109,7 @@ fn count_kinds(fixture: &Fixture) {
         Place::Folder => "a state of a folder",
         Place::SealedFolder => "a state of an encrypted folder",
         Place::Objects { .. } => "a state of an object store",
+        Place::SealedObjects { .. } => "a state of an encrypted object store",
     });
     count_many("a snapshot that came back", fixture.engine.snapshots().len());
     for volume in fixture.engine.volumes() {

@@ -39,6 +39,16 @@ pub(crate) enum Place {
     Objects {
         seed: u64,
     },
+    /// The same, encrypted as the journal is.
+    SealedObjects {
+        seed: u64,
+    },
+}
+
+impl Place {
+    fn is_sealed(self) -> bool {
+        matches!(self, Self::SealedFolder | Self::SealedObjects { .. })
+    }
 }
 
 /// The memory of a pool, which a kill leaves and a loss of power does not.
@@ -111,7 +121,9 @@ impl Fixture {
         let folder = |name| disk.folder().folder(name).expect("the disk works");
         let remote = match place {
             Place::Folder | Place::SealedFolder => None,
-            Place::Objects { seed } => Some(RemoteStore::new(disk, seed)),
+            Place::Objects { seed } | Place::SealedObjects { seed } => {
+                Some(RemoteStore::new(disk, seed))
+            }
         };
         let images: Arc<dyn ImageStore> = match &remote {
             None => Arc::new(FolderStore::new(&*folder("images")).expect("the disk works")),
@@ -125,7 +137,7 @@ impl Fixture {
             journal_options: JOURNAL_OPTIONS,
             clock: Arc::new(SystemClock::new()),
             images,
-            key: (place == Place::SealedFolder).then(set_key),
+            key: place.is_sealed().then(set_key),
             writer,
             fresh_id: *b"power-cut proof!",
         };

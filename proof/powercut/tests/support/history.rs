@@ -42,7 +42,7 @@ const NO_JOURNAL_ONE_IN: u64 = 4;
 const FILLS_ONE_IN: u64 = 3;
 const OBJECTS_ONE_IN: u64 = 3;
 
-/// Of so many of the others one is encrypted.
+/// Of so many one is encrypted, wherever its images are.
 const SEALED_ONE_IN: u64 = 2;
 
 /// So often at most a save is tried at the end of a life: one number may belong to a manifest whose
@@ -68,10 +68,12 @@ impl History {
             true => Classes::NoJournal,
             false => Classes::All,
         };
-        let place = match random.one_in(OBJECTS_ONE_IN) {
-            true => Place::Objects { seed: random.number() },
-            false if random.one_in(SEALED_ONE_IN) => Place::SealedFolder,
-            false => Place::Folder,
+        let is_remote = random.one_in(OBJECTS_ONE_IN);
+        let place = match (is_remote, random.one_in(SEALED_ONE_IN)) {
+            (true, false) => Place::Objects { seed: random.number() },
+            (true, true) => Place::SealedObjects { seed: random.number() },
+            (false, true) => Place::SealedFolder,
+            (false, false) => Place::Folder,
         };
         let (fixture, truth) = (Fixture::new(disk, place), Truth::default());
         let fills = random.one_in(FILLS_ONE_IN);

@@ -51,6 +51,7 @@ const KINDS: &[&str] = &[
     "a state of a folder",
     "a state of an encrypted folder",
     "a state of an object store",
+    "a state of an encrypted object store",
     "a state of a recovery that was cut",
     "a state with damage",
     "damage that is noticed",
