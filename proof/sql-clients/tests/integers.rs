@@ -89,6 +89,20 @@ const TYPED: &[&str] = &[
      ORDER BY 1",
     "SELECT (CASE WHEN g > 0 THEN 1 ELSE 2.5::float8 END) % 2 FROM (VALUES (0), (1)) v(g)",
     "SELECT 0.12345678901234567 = 0.12345678901234567::float8, 1e22 < 1e22::float8",
+    "SELECT 1 INTERSECT SELECT 1.0",
+    "SELECT x / 7 FROM (SELECT 1 EXCEPT SELECT 2.5) u(x)",
+    "SELECT 1::smallint INTERSECT SELECT 1::bigint",
+    "SELECT g FROM (SELECT 1 UNION ALL SELECT 2.5) v(g) \
+     WHERE EXISTS (SELECT 1 FROM (VALUES (0.5), (0.1)) w(y) WHERE y < g / 7) ORDER BY 1",
+    "SELECT (CASE WHEN g > 0 THEN 1 ELSE 2.5 END) & 1 FROM (VALUES (0), (1)) v(g)",
+    "SELECT ~(CASE WHEN g > 0 THEN 1 ELSE 2.5 END) FROM (VALUES (0), (1)) v(g)",
+    "SELECT 16777217 = 16777216::real, 16777217 IN (16777216::real), greatest(1.5, 2.5::real)",
+    "SELECT a.x FROM (VALUES (16777217)) a(x) JOIN (VALUES (16777216::real)) b(y) ON a.x = b.y",
+    "SELECT x - date '2026-01-01', x + interval '1 day' \
+     FROM (SELECT NULL UNION ALL SELECT date '2026-01-05') u(x) ORDER BY 1",
+    "SELECT (CASE WHEN g > 0 THEN date '2026-01-01' ELSE timestamp '2026-01-02 03:04' END) \
+     - date '2026-01-01' FROM (VALUES (0), (1)) v(g) ORDER BY 1",
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1.5 FROM r WHERE n < 4) SELECT n FROM r",
     "SELECT 1 = 1::bigint, 1 = 1.0, 1 < 3000000000, 1 BETWEEN 0 AND 2, 1 IN (1, 3000000000)",
 ];
 

@@ -1,21 +1,19 @@
 //! Operators of expressions that become calls of functions which fail where PostgreSQL's operators
 //! do, and `||`.
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::{Expr, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::calls::{self, Call};
-use super::casts::udf as number_cast;
 use super::chains;
 use super::conversions::{self, To};
 use super::extract::extract;
 use super::inexact::refused;
-use super::own::no_operator;
 use super::planned::{is_json, type_of};
 use super::regex::Use;
 use super::shifts::{Towards, shifted};
@@ -61,20 +59,11 @@ impl ExprPlanner for Operators {
         else {
             return Ok(PlannerResult::Original(expr));
         };
-        let mut expr = expr;
-        if matches!(left, DataType::Date32) && matches!(right, DataType::Interval(_)) {
-            expr.left =
-                expr.left.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None), schema)?;
-            return Ok(PlannerResult::Original(expr));
-        }
-        match (&left, &right) {
-            (DataType::Date32, DataType::Date32) if operator == Operator::Minus => {
-                return Ok(PlannerResult::Planned(days_between(expr.left, expr.right)));
-            }
-            (DataType::Date32, DataType::Int64) | (DataType::Int64, DataType::Date32) => {
-                return Err(no_operator(&operator).into_engine());
-            }
-            _ => {}
+        if let (DataType::Interval(_), other) | (other, DataType::Interval(_)) = (&left, &right)
+            && other.is_numeric()
+            && !other.is_integer()
+        {
+            return Err(refused(&format!("{operator} of an interval and a number")).into_engine());
         }
         if !(left.is_numeric() && right.is_numeric()) {
             return Ok(PlannerResult::Original(expr));
@@ -86,13 +75,6 @@ impl ExprPlanner for Operators {
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         extract(arguments)
     }
-}
-
-/// Days from one date to another: an integer.
-fn days_between(left: Expr, right: Expr) -> Expr {
-    let days = BinaryExpr::new(Box::new(left), Operator::Minus, Box::new(right));
-    let cast = number_cast(&DataType::Int32).expect("there is a cast to integer");
-    cast.call(vec![Expr::BinaryExpr(days)])
 }
 
 /// `||`: NULL adds nothing to an array, and JSON is no text.

@@ -26,7 +26,7 @@ use datafusion::physical_expr_common::datum::apply;
 use super::casts::NUMERIC_OF_INTEGER;
 use super::conversions::{To, converted};
 use super::own::no_operator;
-use super::quotients::{quotient_type, quotients};
+use super::quotients::{quotient_type, quotients, too_many_digits};
 use super::short_names::unmarked;
 use crate::error::{SqlError, SqlState};
 
@@ -324,11 +324,4 @@ fn out_of_range(data_type: &DataType) -> SqlError {
         _ => "bigint out of range",
     };
     SqlError::new(SqlState::OUT_OF_RANGE, what)
-}
-
-/// PostgreSQL's have up to 131,072.
-fn too_many_digits() -> SqlError {
-    SqlError::unsupported(
-        "a numeric with more digits than 38, or 76 behind a division, is not supported",
-    )
 }

@@ -3,18 +3,20 @@
 //! makes these equal: what is known earlier is the type of a CASE's first branch, or of the first
 //! of united queries.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::tree_node::{Transformed, TreeNodeRewriter};
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, ExprSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
-use super::{intervals, numbers, operands};
+use super::{intervals, numbers, operands, united};
 
 /// Takes the place of the engine's rule.
 #[derive(Debug)]
@@ -26,16 +28,18 @@ impl AnalyzerRule for Coercion {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(coerced)?.data)
+        Ok(plan.transform_up(coerced)?.data)
     }
 }
 
 /// A step of a plan whose inputs have their types.
-fn coerced(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
+    let outer_typed = |it| with_outer_types(it, &schema)?.transform_up(coerced);
+    let mut plan = plan.map_subqueries(outer_typed)?.data;
+    united::check(&plan)?;
     intervals::check_rows(&plan, &schema)?;
     operands::check_rows(&plan, &schema)?;
-    numbers::check_united(&plan)?;
     if let LogicalPlan::Filter(filter) = &mut plan {
         let predicate = std::mem::take(&mut filter.predicate);
         filter.predicate = predicate.cast_to(&DataType::Boolean, &schema)?;
@@ -51,8 +55,31 @@ fn coerced(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             false => changed.update_data(|it| name.restore(it)),
         })
     })?
-    .map_data(|plan| types.engine.coerce_plan(plan))?
+    .map_data(|plan| types.engine.coerce_plan(united::of_one_type(plan)?))?
     .map_data(LogicalPlan::recompute_schema)
+}
+
+/// A subquery that knows the types which columns of the query around it have.
+fn with_outer_types(plan: LogicalPlan, outer: &DFSchema) -> Result<LogicalPlan> {
+    let LogicalPlan::Subquery(mut subquery) = plan else { return Ok(plan) };
+    if subquery.outer_ref_columns.is_empty() {
+        return Ok(LogicalPlan::Subquery(subquery));
+    }
+    let typed = |expr| {
+        Ok(match expr {
+            Expr::OuterReferenceColumn(before, column) => {
+                let field = outer.field_from_column(&column).map_or(before, Arc::clone);
+                Transformed::yes(Expr::OuterReferenceColumn(field, column))
+            }
+            other => Transformed::no(other),
+        })
+    };
+    let columns = subquery.outer_ref_columns.into_iter().map(|it| Ok(typed(it)?.data));
+    subquery.outer_ref_columns = columns.collect::<Result<_>>()?;
+    let inner = Arc::unwrap_or_clone(subquery.subquery);
+    let inner = inner.transform_up(|it| it.map_expressions(|it| it.transform_up(typed)))?.data;
+    subquery.subquery = Arc::new(inner);
+    Ok(LogicalPlan::Subquery(subquery))
 }
 
 /// An expression by itself, in the types that it has in a plan.

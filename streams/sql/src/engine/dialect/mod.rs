@@ -55,6 +55,7 @@ mod text_functions;
 mod time_functions;
 mod to_char;
 mod truncated;
+mod united;
 mod units;
 mod written;
 

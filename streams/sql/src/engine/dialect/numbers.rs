@@ -5,17 +5,15 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Case, InSubquery, ScalarFunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::expr::{Case, ScalarFunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 
-use super::casts::NUMERIC_OF_INTEGER;
+use super::casts::{NUMERIC_OF_INTEGER, udf as number_cast};
 use super::chains;
 use super::conversions::{self, To};
 use super::inexact::refused;
+use super::own::no_operator;
 use crate::error::SqlError;
-
-/// Functions whose arguments become one type.
-const OF_ONE_TYPE: &[&str] = &["coalesce", "greatest", "least", "nullif"];
 
 /// Functions that PostgreSQL has for floats of 64 bits, and for no narrower ones.
 const OF_DOUBLES: &[&str] = &[
@@ -26,8 +24,17 @@ const OF_DOUBLES: &[&str] = &[
 
 /// Changes an expression whose operands have the types that they are going to have.
 pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    use Operator::{BitwiseAnd, BitwiseOr, BitwiseXor};
     match expr {
         Expr::BinaryExpr(it) if chains::is_operator(it.op) => arithmetic(it, schema),
+        Expr::BinaryExpr(it) if matches!(it.op, BitwiseAnd | BitwiseOr | BitwiseXor) => {
+            let has_bits =
+                |it: &Expr| it.get_type(schema).map(|it| it.is_integer() || !it.is_numeric());
+            match has_bits(&it.left)? && has_bits(&it.right)? {
+                true => Ok(Transformed::no(Expr::BinaryExpr(it))),
+                false => Err(no_operator(&it.op).into_engine()),
+            }
+        }
         // The engine's minus goes around.
         Expr::Negative(of) if of.get_type(schema).is_ok_and(|it| it.is_signed_integer()) => {
             let data_type = of.get_type(schema)?;
@@ -35,20 +42,63 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             let call = chains::call((zero, &data_type), Operator::Minus, (*of, &data_type))?;
             Ok(Transformed::yes(call))
         }
-        Expr::Case(case) => keep_floats_of_case(case, schema),
-        other => keep_floats(other, schema),
+        Expr::Case(case) => of_case(case, schema),
+        Expr::InSubquery(mut it) => {
+            let rows = it.subquery.subquery.schema().field(0).data_type().clone();
+            compared_with_rows(&mut it.expr, &rows, schema)?;
+            Ok(Transformed::yes(Expr::InSubquery(it)))
+        }
+        Expr::SetComparison(mut it) => {
+            let rows = it.subquery.subquery.schema().field(0).data_type().clone();
+            compared_with_rows(&mut it.expr, &rows, schema)?;
+            Ok(Transformed::yes(Expr::SetComparison(it)))
+        }
+        Expr::ScalarFunction(call) if OF_DOUBLES.contains(&call.func.name()) => {
+            of_doubles(call, schema)
+        }
+        other => match made_one(&other) {
+            Some(One::Value) => {
+                let to = float_of(&types_of_children(&other, schema)?, One::Value);
+                other.map_children(|it| as_float(it, to, schema))
+            }
+            Some(One::Comparison) => {
+                let types = types_of_children(&other, schema)?;
+                check_several(&other, &types)?;
+                let to = float_of(&types, One::Comparison);
+                other.map_children(|it| as_float(it, to, schema))
+            }
+            None => Ok(Transformed::no(other)),
+        },
     }
 }
 
-/// Operators whose operands had no type when they were planned: parameters, and columns that are
-/// NULL in the first of united queries.
-fn arithmetic(it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// Operators that were not changed when they were planned: on parameters, on columns that are NULL
+/// in the first of united queries, and on times.
+fn arithmetic(mut it: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    use DataType::{Date32, Int64, Interval};
     let (left, right) = (it.left.get_type(schema)?, it.right.get_type(schema)?);
-    let is_one = |it: &DataType| it.is_numeric() || it.is_null();
-    if !(is_one(&left) && is_one(&right)) || left.is_null() && right.is_null() {
-        return Ok(Transformed::no(Expr::BinaryExpr(it)));
+    match (&left, &right) {
+        (DataType::Null, DataType::Null) => {}
+        (Date32, Interval(_)) => {
+            it.left = Box::new(conversions::call(To::Timestamp, *it.left));
+            return Ok(Transformed::yes(Expr::BinaryExpr(it)));
+        }
+        // Days from one date to another: an integer.
+        (Date32, Date32) if it.op == Operator::Minus => {
+            let cast = number_cast(&DataType::Int32).expect("there is a cast to integer");
+            return Ok(Transformed::yes(cast.call(vec![Expr::BinaryExpr(it)])));
+        }
+        (Date32, Int64) | (Int64, Date32) => return Err(no_operator(&it.op).into_engine()),
+        (left, right) if [left, right].into_iter().all(|it| it.is_numeric() || it.is_null()) => {
+            return Ok(Transformed::yes(chains::call(
+                (*it.left, left),
+                it.op,
+                (*it.right, right),
+            )?));
+        }
+        _ => {}
     }
-    Ok(Transformed::yes(chains::call((*it.left, &left), it.op, (*it.right, &right))?))
+    Ok(Transformed::no(Expr::BinaryExpr(it)))
 }
 
 /// Refuses arithmetic of numerics that the engine would compute.
@@ -64,75 +114,101 @@ pub(super) fn check_computed(expr: &Expr, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// A column of floats and numerics is one of floats there, and one of numerics here.
-pub(super) fn check_united(plan: &LogicalPlan) -> Result<()> {
-    let LogicalPlan::Union(union) = plan else { return Ok(()) };
-    let is_mixed = |index: usize| {
-        let types = || union.inputs.iter().map(|it| it.schema().field(index).data_type());
-        types().any(DataType::is_floating) && types().any(DataType::is_decimal)
-    };
-    match (0..union.schema.fields().len()).any(is_mixed) {
-        true => Err(mixed_column().into_engine()),
-        false => Ok(()),
-    }
-}
-
 pub(super) fn mixed_column() -> SqlError {
     refused("a column of double precision and numeric")
         .with_hint("Write ::float8 behind the numerics.")
 }
 
-fn keep_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    if let Expr::ScalarFunction(call) = &expr
-        && OF_DOUBLES.contains(&call.func.name())
-    {
-        return of_doubles(call.clone(), schema);
+/// Why operands become one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum One {
+    /// They are compared: PostgreSQL has few operators on floats of 32 bits and other numbers.
+    Comparison,
+    /// One of them is the result.
+    Value,
+}
+
+fn made_one(expr: &Expr) -> Option<One> {
+    match expr {
+        Expr::BinaryExpr(it) if !it.op.is_logic_operator() => Some(One::Comparison),
+        Expr::Between(_) | Expr::InList(_) => Some(One::Comparison),
+        Expr::ScalarFunction(call) => match call.func.name() {
+            "nullif" => Some(One::Comparison),
+            "coalesce" | "greatest" | "least" => Some(One::Value),
+            _ => None,
+        },
+        _ => None,
     }
-    if let Expr::InSubquery(it) = &expr {
-        return compared_with_rows(it.clone(), schema);
-    }
-    if !makes_one_type(&expr) {
-        return Ok(Transformed::no(expr));
-    }
+}
+
+fn types_of_children(expr: &Expr, schema: &DFSchema) -> Result<Vec<DataType>> {
     let mut types = Vec::new();
     expr.apply_children(|operand| {
-        types.extend(operand.get_type(schema));
+        types.push(operand.get_type(schema)?);
         Ok(TreeNodeRecursion::Continue)
     })?;
-    match is_mixed(&types) {
-        true => expr.map_children(|operand| Ok(as_float(operand, schema))),
-        false => Ok(Transformed::no(expr)),
+    Ok(types)
+}
+
+/// The type of floats that operands of these types become, where they do.
+fn float_of(types: &[DataType], one: One) -> Option<To> {
+    let has_double = types.contains(&DataType::Float64);
+    let has_real = types.contains(&DataType::Float32);
+    let has_exact = types.iter().any(|it| it.is_decimal() || it.is_integer());
+    match (has_double, has_real, one) {
+        (false, true, One::Value) => Some(To::Float4),
+        (false, true, One::Comparison) if has_exact => Some(To::Float8),
+        (true, ..) => Some(To::Float8),
+        _ => None,
     }
 }
 
-fn is_mixed(types: &[DataType]) -> bool {
-    types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal)
-}
-
-fn as_float(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    match expr.get_type(schema).is_ok_and(|it| it.is_decimal()) {
-        true => Transformed::yes(conversions::call(To::Float8, expr)),
+fn as_float(expr: Expr, to: Option<To>, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Some(to) = to else { return Ok(Transformed::no(expr)) };
+    let of = expr.get_type(schema)?;
+    Ok(match of.is_decimal() || of == DataType::Float32 && to == To::Float8 {
+        true => Transformed::yes(conversions::call(to, expr)),
         false => Transformed::no(expr),
-    }
+    })
+}
+
+/// PostgreSQL compares with each bound by its type, and with a list by the type that is common to
+/// all.
+fn check_several(expr: &Expr, types: &[DataType]) -> Result<()> {
+    let is_exact = |it: &DataType| it.is_decimal() || it.is_integer();
+    let what = match (expr, types) {
+        (Expr::Between(_), [sought, low, high])
+            if is_exact(sought)
+                && (low.is_floating() && is_exact(high) || is_exact(low) && high.is_floating()) =>
+        {
+            "BETWEEN of a float and another number"
+        }
+        (Expr::InList(it), types)
+            if it.list.len() > 1
+                && types.contains(&DataType::Float32)
+                && types.iter().any(is_exact) =>
+        {
+            "IN of real and other numbers"
+        }
+        _ => return Ok(()),
+    };
+    Err(refused(what).with_hint("Cast them to one type.").into_engine())
 }
 
 /// What a CASE compares is of one type, and so are its values.
-fn keep_floats_of_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn of_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let whens = case.when_then_expr.iter_mut();
     let (whens, thens): (Vec<_>, Vec<_>) = whens.map(|(when, then)| (when, then)).unzip();
     let compared: Vec<_> = case.expr.iter_mut().chain(whens).collect();
     let values: Vec<_> = thens.into_iter().chain(case.else_expr.iter_mut()).collect();
-    let mut is_changed = false;
-    for operands in [compared, values] {
-        let types: Vec<_> = operands.iter().filter_map(|it| it.get_type(schema).ok()).collect();
-        if is_mixed(&types) {
-            is_changed = true;
-            for it in operands {
-                **it = as_float(std::mem::take(&mut **it), schema).data;
-            }
+    for (operands, one) in [(compared, One::Comparison), (values, One::Value)] {
+        let types = operands.iter().map(|it| it.get_type(schema));
+        let to = float_of(&types.collect::<Result<Vec<_>>>()?, one);
+        for it in operands {
+            **it = as_float(std::mem::take(&mut **it), to, schema)?.data;
         }
     }
-    Ok(Transformed::new_transformed(Expr::Case(case), is_changed))
+    Ok(Transformed::yes(Expr::Case(case)))
 }
 
 fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -152,31 +228,17 @@ fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed
     Ok(Transformed::new_transformed(Expr::ScalarFunction(call), is_changed))
 }
 
-/// Of `numeric IN (SELECT float)` the numeric becomes a float.
-fn compared_with_rows(mut it: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let rows = it.subquery.subquery.schema();
-    let row = rows.fields().first().map(|it| it.data_type().clone());
-    match (it.expr.get_type(schema), row) {
-        (Ok(one), Some(row)) if one.is_decimal() && row.is_floating() => {
-            it.expr = Box::new(conversions::call(To::Float8, *it.expr));
-            Ok(Transformed::yes(Expr::InSubquery(it)))
-        }
-        (Ok(one), Some(row)) if one.is_floating() && row.is_decimal() => {
-            let what = "double precision IN a query of numeric is not supported";
-            Err(SqlError::unsupported(what)
-                .with_hint("Cast the query's column to double precision.")
-                .into_engine())
-        }
-        _ => Ok(Transformed::no(Expr::InSubquery(it))),
+/// What is compared with a query's rows becomes a float where these are floats.
+fn compared_with_rows(expr: &mut Expr, rows: &DataType, schema: &DFSchema) -> Result<()> {
+    let one = expr.get_type(schema)?;
+    if one.is_floating() && rows.is_decimal() {
+        return Err(refused("double precision compared with a query of numeric")
+            .with_hint("Cast the query's column to double precision.")
+            .into_engine());
     }
-}
-
-/// Whether the operands become one type.
-fn makes_one_type(expr: &Expr) -> bool {
-    match expr {
-        Expr::BinaryExpr(it) => !it.op.is_logic_operator(),
-        Expr::Between(_) | Expr::InList(_) => true,
-        Expr::ScalarFunction(call) => OF_ONE_TYPE.contains(&call.func.name()),
-        _ => false,
+    let is_real = one == DataType::Float32 || *rows == DataType::Float32;
+    if one != *rows && (is_real && rows.is_numeric() || one.is_decimal() && rows.is_floating()) {
+        *expr = conversions::call(To::Float8, std::mem::take(expr));
     }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::Result;
 
 use super::casts::NUMERIC_OF_INTEGER;
-use crate::error::{SqlError, SqlState};
+use crate::error::SqlError;
 
 /// Of quotients of numerics: digits behind the point, more than which are out of range.
 const QUOTIENT_SCALE: i8 = 30;
@@ -73,7 +73,7 @@ fn scale_of(array: &ArrayRef) -> i8 {
 }
 
 fn quotient(left: (i256, i8), right: (i256, i8)) -> Result<i256> {
-    let range = || SqlError::new(SqlState::OUT_OF_RANGE, "numeric out of range").into_engine();
+    let range = || too_many_digits().into_engine();
     if right.0 == i256::ZERO {
         return Err(ArrowError::DivideByZero.into());
     }
@@ -109,6 +109,11 @@ fn quotient(left: (i256, i8), right: (i256, i8)) -> Result<i256> {
     let rounded = if is_up { whole + i256::from(sign) } else { whole };
     let found = rounded.checked_mul(ten(i64::from(QUOTIENT_SCALE) - scale)?).ok_or_else(range)?;
     if found.wrapping_abs() >= ten(76)? { Err(range()) } else { Ok(found) }
+}
+
+/// PostgreSQL's have up to 131,072.
+pub(super) fn too_many_digits() -> SqlError {
+    SqlError::unsupported("a numeric of more than 38 digits, or 76 of a quotient, is not supported")
 }
 
 /// Digits behind the point, without the zeros at their end.

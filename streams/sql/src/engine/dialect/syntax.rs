@@ -102,7 +102,7 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         }
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
-            Some(binary(number("-1"), BinaryOperator::Minus, nested(inner.as_ref().clone())))
+            Some(binary(number("-1"), BinaryOperator::PGBitwiseXor, nested(inner.as_ref().clone())))
         }
         Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
             Some(similar(*negated, text, pattern, escape_char.as_ref())?)
@@ -302,7 +302,7 @@ mod tests {
         for (text, expected) in [
             ("-2 ^ 2", "-2 ^ 2"),
             ("-a ^ 2 ^ 3", "-a ^ 2 ^ 3"),
-            ("~a", "-1 - (a)"),
+            ("~a", "-1 # (a)"),
             ("a SIMILAR TO 'x%'", "(a ~ '^(?:x.*)$')"),
             ("a IN (1, -2)", "a IN (1, -2)"),
             ("a IN (1, b)", "(a = b OR a IN (1))"),

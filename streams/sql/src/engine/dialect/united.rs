@@ -1,0 +1,164 @@
+//! Columns that are made of several: of set operations, recursion, USING, LATERAL. PostgreSQL gives
+//! them the type that is common to all; so do rules here, or the query is refused.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, Result};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, RecursiveQuery,
+};
+
+use super::inexact::refused;
+use super::numbers::mixed_column;
+use crate::error::{SqlError, SqlState};
+
+/// Refuses columns of which the engine gives another type.
+pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
+    match plan {
+        LogicalPlan::Union(union) => {
+            let inputs = union.inputs.iter().map(|it| it.schema().as_ref());
+            check_floats(&inputs.collect::<Vec<_>>())
+        }
+        LogicalPlan::Join(join) if is_set_operation(join) => {
+            check_floats(&[join.left.schema(), join.right.schema()])
+        }
+        LogicalPlan::Join(join) if join.join_constraint == JoinConstraint::Using => {
+            check_keys(join)
+        }
+        LogicalPlan::Join(join) => check_lateral(join),
+        LogicalPlan::RecursiveQuery(query) => check_terms(query),
+        _ => Ok(()),
+    }
+}
+
+/// The plan with the columns of INTERSECT and EXCEPT, which the engine takes from their left side,
+/// in the types common to both.
+pub(super) fn of_one_type(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Join(mut join) = plan else { return Ok(plan) };
+    if is_set_operation(&join) {
+        let pairs = join.left.schema().iter().zip(join.right.schema().fields());
+        let typed = pairs.map(|((table, left), right)| {
+            let (of, other) = (left.data_type(), right.data_type());
+            let to = comparison_coercion(of, other).unwrap_or_else(|| of.clone());
+            let column = Expr::from((table, left));
+            match to == *of {
+                true => Ok(column),
+                false => {
+                    let typed = column.cast_to(&to, join.left.schema())?;
+                    Ok(typed.alias_qualified(table.cloned(), left.name()))
+                }
+            }
+        });
+        let typed = typed.collect::<Result<Vec<_>>>()?;
+        if typed.iter().any(|it| !matches!(it, Expr::Column(_))) {
+            let left = LogicalPlanBuilder::from(join.left).project(typed)?.build()?;
+            join.left = Arc::new(left);
+        }
+    }
+    Ok(LogicalPlan::Join(join))
+}
+
+/// INTERSECT and EXCEPT are such joins, and nothing else is before subqueries become joins.
+fn is_set_operation(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+}
+
+/// A column of floats and numerics is one of floats there, and one of numerics here.
+fn check_floats(inputs: &[&DFSchema]) -> Result<()> {
+    let is_mixed = |index: usize| {
+        let has = |asks: fn(&DataType) -> bool| {
+            inputs.iter().any(|it| it.fields().get(index).is_some_and(|it| asks(it.data_type())))
+        };
+        has(DataType::is_floating) && has(DataType::is_decimal)
+    };
+    let count = inputs.first().map_or(0, |it| it.fields().len());
+    match (0..count).any(is_mixed) {
+        true => Err(mixed_column().into_engine()),
+        false => Ok(()),
+    }
+}
+
+/// The column of USING is that of the left side.
+fn check_keys(join: &Join) -> Result<()> {
+    for (left, right) in &join.on {
+        let (left, right) =
+            (left.get_type(join.left.schema())?, right.get_type(join.right.schema())?);
+        if left.is_numeric() && right.is_numeric() && !is_type_of_both(&left, &right) {
+            return Err(refused("USING or NATURAL of columns with different types of numbers")
+                .with_hint("Write ON, or cast the column of the left side in a subquery.")
+                .into_engine());
+        }
+    }
+    Ok(())
+}
+
+/// The first type is the one that PostgreSQL gives to values of both.
+fn is_type_of_both(first: &DataType, other: &DataType) -> bool {
+    match first.is_decimal() {
+        true => !other.is_floating(),
+        false => comparison_coercion(first, other).is_some_and(|it| it == *first),
+    }
+}
+
+fn check_lateral(join: &Join) -> Result<()> {
+    join.right.apply(|plan| {
+        if let LogicalPlan::Subquery(subquery) = plan {
+            for it in &subquery.outer_ref_columns {
+                if let Expr::OuterReferenceColumn(before, column) = it
+                    && let Ok(field) = join.left.schema().field_from_column(column)
+                    && field.data_type() != before.data_type()
+                {
+                    let what =
+                        format!("LATERAL with the column {:?} of several types", column.name);
+                    return Err(refused(&what)
+                        .with_hint("Cast its values to one type.")
+                        .into_engine());
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// What recursion gives is of the type that it begins with.
+fn check_terms(query: &RecursiveQuery) -> Result<()> {
+    let begins = query.static_term.schema();
+    for (begins, goes_on) in begins.fields().iter().zip(types_before(&query.recursive_term)?) {
+        let (of, other) = (begins.data_type(), &goes_on);
+        if of == other || !of.is_numeric() || !other.is_numeric() {
+            continue;
+        }
+        if of.is_decimal() && other.is_decimal() {
+            let what = "a recursive query whose numerics have different digits";
+            return Err(refused(what).with_hint("Write ::numeric behind both.").into_engine());
+        }
+        if !is_type_of_both(of, other) {
+            let what = format!(
+                "recursive query {:?} has a column {:?} of a wider type in its recursive term",
+                query.name,
+                begins.name()
+            );
+            let hint = "Cast the output of the non-recursive term to that type.";
+            return Err(SqlError::new(SqlState::DATATYPE, what).with_hint(hint).into_engine());
+        }
+    }
+    Ok(())
+}
+
+/// Types of the recursive term's columns before the engine made them those of the other term, by a
+/// cast on top. A cast of the query itself is none of the engine's.
+fn types_before(term: &LogicalPlan) -> Result<Vec<DataType>> {
+    let LogicalPlan::Projection(projection) = term else {
+        return Ok(term.schema().fields().iter().map(|it| it.data_type().clone()).collect());
+    };
+    let before = |expr: &Expr| match expr.clone().unalias() {
+        Expr::Cast(cast) => cast.expr.get_type(projection.input.schema()),
+        expr => expr.get_type(projection.input.schema()),
+    };
+    projection.expr.iter().map(before).collect()
+}
