@@ -253,7 +253,7 @@ fn of_arrow(error: &ArrowError) -> SqlError {
         }
         ArrowError::ArithmeticOverflow(_) => SqlState::OUT_OF_RANGE,
         ArrowError::CastError(what) | ArrowError::ParseError(what) => {
-            state_of(what, READ).unwrap_or(SqlState::INVALID_TEXT)
+            out_of_range(what).or_else(|| state_of(what, READ)).unwrap_or(SqlState::INVALID_TEXT)
         }
         ArrowError::NotYetImplemented(_) => SqlState::NOT_SUPPORTED,
         ArrowError::ExternalError(inner) => return of_other(inner.as_ref()),
@@ -266,6 +266,59 @@ fn of_arrow(error: &ArrowError) -> SqlError {
         _ => SqlState::INTERNAL,
     };
     SqlError::new(state, error.to_string())
+}
+
+/// The state of an error that a text has, which is a number or a time of a form that there is.
+fn out_of_range(what: &str) -> Option<SqlState> {
+    let text = what.split_once("string '")?.1.split_once("' to value of ")?;
+    let digits = text.0.trim().trim_start_matches(['-', '+']);
+    let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    match text.1 {
+        of if of.starts_with("Int") && is_number => Some(SqlState::OUT_OF_RANGE),
+        of if of.starts_with("Date") && is_no_time(text.0) => Some(SqlState::DATETIME_OVERFLOW),
+        of if of.starts_with("Time64") && is_no_clock(text.0) => Some(SqlState::DATETIME_OVERFLOW),
+        _ => None,
+    }
+}
+
+/// Recognizes a date, perhaps with a time of day, that no calendar and no clock has.
+pub(super) fn is_no_time(text: &str) -> bool {
+    let text = text.trim();
+    let (date, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));
+    let number = |it: &str| match it.len() <= 4 && it.bytes().all(|it| it.is_ascii_digit()) {
+        true => it.parse::<i64>().ok(),
+        false => None,
+    };
+    let numbers = |it: &str, sign: char| it.split(sign).map(number).collect::<Option<Vec<_>>>();
+    let Some(&[year, month, day]) = numbers(date, '-').as_deref() else { return false };
+    if !(1..=12).contains(&month) || !(1..=days_of_month(year, month)).contains(&day) {
+        return year > 31;
+    }
+    is_no_clock(clock)
+}
+
+/// Whether a text is a time of day that no clock has.
+fn is_no_clock(text: &str) -> bool {
+    let clock = text.trim().split(['.', '+', '-', 'Z']).next().unwrap_or_default();
+    let number = |it: &str| match it.len() <= 2 && it.bytes().all(|it| it.is_ascii_digit()) {
+        true => it.parse::<i64>().ok(),
+        false => None,
+    };
+    match clock.split(':').map(number).collect::<Option<Vec<_>>>().as_deref() {
+        Some([hour, minute]) => *hour > 24 || *minute > 59,
+        Some([hour, minute, second]) => *hour > 24 || *minute > 59 || *second > 60,
+        _ => false,
+    }
+}
+
+fn days_of_month(year: i64, month: i64) -> i64 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 fn too_large_regex() -> SqlError {
@@ -314,6 +367,7 @@ type States = &'static [(&'static str, SqlState)];
 
 /// In small letters.
 const PLANNED: States = &[
+    ("is not supported", SqlState::NOT_SUPPORTED),
     ("must be in group by", SqlState::GROUPING),
     ("temporal operation", SqlState::NOT_SUPPORTED),
     ("in between expression", SqlState::UNDEFINED_FUNCTION),

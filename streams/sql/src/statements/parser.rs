@@ -31,6 +31,9 @@ pub(super) fn parse_statement(tokens: Vec<TokenWithSpan>) -> Result<Statement, S
 
 /// The statement, and how many expressions the parser began for it.
 fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, usize) {
+    if let Some(error) = refused_words(&tokens) {
+        return (Err(error), 0);
+    }
     let steps_max = STEPS_BESIDE_MAX + STEPS_PER_WORD_MAX * tokens.len();
     let dialect = Postgres { steps: Cell::new(0), steps_max };
     let mut parser = Parser::new(&dialect)
@@ -51,6 +54,32 @@ fn parse_counting(tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError>, u
         }
     });
     (crate::giving_up::check().and(statement), dialect.steps.get())
+}
+
+/// Words after another one, where they are a form that the parser does not know.
+const REFUSED: &[(&str, &[&str], &str)] = &[
+    ("BETWEEN", &["SYMMETRIC", "ASYMMETRIC"], "BETWEEN SYMMETRIC"),
+    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
+];
+
+fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
+    let words = tokens.iter().filter(|it| !matches!(it.token, Token::Whitespace(_)));
+    let words = words.map(|it| match &it.token {
+        Token::Word(word) if word.quote_style.is_none() => word.value.as_str(),
+        _ => "",
+    });
+    let mut last = "";
+    for word in words {
+        let is = |it: &&str| it.eq_ignore_ascii_case(word);
+        let found = REFUSED
+            .iter()
+            .find(|(before, after, _)| before.eq_ignore_ascii_case(last) && after.iter().any(is));
+        if let Some((_, _, what)) = found {
+            return Some(SqlError::unsupported(format!("{what} is not supported")));
+        }
+        last = word;
+    }
+    None
 }
 
 /// PostgreSQL's dialect as the parser knows it, but for names of arguments that are expressions:

@@ -9,11 +9,13 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::array_functions;
 use super::calls::{self, Call};
 use super::chains;
 use super::conversions::{self, To};
 use super::extract::extract;
 use super::inexact::refused;
+use super::interval_functions;
 use super::planned::{is_json, type_of};
 use super::regex::Use;
 use super::shifts::{Towards, shifted};
@@ -45,6 +47,9 @@ impl ExprPlanner for Operators {
                 return Ok(PlannerResult::Original(RawBinaryExpr { right, ..expr }));
             }
             BinaryOperator::StringConcat => return joined(expr, schema),
+            BinaryOperator::PGOverlap | BinaryOperator::AtArrow | BinaryOperator::ArrowAt => {
+                return Ok(of_arrays(expr, schema));
+            }
             BinaryOperator::PGBitwiseShiftLeft => {
                 let shifted = shifted(expr.left, expr.right, Towards::Left);
                 return Ok(PlannerResult::Planned(shifted));
@@ -59,11 +64,8 @@ impl ExprPlanner for Operators {
         else {
             return Ok(PlannerResult::Original(expr));
         };
-        if let (DataType::Interval(_), other) | (other, DataType::Interval(_)) = (&left, &right)
-            && other.is_numeric()
-            && !other.is_integer()
-        {
-            return Err(refused(&format!("{operator} of an interval and a number")).into_engine());
+        if let Some(call) = scaled(operator, &expr, (&left, &right)) {
+            return Ok(PlannerResult::Planned(call));
         }
         if !(left.is_numeric() && right.is_numeric()) {
             return Ok(PlannerResult::Original(expr));
@@ -74,6 +76,49 @@ impl ExprPlanner for Operators {
 
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         extract(arguments)
+    }
+}
+
+/// An interval times or over a number.
+fn scaled(
+    operator: Operator,
+    expr: &RawBinaryExpr,
+    (left, right): (&DataType, &DataType),
+) -> Option<Expr> {
+    let is_interval = |it: &DataType| matches!(it, DataType::Interval(_) | DataType::Duration(_));
+    let (left_expr, right_expr) = (expr.left.clone(), expr.right.clone());
+    let (name, operands) = match operator {
+        Operator::Multiply if is_interval(left) && right.is_numeric() => {
+            (interval_functions::TIMES, vec![left_expr, right_expr])
+        }
+        Operator::Multiply if left.is_numeric() && is_interval(right) => {
+            (interval_functions::TIMES, vec![right_expr, left_expr])
+        }
+        Operator::Divide if is_interval(left) && right.is_numeric() => {
+            (interval_functions::OVER, vec![left_expr, right_expr])
+        }
+        _ => return None,
+    };
+    let function = interval_functions::functions().into_iter().find(|it| it.name() == name)?;
+    Some(function.call(operands))
+}
+
+/// `&&`, `@>` and `<@` of arrays; of anything else the engine's.
+fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let (left, right) = operand_types(&expr, schema);
+    let name = match expr.op {
+        BinaryOperator::PGOverlap => array_functions::OVERLAP,
+        _ => array_functions::CONTAIN,
+    };
+    let function = array_functions::functions().into_iter().find(|it| it.name() == name);
+    match function {
+        Some(function) if list_ndims(&left) > 0 && list_ndims(&right) > 0 => {
+            PlannerResult::Planned(function.call(match expr.op {
+                BinaryOperator::ArrowAt => vec![expr.right, expr.left],
+                _ => vec![expr.left, expr.right],
+            }))
+        }
+        _ => PlannerResult::Original(expr),
     }
 }
 

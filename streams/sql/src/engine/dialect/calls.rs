@@ -102,6 +102,11 @@ impl ScalarUDFImpl for Function {
             (Call::TimeZone, [_, DataType::Timestamp(_, Some(_))]) => {
                 DataType::Timestamp(TimeUnit::Microsecond, None)
             }
+            (Call::Average, [DataType::Interval(_) | DataType::Duration(_), _]) => {
+                return Err(
+                    SqlError::unsupported("avg of intervals is not supported").into_engine()
+                );
+            }
             (Call::Average, [sum, _]) if sum.is_floating() => DataType::Float64,
             (Call::Average, [sum, _]) if sum.is_numeric() || sum.is_null() => quotient_type(),
             _ => {

@@ -191,6 +191,13 @@ impl CastTo {
         let texts = cast(array, &DataType::Utf8View)?;
         let numbers = texts.as_string_view().iter().map(|text| {
             let Some(text) = text else { return Ok(None) };
+            let word = text.trim().trim_start_matches(['-', '+']).to_ascii_lowercase();
+            if matches!(word.as_str(), "nan" | "infinity" | "inf") {
+                let what = format!("the numeric {word:?} is not supported");
+                return Err(SqlError::unsupported(what)
+                    .with_hint("Cast it to double precision.")
+                    .into_engine());
+            }
             match decimal_of(text.trim()) {
                 Some((_, true)) => {
                     let what = format!(

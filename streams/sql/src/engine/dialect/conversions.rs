@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 
 use super::jsonb::canonical;
 use super::written::add_seconds;
+use crate::engine::errors::is_no_time;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{json_field, output_texts};
 
@@ -242,9 +243,25 @@ impl To {
         if self == To::Timestamp {
             written.truncate(without_zone(&written).len());
         }
+        let word = text.trim().to_ascii_lowercase();
+        match word.as_str() {
+            "epoch" => return Ok(0),
+            it if SPECIAL_TIMES.contains(&it) => return Err(special_time(it).into_engine()),
+            _ => {}
+        }
         let invalid = || {
-            let what = format!("invalid input syntax for type {}: {text:?}", self.sql_name());
-            SqlError::new(SqlState::INVALID_DATETIME, what).into_engine()
+            let error = match is_no_time(text) {
+                true => {
+                    let what = format!("date/time field value out of range: {text:?}");
+                    SqlError::new(SqlState::DATETIME_OVERFLOW, what)
+                }
+                false => {
+                    let name = self.sql_name();
+                    let what = format!("invalid input syntax for type {name}: {text:?}");
+                    SqlError::new(SqlState::INVALID_DATETIME, what)
+                }
+            };
+            error.into_engine()
         };
         let time = string_to_datetime(&chrono_utc(), &written).map_err(|_| invalid())?;
         let fraction = i64::from(time.timestamp_subsec_nanos());
@@ -253,6 +270,16 @@ impl To {
         let us = time.timestamp().checked_mul(1_000_000);
         us.and_then(|it| it.checked_add(whole + i64::from(is_up))).ok_or_else(invalid)
     }
+}
+
+/// Words that PostgreSQL reads as times.
+pub(super) const SPECIAL_TIMES: &[&str] =
+    &["infinity", "+infinity", "-infinity", "now", "today", "tomorrow", "yesterday"];
+
+/// Says that a word is not read as a time.
+pub(super) fn special_time(word: &str) -> SqlError {
+    SqlError::unsupported(format!("the time {word:?} is not supported"))
+        .with_hint("now() and current_date are times.")
 }
 
 fn chrono_utc() -> datafusion::arrow::array::timezone::Tz {

@@ -1,14 +1,17 @@
-//! Rows of `generate_series`: of integers where it is called with integers.
+//! Rows of `generate_series`: of integers where it is called with integers, and of times.
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, col, lit};
+
+use super::inexact::refused;
+use crate::error::{SqlError, SqlState};
 
 const NAME: &str = "generate_series";
 
@@ -20,6 +23,60 @@ pub(super) fn generate_integers(state: &mut SessionState) {
     if let Some(function) = state.table_functions().get(NAME) {
         let engine = Arc::clone(function.function());
         state.register_udtf(NAME, Arc::new(Generated { engine }));
+    }
+}
+
+/// The zone of a time; a date is one of UTC.
+fn zone_of(value: &ScalarValue) -> Option<Option<Arc<str>>> {
+    match value.data_type() {
+        DataType::Timestamp(_, zone) => Some(zone),
+        DataType::Date32 => Some(Some("UTC".into())),
+        _ => None,
+    }
+}
+
+fn check_step(arguments: &[Expr]) -> Result<()> {
+    let is_zero = match arguments.get(2) {
+        Some(Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(step)), _)) => {
+            *step == IntervalMonthDayNano::ZERO
+        }
+        Some(Expr::Literal(ScalarValue::Int32(Some(step)), _)) => *step == 0,
+        Some(Expr::Literal(ScalarValue::Int64(Some(step)), _)) => *step == 0,
+        _ => false,
+    };
+    match is_zero {
+        true => {
+            let what = "step size cannot equal zero";
+            Err(SqlError::new(SqlState::INVALID_PARAMETER, what).into_engine())
+        }
+        false => Ok(()),
+    }
+}
+
+impl Generated {
+    /// Times, which the engine counts in nanoseconds.
+    fn times(
+        &self,
+        args: &TableFunctionArgs<'_, '_>,
+        zone: Option<Arc<str>>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let fine = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
+        let arguments = args.exprs().iter().map(|it| match it {
+            Expr::Literal(value, _) if zone_of(value).is_some() => Ok(lit(value.cast_to(&fine)?)),
+            Expr::Literal(value, _) if value.data_type().is_string() => {
+                Err(refused("a quoted literal as the step of generate_series")
+                    .with_hint("Write interval before it.")
+                    .into_engine())
+            }
+            other => Ok(other.clone()),
+        });
+        let arguments = arguments.collect::<Result<Vec<_>>>()?;
+        let given = TableFunctionArgs::new(&arguments, args.session());
+        let rows = self.engine.call_with_args(given)?;
+        let plan = LogicalPlanBuilder::scan(NAME, provider_as_source(rows), None)?;
+        let to = DataType::Timestamp(TimeUnit::Microsecond, zone);
+        let plan = plan.project([cast(col(COLUMN), to).alias(COLUMN)])?.build()?;
+        Ok(Arc::new(ViewTable::new(plan, None)))
     }
 }
 
@@ -35,6 +92,19 @@ impl TableFunctionImpl for Generated {
             Expr::Literal(value, _) if value.is_null() => lit(ScalarValue::Null),
             other => other.clone(),
         };
+        if args.exprs().iter().any(|it| !matches!(it, Expr::Literal(..))) {
+            let error = refused("generate_series of columns or parameters in FROM");
+            return Err(error.into_engine());
+        }
+        check_step(args.exprs())?;
+        if let [Expr::Literal(first, _), Expr::Literal(last, _), _] = args.exprs()
+            && let Some(zone) = zone_of(first)
+        {
+            return match zone_of(last).is_some_and(|it| it == zone) {
+                true => self.times(&args, zone),
+                false => Err(refused("generate_series of a time and another type").into_engine()),
+            };
+        }
         let arguments: Vec<_> = args.exprs().iter().map(wide).collect();
         let given = TableFunctionArgs::new(&arguments, args.session());
         let rows = self.engine.call_with_args(given)?;

@@ -241,10 +241,38 @@ pub(super) fn check_select(select: &mut Select) -> Result<(), SqlError> {
     if let Some(having) = &select.having {
         check_inputs("HAVING", having, &outputs(select))?;
     }
+    name_places(select)?;
     turn_right_join(select);
     let mut names = HashSet::new();
     for from in &select.from {
         check_from(from, &mut names)?;
+    }
+    Ok(())
+}
+
+/// Numbers in ROLLUP and its like are places of columns.
+fn name_places(select: &mut Select) -> Result<(), SqlError> {
+    let Select { group_by: GroupByExpr::Expressions(list, _), projection, .. } = select else {
+        return Ok(());
+    };
+    let sets = list.iter_mut().filter_map(|it| match it {
+        Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => Some(sets),
+        _ => None,
+    });
+    for key in sets.flatten().flatten() {
+        let Expr::Value(value) = &*key else { continue };
+        let Value::Number(digits, _) = &value.value else { continue };
+        let place = digits.parse::<usize>().ok().and_then(|it| it.checked_sub(1));
+        *key = match place.and_then(|it| projection.get(it)) {
+            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
+                expr.clone()
+            }
+            Some(_) => return Err(refused("a number in ROLLUP of a SELECT with *")),
+            None => {
+                let what = format!("GROUP BY position {digits} is not in select list");
+                return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, what));
+            }
+        };
     }
     Ok(())
 }

@@ -68,9 +68,27 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
             let (months, days) = (value.months, value.days);
             Ok(Some(format!("{months} months {days} days {} microseconds", span.us)))
         }
-        Err(Unread::Form) => Ok(None),
+        Err(Unread::Form) if text.trim().starts_with(['P', 'p']) => {
+            Err(SqlError::unsupported("an interval in the form of ISO 8601 is not supported"))
+        }
+        Err(Unread::Form) => Ok(years_and_months(text)),
         Err(Unread::Invalid) => Err(Unread::Invalid.error(text, "interval")),
     }
+}
+
+/// `1-2` is a year and two months.
+fn years_and_months(text: &str) -> Option<String> {
+    let (sign, digits) = match text.trim().strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.trim()),
+    };
+    let (years, months) = digits.split_once('-')?;
+    let number = |it: &str| match it.len() <= 4 && it.bytes().all(|it| it.is_ascii_digit()) {
+        true => it.parse::<i64>().ok(),
+        false => None,
+    };
+    let (years, months) = (number(years)?, number(months).filter(|it| *it < 12)?);
+    Some(format!("{} months 0 days 0 microseconds", sign * (years * 12 + months)))
 }
 
 /// Fault of a text.

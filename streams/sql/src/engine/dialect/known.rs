@@ -23,8 +23,12 @@ const EXACT: &str = include_str!("functions.txt");
 
 /// Functions that statements are changed to, and that none may name.
 const INTERNAL: &[&str] = &[
+    "arrays_contain",
+    "arrays_overlap",
     "average",
     "equals_any",
+    "interval_over",
+    "interval_times",
     "json_exists",
     "json_get",
     "json_get_text",

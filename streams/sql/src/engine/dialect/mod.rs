@@ -4,6 +4,7 @@
 
 mod any;
 mod arithmetic;
+mod array_functions;
 mod arrays;
 mod bounds;
 mod by_row;
@@ -19,6 +20,7 @@ mod generated;
 mod guards;
 mod inexact;
 mod integers;
+mod interval_functions;
 mod interval_texts;
 mod intervals;
 mod json_functions;
@@ -101,6 +103,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(letters::functions());
     functions.extend(number_functions::functions());
     functions.extend(truncated::functions());
+    functions.extend(array_functions::functions());
+    functions.extend(interval_functions::functions());
     functions
 }
 

@@ -1,13 +1,19 @@
-//! `gcd`, `lcm` and `sign` for the types of numbers that PostgreSQL has them of.
+//! `gcd`, `lcm`, `sign`, `div` and functions on the digits of numerics, for the types of numbers
+//! that PostgreSQL has them of.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int32Array,
+};
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Float64Type};
 use datafusion::logical_expr::ScalarUDF;
+use num_bigint::BigInt;
 
-use super::own::{Own, does_not_exist, of_arrow};
+use super::numerics::{Numeric, result_type};
+use super::own::{Own, does_not_exist, numbers, of_arrow};
+use super::real_functions::numerics_of;
 use crate::error::{SqlError, SqlState};
 
 const PRECISION: u8 = 38;
@@ -20,6 +26,10 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         Own::udf("gcd", 2, common_type, |it| of_two(it, greatest_divisor)),
         Own::udf("lcm", 2, common_type, |it| of_two(it, least_multiple)),
         Own::udf("sign", 1, sign_type, |it| sign(&it[0])),
+        Own::udf("div", 2, |it| is_exact(it).then_some(WHOLE), div),
+        Own::udf("min_scale", 1, |it| is_exact(it).then_some(DataType::Int32), min_scale),
+        Own::udf("trim_scale", 1, |it| is_exact(it).then(result_type), trim_scale),
+        Own::udf("width_bucket", 4, bucket_type, width_bucket),
     ]
 }
 
@@ -97,6 +107,105 @@ fn least_multiple(one: i128, other: i128) -> Option<i128> {
         0 => Some(0),
         divisor => (one / divisor).checked_mul(other)?.checked_abs(),
     }
+}
+
+/// The type of whole numerics.
+const WHOLE: DataType = DataType::Decimal128(PRECISION, 0);
+
+fn is_exact(types: &[DataType]) -> bool {
+    types.iter().all(|it| it.is_integer() || it.is_decimal() || it.is_null())
+}
+
+fn numerics(array: &ArrayRef) -> Result<Vec<Option<Numeric>>, SqlError> {
+    numerics_of(array).map_err(SqlError::from)
+}
+
+/// Quotients without what is behind the point.
+fn div(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let (left, right) = (numerics(&arrays[0])?, numerics(&arrays[1])?);
+    let quotients = left.iter().zip(&right).map(|pair| {
+        let (Some(left), Some(right)) = pair else { return Ok(None) };
+        let scale = left.scale.max(right.scale);
+        let divisor = right.at(scale);
+        if divisor == BigInt::ZERO {
+            return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
+        }
+        let quotient = i128::try_from(left.at(scale) / divisor).map_err(|_| too_large(&WHOLE))?;
+        Ok(Some(quotient))
+    });
+    let quotients = quotients.collect::<Result<Decimal128Array, SqlError>>()?;
+    let quotients = quotients.with_data_type(WHOLE);
+    match quotients.validate_decimal_precision(PRECISION) {
+        Ok(()) => Ok(Arc::new(quotients)),
+        Err(_) => Err(too_large(&WHOLE)),
+    }
+}
+
+fn min_scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let scales = numerics(&arrays[0])?.into_iter();
+    let scales = scales.map(|it| it.and_then(|it| i32::try_from(it.shown_scale()).ok()));
+    Ok(Arc::new(scales.collect::<Int32Array>()))
+}
+
+/// The type shows no zeros behind the point.
+fn trim_scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let numbers = numerics(&arrays[0])?.into_iter();
+    let numbers = numbers.map(|it| it.map(|it| it.result()).transpose());
+    let numbers = numbers.collect::<Result<Decimal256Array, SqlError>>()?;
+    Ok(Arc::new(numbers.with_data_type(result_type())))
+}
+
+fn bucket_type(types: &[DataType]) -> Option<DataType> {
+    let is_number = |it: &DataType| it.is_numeric() || it.is_null();
+    let is_count = |it: &DataType| matches!(it, DataType::Int16 | DataType::Int32 | DataType::Null);
+    let [numbers @ .., count] = types else { return None };
+    (numbers.iter().all(is_number) && is_count(count)).then_some(DataType::Int32)
+}
+
+fn width_bucket(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let [operands @ .., counts] = arrays else { return Err(does_not_exist("width_bucket", &[])) };
+    let is_numeric = operands.iter().any(|it| it.data_type().is_decimal())
+        && !operands.iter().any(|it| it.data_type().is_floating());
+    if !is_numeric {
+        let what = "width_bucket of double precision is not supported";
+        return Err(SqlError::unsupported(what).with_hint("Cast to numeric."));
+    }
+    let columns = operands.iter().map(numerics).collect::<Result<Vec<_>, _>>()?;
+    let counts = numbers(counts)?;
+    let buckets = counts.iter().enumerate().map(|(row, count)| {
+        let column = |index: usize| columns[index][row].as_ref();
+        match (column(0), column(1), column(2), count) {
+            (Some(value), Some(low), Some(high), Some(count)) => {
+                bucket(value, (low, high), *count).map(Some)
+            }
+            _ => Ok(None),
+        }
+    });
+    Ok(Arc::new(buckets.collect::<Result<Int32Array, SqlError>>()?))
+}
+
+/// The number of the part of a range that a value is in; 0 is before it.
+fn bucket(value: &Numeric, (low, high): (&Numeric, &Numeric), count: i64) -> Result<i32, SqlError> {
+    let error = |what: &str| SqlError::new(SqlState("2201G"), what);
+    if count <= 0 {
+        return Err(error("count must be greater than zero"));
+    }
+    let scale = value.scale.max(low.scale).max(high.scale);
+    let (value, low, high) = (value.at(scale), low.at(scale), high.at(scale));
+    // Where the range goes down, all is the other way around.
+    let (value, low, high) = match low <= high {
+        true => (value, low, high),
+        false => (-value, -low, -high),
+    };
+    if low == high {
+        return Err(error("lower bound cannot equal upper bound"));
+    }
+    let found = match () {
+        () if value < low => 0,
+        () if value >= high => count + 1,
+        () => i64::try_from((value - &low) * count / (high - &low)).unwrap_or(count) + 1,
+    };
+    i32::try_from(found).map_err(|_| too_large(&DataType::Int32))
 }
 
 /// Of integers it is that of floats, as in PostgreSQL.

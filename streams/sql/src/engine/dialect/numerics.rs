@@ -39,7 +39,7 @@ const HALVINGS: u32 = 12;
 const LOG10_OF_E: f64 = 0.434_294_481_903_252;
 
 /// A numeric: how many units of its last digit, and the digits behind the point.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct Numeric {
     pub(in crate::engine) units: BigInt,
     pub(in crate::engine) scale: u32,
@@ -66,8 +66,8 @@ impl Numeric {
         self.units.sign() == Sign::Minus
     }
 
-    /// As units of so many digits behind the point, none of which is cut off.
-    fn at(&self, scale: u32) -> BigInt {
+    /// Units at a scale of so many digits, none of which is cut off.
+    pub(super) fn at(&self, scale: u32) -> BigInt {
         assert!(scale >= self.scale, "digits are not cut off");
         &self.units * ten(scale - self.scale)
     }
@@ -86,7 +86,7 @@ impl Numeric {
     }
 
     /// Digits behind the point, without the zeros at their end.
-    fn shown_scale(&self) -> u32 {
+    pub(super) fn shown_scale(&self) -> u32 {
         let digits = self.units.magnitude().to_string();
         let zeros = digits.len() - digits.trim_end_matches('0').len();
         match self.is_zero() {
@@ -438,4 +438,63 @@ pub(in crate::engine) fn spread(
             Numeric { units: root_at(&variance, result_scale), scale: result_scale }
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> Numeric {
+        let (sign, digits) = text.strip_prefix('-').map_or((1, text), |it| (-1, it));
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let units = format!("{whole}{fraction}").parse::<BigInt>().expect("digits") * sign;
+        Numeric { units, scale: u32::try_from(fraction.len()).expect("few digits") }
+    }
+
+    #[track_caller]
+    fn check(found: Result<Numeric, SqlError>, expected: &str) {
+        let (found, expected) = (found.expect("a number"), number(expected));
+        assert_eq!((found.units, found.scale), (expected.units, expected.scale));
+    }
+
+    /// Each as PostgreSQL 15 answers it, to the last digit.
+    #[test]
+    fn results_have_the_digits_of_postgresql() {
+        check(root(&number("2.0")), "1.414213562373095");
+        check(root(&number("0.0000012")), "0.0010954451150103322");
+        check(root(&number("123456789012.5")), "351364.18288223403");
+        check(exp(&number("1.0")), "2.7182818284590452");
+        check(exp(&number("-20.5")), "0.000000001250152866386743");
+        check(ln(&number("10.0")), "2.3025850929940457");
+        check(ln(&number("0.95")), "-0.051293294387550533");
+        check(log(&number("0.5"), &number("3")), "-1.5849625007211562");
+        check(log(&number("10"), &number("100.0")), "2.0000000000000000");
+        check(power(&number("2"), &number("0.5")), "1.4142135623730950");
+        check(power(&number("100"), &number("0.5")), "10.000000000000000");
+        check(power(&number("1.5"), &number("-3")), "0.2962962962962963");
+        check(power(&number("0.1"), &number("20")), "0.0000000000000000");
+    }
+
+    #[test]
+    fn digits_that_depend_on_zeros_that_are_not_known_are_refused() {
+        let average = Numeric { units: BigInt::from(2) * ten(30), scale: 30 };
+        let error = root(&average).expect_err("how many zeros it has is not known");
+        assert_eq!(error.state, SqlState::NOT_SUPPORTED);
+    }
+
+    #[test]
+    fn variances_are_of_exact_sums() {
+        let of = |spread_of, values: &[i64], scale| {
+            let sum = values.iter().sum::<i64>().into();
+            let squares = values.iter().map(|it| it * it).sum::<i64>().into();
+            let sums = Sums { count: i64::try_from(values.len()).expect("few"), sum, squares };
+            spread(spread_of, &sums, scale).map(Option::unwrap_or_default)
+        };
+        check(of(Spread::VarianceSample, &[1, 2, 4], 0), "2.3333333333333333");
+        check(of(Spread::DeviationSample, &[1, 2, 4], 0), "1.5275252316519467");
+        check(of(Spread::VariancePopulation, &[15, 25, 40], 1), "1.05555555555555555556");
+        check(of(Spread::DeviationPopulation, &[15, 25, 40], 1), "1.02740233382816274171");
+        let one = Sums { count: 1, ..Sums::default() };
+        assert!(spread(Spread::VarianceSample, &one, 0).expect("no error").is_none());
+    }
 }

@@ -9,15 +9,16 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::calls::Call;
 use super::casts::{INT2, INT4, INT8, NUMERIC};
-use super::conversions::To;
+use super::conversions::{SPECIAL_TIMES, To, special_time};
 use super::inexact::refused;
+use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
 use super::jsonb;
 use super::regex::Use;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 
 /// Digits of a literal that is a number of the engine.
@@ -49,11 +50,8 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         let to = if has_zone { To::Timestamptz } else { To::Timestamp };
         return Ok(Some(call(to.name(), vec![inner.clone()])));
     }
-    if let (DataType::Time(..), Some(text)) = (data_type, text_of(inner)) {
-        check_time(text)?;
-    }
-    if let (DataType::Interval { .. }, Some(text)) = (data_type, text_of(inner)) {
-        return interval(text, data_type);
+    if let Some(changed) = literal_time(inner, data_type)? {
+        return Ok(Some(changed));
     }
     if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
         return array(inner, element);
@@ -97,11 +95,34 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
     Ok(Some(call(name, vec![inner.clone()])))
 }
 
+/// A text that is written out as a date, a time of day or an interval.
+fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
+    match (data_type, text_of(inner)) {
+        (DataType::Date, Some(text)) => date(text),
+        (DataType::Time(..), Some(text)) => check_time(text).map(|()| None),
+        (DataType::Interval { .. }, Some(text)) => interval(text, data_type),
+        _ => Ok(None),
+    }
+}
+
 fn check_time(text: &str) -> Result<(), SqlError> {
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
         true => Err(SqlError::unsupported("times of day have six digits of seconds at most")),
         false => Ok(()),
+    }
+}
+
+/// A word for a date.
+pub(super) fn date(text: &str) -> Result<Option<Expr>, SqlError> {
+    let word = text.trim().to_ascii_lowercase();
+    match word.as_str() {
+        "epoch" => {
+            let first = Value::SingleQuotedString("1970-01-01".to_owned());
+            Ok(Some(cast_to(Expr::Value(first.into()), DataType::Date)))
+        }
+        it if SPECIAL_TIMES.contains(&it) => Err(special_time(it)),
+        _ => Ok(None),
     }
 }
 
@@ -353,6 +374,10 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     if name == "avg" {
         return average(function).map(Some);
     }
+    let formed = of_form(&name, &function.args)?;
+    if formed.is_some() {
+        return Ok(formed);
+    }
     let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
     let mut arguments: Vec<&mut Expr> = Vec::new();
     for argument in &mut list.args {
@@ -367,16 +392,17 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
             let (left, right) = (nested(left.clone()), nested(right.clone()));
             return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
         }
+        (it, [one]) if OF_INTERVAL.contains(&it) && text_of(one).is_some() => {
+            let mut literal = one.clone();
+            let interval = DataType::Interval { fields: None, precision: None };
+            let changed = cast(&mut literal, &interval)?;
+            **one = changed.unwrap_or_else(|| cast_to(literal, interval));
+        }
         ("age" | "to_timestamp" | "to_date", given) => return Ok(of_times(&name, given)),
         ("encode", [bytes, _]) if text_of(bytes).is_some() => change(bytes, To::Bytea.name()),
         ("ceiling", [one]) => return Ok(Some(call("ceil", vec![one.clone()]))),
-        ("concat", all) => {
+        ("concat", all) | ("concat_ws", [_, all @ ..]) => {
             all.iter_mut()
-                .filter(|it| text_of(it).is_none())
-                .for_each(|it| change(it, To::Output.name()));
-        }
-        ("concat_ws", [_, rest @ ..]) => {
-            rest.iter_mut()
                 .filter(|it| text_of(it).is_none())
                 .for_each(|it| change(it, To::Output.name()));
         }
@@ -403,6 +429,44 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
         _ => {}
     }
     Ok(None)
+}
+
+/// Calls without brackets, or whose arguments have names.
+fn of_form(name: &str, arguments: &FunctionArguments) -> Result<Option<Expr>, SqlError> {
+    match (name, arguments) {
+        ("localtimestamp", FunctionArguments::None) => {
+            Ok(Some(call(To::Timestamp.name(), vec![call("now", Vec::new())])))
+        }
+        ("localtimestamp" | "localtime", _) => Err(refused(name)),
+        (MAKE_INTERVAL, given) => interval_of_parts(given).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// `make_interval` with all of its arguments, in their order.
+fn interval_of_parts(given: &FunctionArguments) -> Result<Expr, SqlError> {
+    let wrong = || {
+        let what = "function make_interval with these arguments does not exist";
+        SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+    };
+    let FunctionArguments::List(list) = given else { return Err(wrong()) };
+    let mut parts: [Option<Expr>; PARTS.len()] = Default::default();
+    for (index, argument) in list.args.iter().enumerate() {
+        let (index, expr) = match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => (Some(index), expr),
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
+                let name = name.value.to_ascii_lowercase();
+                (PARTS.iter().position(|it| *it == name), expr)
+            }
+            _ => return Err(wrong()),
+        };
+        let part = index.and_then(|it| parts.get_mut(it)).ok_or_else(wrong)?;
+        if part.replace(expr.clone()).is_some() {
+            return Err(wrong());
+        }
+    }
+    let parts = parts.into_iter().map(|it| it.unwrap_or_else(|| number("0")));
+    Ok(call(MAKE_INTERVAL, parts.collect()))
 }
 
 /// Functions on times that the engine has not, or has with other patterns.

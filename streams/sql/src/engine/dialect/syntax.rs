@@ -195,7 +195,8 @@ fn subscript(access: &mut AccessExpr) -> Result<(), SqlError> {
 fn time(typed: &TypedString) -> Result<Option<Expr>, SqlError> {
     let mut literal = Expr::Value(typed.value.clone());
     match (&typed.data_type, text_of(&literal).is_some()) {
-        (DataType::Date, _) | (_, false) => Ok(None),
+        (DataType::Date, true) => rewrites::date(text_of(&literal).unwrap_or_default()),
+        (_, false) => Ok(None),
         (data_type, true) => rewrites::cast(&mut literal, data_type),
     }
 }

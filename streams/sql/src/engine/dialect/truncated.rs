@@ -149,7 +149,7 @@ fn make_date(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
 }
 
 /// The day of a date, counted from 1970-01-01. Years before the first are below zero.
-fn date_of(year: i64, month: i64, day: i64) -> Result<i32, SqlError> {
+pub(super) fn date_of(year: i64, month: i64, day: i64) -> Result<i32, SqlError> {
     let none = || {
         let what = format!("date field value out of range: {year}-{month:02}-{day:02}");
         SqlError::new(SqlState::DATETIME_OVERFLOW, what)

@@ -1,0 +1,212 @@
+//! Functions and operators on arrays that the engine has not, or has with another meaning of NULL.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::Array;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::ScalarUDF;
+
+use super::by_row::{Body, Returns, Row, function, text_field, text_value};
+use crate::error::SqlError;
+
+/// Functions that `&&` and `@>` of arrays are changed to.
+pub(super) const OVERLAP: &str = "arrays_overlap";
+pub(super) const CONTAIN: &str = "arrays_contain";
+
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    const ALL: &[(&str, Returns, Body)] = &[
+        (OVERLAP, of_two, overlap),
+        (CONTAIN, of_two, contain),
+        ("array_remove", of_element, remove),
+        ("array_replace", of_two_elements, replace),
+        ("array_lower", of_dimension, lower),
+        ("array_dims", of_list, dims),
+    ];
+    ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
+}
+
+fn element(field: &FieldRef) -> Option<&DataType> {
+    match field.data_type() {
+        DataType::List(element) | DataType::LargeList(element) => Some(element.data_type()),
+        _ => None,
+    }
+}
+
+/// Whether values of both types are compared as they are.
+fn is_one(one: &DataType, other: &DataType) -> bool {
+    one == other || one.is_string() && other.is_string() || one.is_null() || other.is_null()
+}
+
+/// Whether PostgreSQL may compare values of both types, after it has made one type of them.
+fn may_become_one(one: &DataType, other: &DataType) -> bool {
+    is_one(one, other) || one.is_numeric() && other.is_numeric() || other.is_string()
+}
+
+/// Refuses values of another type than an array's elements.
+fn check_types(row: &Row<'_>) -> Result<(), SqlError> {
+    let mut fields = row.fields.iter().map(|it| element(it).unwrap_or(it.data_type()));
+    let first = fields.next();
+    match fields.all(|it| first.is_none_or(|first| is_one(first, it))) {
+        true => Ok(()),
+        false => {
+            let what = "an array and values of another type than its elements are not supported";
+            Err(SqlError::unsupported(what).with_hint("Cast the values."))
+        }
+    }
+}
+
+fn of_two(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [one, other] => match (element(one), element(other)) {
+            (Some(one), Some(other))
+                if is_one(one, other) || one.is_decimal() && other.is_decimal() =>
+            {
+                Ok(Field::new("", DataType::Boolean, true))
+            }
+            _ => Err(String::new()),
+        },
+        _ => Err(String::new()),
+    }
+}
+
+fn of_elements(fields: &[FieldRef], count: usize) -> Result<Field, String> {
+    let [list, elements @ ..] = fields else { return Err(String::new()) };
+    let Some(of) = element(list) else { return Err(String::new()) };
+    match elements.len() == count && elements.iter().all(|it| may_become_one(of, it.data_type())) {
+        true => Ok(list.as_ref().clone()),
+        false => Err(String::new()),
+    }
+}
+
+fn of_element(fields: &[FieldRef]) -> Result<Field, String> {
+    of_elements(fields, 1)
+}
+
+fn of_two_elements(fields: &[FieldRef]) -> Result<Field, String> {
+    of_elements(fields, 2)
+}
+
+fn of_dimension(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [list, dimension]
+            if element(list).is_some()
+                && (dimension.data_type().is_integer() || dimension.data_type().is_null()) =>
+        {
+            Ok(Field::new("", DataType::Int32, true))
+        }
+        _ => Err(String::new()),
+    }
+}
+
+fn of_list(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [list] if element(list).is_some() => Ok(text_field()),
+        _ => Err(String::new()),
+    }
+}
+
+/// The elements of a list, which are compared bit by bit.
+fn elements(value: &ScalarValue) -> Result<Option<Vec<ScalarValue>>, SqlError> {
+    let Some(list) = list_of(value) else { return Ok(None) };
+    let values = (0..list.len()).map(|index| {
+        let value = ScalarValue::try_from_array(&list, index)?;
+        as_compared(value)
+    });
+    values.collect::<Result<Vec<_>, SqlError>>().map(Some)
+}
+
+fn list_of(value: &ScalarValue) -> Option<Arc<dyn Array>> {
+    match value {
+        ScalarValue::List(list) if !list.is_null(0) => Some(list.value(0)),
+        ScalarValue::LargeList(list) if !list.is_null(0) => Some(list.value(0)),
+        _ => None,
+    }
+}
+
+fn as_compared(value: ScalarValue) -> Result<ScalarValue, SqlError> {
+    let of = value.data_type();
+    if of.is_nested() || of.is_floating() || matches!(of, DataType::Interval(_)) {
+        let what = "comparing elements of arrays of arrays, floats or intervals is not supported";
+        return Err(SqlError::unsupported(what));
+    }
+    Ok(match of.is_string() {
+        true => value.cast_to(&DataType::Utf8View)?,
+        false => value,
+    })
+}
+
+fn overlap(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    check_types(row)?;
+    let (Some(one), Some(other)) = (elements(&row.values[0])?, elements(&row.values[1])?) else {
+        return Ok(ScalarValue::Boolean(None));
+    };
+    let is_shared = one.iter().any(|it| !it.is_null() && other.contains(it));
+    Ok(ScalarValue::Boolean(Some(is_shared)))
+}
+
+fn contain(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    check_types(row)?;
+    let (Some(one), Some(other)) = (elements(&row.values[0])?, elements(&row.values[1])?) else {
+        return Ok(ScalarValue::Boolean(None));
+    };
+    let contains = other.iter().all(|it| !it.is_null() && one.contains(it));
+    Ok(ScalarValue::Boolean(Some(contains)))
+}
+
+/// NULL is the same as NULL here.
+fn is_same(one: &ScalarValue, other: &ScalarValue) -> bool {
+    one == other || one.is_null() && other.is_null()
+}
+
+fn list(row: &Row<'_>, values: &[ScalarValue]) -> Result<ScalarValue, SqlError> {
+    let of = element(&row.fields[0]).cloned().unwrap_or(DataType::Null);
+    let values = values.iter().map(|it| it.cast_to(&of)).collect::<Result<Vec<_>, _>>()?;
+    Ok(ScalarValue::List(ScalarValue::new_list_nullable(&values, &of)))
+}
+
+fn remove(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    check_types(row)?;
+    let Some(mut values) = elements(&row.values[0])? else { return Ok(row.values[0].clone()) };
+    let removed = as_compared(row.values[1].clone())?;
+    values.retain(|it| !is_same(it, &removed));
+    list(row, &values)
+}
+
+fn replace(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    check_types(row)?;
+    let Some(mut values) = elements(&row.values[0])? else { return Ok(row.values[0].clone()) };
+    let (from, to) = (as_compared(row.values[1].clone())?, as_compared(row.values[2].clone())?);
+    for value in values.iter_mut().filter(|it| is_same(it, &from)) {
+        *value = to.clone();
+    }
+    list(row, &values)
+}
+
+/// The lengths of an array in each of its dimensions; none of an empty one.
+fn lengths(value: &ScalarValue) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut list = list_of(value);
+    while let Some(values) = list.filter(|it| !it.is_empty()) {
+        found.push(values.len());
+        list = ScalarValue::try_from_array(&values, 0).ok().and_then(|it| list_of(&it));
+    }
+    found
+}
+
+fn lower(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let ScalarValue::Int64(Some(dimension)) = row.values[1].cast_to(&DataType::Int64)? else {
+        return Ok(ScalarValue::Int32(None));
+    };
+    let count = lengths(&row.values[0]).len();
+    let is_there = usize::try_from(dimension).is_ok_and(|it| (1..=count).contains(&it));
+    Ok(ScalarValue::Int32(is_there.then_some(1)))
+}
+
+fn dims(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let lengths = lengths(&row.values[0]);
+    if lengths.is_empty() {
+        return Ok(ScalarValue::Utf8(None));
+    }
+    Ok(text_value(lengths.iter().map(|it| format!("[1:{it}]")).collect::<String>()))
+}
