@@ -749,3 +749,22 @@ fn who_asks_on_behalf_of_a_user_may_what_both_may_and_sees_what_is_that_users() 
         running.stop().await;
     });
 }
+
+#[test]
+fn a_field_that_is_read_in_several_places_above_an_outer_join_is_planned() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        let topic = running.topics.create("left", 1);
+        let records = [r#"{"s": "a", "qty": 7}"#, r#"{"s": "a", "qty": -7}"#, r#"{"s": "b"}"#];
+        let records = records.map(|value| record("k", value, 1_000));
+        append(&topic, 0, &records, &BatchOptions::default());
+        let topic = running.topics.create("right", 1);
+        append(&topic, 0, &[record("a", "{}", 1_000)], &BatchOptions::default());
+        let client = running.client().await;
+        let query = "SELECT coalesce((l.value->>'price')::float8, (l.value->>'qty')::int::float8) \
+                     FROM \"left\" l RIGHT JOIN \"right\" r ON l.value->>'s' = r.key \
+                     WHERE (l.value->>'qty')::int / -3 <= (l.value->>'qty')::int";
+        assert_eq!(texts(&client, query).await, [["7"]]);
+        running.stop().await;
+    });
+}

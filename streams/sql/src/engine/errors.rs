@@ -24,15 +24,21 @@ impl SqlError {
         Self::new(SqlState::PROTOCOL, what)
     }
 
-    /// The same of a query whose names and types are known: that the engine finds none, or a fault
-    /// in what it made itself, is no fault of the query.
-    pub(crate) fn of_planning(self) -> Self {
+    /// Tells of a query whose names and types are known: that the engine finds none, or a fault in
+    /// what it made itself, is no fault of the query.
+    pub(crate) fn is_of_planner(&self) -> bool {
         let is_own = [SqlState::UNDEFINED_COLUMN, SqlState::AMBIGUOUS_COLUMN, SqlState::SYNTAX];
         let is_internal = self.state == SqlState::NOT_SUPPORTED
             && (self.message.starts_with("Physical plan") || self.message.contains("{"));
-        if !(is_own.contains(&self.state) || is_internal) {
+        is_own.contains(&self.state) || is_internal
+    }
+
+    /// The same, and a refusal where the fault is the planner's.
+    pub(crate) fn of_planning(self) -> Self {
+        if !self.is_of_planner() {
             return self;
         }
+        tracing::debug!(error = self.message, "a query is refused that could not be planned");
         let what = "a subquery, LATERAL or an expression of this form is not supported";
         Self::unsupported(what).with_hint("Write it as a join or an aggregate.")
     }

@@ -299,20 +299,36 @@ impl Session {
             // What now() is for the statement.
             state.mark_start_execution();
             state.config_mut().set_extension(Arc::new(Pins::default()));
-            let of_planning = |error| SqlError::from(error).of_planning();
-            let plan = state.optimize(&plan).map_err(of_planning)?;
-            // From here on values are made to be used: VALUES has its rows made in the next step.
-            let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
-            state.config_mut().options_mut().extensions.insert(calls);
-            let options = Arc::clone(state.config_options());
-            state.execution_props_mut().config_options = Some(options);
-            let physical = state.query_planner().create_physical_plan(&plan, &state).await;
-            let physical = physical.map_err(of_planning)?;
+            let mut again = state.clone();
+            let mut physical = plan_by(&mut state, &plan, &runtime).await;
+            if physical.as_ref().is_err_and(SqlError::is_of_planner) {
+                // Fields of JSON that are read at the leaves can give two columns above an outer
+                // join one name.
+                let optimizer = &mut again.config_mut().options_mut().optimizer;
+                optimizer.enable_leaf_expression_pushdown = false;
+                physical = plan_by(&mut again, &plan, &runtime).await;
+                state = again;
+            }
+            let physical = physical.map_err(SqlError::of_planning)?;
             let context = TaskContext::from(&state).with_runtime(runtime);
             Ok((physical, Arc::new(context)))
         };
         self.planner.run_future(work).await
     }
+}
+
+async fn plan_by(
+    state: &mut SessionState,
+    plan: &LogicalPlan,
+    runtime: &RuntimeEnv,
+) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+    let plan = state.optimize(plan)?;
+    // From here on values are made to be used: VALUES has its rows made in the next step.
+    let calls = CallMemory::new(Arc::clone(&runtime.memory_pool));
+    state.config_mut().options_mut().extensions.insert(calls);
+    let options = Arc::clone(state.config_options());
+    state.execution_props_mut().config_options = Some(options);
+    Ok(state.query_planner().create_physical_plan(&plan, state).await?)
 }
 
 fn with_values(plan: LogicalPlan, parameters: Vec<ScalarValue>) -> Result<LogicalPlan, SqlError> {
