@@ -95,6 +95,9 @@ const TYPED: &[&str] = &[
     "SELECT g FROM (SELECT 1 UNION ALL SELECT 2.5) v(g) \
      WHERE EXISTS (SELECT 1 FROM (VALUES (0.5), (0.1)) w(y) WHERE y < g / 7) ORDER BY 1",
     "SELECT (CASE WHEN g > 0 THEN 1 ELSE 2.5 END) & 1 FROM (VALUES (0), (1)) v(g)",
+    "SELECT b # b, b & b, b | b, b # 3::smallint, 0 & b, ~b, b # b # b \
+     FROM (VALUES (NULL::int), (6)) v(b) ORDER BY b",
+    "SELECT 1::smallint & 3::smallint, 1 | 2::bigint, NULL & 1, 5 # NULL::bigint",
     "SELECT ~(CASE WHEN g > 0 THEN 1 ELSE 2.5 END) FROM (VALUES (0), (1)) v(g)",
     "SELECT 16777217 = 16777216::real, 16777217 IN (16777216::real), greatest(1.5, 2.5::real)",
     "SELECT a.x FROM (VALUES (16777217)) a(x) JOIN (VALUES (16777216::real)) b(y) ON a.x = b.y",

@@ -13,6 +13,7 @@ use super::chains;
 use super::conversions::{self, To};
 use super::inexact::refused;
 use super::own::no_operator;
+use super::shifts::combined;
 use crate::error::SqlError;
 
 /// Functions that PostgreSQL has for floats of 64 bits, and for no narrower ones.
@@ -28,11 +29,15 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
     match expr {
         Expr::BinaryExpr(it) if chains::is_operator(it.op) => arithmetic(it, schema),
         Expr::BinaryExpr(it) if matches!(it.op, BitwiseAnd | BitwiseOr | BitwiseXor) => {
-            let has_bits =
-                |it: &Expr| it.get_type(schema).map(|it| it.is_integer() || !it.is_numeric());
-            match has_bits(&it.left)? && has_bits(&it.right)? {
-                true => Ok(Transformed::no(Expr::BinaryExpr(it))),
-                false => Err(no_operator(&it.op).into_engine()),
+            let (left, right) = (it.left.get_type(schema)?, it.right.get_type(schema)?);
+            let has_bits = |it: &DataType| it.is_integer() || !it.is_numeric();
+            if !(has_bits(&left) && has_bits(&right)) {
+                return Err(no_operator(&it.op).into_engine());
+            }
+            let operands = ((*it.left.clone(), &left), (*it.right.clone(), &right));
+            match combined(operands.0, it.op, operands.1) {
+                Some(call) => Ok(Transformed::yes(call)),
+                None => Ok(Transformed::no(Expr::BinaryExpr(it))),
             }
         }
         // The engine's minus goes around.

@@ -1,17 +1,52 @@
-//! `<<` and `>>` in as many bits as their left side has.
+//! Operators on the bits of integers: `<<` and `>>` in as many bits as their left side has, and
+//! `&`, `|` and `#`. The engine takes `x # x` for 0 where `x` is NULL.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int16Array, Int32Array, Int64Array};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::logical_expr::{Expr, ScalarUDF};
+use datafusion::logical_expr::{Expr, Operator, ScalarUDF};
 
-use super::own::{Own, numbers};
+use super::own::{Own, numbers, of_arrow};
 use crate::error::SqlError;
 
 /// A shift of one to the other.
 pub(super) fn shifted(left: Expr, right: Expr, to: Towards) -> Expr {
     to.udf().call(vec![left, right])
+}
+
+/// `&`, `|` or `#` of two integers, of which the types are given; `None` of anything else.
+pub(super) fn combined(
+    (left, left_type): (Expr, &DataType),
+    operator: Operator,
+    (right, right_type): (Expr, &DataType),
+) -> Option<Expr> {
+    wider(&[left_type.clone(), right_type.clone()])?;
+    let function = match operator {
+        Operator::BitwiseAnd => Own::udf("&", 2, wider, |it| combine(it, |one, other| one & other)),
+        Operator::BitwiseOr => Own::udf("|", 2, wider, |it| combine(it, |one, other| one | other)),
+        Operator::BitwiseXor => Own::udf("#", 2, wider, |it| combine(it, |one, other| one ^ other)),
+        _ => return None,
+    };
+    Some(function.call(vec![left, right]))
+}
+
+/// The type of both that has more bits.
+fn wider(types: &[DataType]) -> Option<DataType> {
+    let of = [DataType::Int16, DataType::Int32, DataType::Int64];
+    let place = |it: &DataType| of.iter().position(|of| of == it);
+    let [left, right] = types else { return None };
+    Some(of[place(left)?.max(place(right)?)].clone())
+}
+
+fn combine(arrays: &[ArrayRef], both: fn(i64, i64) -> i64) -> Result<ArrayRef, SqlError> {
+    let types: Vec<_> = arrays.iter().map(|it| it.data_type().clone()).collect();
+    let (left, right) = (numbers(&arrays[0])?, numbers(&arrays[1])?);
+    let pairs = left.into_iter().zip(right);
+    let found: Int64Array = pairs.map(|(left, right)| Some(both(left?, right?))).collect();
+    let data_type = wider(&types).unwrap_or(DataType::Int64);
+    cast(&found, &data_type).map_err(of_arrow)
 }
 
 /// Direction of a shift.
