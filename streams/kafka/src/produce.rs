@@ -109,7 +109,9 @@ pub fn serve(
         let (name, _) = step(body, name_at, is_flexible, Reader::string)?;
         writer.string(Some(name.unwrap_or_default()));
         let places = seen_count..seen_count + partition_count;
-        writer.count(partition_count - replaced.iter().filter(|it| places.contains(it)).count());
+        let replaced_before = |end| replaced.partition_point(|it| *it < end);
+        let replaced_count = replaced_before(places.end) - replaced_before(places.start);
+        writer.count(partition_count - replaced_count);
         for place in places {
             seen_count += 1;
             let (index, next) = step(body, at, is_flexible, Reader::i32)?;
