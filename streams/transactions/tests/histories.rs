@@ -538,6 +538,11 @@ impl World {
     fn succeed(&mut self, index: usize, asked: Asked, producer: Option<Producer>) {
         let instance = &mut self.instances[index];
         instance.heard_ms = match asked {
+            // The coordinator may know nothing of the transaction, and take this for a repetition
+            // of the end before it.
+            Asked::End(_) if instance.protocol == Protocol::Old && !instance.has_written => {
+                instance.heard_ms
+            }
             Asked::End(_) => instance.end_asked_ms.take().unwrap_or(instance.asked_ms),
             _ => instance.asked_ms,
         };
