@@ -151,11 +151,20 @@ def dead_members_are_noticed(broker, **options):
     options.setdefault("heartbeat_interval_ms", 500)
     # Polls no more after this time: the client leaves the group by itself.
     silent = broker.consumer(group, max_poll_interval_ms=6_000, **options)
-    silent.subscribe([topic])
+    revoked = []
+    silent.subscribe([topic], on_revoke=lambda consumer, partitions: revoked.extend(partitions))
     wait_until(lambda: silent.poll(0.1) is not None, "the record of the first member")
     other = Member(broker, topic, group, [], **options)
     wait_until(lambda: len(other.owned) == PARTITIONS, "the partitions of the silent member")
     other.leave()
+
+    # Comes back when it polls. It is not closed before: librdkafka's close() may wait for ever
+    # where a rebalance was not polled for (its issue 4884).
+    def is_back():
+        silent.poll(0.1)
+        return revoked and len(silent.assignment()) == PARTITIONS
+
+    wait_until(is_back, "the silent member to come back")
     silent.close()
 
 
