@@ -15,7 +15,7 @@ use kafka_protocol::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
 use kafka_protocol::messages::{
-    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
+    GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
     TxnOffsetCommitRequest, TxnOffsetCommitResponse,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -186,6 +186,12 @@ impl Groups {
         let ids = self.transactions.get(&producer_id).into_iter().flatten();
         let groups = ids.filter_map(|id| self.groups.get(id));
         groups.flat_map(move |group| group.offsets.pending_topics(producer_id))
+    }
+
+    /// The topics in which a group has committed offsets.
+    pub fn committed_topics(&self, group: &GroupId) -> impl Iterator<Item = &StrBytes> {
+        let group = self.groups.get(&group.0);
+        group.into_iter().flat_map(|group| group.offsets.committed_topics())
     }
 
     /// OffsetDelete, version 0: only of topics that no member subscribes to.

@@ -111,6 +111,13 @@ impl Offsets {
         places_of(&self.committed, topic)
     }
 
+    /// The topics of committed offsets, each once.
+    pub(crate) fn committed_topics(&self) -> impl Iterator<Item = &StrBytes> {
+        let mut last = None;
+        let topics = self.committed.keys().map(|place| &place.topic);
+        topics.filter(move |topic| last.replace(*topic) != Some(*topic))
+    }
+
     /// Returns whether any offset is of this topic, be it pending.
     pub(crate) fn has_topic(&self, topic: &StrBytes) -> bool {
         let mut all = self.pending.values().map(|it| &it.offsets).chain([&self.committed]);

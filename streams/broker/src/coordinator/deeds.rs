@@ -51,8 +51,6 @@ impl WaitsFor {
             RequestKind::AddPartitionsToTxn(it) => {
                 it.v3_and_below_topics.iter().any(|it| is_on_disk(topics, &it.name))
             }
-            // The offsets that come for it say that.
-            RequestKind::AddOffsetsToTxn(_) => false,
             // Members whose group is not known any more join again.
             RequestKind::JoinGroup(_)
             | RequestKind::SyncGroup(_)
@@ -76,15 +74,26 @@ impl WaitsFor {
         if is_of_disks { Self::Everything } else { Self::Nothing }
     }
 
+    /// The same of a group that becomes part of a transaction. A transaction that is known after a
+    /// loss of power, and the group not, would refuse the offsets that were announced.
+    pub(super) fn of_added_group<'a>(
+        participants: Option<&'a Participants>,
+        offsets: impl Iterator<Item = &'a StrBytes>,
+        topics: &Topics,
+    ) -> Self {
+        match has_topic_on_disk(participants, offsets, topics) {
+            true => Self::Everything,
+            false => Self::Nothing,
+        }
+    }
+
     /// The same of a transaction's end, after which its producer may have another id.
     pub(super) fn of_end<'a>(
         participants: Option<&'a Participants>,
         offsets: impl Iterator<Item = &'a StrBytes>,
         topics: &Topics,
     ) -> Self {
-        let written = participants.into_iter().flat_map(|it| it.topics.keys().map(|it| &it.0));
-        let mut names = written.chain(offsets);
-        match names.any(|name| is_on_disk(topics, name)) {
+        match has_topic_on_disk(participants, offsets, topics) {
             true => Self::Everything,
             false => Self::ProducerIds,
         }
@@ -99,6 +108,16 @@ impl Deed {
         let mut names = shown.topics.iter().map(|it| &it.name).chain(of_groups);
         names.any(|name| is_on_disk(topics, name))
     }
+}
+
+/// Returns whether a transaction writes to a topic that is kept on a disk, or commits its offsets.
+fn has_topic_on_disk<'a>(
+    participants: Option<&'a Participants>,
+    offsets: impl Iterator<Item = &'a StrBytes>,
+    topics: &Topics,
+) -> bool {
+    let written = participants.into_iter().flat_map(|it| it.topics.keys().map(|it| &it.0));
+    written.chain(offsets).any(|name| is_on_disk(topics, name))
 }
 
 /// One that is not served now may be.

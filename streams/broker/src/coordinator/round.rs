@@ -264,8 +264,13 @@ impl State {
         }
     }
 
-    fn waits_for(&self, request: &RequestKind) -> WaitsFor {
+    pub(super) fn waits_for(&self, request: &RequestKind) -> WaitsFor {
         match request {
+            RequestKind::AddOffsetsToTxn(it) => {
+                let participants = self.transactions.participants(&it.transactional_id);
+                let offsets = self.groups.committed_topics(&it.group_id);
+                WaitsFor::of_added_group(participants, offsets, &self.topics.topics)
+            }
             RequestKind::EndTxn(it) => {
                 let participants = self.transactions.participants(&it.transactional_id);
                 let offsets = self.groups.pending_topics(it.producer_id.0);

@@ -8,8 +8,8 @@ use block_device::BlockDevice;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest, GroupId,
-    HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, ProducerId, RequestKind,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest,
+    GroupId, HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, ProducerId, RequestKind,
     ResponseKind, SyncGroupRequest, TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -19,6 +19,7 @@ use shares::Owner;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
+use super::deeds::WaitsFor;
 use super::effects::Effects;
 use super::round::State;
 use super::{Ask, Assignable, Command, CoordinatorOptions, send};
@@ -233,6 +234,30 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
         assert_eq!(ends(&unseen), (2, 2));
         life.topics.delete("seen").expect("it is there");
         life.topics.delete(hidden).expect("it is there");
+    }
+}
+
+/// A topic that is not served now may be on a disk.
+#[test]
+fn a_group_is_added_on_the_disk_to_a_transaction_that_is_on_one() {
+    for (names, expected) in
+        [(&["seen"][..], WaitsFor::Nothing), (&["seen", "hidden"], WaitsFor::Everything)]
+    {
+        let world = World::new();
+        let mut life = world.open();
+        let topics: Vec<_> = names.iter().map(|name| life.create(name)).collect();
+        let volume = topics.last().expect("there is one").volume.clone();
+        life.begin(&topics.iter().collect::<Vec<_>>());
+        drop((topics, life));
+        let (device, block) = world.first_block(&volume);
+        if names.contains(&"hidden") {
+            device.write(0, &vec![0xFF; block.len()]).expect("memory");
+        }
+        let life = world.open();
+        let group = GroupId(StrBytes::from_static_str("group"));
+        let request =
+            AddOffsetsToTxnRequest::default().with_transactional_id(id()).with_group_id(group);
+        assert_eq!(life.state.waits_for(&request.into()), expected, "{names:?}");
     }
 }
 
