@@ -27,29 +27,29 @@ const ANSWERED: &[HeaderName] =
 /// Requests of one user that are passed on at a time: a fraction of those of all.
 const AT_ONCE_OF_USER_MAX: usize = 8;
 
-/// Turns by names, each with a row of its own. A row is there as long as somebody is in it.
+/// Queues of requests by name. Each admits so many at a time, and exists while it has requests.
 #[derive(Debug)]
-struct Turns {
+struct RequestQueues {
     at_once_max: usize,
-    rows: Mutex<HashMap<String, Weak<Semaphore>>>,
+    queues: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-impl Turns {
+impl RequestQueues {
     fn new(at_once_max: usize) -> Self {
-        Self { at_once_max, rows: Mutex::default() }
+        Self { at_once_max, queues: Mutex::default() }
     }
 
     async fn enter(&self, name: &str) -> Result<OwnedSemaphorePermit, Refusal> {
-        let row = {
-            let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-            rows.retain(|_, row| row.strong_count() > 0);
+        let queue = {
+            let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            queues.retain(|_, queue| queue.strong_count() > 0);
             let made = || Arc::new(Semaphore::new(self.at_once_max));
-            let row = rows.get(name).and_then(Weak::upgrade).unwrap_or_else(made);
-            rows.insert(name.to_owned(), Arc::downgrade(&row));
-            row
+            let queue = queues.get(name).and_then(Weak::upgrade).unwrap_or_else(made);
+            queues.insert(name.to_owned(), Arc::downgrade(&queue));
+            queue
         };
-        let turn = row.acquire_owned().await;
-        turn.map_err(|_| Refusal::new(Kind::Internal, "turns never end"))
+        let permit = queue.acquire_owned().await;
+        permit.map_err(|_| Refusal::new(Kind::Internal, "queues are never closed"))
     }
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct Gateway {
     machines: Option<Backend>,
     accounts: Arc<Accounts>,
     /// Volumes of a project are made and grown one after the other, so that a quota holds.
-    project_turns: Turns,
+    project_queues: RequestQueues,
     /// What one user asks waits for what they asked before: others have the rest.
-    user_turns: Turns,
+    user_queues: RequestQueues,
 }
 
 /// A request as it came.
@@ -90,8 +90,9 @@ impl Gateway {
         machines: Option<Backend>,
         accounts: Arc<Accounts>,
     ) -> Self {
-        let (project_turns, user_turns) = (Turns::new(1), Turns::new(AT_ONCE_OF_USER_MAX));
-        Self { daemon, machines, accounts, project_turns, user_turns }
+        let (project_queues, user_queues) =
+            (RequestQueues::new(1), RequestQueues::new(AT_ONCE_OF_USER_MAX));
+        Self { daemon, machines, accounts, project_queues, user_queues }
     }
 
     /// Has it done, where the caller may.
@@ -107,7 +108,7 @@ impl Gateway {
                         /screen; on the host, memlane vm console is one";
             return Err(Refusal::forbidden(what));
         }
-        let _turn = self.user_turns.enter(&caller.user).await?;
+        let _permit = self.user_queues.enter(&caller.user).await?;
         let answer = match caller.is_limited() {
             false => self.ask(&operation, &incoming).await?,
             true => self.pass_limited(caller, &operation, needed, &incoming).await?,
@@ -202,7 +203,7 @@ impl Gateway {
         };
         let project = limits.project_of(target.unwrap_or_default());
         let project = project.map(|it| it.name.clone()).unwrap_or_default();
-        let _turn = self.project_turns.enter(&project).await?;
+        let _permit = self.project_queues.enter(&project).await?;
         match needed.reach {
             Reach::Several => self.check_snapshot_count(&limits, &body.volumes).await?,
             reach => self.check_quota(&limits, (operation, reach), &body).await?,

@@ -23,13 +23,13 @@ use crate::exports::{
     VhostUserExports,
 };
 use crate::forecast::Filling;
-use crate::http::{AccessRule, Gate, Interface};
+use crate::http::{AccessRule, Interface, Readiness};
 use crate::log::Log;
 use crate::maintenance::{self, PoolWatch};
 use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
-use crate::service::{CpuLatency, Devices, Role, Service, Turns, UsageCache, note_holders};
+use crate::service::{ChangeLock, CpuLatency, Devices, Role, Service, UsageCache, note_holders};
 use crate::signals::Wishes;
 use crate::slow_start::SlowStart;
 use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
@@ -60,21 +60,21 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     let rule = AccessRule::of_this_host();
     run_dir::make_broker_lock(&config.run_dir, &rule)?;
     let interface = Interface::start(&config.api_socket(), &rule)?;
-    let gate = interface.gate();
-    let slow_start = SlowStart::watch(gate);
-    gate.starting(format!("opening the state directory {}", config.state_dir.display()));
+    let readiness = interface.readiness();
+    let slow_start = SlowStart::watch(readiness);
+    readiness.starting(format!("opening the state directory {}", config.state_dir.display()));
     _state_dir = run_dir::take_state(&config.state_dir)?;
     let events = Arc::new(EventLog::open(&config.state_dir));
-    let wishes = Wishes::listen(interface.runtime(), Arc::clone(gate), Arc::clone(&events))?;
+    let wishes = Wishes::listen(interface.runtime(), Arc::clone(readiness), Arc::clone(&events))?;
     let restart = wishes.restart();
     let start = || {
-        Daemon::start(&config, &rule, (gate, &restart), &events).inspect_err(|error| {
+        Daemon::start(&config, &rule, (readiness, &restart), &events).inspect_err(|error| {
             events.error("start_refused", None, format!("the daemon does not start: {error:#}"));
             events.stopped();
         })
     };
     let mut daemon = start()?;
-    gate.open(Arc::clone(&daemon.service));
+    readiness.serving(Arc::clone(&daemon.service));
     drop(slow_start);
     let socket = config.api_socket();
     tracing::info!(
@@ -101,9 +101,9 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
                 tracing::info!("starting anew as the daemon that writes");
                 let Reload { flags, config, log, service } = reload;
                 drop((service, watchdog));
-                daemon.stop(gate);
+                daemon.stop(readiness);
                 daemon = start()?;
-                gate.open(Arc::clone(&daemon.service));
+                readiness.serving(Arc::clone(&daemon.service));
                 watchdog = watch(&daemon);
                 reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
             }
@@ -114,7 +114,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     // First, so that the service manager waits for as long as it may take.
     let more_time = MoreTime::ask();
     service_manager::stopping();
-    daemon.stop(gate);
+    daemon.stop(readiness);
     drop(more_time);
     events.stopped();
     Ok(())
@@ -153,18 +153,19 @@ impl Daemon {
     fn start(
         config: &Config,
         rule: &AccessRule,
-        (gate, restart): (&Gate, &Restart),
+        (readiness, restart): (&Readiness, &Restart),
         events: &Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
-        gate.starting(format!("opening the pool {}", config.pool.path.display()));
+        readiness.starting(format!("opening the pool {}", config.pool.path.display()));
         let engine = Arc::new(pool::open(config)?);
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
         let tasks = Arc::<Tasks>::default();
-        let (role, keeper, catalog) = start_role(config, &engine, (gate, restart), events, &tasks)?;
-        gate.starting("starting exports and taking over devices");
+        let (role, keeper, catalog) =
+            start_role(config, &engine, (readiness, restart), events, &tasks)?;
+        readiness.starting("starting exports and taking over devices");
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
         let cpu_latency = start_cpu_latency(config.cpu_latency);
         let permits = Arc::new(spin_permits(config, &cpu_latency));
@@ -204,7 +205,7 @@ impl Daemon {
             cpu_latency,
             pool_medium: pool_medium::of(&config.pool.path)?,
             pool_path: config.pool.path.clone(),
-            turns: Turns::default(),
+            changes: ChangeLock::default(),
             usages: UsageCache::default(),
             started: Instant::now(),
         });
@@ -216,9 +217,9 @@ impl Daemon {
     }
 
     /// Ends the exports side by side, saves an image although some hang, and closes the pool.
-    fn stop(self, gate: &Gate) {
+    fn stop(self, readiness: &Readiness) {
         let more_time = MoreTime::ask();
-        gate.stopping("exports end");
+        readiness.stopping("exports end");
         let Self { keeper, scrubber, maintenance, fuse, ublk, service } = self;
         let engine = Arc::clone(&service.engine);
         let durable = service.durable().ok().map(Arc::clone);
@@ -246,7 +247,7 @@ impl Daemon {
         for what in endings.wait() {
             tracing::warn!("abandoning {what}: not stopped in time");
         }
-        gate.stopping("saving the last image");
+        readiness.stopping("saving the last image");
         more_time.progress();
         if let Some(durable) = durable {
             durable.stop(&more_time);
@@ -307,7 +308,7 @@ fn start_nbd(config: &Config, parts: NbdParts) -> anyhow::Result<Option<Arc<NbdE
 fn start_durable(
     config: &Config,
     engine: &Arc<Engine>,
-    gate: &Gate,
+    readiness: &Readiness,
     events: &Arc<EventLog>,
 ) -> anyhow::Result<Arc<Durable>> {
     Durable::start(durable::Parts {
@@ -318,7 +319,7 @@ fn start_durable(
         encryption: config.encryption.as_ref(),
         pool_path: &config.pool.path,
         accept_loss: config.accept_loss,
-        say: &|doing| gate.starting(doing),
+        say: &|doing| readiness.starting(doing),
     })
 }
 
@@ -326,14 +327,14 @@ fn start_durable(
 fn start_role(
     config: &Config,
     engine: &Arc<Engine>,
-    (gate, restart): (&Gate, &Restart),
+    (readiness, restart): (&Readiness, &Restart),
     events: &Arc<EventLog>,
     tasks: &Arc<Tasks>,
 ) -> anyhow::Result<(Role, AnyKeeper, Arc<Catalog>)> {
     let interval = config.standby_interval;
     let start = standby::role_at_start(interval.is_some(), &config.state_dir, engine)?;
     if let (Start::Standby, Some(interval)) = (start, interval) {
-        gate.starting("opening the image store to follow it");
+        readiness.starting("opening the image store to follow it");
         let standby = Standby::start(StandbyParts {
             engine: Arc::clone(engine),
             events: Arc::clone(events),
@@ -354,7 +355,7 @@ fn start_role(
              its configuration"
         );
     }
-    let durable = start_durable(config, engine, gate, events)?;
+    let durable = start_durable(config, engine, readiness, events)?;
     let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(tasks))?;
     let catalog = Arc::new(Catalog::new(Arc::clone(engine)));
     Ok((Role::Primary(durable), AnyKeeper::Primary { _keeper: keeper }, catalog))

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! signals ─▶ lifecycle ─▶ REST socket ─▶ pool ─▶ durable ─▶ exports ─▶ attachments   (start)
-//!                             gate         │        │           │            │
+//!                             readiness    │        │           │            │
 //!                              │           └────────┴─ service ─┴────────────┘
 //!                              └───────────────────────────┘                 (every request)
 //! ```

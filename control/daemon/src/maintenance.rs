@@ -129,16 +129,16 @@ pub(crate) fn start(
     now_and_then: impl Fn() + Send + 'static,
 ) -> anyhow::Result<Maintenance> {
     let mut lookout = Lookout::new(Arc::clone(engine), watch, filling, Instant::now());
-    let after_turn = move |usage: &PoolUsage| {
+    let after_step = move |usage: &PoolUsage| {
         if lookout.look(usage, Instant::now()) {
             now_and_then();
         }
     };
-    Maintenance::start(Arc::clone(engine), after_turn)
+    Maintenance::start(Arc::clone(engine), after_step)
         .context("cannot start the maintenance thread")
 }
 
-/// Looks at the pool after each turn of its maintenance.
+/// Looks at the pool after each step of its maintenance.
 pub(crate) struct Lookout {
     engine: Arc<Engine>,
     watch: Arc<PoolWatch>,

@@ -7,7 +7,7 @@ use program::{Signals, Wish};
 use tokio::runtime::Handle;
 
 use crate::events::EventLog;
-use crate::http::Gate;
+use crate::http::Readiness;
 use crate::wanted::{Restart, Wanted};
 
 /// Wishes that were not yet taken up. Asking twice for one thing is asking once.
@@ -22,14 +22,14 @@ impl Wishes {
     /// daemon starts, and also when it comes a second time.
     pub(crate) fn listen(
         runtime: &Handle,
-        gate: Arc<Gate>,
+        readiness: Arc<Readiness>,
         events: Arc<EventLog>,
     ) -> anyhow::Result<Self> {
         let _inside = runtime.enter();
         let signals = Signals::listen()?;
         let (wishes, wanted) = mpsc::channel();
         let restart = Restart(wishes.clone());
-        runtime.spawn(heed(signals, wishes, gate, events));
+        runtime.spawn(heed(signals, wishes, readiness, events));
         Ok(Self { wanted, restart })
     }
 
@@ -51,13 +51,13 @@ impl Wishes {
 async fn heed(
     mut signals: Signals,
     wishes: Sender<Wanted>,
-    gate: Arc<Gate>,
+    readiness: Arc<Readiness>,
     events: Arc<EventLog>,
 ) {
     let mut is_stopping = false;
     loop {
         let wish = signals.next().await;
-        if wish == Wish::Stop && gate.is_starting() {
+        if wish == Wish::Stop && readiness.is_starting() {
             tracing::info!("stopped during startup; the next start begins from scratch");
             events.stopped();
             exit_at_once(0);

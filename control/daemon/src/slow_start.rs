@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::Gate;
+use crate::http::Readiness;
 use crate::ticker::Ticker;
 
 /// After which time at one thing the log says so first, and how often from then on.
@@ -21,10 +21,10 @@ pub(crate) struct SlowStart {
 }
 
 impl SlowStart {
-    pub(crate) fn watch(gate: &Arc<Gate>) -> Self {
-        let (gate, mut warnings) = (Arc::clone(gate), Warnings::default());
+    pub(crate) fn watch(readiness: &Arc<Readiness>) -> Self {
+        let (readiness, mut warnings) = (Arc::clone(readiness), Warnings::default());
         let turn = move || {
-            if let Some((doing, waited)) = gate.start_in_hand()
+            if let Some((doing, waited)) = readiness.start_in_hand()
                 && warnings.is_due(waited)
             {
                 tracing::warn!(seconds = waited.as_secs(), "still starting: {doing}");

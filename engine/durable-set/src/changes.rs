@@ -29,11 +29,11 @@ use crate::set::DurableSet;
 /// How long to wait for a checkpoint that makes room, at a time.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
-type Turn<'set> = MutexGuard<'set, ()>;
+type ChangeGuard<'set> = MutexGuard<'set, ()>;
 
 /// A change that has begun.
 struct Begun<'set> {
-    turn: Turn<'set>,
+    guard: ChangeGuard<'set>,
     /// Stable storage has to know of it.
     is_durable: bool,
 }
@@ -188,7 +188,7 @@ impl DurableSet {
         if !self.keeps_table() {
             return Ok(());
         }
-        let _turn = self.turn();
+        let _guard = self.lock_changes();
         let noted = self.journal.prepare_table();
         noted.map_err(DurableError::journal("write the table of volumes to the journal"))
     }
@@ -211,8 +211,8 @@ impl DurableSet {
         self.has_journaled_volumes() && self.journal.wants_maintenance()
     }
 
-    /// The turn to change something, or to begin a save.
-    pub(crate) fn turn(&self) -> Turn<'_> {
+    /// Waits for the exclusive right to change volumes, or to begin a save.
+    pub(crate) fn lock_changes(&self) -> ChangeGuard<'_> {
         self.changes.lock().expect("a panic in a change ends the process")
     }
 
@@ -244,7 +244,7 @@ impl DurableSet {
 
     /// Deletes volumes that were made and could not be noted. Returns what there is to say then.
     fn take_back(&self, made: &[Arc<Volume>], error: DurableError) -> DurableError {
-        let _turn = self.turn();
+        let _guard = self.lock_changes();
         let are_gone = made.iter().all(|volume| self.engine.delete_volume(&volume.name()).is_ok());
         let kind = if are_gone { DurableErrorKind::Journal } else { error.kind };
         DurableError { kind, ..error }
@@ -269,13 +269,13 @@ impl DurableSet {
         attempt: &str,
         is_durable: impl FnOnce() -> bool,
     ) -> Result<Begun<'_>, DurableError> {
-        let turn = self.turn();
+        let guard = self.lock_changes();
         if !is_durable() {
-            return Ok(Begun { turn, is_durable: false });
+            return Ok(Begun { guard, is_durable: false });
         }
-        let prepared = self.with_patience(turn, || self.journal.prepare_table());
-        let turn = prepared.map_err(DurableError::journal(attempt))?;
-        Ok(Begun { turn, is_durable: true })
+        let prepared = self.with_patience(guard, || self.journal.prepare_table());
+        let guard = prepared.map_err(DurableError::journal(attempt))?;
+        Ok(Begun { guard, is_durable: true })
     }
 
     /// Notes what was changed.
@@ -283,26 +283,26 @@ impl DurableSet {
         if !begun.is_durable {
             return Ok(());
         }
-        let noted = self.with_patience(begun.turn, || self.journal.commit_table());
+        let noted = self.with_patience(begun.guard, || self.journal.commit_table());
         noted.map(drop).map_err(DurableError::not_noted(attempt))
     }
 
     /// Tries again what a checkpoint may make room for.
     fn with_patience<'set>(
         &'set self,
-        mut turn: Turn<'set>,
+        mut guard: ChangeGuard<'set>,
         work: impl Fn() -> Result<(), JournalError>,
-    ) -> Result<Turn<'set>, JournalError> {
+    ) -> Result<ChangeGuard<'set>, JournalError> {
         let begun = self.clock.now();
         loop {
-            let Err(error) = work() else { return Ok(turn) };
+            let Err(error) = work() else { return Ok(guard) };
             let is_over = self.clock.now().saturating_sub(begun) >= self.patience;
             if is_over || !self.journal.may_get_room(&error) {
                 return Err(error);
             }
-            drop(turn);
+            drop(guard);
             self.journal.wait_for_checkpoint(ROOM_WAIT);
-            turn = self.turn();
+            guard = self.lock_changes();
         }
     }
 }

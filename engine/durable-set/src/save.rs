@@ -104,12 +104,12 @@ impl DurableSet {
     ) -> Result<(Saved, Position), DurableError> {
         // No volume is changed from the position on until the volumes are frozen: what the journal
         // says after it goes on from what the image has.
-        let turn = self.turn();
+        let guard = self.lock_changes();
         // Before the checkpoint: the journal has nothing of these after its position.
         let unanchored = self.unanchored();
         let position = self.journal.begin_checkpoint();
         let frozen = self.freeze(&request.extent, manners);
-        drop(turn);
+        drop(guard);
         let saved = frozen.and_then(|frozen| {
             let absent_image = self.engine.absent_image();
             let source = EngineSource::new(frozen.to_save(), absent_image, self.open_source());

@@ -20,7 +20,7 @@ use crate::meter::{Failure, JournalStatus, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
-use crate::shelf::Shelf;
+use crate::segment_set::SegmentSet;
 use crate::writer::Writer;
 
 /// Parts of which a journal is made.
@@ -48,7 +48,7 @@ pub struct Journal {
     options: JournalOptions,
     clock: Arc<dyn Clock>,
     engine: Arc<OnceLock<Weak<Engine>>>,
-    shelf: Arc<Shelf>,
+    segments: Arc<SegmentSet>,
     key: Option<Arc<SetKey>>,
     known: Arc<Mutex<KnownPages>>,
     /// Held during a search for a block.
@@ -110,9 +110,9 @@ impl Journal {
         let chain = &Chain::find(&*folder, key.as_deref(), set_id, NOWHERE)?;
         options.check()?;
         chain.secure_end(&*folder, key.as_deref())?;
-        let shelf = Arc::new(Shelf::new(folder, chain, &options));
+        let segments = Arc::new(SegmentSet::new(folder, chain, &options));
         let identity = Identity { set_id, key: key.clone() };
-        let log = Log::new(Arc::clone(&shelf), identity, chain, covered, &options);
+        let log = Log::new(Arc::clone(&segments), identity, chain, covered, &options);
         let (engine, meter) = (Arc::new(OnceLock::new()), Arc::new(Meter::default()));
         meter.note_position(log.position());
         let known = log.share_known();
@@ -122,7 +122,7 @@ impl Journal {
             options,
             clock,
             engine,
-            shelf,
+            segments,
             key,
             known,
             search: Mutex::new(()),
@@ -230,16 +230,16 @@ impl Journal {
                 }
             }
         }
-        self.shelf.remove_unused()?;
-        if self.shelf.lacks_spare() {
-            return self.shelf.make_ready();
+        self.segments.remove_unused()?;
+        if self.segments.lacks_spare() {
+            return self.segments.make_ready();
         }
         Ok(())
     }
 
     /// Returns whether a call of [`Journal::maintain`] would save a flush from waiting.
     pub fn wants_maintenance(&self) -> bool {
-        self.shelf.wants_spare()
+        self.segments.wants_spare()
     }
 
     /// Returns whether the owner should save an image now, between [`Journal::begin_checkpoint`]
@@ -249,7 +249,7 @@ impl Journal {
     pub fn needs_checkpoint(&self) -> bool {
         let mut checkpoints = self.lock_checkpoints();
         let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
-        let would_relieve = self.shelf.is_disk_full() && self.shelf.can_shrink();
+        let would_relieve = self.segments.is_disk_full() && self.segments.can_shrink();
         if !would_relieve {
             checkpoints.relief.pause = RELIEF_PAUSE_MIN;
         }
@@ -261,7 +261,7 @@ impl Journal {
     /// Returns whether the disk has no room for the journal's next file and no checkpoint can help:
     /// what lies there besides is in the way.
     pub fn is_out_of_room(&self) -> bool {
-        self.shelf.is_disk_full() && !self.shelf.can_shrink()
+        self.segments.is_disk_full() && !self.segments.can_shrink()
     }
 
     /// Begins a checkpoint. What was durable before lies before the position that is returned: an
@@ -271,7 +271,7 @@ impl Journal {
         let position = self.commits.borrow(Writer::begin_checkpoint);
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.begun = Some(position);
-        if self.shelf.is_disk_full() {
+        if self.segments.is_disk_full() {
             checkpoints.relief.note_begun(self.clock.now());
         }
         position
@@ -282,7 +282,7 @@ impl Journal {
     /// again.
     pub fn end_checkpoint(&self, position: Position) -> Result<(), JournalError> {
         self.cancel_checkpoint(position);
-        let dropped = self.shelf.drop_before(position.0);
+        let dropped = self.segments.drop_before(position.0);
         self.commits.nudge();
         dropped
     }
@@ -303,14 +303,14 @@ impl Journal {
         let known = self.known.lock().expect("no thread panics with the pages locked");
         let found = known.find_anywhere(number);
         drop(known);
-        found.is_some_and(|known| read_known(&self.shelf, self.key.as_deref(), known, into))
+        found.is_some_and(|known| read_known(&self.segments, self.key.as_deref(), known, into))
     }
 
     /// Copies what the journal says last of a block. Searches it from its end on, through 512 MiB
     /// at most; one search at a time. `false` when it has nothing there, or has it damaged.
     pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
         let _turn = self.search.lock().expect("no thread panics in a search");
-        read_latest(&self.shelf, self.key.as_deref(), volume_id, block, into)
+        read_latest(&self.segments, self.key.as_deref(), volume_id, block, into)
     }
 
     /// Returns whether volumes of class `journal` should take writes: not while the policy is to be
@@ -326,7 +326,7 @@ impl Journal {
 
     /// Bytes of the files that hold the journal.
     pub fn length_bytes(&self) -> u64 {
-        self.shelf.length_bytes()
+        self.segments.length_bytes()
     }
 
     /// Why nothing becomes durable at the moment, if nothing does.
@@ -337,8 +337,8 @@ impl Journal {
     /// All that is known: takes time in proportion to the count of volumes.
     pub fn status(&self) -> JournalStatus {
         JournalStatus {
-            length_bytes: self.shelf.length_bytes(),
-            file_bytes: self.shelf.file_bytes(),
+            length_bytes: self.segments.length_bytes(),
+            file_bytes: self.segments.file_bytes(),
             length_bytes_max: self.options.length_bytes_max,
             checkpoint_begun: self.lock_checkpoints().begun,
             unjournaled_blocks: self.unjournaled_blocks(),

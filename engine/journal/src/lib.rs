@@ -13,7 +13,8 @@
 //! Modules stand in levels, each naming none below it: the bytes; reading them; writing them; the
 //! journal.
 //!
-//! Lock order: group commit, known pages, shelf, meter; none is held while the disk is waited for.
+//! Lock order: group commit, known pages, segments, meter. None is held while the disk is waited
+//! for.
 //! A search for a lost block makes other searches wait.
 #![forbid(unsafe_code)]
 
@@ -27,13 +28,13 @@ mod reader;
 mod replay;
 mod segment_file;
 
-mod draft;
 mod group_commit;
 mod known;
 mod log;
 mod meter;
 mod sealed_write;
-mod shelf;
+mod segment_set;
+mod transaction_builder;
 mod writer;
 
 mod journal;

@@ -13,7 +13,6 @@ use storage::AlignedBuffer;
 use volumes::DURABLE_COUNT_MAX;
 
 use crate::chain::Chain;
-use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::{
     Address, Form, PreviousEnd, SEGMENT_HEADER_BYTES, Seal, SealedSegment, SegmentHeader, SetId,
@@ -24,7 +23,8 @@ use crate::options::{JournalOptions, SEGMENT_BYTES_MIN};
 use crate::replay::Position;
 use crate::sealed_write::{SealedWrite, Target};
 use crate::segment_file::name_of;
-use crate::shelf::{Segment, Shelf};
+use crate::segment_set::{Segment, SegmentSet};
+use crate::transaction_builder::{TRANSACTION_BLOCKS_MAX, TransactionBuilder};
 
 /// Bytes of the largest table that the engine lets come about.
 const TABLE_BYTES_MAX: usize = DURABLE_COUNT_MAX * TABLE_RECORD_BYTES;
@@ -43,7 +43,7 @@ const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
 /// State of one run of a journal that appends.
 #[derive(Debug)]
 pub(crate) struct Log {
-    shelf: Arc<Shelf>,
+    segments: Arc<SegmentSet>,
     set_id: SetId,
     epoch: u64,
     key: Option<Arc<SetKey>>,
@@ -84,7 +84,7 @@ struct Current {
 impl Log {
     /// Continues the journal that was found, in a run of its own.
     pub(crate) fn new(
-        shelf: Arc<Shelf>,
+        segments: Arc<SegmentSet>,
         identity: Identity,
         chain: &Chain,
         covered: Option<Position>,
@@ -99,7 +99,7 @@ impl Log {
         };
         let abandoned = given - chain.end_sequence();
         Self {
-            shelf,
+            segments,
             set_id,
             epoch,
             key,
@@ -154,7 +154,7 @@ impl Log {
             let what = format!("cannot journal a table of {volume_count} volumes");
             return Err(JournalError::new(JournalErrorKind::Invalid, what));
         }
-        Ok(room.min(DRAFT_BLOCKS_MAX))
+        Ok(room.min(TRANSACTION_BLOCKS_MAX))
     }
 
     /// Says whether any volume has contents that are written here. Without one the journal takes
@@ -177,24 +177,24 @@ impl Log {
         !self.wants_segment && self.current.as_ref().is_some_and(fits)
     }
 
-    /// Writes a draft that holds no more than [`Log::blocks_max`] blocks. It is durable when this
+    /// Writes a transaction of at most [`Log::blocks_max`] blocks. It is durable when this
     /// returns its length. The first of a segment gets the volume table, which is what readers
     /// begin with.
     pub(crate) fn append<'bytes>(
         &mut self,
-        draft: &mut Draft<'bytes>,
+        transaction: &mut TransactionBuilder<'bytes>,
         table: &'bytes [u8],
     ) -> Result<usize, JournalError> {
         let is_first = |current: &Current| current.first_sequence == self.next_sequence;
         if self.current.as_ref().is_some_and(is_first) {
-            draft.set_table(table);
+            transaction.set_table(table);
         }
-        let length = draft.sizes().total_bytes();
+        let length = transaction.sizes().total_bytes();
         if !self.has_room(length) {
             self.begin_segment(length + table.len())?;
-            draft.set_table(table);
+            transaction.set_table(table);
         }
-        self.write(draft)
+        self.write(transaction)
     }
 
     /// Begins a checkpoint: everything written from now on lies after the position that is
@@ -211,7 +211,7 @@ impl Log {
         self.position()
     }
 
-    fn write(&mut self, draft: &mut Draft<'_>) -> Result<usize, JournalError> {
+    fn write(&mut self, transaction: &mut TransactionBuilder<'_>) -> Result<usize, JournalError> {
         let current = self.current.as_mut().expect("a segment was begun");
         let Current { segment, seal, offset, .. } = current;
         let address = Address {
@@ -223,14 +223,14 @@ impl Log {
         let file = &*segment.file;
         let written = match seal.form() {
             Form::Plain => {
-                draft.write_head(&mut self.head, seal, address);
+                transaction.write_head(&mut self.head, seal, address);
                 let mut parts = vec![IoSlice::new(&self.head)];
-                parts.extend(draft.whole_pages().iter().map(|page| IoSlice::new(page)));
+                parts.extend(transaction.whole_pages().iter().map(|page| IoSlice::new(page)));
                 file.write_durably(u64::from(*offset), &parts)
             }
-            Form::Sealed => self.sealed.write(draft, Target { file, seal, address }),
+            Form::Sealed => self.sealed.write(transaction, Target { file, seal, address }),
         };
-        let length = draft.sizes().total_bytes();
+        let length = transaction.sizes().total_bytes();
         if let Err(error) = written {
             let what = format!("cannot write to segment {}", name_of(segment.number));
             // It may be on the disk all the same. Nothing else gets its number, so that a
@@ -238,13 +238,13 @@ impl Log {
             self.next_sequence += 1;
             self.abandoned += 1;
             self.current = None;
-            self.shelf.close_last(self.next_sequence);
+            self.segments.close_last(self.next_sequence);
             return Err(JournalError::storage(what, error));
         }
         *offset += u32::try_from(length).expect("a segment's length has 32 bits");
         self.end = Some(PreviousEnd { number: segment.number, end: *offset });
         self.next_sequence += 1;
-        draft.note_pages(&mut self.known(), address);
+        transaction.note_pages(&mut self.known(), address);
         Ok(length)
     }
 
@@ -252,14 +252,14 @@ impl Log {
     /// be on the disk even if that could not be told.
     fn begin_segment(&mut self, length: usize) -> Result<(), JournalError> {
         self.current = None;
-        self.shelf.close_last(self.next_sequence);
+        self.segments.close_last(self.next_sequence);
         let is_short = SEGMENT_HEADER_BYTES + length <= SEGMENT_BYTES_MIN as usize / 2;
         let bytes_min = match self.is_of_tables && is_short {
             true => SEGMENT_BYTES_MIN,
             false => self.segment_bytes,
         };
         let sealed = self.key.as_deref().map(draw_seal).transpose()?;
-        let segment = self.shelf.take(bytes_min)?;
+        let segment = self.segments.take(bytes_min)?;
         let header = SegmentHeader {
             set_id: self.set_id,
             epoch: self.epoch,
@@ -274,11 +274,11 @@ impl Log {
         self.head.clear();
         self.head.extend_from_slice(&header.encode());
         if let Err(error) = segment.file.write_durably(0, &[IoSlice::new(&self.head)]) {
-            self.shelf.give_up(&segment);
+            self.segments.give_up(&segment);
             let what = format!("cannot begin segment {}", name_of(segment.number));
             return Err(JournalError::storage(what, error));
         }
-        self.shelf.keep(&segment);
+        self.segments.keep(&segment);
         let offset = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
         self.end = Some(PreviousEnd { number: segment.number, end: offset });
         self.current = Some(Current { segment, seal, first_sequence: self.next_sequence, offset });

@@ -13,7 +13,7 @@ use crate::known::Known;
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::replay::decode;
 use crate::segment_file::read_header;
-use crate::shelf::Shelf;
+use crate::segment_set::SegmentSet;
 
 /// Bytes of segments that one search reads, the newest first: beyond that it ends with the segment
 /// in hand.
@@ -32,12 +32,12 @@ enum Latest {
 
 /// Reads the page at a place of the journal. `false` when it is not there as it was written.
 pub(crate) fn read_known(
-    shelf: &Shelf,
+    segments: &SegmentSet,
     key: Option<&SetKey>,
     known: Known,
     into: &mut Block,
 ) -> bool {
-    let Some(file) = shelf.open(known.at.segment) else { return false };
+    let Some(file) = segments.open(known.at.segment) else { return false };
     let seal = match key {
         // The checksums of pages are seeded with nothing.
         None => Seal::new(SetId::default(), 0),
@@ -51,18 +51,18 @@ pub(crate) fn read_known(
 
 /// Reads what the journal says last of a block, if that is a page.
 pub(crate) fn read_latest(
-    shelf: &Shelf,
+    segments: &SegmentSet,
     key: Option<&SetKey>,
     volume_id: u64,
     block: u64,
     into: &mut Block,
 ) -> bool {
     let mut left_bytes = SEARCH_BYTES_MAX;
-    for number in shelf.kept_numbers().into_iter().rev() {
+    for number in segments.kept_numbers().into_iter().rev() {
         if left_bytes == 0 {
             break;
         }
-        let Some(file) = shelf.open(number) else { continue };
+        let Some(file) = segments.open(number) else { continue };
         left_bytes = left_bytes.saturating_sub(file.size_bytes());
         let Ok(Ok(header)) = read_header(&*file, number) else { continue };
         if !header.matches(key) {
@@ -70,7 +70,7 @@ pub(crate) fn read_latest(
         }
         match find_in_segment(SegmentReader::of(file, key, header), volume_id, block, into) {
             Some(Latest::Here { is_whole }) => return is_whole,
-            Some(Latest::Elsewhere(known)) => return read_known(shelf, key, known, into),
+            Some(Latest::Elsewhere(known)) => return read_known(segments, key, known, into),
             Some(Latest::NoPage) => return false,
             None => {}
         }

@@ -11,8 +11,8 @@ use codec::BLOCK_BYTES;
 use sealing::Sealer;
 use storage::{AlignedBuffer, StableFile, StorageError};
 
-use crate::draft::{DRAFT_BLOCKS_MAX, Draft};
 use crate::format::{Address, PageCheck, Seal};
+use crate::transaction_builder::{TRANSACTION_BLOCKS_MAX, TransactionBuilder};
 
 /// Pages that are written at once while others are encrypted. A transaction of fewer than twice as
 /// many is written as one: a thread costs more than it saves then.
@@ -44,18 +44,18 @@ impl SealedWrite {
         Self { head: AlignedBuffer::new(), pages: AlignedBuffer::new() }
     }
 
-    /// Encrypts a draft and writes it. It is durable when this returns.
+    /// Encrypts a transaction and writes it. It is durable when this returns.
     pub(crate) fn write(
         &mut self,
-        draft: &mut Draft<'_>,
+        transaction: &mut TransactionBuilder<'_>,
         target: Target<'_>,
     ) -> Result<(), StorageError> {
         let Target { file, seal, address } = target;
         let sealer = seal.sealer().expect("the segment is sealed");
         let start = u64::from(address.offset);
-        let pages_start = start + draft.sizes().head_bytes() as u64;
-        let packed = draft.seal_packed(sealer, start);
-        let whole = draft.whole_pages().to_vec();
+        let pages_start = start + transaction.sizes().head_bytes() as u64;
+        let packed = transaction.seal_packed(sealer, start);
+        let whole = transaction.whole_pages().to_vec();
         let mut tags = vec![PageCheck::NONE; whole.len()];
         let length = whole.len() * BLOCK_BYTES;
         if self.pages.len() < length {
@@ -65,7 +65,7 @@ impl SealedWrite {
         let first_count = if is_long { PIECE_PAGES } else { whole.len() };
         let (first, later) = self.pages[..length].split_at_mut(first_count * BLOCK_BYTES);
         thread::scope(|scope| {
-            let (sealed, pieces) = sync_channel(DRAFT_BLOCKS_MAX / PIECE_PAGES);
+            let (sealed, pieces) = sync_channel(TRANSACTION_BLOCKS_MAX / PIECE_PAGES);
             let writer = is_long
                 .then(|| Builder::new().spawn_scoped(scope, move || write_pieces(file, &pieces)));
             // Without a thread the pieces are written from here.
@@ -84,8 +84,8 @@ impl SealedWrite {
             }
             drop(sealed);
             seal_pages(sealer, pages_start, &whole[..first_count], first, &mut tags[..first_count]);
-            draft.set_tags(&packed, &tags);
-            draft.write_head(&mut self.head, seal, address);
+            transaction.set_tags(&packed, &tags);
+            transaction.write_head(&mut self.head, seal, address);
             let parts = [IoSlice::new(&self.head), IoSlice::new(first)];
             let parts = if first.is_empty() { &parts[..1] } else { &parts };
             if !is_long {

@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use sync::atomic::{AtomicU64, Ordering};
 use volumes::{Capture, CaptureWalk, Durability, Engine, Volume, VolumeMap};
 
-use crate::draft::Draft;
 use crate::error::{JournalError, JournalErrorKind};
 use crate::format::{Form, Sizes, TABLE_RECORD_BYTES, VolumeRecord};
 use crate::log::Log;
 use crate::meter::{Meter, Written};
 use crate::options::Clock;
 use crate::replay::Position;
+use crate::transaction_builder::TransactionBuilder;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
@@ -143,9 +143,9 @@ impl Writer {
 
     fn append(&mut self, captures: &[Capture]) -> Result<(), JournalError> {
         self.log.expect_blocks(self.table.has_journaled);
-        let mut draft = Draft::new(self.log.form());
+        let mut transaction = TransactionBuilder::new(self.log.form());
         if self.table.edition != self.written_edition {
-            draft.set_table(&self.table.encoded);
+            transaction.set_table(&self.table.encoded);
         }
         let known = self.log.known();
         for capture in captures {
@@ -154,23 +154,23 @@ impl Writer {
             for (block, contents) in capture.blocks() {
                 // Past the end there is nothing any more.
                 if block < block_count {
-                    draft.add(&known, id, block, contents);
+                    transaction.add(&known, id, block, contents);
                 }
             }
         }
         drop(known);
-        if draft.is_empty() {
+        if transaction.is_empty() {
             return Ok(());
         }
         self.meter.note_writing(self.clock.now());
-        let bytes = self.log.append(&mut draft, &self.table.encoded)?;
+        let bytes = self.log.append(&mut transaction, &self.table.encoded)?;
         let written = Written {
-            blocks: draft.block_count(),
-            references: draft.reference_count(),
+            blocks: transaction.block_count(),
+            references: transaction.reference_count(),
             bytes,
             position: self.log.position(),
         };
-        if draft.has_table() {
+        if transaction.has_table() {
             self.written_edition = self.table.edition;
         }
         self.meter.note_written(written, self.clock.now());
@@ -305,7 +305,7 @@ mod tests {
     use crate::log::Identity;
     use crate::options::{JournalOptions, SystemClock};
     use crate::replay::{Change, Position, Refusal, Replay, recover};
-    use crate::shelf::Shelf;
+    use crate::segment_set::SegmentSet;
 
     const SET: SetId = *b"a set of a test.";
     const MIB: u64 = 1 << 20;
@@ -321,9 +321,9 @@ mod tests {
         let options = JournalOptions::default();
         let folder = disk.folder();
         let chain = Chain::find(&*folder, None, SET, u64::MAX).expect("the disk works");
-        let shelf = Arc::new(Shelf::new(folder, &chain, &options));
+        let segments = Arc::new(SegmentSet::new(folder, &chain, &options));
         let log = Log::new(
-            shelf,
+            segments,
             Identity { set_id: SET, key: None },
             &chain,
             Some(Position::START),

@@ -41,7 +41,7 @@ impl Taker {
 
     /// Takes a piece. Returns how long to wait before the next; `None` when the pool has all of its
     /// memory.
-    pub(crate) fn turn(&mut self) -> Option<Duration> {
+    pub(crate) fn step(&mut self) -> Option<Duration> {
         if self.engine.untaken_bytes() == 0 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The maintenance thread and its turns.
+//! The maintenance thread and its loop.
 
 use std::io;
 use std::sync::Arc;
@@ -44,11 +44,11 @@ impl Running {
 }
 
 impl Maintenance {
-    /// Works on the engine from now on, and holds it. `after_turn` is called after each piece of
+    /// Works on the engine from now on, and holds it. `after_step` is called after each piece of
     /// work, and twice a second while there is none; it must not take long.
     pub fn start(
         engine: Arc<Engine>,
-        mut after_turn: impl FnMut(&PoolUsage) + Send + 'static,
+        mut after_step: impl FnMut(&PoolUsage) + Send + 'static,
     ) -> io::Result<Self> {
         let mut maintenance = Self { running: Vec::new() };
         let helpers = if engine.untaken_bytes() > 0 { taker::helper_count() } else { 0 };
@@ -56,8 +56,8 @@ impl Maintenance {
             let taker = Taker::new(Arc::clone(&engine));
             maintenance.running.push(Running::start("memory", |stopped| help(taker, &stopped))?);
         }
-        let mut turns = Turns::new(engine);
-        let work = move |stopped| turns.work_until(&stopped, &mut after_turn);
+        let mut maintenance_loop = MaintenanceLoop::new(engine);
+        let work = move |stopped| maintenance_loop.work_until(&stopped, &mut after_step);
         maintenance.running.push(Running::start("maintenance", work)?);
         Ok(maintenance)
     }
@@ -79,12 +79,13 @@ impl Drop for Maintenance {
 fn help(mut taker: Taker, stopped: &Receiver<()>) {
     let mut pause = Duration::ZERO;
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-        let Some(next) = taker.turn() else { return };
+        let Some(next) = taker.step() else { return };
         pause = next;
     }
 }
 
-struct Turns {
+/// Background work of one engine, a piece at a time.
+struct MaintenanceLoop {
     engine: Arc<Engine>,
     pacer: Pacer,
     host: Host,
@@ -94,25 +95,25 @@ struct Turns {
     ready_bytes: u64,
 }
 
-impl Turns {
+impl MaintenanceLoop {
     fn new(engine: Arc<Engine>) -> Self {
         let pacer = Pacer::new(Instant::now(), engine.activity_of_others());
         let taker = Taker::new(Arc::clone(&engine));
         Self { engine, pacer, host: Host::default(), taker, unready: None, ready_bytes: 0 }
     }
 
-    fn work_until(&mut self, stopped: &Receiver<()>, after_turn: &mut impl FnMut(&PoolUsage)) {
+    fn work_until(&mut self, stopped: &Receiver<()>, after_step: &mut impl FnMut(&PoolUsage)) {
         let mut interval = Duration::ZERO;
         while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-            interval = self.turn();
-            let pauses = [self.make_ready(), self.taker.turn()];
+            interval = self.step();
+            let pauses = [self.make_ready(), self.taker.step()];
             interval = pauses.into_iter().flatten().fold(interval, Duration::min);
-            after_turn(&self.engine.usage());
+            after_step(&self.engine.usage());
         }
     }
 
     /// Does a piece of work. Returns how long to wait before the next.
-    fn turn(&mut self) -> Duration {
+    fn step(&mut self) -> Duration {
         let begun = Instant::now();
         let pace = self.pace(begun);
         let work = if pace == Pace::Rest { Work::ButCompression } else { Work::All };

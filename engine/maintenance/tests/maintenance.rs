@@ -57,14 +57,14 @@ fn check_contents(engine: &Engine) {
 /// Starts the thread and waits until it reports a usage that is wanted.
 fn maintain_until(engine: &Arc<Engine>, is_wanted: impl Fn(&PoolUsage) -> bool) -> Maintenance {
     let (report, reports) = mpsc::channel();
-    let after_turn = move |usage: &PoolUsage| {
+    let after_step = move |usage: &PoolUsage| {
         // There is no receiver any more once the test has seen enough.
         let _sent = report.send(*usage);
     };
     let maintenance =
-        Maintenance::start(Arc::clone(engine), after_turn).expect("a thread can be started");
+        Maintenance::start(Arc::clone(engine), after_step).expect("a thread can be started");
     loop {
-        let usage = reports.recv_timeout(TIME_MAX).expect("there are turns");
+        let usage = reports.recv_timeout(TIME_MAX).expect("there are steps");
         if is_wanted(&usage) {
             return maintenance;
         }

@@ -18,8 +18,8 @@ use crate::ticker::Ticker;
 
 /// How often it looks whether there is something to do: with volumes of class `journal`, and
 /// without.
-const TURN: Duration = Duration::from_millis(100);
-const TURN_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL_WITHOUT_JOURNAL: Duration = Duration::from_millis(500);
 
 /// How often the journal is tended when it does not ask for it.
 const TEND_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn start(durable: Arc<Durable>, tasks: Arc<Tasks>) -> anyhow::Result<Self> {
-        let mut turns = Turns {
+        let mut maintained = DurabilityLoop {
             durable,
             tasks,
             tended: Instant::now(),
@@ -50,13 +50,14 @@ impl Keeper {
             fetch_wait: FETCH_WAIT_MIN,
             failure: None,
         };
-        let ticker = Ticker::start("durability", turns.interval(), move || turns.take())
+        let ticker = Ticker::start("durability", maintained.interval(), move || maintained.step())
             .context("cannot start the thread that maintains journal and images")?;
         Ok(Self { _ticker: ticker })
     }
 }
 
-struct Turns {
+/// Upkeep of the journal and the images, a step at a time.
+struct DurabilityLoop {
     durable: Arc<Durable>,
     tasks: Arc<Tasks>,
     tended: Instant,
@@ -69,16 +70,16 @@ struct Turns {
     failure: Option<String>,
 }
 
-impl Turns {
+impl DurabilityLoop {
     fn interval(&self) -> Duration {
         match self.durable.set.has_journaled_volumes() {
-            true => TURN,
-            false => TURN_WITHOUT_JOURNAL,
+            true => INTERVAL,
+            false => INTERVAL_WITHOUT_JOURNAL,
         }
     }
 
-    /// Takes one turn, and returns the time until the next.
-    fn take(&mut self) -> Duration {
+    /// Does what is due, and returns the time until the next step.
+    fn step(&mut self) -> Duration {
         self.tend_journal();
         self.tell_of_journal();
         self.look_if_due();

@@ -4,7 +4,7 @@
 //! opened where the configuration says, saved and tended when its time has come, and told of in
 //! events and in the status.
 //!
-//! Lock order: the turn of the service, what is known, the set's own.
+//! Lock order: the change lock of the service, what is known, the set's own.
 
 mod encryption;
 mod jobs;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
-use crate::http::{AccessRule, Gate, listener};
+use crate::http::{AccessRule, Readiness, listener};
 
 /// Threads that operations may block at once.
 const BLOCKING_THREAD_COUNT_MAX: usize = 8;
@@ -20,14 +20,14 @@ const END_TIME_MAX: Duration = Duration::from_secs(1);
 /// The running interface. Dropped, it takes its socket away and ends its connections.
 pub(crate) struct Interface {
     runtime: Option<Runtime>,
-    gate: Arc<Gate>,
+    readiness: Arc<Readiness>,
     socket: PathBuf,
     stop: Option<oneshot::Sender<()>>,
 }
 
 impl Interface {
     /// Listens at `socket` for the processes that `rule` admits. They hear that the daemon starts
-    /// until the gate is opened.
+    /// until the service is there.
     pub(crate) fn start(socket: &Path, rule: &AccessRule) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -35,7 +35,7 @@ impl Interface {
             .enable_all()
             .build()
             .context("cannot start the threads of the REST interface")?;
-        let gate = Arc::new(Gate::new());
+        let readiness = Arc::new(Readiness::new());
         let (stop, stopped) = oneshot::channel();
         let listener = {
             let _inside = runtime.enter();
@@ -45,12 +45,12 @@ impl Interface {
             // The owner has gone, which is as good.
             let _told = stopped.await;
         };
-        runtime.spawn(listener::serve(listener, Arc::clone(&gate), rule.clone(), until));
-        Ok(Self { runtime: Some(runtime), gate, socket: socket.to_owned(), stop: Some(stop) })
+        runtime.spawn(listener::serve(listener, Arc::clone(&readiness), rule.clone(), until));
+        Ok(Self { runtime: Some(runtime), readiness, socket: socket.to_owned(), stop: Some(stop) })
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
     }
 
     pub(crate) fn runtime(&self) -> &Handle {

@@ -13,7 +13,7 @@ use shares::Owner;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::http::access::AccessRule;
-use crate::http::gate::{self, Gate};
+use crate::http::readiness::{self, Readiness};
 use crate::http::routes;
 
 /// Connections that are served at a time. Beyond it those end that are asked for nothing.
@@ -28,11 +28,11 @@ const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 /// Serves until `stop` is ready, then lets connections end whose requests are answered.
 pub(super) async fn serve(
     listener: UnixListener,
-    gate: Arc<Gate>,
+    readiness: Arc<Readiness>,
     rule: AccessRule,
     stop: impl Future<Output = ()>,
 ) {
-    let admitted = gate::router(gate);
+    let admitted = readiness::router(readiness);
     let refused = routes::forbidding_router();
     let open = GracefulShutdown::new();
     let serving = |(connection, _), seat| {

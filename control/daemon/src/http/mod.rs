@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `interface` | runs all of it, from the start of the daemon to its end |
 //! | `listener` | accepts connections, bounds their number and their time |
-//! | `gate` | how far the daemon is, and what requests meet meanwhile |
+//! | `readiness` | stage of the daemon, and answers to requests before and after it serves |
 //! | `access` | decides which process may speak, by the credentials of the peer |
 //! | `routes` | paths to operations of the service |
 //! | `body`, `answer` | JSON in and out, problems as problem details |
@@ -16,14 +16,14 @@
 mod access;
 mod answer;
 mod body;
-mod gate;
 mod interface;
 mod listener;
 mod metrics;
+mod readiness;
 mod routes;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use access::AccessRule;
-pub(crate) use gate::Gate;
 pub(crate) use interface::Interface;
+pub(crate) use readiness::Readiness;

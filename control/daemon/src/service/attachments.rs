@@ -29,7 +29,7 @@ impl Service {
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
         let name = &request.volume;
         self.durable()?;
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if let Some(device) = self.device_of(&volume) {
             let detail = format!("volume {name:?} is already attached as {device}");
@@ -130,7 +130,7 @@ impl Service {
     }
 
     pub(crate) fn detach_volume(&self, name: &str) -> Result<(), Problem> {
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let volume = self.volume(name)?;
         let Some(way) = self.attachments.get(volume.id()).map(|entry| entry.attach_as) else {
             return Err(not_attached(name));
@@ -163,7 +163,7 @@ impl Service {
     /// taken over, others are made again. What the host refuses stays in the list, and the status
     /// tells of it; a volume that is gone with its pool is dropped from the list.
     pub(crate) fn restore_attachments(&self) {
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let volumes: HashMap<u64, Arc<Volume>> = self
             .engine
             .volumes()

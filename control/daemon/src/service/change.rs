@@ -49,7 +49,7 @@ impl Service {
     ) -> Result<api::Volume, Problem> {
         self.durable()?;
         let (volume, changed) = {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;
             let plan = self.plan(&volume, request)?;

@@ -39,7 +39,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("queues"));
         }
         let rights = rights_of(request)?;
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if self.exports.get(volume.id()).is_some() {
             let detail = format!("volume {name:?} is already exported");
@@ -86,7 +86,7 @@ impl Service {
     }
 
     pub(crate) fn unexport_volume(&self, name: &str, clients: Clients) -> Result<(), Problem> {
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let volume = self.volume(name)?;
         if self.exports.get(volume.id()).is_none() {
             return Err(not_exported(name));
@@ -118,7 +118,7 @@ impl Service {
     /// Brings back what was exported when the last daemon ended. What cannot be served stays in the
     /// list, and the status tells of it; a volume that is gone with its pool is dropped from it.
     pub(crate) fn restore_exports(&self) {
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         for entry in self.exports.all() {
             let Some(volume) = self.catalog.by_id(entry.volume_id) else {
                 tracing::warn!(

@@ -62,7 +62,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::Busy, detail));
         }
         {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             for (_, name) in &wanted {
                 if self.volume(name).is_ok() {
                     let detail = format!(

@@ -1,10 +1,10 @@
 //! Operations of the REST interface, in terms of its types: the engine, the exports and the lists
 //! of attachments and exports joined.
 //!
-//! Operations that change something take turns, so that a volume is not deleted while it is being
-//! attached. A turn may wait for the kernel, or for the journal's disk; only operations that change
-//! something wait for it.
-//! Lock order: the turn, then that of a list, which is held inside the list alone.
+//! Operations that change something hold one lock, so that a volume is not deleted while it is
+//! being attached. The holder may wait for the kernel, or for the journal's disk. Only operations
+//! that change something wait for it.
+//! Lock order: the change lock, then that of a list, which is held inside the list alone.
 
 mod attachments;
 mod change;
@@ -105,18 +105,18 @@ pub(crate) struct Service {
     pub(crate) cpu_latency: CpuLatency,
     pub(crate) pool_path: PathBuf,
     pub(crate) pool_medium: Medium,
-    pub(crate) turns: Turns,
+    pub(crate) changes: ChangeLock,
     pub(crate) usages: UsageCache,
     pub(crate) started: Instant,
 }
 
-/// Operations that change something take turns.
+/// Lock that each operation holds while it changes something.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<()>);
+pub(crate) struct ChangeLock(Mutex<()>);
 
 impl Service {
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turns.0.lock().expect("no operation panics")
+    fn lock_changes(&self) -> MutexGuard<'_, ()> {
+        self.changes.0.lock().expect("no operation panics")
     }
 
     /// Journal and images; refused while the daemon is a standby.

@@ -45,7 +45,7 @@ impl Service {
             return Err(problem.in_field("volumes"));
         }
         let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let made = self
             .durable()?
             .set()
@@ -67,7 +67,7 @@ impl Service {
             .snapshot
             .parse()
             .map_err(|error| refusals::of_volume(&error).in_field("snapshot"))?;
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let snapshot = self.snapshot(name)?;
         let user = self.nbd_user_of(&snapshot).or_else(|| self.export_user_of(&snapshot));
         if let Some(user) = user {
@@ -84,7 +84,7 @@ impl Service {
     }
 
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Problem> {
-        let _turn = self.turn();
+        let _lock = self.lock_changes();
         let snapshot = self.snapshot(name)?;
         if let Some(user) = self.user_of(&snapshot) {
             let detail = format!("snapshot {name:?} cannot be deleted: {user}");
@@ -105,7 +105,7 @@ impl Service {
         ownership: Ownership,
     ) -> Result<api::Volume, Problem> {
         let (volume, noted) = {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             let snapshot = self.snapshot(name)?;
             let (volume_name, own_name) = own_names(&snapshot);
             let volume = self.volume(&volume_name)?;
@@ -132,7 +132,7 @@ impl Service {
     ) -> Result<api::Volume, Problem> {
         let new_name = parse_name(&request.name)?;
         let clone = {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             self.volume(name)?;
             let cloned = self.durable()?.set().clone_volume(name, new_name);
             let clone = cloned.map_err(|error| self.refusal(error))?;

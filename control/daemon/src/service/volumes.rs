@@ -38,7 +38,7 @@ impl Service {
         let wanted = Labelled::default().changed(Some(&request.owner), &request.labels);
         Self::check_labels(&wanted)?;
         let volume = {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             let created = self.durable()?.set().create_volume(spec);
             let volume = created.map_err(|error| self.refusal(error))?;
             let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
@@ -65,7 +65,7 @@ impl Service {
         condition: &Precondition,
     ) -> Result<(), Problem> {
         let (volume, noted) = {
-            let _turn = self.turn();
+            let _lock = self.lock_changes();
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;
             let user = match clients {

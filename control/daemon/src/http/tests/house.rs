@@ -26,10 +26,10 @@ use crate::exports::{
     Catalog, DeviceFailure, KernelDevices, NbdExport, NbdParts, OtherUser, RingExport, RingParts,
     VhostUserExports,
 };
-use crate::http::{AccessRule, Gate, gate};
+use crate::http::{AccessRule, Readiness, readiness};
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
-use crate::service::{CpuLatency, Devices, Role, Service, Turns, UsageCache};
+use crate::service::{ChangeLock, CpuLatency, Devices, Role, Service, UsageCache};
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -40,7 +40,7 @@ const CAPACITY_BYTES: u64 = 128 << 20;
 /// Everything that the router serves. The pool goes with it.
 pub(super) struct House {
     pub(super) service: Arc<Service>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) readiness: Arc<Readiness>,
     pub(super) devices: Arc<PretendedDevices>,
     /// Missing, as on most hosts, until a test says otherwise.
     pub(super) ublk: Arc<PretendedDevices>,
@@ -130,13 +130,13 @@ impl House {
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
             pool_medium: medium,
-            turns: Turns::default(),
+            changes: ChangeLock::default(),
             usages: UsageCache::default(),
             started: Instant::now(),
         });
-        let gate = Arc::new(Gate::new());
-        gate.open(Arc::clone(&service));
-        Ok(Self { service, gate, devices, ublk, _keeper: keeper, dir })
+        let readiness = Arc::new(Readiness::new());
+        readiness.serving(Arc::clone(&service));
+        Ok(Self { service, readiness, devices, ublk, _keeper: keeper, dir })
     }
 
     /// Sends a request; an empty body is none.
@@ -156,7 +156,7 @@ impl House {
             None => builder,
         };
         let request = builder.body(Body::from(body.to_owned())).expect("a well-formed request");
-        let router = gate::router(Arc::clone(&self.gate));
+        let router = readiness::router(Arc::clone(&self.readiness));
         let response = router.oneshot(request).await.expect("the router always answers");
         Answer::read(response).await
     }

@@ -93,7 +93,7 @@ async fn a_body_that_does_not_arrive_is_refused() {
 #[tokio::test]
 async fn a_daemon_that_starts_says_so_and_serves_when_it_is_open() {
     let house = House::new();
-    house.gate.starting("the pool is opened");
+    house.readiness.starting("the pool is opened");
     let refused = house.get("/v1/status").await;
     refused.refused("starting", None);
     assert!(refused.problem().detail.contains("the pool is opened"), "{refused:?}");
@@ -101,7 +101,7 @@ async fn a_daemon_that_starts_says_so_and_serves_when_it_is_open() {
     house.get("/readyz").await.refused("starting", None);
     let health = house.get("/healthz").await.json(200);
     assert_eq!(health, json!({"stage": "starting", "doing": "the pool is opened"}));
-    house.gate.open(Arc::clone(&house.service));
+    house.readiness.serving(Arc::clone(&house.service));
     assert_eq!(house.get("/readyz").await.json(200)["stage"], "serving");
     house.get("/v1/status").await.json(200);
 }
@@ -109,7 +109,7 @@ async fn a_daemon_that_starts_says_so_and_serves_when_it_is_open() {
 #[tokio::test]
 async fn a_daemon_that_stops_refuses_and_is_alive() {
     let house = House::new();
-    house.gate.stopping("the last image is saved");
+    house.readiness.stopping("the last image is saved");
     for path in ["/v1/status", "/readyz", "/metrics"] {
         let refused = house.get(path).await;
         refused.refused("shutting_down", None);

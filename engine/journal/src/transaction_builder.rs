@@ -1,7 +1,7 @@
-//! A transaction while it is put together.
+//! Builds one transaction of the journal.
 //!
 //! Whole pages stay where they are and are written from there; packed ones are copied into the
-//! head. A page that the journal has, or that is in the draft already, becomes a reference.
+//! head. A page that the journal has, or that is in the transaction already, becomes a reference.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use crate::format::{
 };
 use crate::known::{Known, KnownPages};
 
-/// Blocks in a draft, at most: with the head they are as many pieces as a system call takes.
-pub(crate) const DRAFT_BLOCKS_MAX: usize = 1000;
+/// Most blocks in a transaction: with the head they are as many pieces as a system call takes.
+pub(crate) const TRANSACTION_BLOCKS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]
 struct Added {
@@ -25,9 +25,9 @@ struct Added {
     check: PageCheck,
 }
 
-/// Contents of the next transaction.
+/// Transaction that is being built: the next one to be written.
 #[derive(Debug)]
-pub(crate) struct Draft<'bytes> {
+pub(crate) struct TransactionBuilder<'bytes> {
     form: Form,
     table: Option<&'bytes [u8]>,
     entries: Vec<Entry>,
@@ -35,15 +35,15 @@ pub(crate) struct Draft<'bytes> {
     /// Lengths of the packed pages, in their order.
     packed_lengths: Vec<u16>,
     whole: Vec<&'bytes [u8]>,
-    /// Pages that are in the journal once the draft is, by number.
+    /// Pages that are in the journal once the transaction is, by number.
     added: HashMap<u64, Added>,
     volume: Option<u64>,
     block_count: usize,
     reference_count: usize,
 }
 
-impl<'bytes> Draft<'bytes> {
-    /// A draft for a segment of this form.
+impl<'bytes> TransactionBuilder<'bytes> {
+    /// Empty transaction for a segment of this form.
     pub(crate) fn new(form: Form) -> Self {
         Self {
             form,
@@ -144,7 +144,7 @@ impl<'bytes> Draft<'bytes> {
         added
     }
 
-    /// Where the journal has a page, or will have it with this draft.
+    /// Where the journal has a page, or will have it with this transaction.
     fn find(&self, known: &KnownPages, number: u64, is_journaled: bool) -> Option<Added> {
         if let Some(&added) = self.added.get(&number) {
             return Some(added);
@@ -232,7 +232,7 @@ impl<'bytes> Draft<'bytes> {
         &self.whole
     }
 
-    /// Notes where the draft's pages are, now that it is durable at `address`.
+    /// Notes where the pages of the transaction are, now that it is durable at `address`.
     pub(crate) fn note_pages(&self, known: &mut KnownPages, address: Address) {
         let sizes = self.sizes();
         for (&number, &Added { place, length, check }) in &self.added {
@@ -251,7 +251,7 @@ fn extend(block: u64, count: &mut u32, next: u64) -> bool {
 }
 
 fn count(value: usize) -> u32 {
-    u32::try_from(value).expect("a draft is within the format's limits")
+    u32::try_from(value).expect("a transaction is within the format's limits")
 }
 
 #[cfg(test)]
@@ -268,22 +268,22 @@ mod tests {
         CapturedContents::Page(CapturedPage { number: Some(number), is_journaled: true, bytes })
     }
 
-    fn sealed(draft: &Draft<'_>) -> Vec<u8> {
+    fn sealed(transaction: &TransactionBuilder<'_>) -> Vec<u8> {
         let mut head = AlignedBuffer::new();
-        draft.write_head(&mut head, &Seal::new([1; 16], 1), ADDRESS);
+        transaction.write_head(&mut head, &Seal::new([1; 16], 1), ADDRESS);
         let mut bytes = head.to_vec();
-        draft.whole_pages().iter().for_each(|page| bytes.extend_from_slice(page));
+        transaction.whole_pages().iter().for_each(|page| bytes.extend_from_slice(page));
         bytes
     }
 
     #[track_caller]
     fn check(blocks: &[(u64, u64, CapturedContents<'_>)], expected: &[Entry]) {
-        let mut draft = Draft::new(Form::Plain);
+        let mut transaction = TransactionBuilder::new(Form::Plain);
         let known = KnownPages::new(16);
         for &(volume, block, contents) in blocks {
-            draft.add(&known, volume, block, contents);
+            transaction.add(&known, volume, block, contents);
         }
-        let bytes = sealed(&draft);
+        let bytes = sealed(&transaction);
         let seal = Seal::new([1; 16], 1);
         let transaction = Transaction::decode(&bytes, &seal, ADDRESS).expect("it is whole");
         assert!(transaction.has_whole_pages());
@@ -342,13 +342,13 @@ mod tests {
     fn a_page_that_the_journal_has_is_referred_to() {
         let (packed, whole) = ([1; 90], [2; BLOCK_BYTES]);
         let mut known = KnownPages::new(16);
-        let mut first = Draft::new(Form::Plain);
+        let mut first = TransactionBuilder::new(Form::Plain);
         first.add(&known, 1, 5, page(70, &packed));
         first.add(&known, 1, 6, page(71, &whole));
         let bytes = sealed(&first);
         first.note_pages(&mut known, ADDRESS);
 
-        let mut second = Draft::new(Form::Plain);
+        let mut second = TransactionBuilder::new(Form::Plain);
         second.add(&known, 1, 7, page(70, &packed));
         second.add(&known, 1, 8, page(71, &whole));
         assert_eq!((second.reference_count(), second.sizes().total_bytes()), (2, 4096));
@@ -370,10 +370,10 @@ mod tests {
         let mut known = KnownPages::new(16);
         let at = Location { segment: 3, offset: 8192 };
         known.note(70, Known { at, length: 500, check: PageCheck([1; 16]) });
-        let mut draft = Draft::new(Form::Plain);
+        let mut transaction = TransactionBuilder::new(Form::Plain);
         let bytes = StoredBytes::Encoded(&stored);
         let page = CapturedPage { number: Some(70), is_journaled: false, bytes };
-        draft.add(&known, 1, 5, CapturedContents::Page(page));
-        assert_eq!((draft.reference_count(), draft.sizes().packed_bytes), (0, 90));
+        transaction.add(&known, 1, 5, CapturedContents::Page(page));
+        assert_eq!((transaction.reference_count(), transaction.sizes().packed_bytes), (0, 90));
     }
 }

@@ -1,4 +1,4 @@
-//! The files of a journal that is being written: those in use, one made ready, those to be removed.
+//! Segments of a journal that is being written: those in use, a spare one, those to be removed.
 //!
 //! All of them together are never longer than the journal may be. Files are made and removed
 //! without a lock held; a thread that needs the one that another is making waits for it.
@@ -13,8 +13,9 @@ use crate::error::{JournalError, JournalErrorKind};
 use crate::options::JournalOptions;
 use crate::segment_file::name_of;
 
+/// Segments of one journal on disk.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct SegmentSet {
     folder: Arc<dyn Folder>,
     segment_bytes: u32,
     length_bytes_max: u64,
@@ -64,7 +65,7 @@ impl Segment {
     }
 }
 
-impl Shelf {
+impl SegmentSet {
     pub(crate) fn new(folder: Arc<dyn Folder>, chain: &Chain, options: &JournalOptions) -> Self {
         // The owner may bring back the segment that cuts strays off: they go when all before the
         // newest segment goes.
@@ -106,7 +107,7 @@ impl Shelf {
                 Spare::Making(bytes) => {
                     state.spare = Spare::Making(bytes);
                     let woken = self.changed.wait(state);
-                    drop(woken.expect("no thread panics with the shelf locked"));
+                    drop(woken.expect("no thread panics with the segments locked"));
                 }
                 Spare::None => {
                     drop(state);
@@ -259,7 +260,7 @@ impl Shelf {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics with the shelf locked")
+        self.state.lock().expect("no thread panics with the segments locked")
     }
 }
 

@@ -15,9 +15,10 @@ use crate::http::answer::{Answer, Refusal, json};
 use crate::http::routes;
 use crate::service::Service;
 
-/// Where requests come in. Shared by the start, the end and all connections.
+/// Stage of the daemon, and the routes that serve requests meanwhile. Shared by the start, the end
+/// and all connections.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Readiness {
     now: RwLock<Now>,
 }
 
@@ -30,17 +31,17 @@ enum Now {
     Stopping(&'static str),
 }
 
-impl Gate {
+impl Readiness {
     pub(crate) fn new() -> Self {
         Self { now: RwLock::new(Now::Starting("it prepares".to_owned(), Instant::now())) }
     }
 
-    /// Says what the start is at.
+    /// Names the step that the start is at.
     pub(crate) fn starting(&self, doing: impl Into<String>) {
         self.set(Now::Starting(doing.into(), Instant::now()));
     }
 
-    /// Work that the start is at, and for how long. `None`: it is over.
+    /// Step that the start is at, and for how long. `None` after the start.
     pub(crate) fn start_in_hand(&self) -> Option<(String, Duration)> {
         match &*self.now() {
             Now::Starting(doing, since) => Some((doing.clone(), since.elapsed())),
@@ -48,13 +49,13 @@ impl Gate {
         }
     }
 
-    /// Lets requests in.
-    pub(crate) fn open(&self, service: Arc<Service>) {
+    /// Serves requests from now on.
+    pub(crate) fn serving(&self, service: Arc<Service>) {
         self.set(Now::Serving(routes::router(service)));
     }
 
-    /// Refuses requests from now on, and says what the end is at. Those that were let in go on, and
-    /// have the service until they are done.
+    /// Refuses requests from now on, and names the step that the end is at. Requests that were
+    /// accepted go on, and have the service until they are done.
     pub(crate) fn stopping(&self, doing: &'static str) {
         self.set(Now::Stopping(doing));
     }
@@ -105,26 +106,26 @@ fn health(stage: Stage, doing: Option<&str>) -> Health {
 }
 
 /// Everything that is served to clients that may ask.
-pub(super) fn router(gate: Arc<Gate>) -> Router {
+pub(super) fn router(readiness: Arc<Readiness>) -> Router {
     Router::new()
         .route(api::HEALTH_PATH, get(show_health))
         .route(api::READINESS_PATH, get(show_readiness))
         .fallback(pass_on)
         .method_not_allowed_fallback(routes::method_not_allowed)
-        .with_state(gate)
+        .with_state(readiness)
 }
 
-async fn show_health(State(gate): State<Arc<Gate>>) -> Response {
-    json(gate.health())
+async fn show_health(State(readiness): State<Arc<Readiness>>) -> Response {
+    json(readiness.health())
 }
 
-async fn show_readiness(State(gate): State<Arc<Gate>>) -> Answer {
-    let _routes = gate.routes()?;
-    Ok(json(gate.health()))
+async fn show_readiness(State(readiness): State<Arc<Readiness>>) -> Answer {
+    let _routes = readiness.routes()?;
+    Ok(json(readiness.health()))
 }
 
-async fn pass_on(State(gate): State<Arc<Gate>>, request: Request) -> Response {
-    match gate.routes() {
+async fn pass_on(State(readiness): State<Arc<Readiness>>, request: Request) -> Response {
+    match readiness.routes() {
         Ok(routes) => routes.oneshot(request).await.into_response(),
         Err(problem) => Refusal(problem).into_response(),
     }
