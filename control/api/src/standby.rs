@@ -62,7 +62,8 @@ pub struct StandbyPromote {
     pub force: bool,
 }
 
-/// A standby that has taken over. Its volumes can be written to when it has started anew.
+/// A standby that has taken over. Its volumes can be written to when it has started anew. A request
+/// that is repeated gets the same answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Promotion {
     /// The image that the volumes come from.
@@ -77,4 +78,7 @@ pub struct Promotion {
     pub to_fetch_bytes: u64,
     /// Guaranteed volumes that are thin now, for lack of memory.
     pub guarantees_lost: Vec<String>,
+    /// True if the daemon had been promoted before this request, which changed nothing. All else is
+    /// as it was at the promotion.
+    pub is_repeated: bool,
 }

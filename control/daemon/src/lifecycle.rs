@@ -165,6 +165,10 @@ impl Daemon {
         let tasks = Arc::<Tasks>::default();
         let (role, keeper, catalog) =
             start_role(config, &engine, (readiness, restart), events, &tasks)?;
+        let promotion = match role {
+            Role::Primary(_) => standby::promotion_at_start(&config.state_dir),
+            Role::Standby(_) => None,
+        };
         readiness.starting("starting exports and taking over devices");
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
         let cpu_latency = start_cpu_latency(config.cpu_latency);
@@ -192,6 +196,7 @@ impl Daemon {
             events: Arc::clone(events),
             tasks,
             role,
+            promotion,
             nbd,
             ring,
             vhost_user,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::{ImageStore, ImageSummary, SealedStore};
+use image::{ImageStore, ImageSummary, SealedStore, StoreWriter};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
 use sealing::SetKey;
 use storage::Folder;
@@ -29,8 +29,8 @@ pub struct DurableSpec {
     pub images: Arc<dyn ImageStore>,
     /// Encrypts journal and images, if there is one: see [`open_key`](crate::open_key).
     pub key: Option<Arc<SetKey>>,
-    /// Drawn at random for each opening.
-    pub writer: u128,
+    /// Its id is drawn at random for each opening.
+    pub writer: StoreWriter,
     /// The id of a set that is made new; drawn at random.
     pub fresh_id: SetId,
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use image::{ClaimedStore, ImageId, ImageStore, OpenImage};
+use image::{ClaimedStore, ImageId, ImageStore, OpenImage, StoreWriter};
 use journal::{Clock, Journal, Position};
 use sync::atomic::Ordering::Relaxed;
 use sync::atomic::{AtomicBool, AtomicU64};
@@ -48,7 +48,7 @@ pub struct DurableSet {
 /// before can save no more. Locked by threads that save or delete images.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    pub(crate) writer: u128,
+    pub(crate) writer: StoreWriter,
     pub(crate) store: Option<ClaimedStore>,
 }
 
@@ -164,7 +164,7 @@ impl Claim {
     pub(crate) fn store(&mut self, set: &DurableSet) -> Result<&mut ClaimedStore, DurableError> {
         if self.store.is_none() {
             set.check_images_are_own()?;
-            let claimed = ClaimedStore::claim(Arc::clone(&set.images), self.writer);
+            let claimed = ClaimedStore::claim(Arc::clone(&set.images), self.writer.clone());
             self.store = Some(claimed.map_err(DurableError::images("claim the store of images"))?);
         }
         Ok(self.store.as_mut().expect("it was claimed"))

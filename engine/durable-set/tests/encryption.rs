@@ -64,7 +64,7 @@ fn open_with(disk: &Disk, key: Option<Arc<SetKey>>) -> Result<(Pool, Opened), Du
         clock: Arc::new(SystemClock::new()),
         images: store(disk),
         key,
-        writer,
+        writer: writer.into(),
         fresh_id: [9; 16],
     };
     let (set, opening) = DurableSet::open(&engine, spec)?;

@@ -165,7 +165,7 @@ mod tests {
 
     fn manifest(catalog: &Catalog) -> Manifest {
         let (packs, chunks) = catalog.tables();
-        Manifest { packs, chunks, ..Manifest::fence(ImageId::new(1, 1), 100, 0) }
+        Manifest { packs, chunks, ..Manifest::fence(ImageId::new(1, 1), 100, &0.into()) }
     }
 
     const PACK: PackName = PackName { writer: 1, index: 0 };

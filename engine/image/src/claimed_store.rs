@@ -21,6 +21,7 @@ use crate::save::{Prepared, Save, SaveOptions};
 use crate::saved::Saved;
 use crate::source::LeafSource;
 use crate::store::{ImageStore, ObjectName};
+use crate::store_writer::StoreWriter;
 use crate::watch::Watch;
 
 /// How often a claim looks for a free number while others take it.
@@ -53,6 +54,8 @@ pub struct ClaimedStore {
     has_failed: bool,
     /// Numbers of images whose manifests are known to be durable.
     durable: HashSet<u32>,
+    /// The name of this process, for its fences.
+    writer: StoreWriter,
 }
 
 /// A manifest that was found.
@@ -62,11 +65,14 @@ struct Found {
 }
 
 impl ClaimedStore {
-    /// Claims the store; a writer that had claimed it before can save no more. `writer` is drawn at
-    /// random for each claim.
-    pub fn claim(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
+    /// Claims the store; a writer that had claimed it before can save no more.
+    pub fn claim(
+        store: Arc<dyn ImageStore>,
+        writer: impl Into<StoreWriter>,
+    ) -> Result<Self, ImageError> {
+        let writer = writer.into();
         for _ in 0..CLAIM_TRIES_MAX {
-            let mut claimed = Self::prepare(Arc::clone(&store), writer)?;
+            let mut claimed = Self::prepare(Arc::clone(&store), writer.clone())?;
             match claimed.put_fence() {
                 Err(error) if error.kind == ImageErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -76,7 +82,9 @@ impl ClaimedStore {
                 }
             }
         }
-        Err(ImageError::new(ImageErrorKind::Fenced, "claim the store for writing images"))
+        let attempt = "claim the store for writing images";
+        let why = format!("others claimed it first, {CLAIM_TRIES_MAX} times");
+        Err(ImageError::new(ImageErrorKind::Fenced, attempt).with_source(why))
     }
 
     pub fn store(&self) -> &Arc<dyn ImageStore> {
@@ -125,10 +133,11 @@ impl ClaimedStore {
             Err(error) => {
                 // Another's manifest has the number, so there is none of ours. Else there may be
                 // one that needs its packs; they are collected when it is known that there is not.
-                match error.kind {
-                    ImageErrorKind::Fenced => self.remove_packs(&packs),
-                    _ => self.has_failed = true,
+                if error.kind == ImageErrorKind::AlreadyExists {
+                    self.remove_packs(&packs);
+                    return Err(self.fenced(error.attempt));
                 }
+                self.has_failed = true;
                 Err(error)
             }
         }
@@ -163,10 +172,10 @@ impl ClaimedStore {
                 self.next_chunk = manifest.next_chunk;
                 self.head = Some(manifest.id);
             }
-            Some(ManifestState::Whole(fence)) if fence.set_id == self.writer().to_le_bytes() => {
+            Some(ManifestState::Whole(fence)) if fence.set_id == self.writer.id.to_le_bytes() => {
                 self.next_number += 1;
             }
-            Some(ManifestState::Whole(_)) => return Err(fenced(taken_error)),
+            Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
             Some(ManifestState::Unreadable(error)) => {
                 let attempt = format!("tell whose image {} is", self.next_number);
                 return Err(ImageError::new(error.kind, attempt).with_source(error));
@@ -178,10 +187,6 @@ impl ClaimedStore {
             }
         }
         Ok(())
-    }
-
-    fn writer(&self) -> u128 {
-        self.next_pack.writer
     }
 
     /// Deletes an image. Its packs go with the next collection.
@@ -200,7 +205,7 @@ impl ClaimedStore {
         if at == found.len() {
             // It was the newest: its number is not to be given again.
             self.put_fence().map_err(|error| match error.kind {
-                ImageErrorKind::AlreadyExists => fenced(error),
+                ImageErrorKind::AlreadyExists => self.fenced(error.attempt),
                 _ => error,
             })?;
         }
@@ -307,7 +312,7 @@ impl ClaimedStore {
     }
 
     /// Looks at what is there.
-    fn prepare(store: Arc<dyn ImageStore>, writer: u128) -> Result<Self, ImageError> {
+    fn prepare(store: Arc<dyn ImageStore>, writer: StoreWriter) -> Result<Self, ImageError> {
         let found = find(&*store)?;
         let newest = found.iter().rev().find_map(whole);
         if let Some(error) = found.iter().filter_map(unreadable).find(|error| {
@@ -326,15 +331,16 @@ impl ClaimedStore {
         let known = newest.map_or(1, |manifest| manifest.next_chunk);
         let left_out = CHUNK_NUMBERS_LEFT_OUT.saturating_mul(unsure_count);
         // Any salt but 0 does; the bits of the writer's name are random.
-        let fresh_salt = u32::try_from(writer & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
+        let fresh_salt = u32::try_from(writer.id & 0xFFFF_FFFF).expect("32 bits were kept") | 1;
         Ok(Self {
             salt: newest.map_or(fresh_salt, |manifest| manifest.id.salt()),
             next_number: found.last().map_or(0, |found| found.number) + 1,
             next_chunk: known.saturating_add(left_out).min(ChunkNumber::END),
-            next_pack: PackName { writer, index: 0 },
+            next_pack: PackName { writer: writer.id, index: 0 },
             head: newest_image(&found).map(|manifest| manifest.id),
             has_failed: false,
             durable: HashSet::new(),
+            writer,
             store,
         })
     }
@@ -342,7 +348,7 @@ impl ClaimedStore {
     /// Takes the next number without an image.
     fn put_fence(&mut self) -> Result<(), ImageError> {
         let id = ImageId::new(self.salt, self.next_number);
-        let fence = Manifest::fence(id, self.next_chunk, self.writer());
+        let fence = Manifest::fence(id, self.next_chunk, &self.writer);
         self.store.create_image(self.next_number, &fence.encode())?;
         self.next_number += 1;
         Ok(())
@@ -356,7 +362,7 @@ impl ClaimedStore {
     fn check_exclusive(&self) -> Result<(), ImageError> {
         let number = self.next_number - 1;
         let id = ImageId::new(self.salt, number);
-        let fence = Manifest::fence(id, self.next_chunk, self.writer());
+        let fence = Manifest::fence(id, self.next_chunk, &self.writer);
         self.store.check_exclusive(number, &fence.encode())
     }
 
@@ -364,9 +370,24 @@ impl ClaimedStore {
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
         let newest = self.store.images()?.last().map_or(0, |&(number, _)| number);
         if newest >= self.next_number {
-            return Err(ImageError::new(ImageErrorKind::Fenced, format!("remove {object}")));
+            return Err(self.fenced(format!("remove {object}")));
         }
         self.store.remove(object)
+    }
+
+    /// Another has the number that this writer was to take. Says who, as far as the store does.
+    fn fenced(&self, attempt: String) -> ImageError {
+        let number = self.next_number;
+        let found = self.find().unwrap_or_default();
+        let taken = found.into_iter().find(|found| found.number == number);
+        let who = match taken.map(|taken| taken.state) {
+            Some(ManifestState::Whole(taken)) => match taken.label.as_str() {
+                "" => format!("it took number {number}"),
+                host => format!("it took number {number} on the host {host}"),
+            },
+            _ => format!("numbers from {number} on are taken"),
+        };
+        ImageError::new(ImageErrorKind::Fenced, attempt).with_source(who)
     }
 
     /// Removes what a save that failed left. What cannot be removed is collected later.
@@ -394,15 +415,9 @@ fn publish(store: &dyn ImageStore, prepared: Prepared) -> Result<(Manifest, Save
     let bytes = prepared.manifest.encode();
     let number = prepared.manifest.id.number();
     match store.create_image(number, &bytes) {
-        Err(error) if error.kind == ImageErrorKind::AlreadyExists => Err(fenced(error)),
         Err(error) => Err(error),
         Ok(()) => Ok((prepared.manifest.clone(), prepared.saved(bytes.len()))),
     }
-}
-
-/// Another has the number that this writer was to take.
-fn fenced(error: ImageError) -> ImageError {
-    ImageError::new(ImageErrorKind::Fenced, error.attempt.clone()).with_source(error)
 }
 
 /// All manifests and what became of them, ascending. Without their long tables: there may be many.

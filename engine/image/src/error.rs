@@ -21,8 +21,15 @@ pub enum ImageErrorKind {
     /// The store is encrypted and no key is configured, or another; or a key is, and it is not.
     #[error("its encryption does not match the configured key; see encryption-key-file")]
     Key,
-    #[error("another daemon writes to this image store; stop one of the two")]
+    /// Another writer claimed the store after this one. It stays so.
+    #[error(
+        "another daemon has taken over this image store, so this one cannot save or delete images \
+         any more; stop it, and use the volumes of the other"
+    )]
     Fenced,
+    /// Another process of this host has the folder.
+    #[error("another daemon of this host writes to this image store; stop one of the two")]
+    Locked,
     /// The owner asked to stop.
     #[error("it was cancelled")]
     Cancelled,
@@ -77,7 +84,7 @@ impl ImageError {
                 StorageErrorKind::NotFound => ImageErrorKind::NotFound,
                 StorageErrorKind::AlreadyExists => ImageErrorKind::AlreadyExists,
                 StorageErrorKind::Denied => ImageErrorKind::Denied,
-                StorageErrorKind::Busy => ImageErrorKind::Fenced,
+                StorageErrorKind::Busy => ImageErrorKind::Locked,
                 StorageErrorKind::Invalid(_) => ImageErrorKind::Invalid,
                 StorageErrorKind::Io => ImageErrorKind::Unavailable,
             };

@@ -14,9 +14,6 @@ use crate::format::ALIGNMENT_BYTES;
 use crate::names::PackName;
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
-/// One read of a chunk does not keep a disk busy.
-const READS_AT_ONCE: usize = 2;
-
 /// Images as files: `images/0000000007` and `packs/<writer>-<index>` within a folder.
 #[derive(Debug)]
 pub struct FolderStore {
@@ -26,6 +23,9 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
+    /// One read of a chunk does not keep a disk busy.
+    pub(crate) const READS_AT_ONCE: usize = 2;
+
     /// A store in `folder`, which is made ready where it is not.
     pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
         let within = |name| {
@@ -35,19 +35,28 @@ impl FolderStore {
         Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
     }
 
-    /// The store in the directory at `path`, made if there is none. Its files can be read while
-    /// others write.
+    /// The store in the directory at `path`. Fails if there is none, and makes nothing. Its files
+    /// can be read while others write.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
-        Self::new(&open_folder(path)?)
+        let within = |name: &str| -> Result<Arc<dyn Folder>, ImageError> {
+            Ok(Arc::new(open_folder(&path.join(name))?))
+        };
+        open_folder(path)?;
+        Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
     }
 
-    /// Opens as [`FolderStore::open`] does, and keeps other processes of this host from doing the
-    /// same until it is dropped: for writers.
+    /// The store in the directory at `path`, made if there is none. Keeps other processes of this
+    /// host from opening it in this way until it is dropped: for writers.
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
-        let folder = open_folder(path)?;
-        let attempt = || format!("claim the folder {} for writing images", path.display());
-        let lock = folder.lock().map_err(ImageError::storage(attempt))?;
+        let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
+        let lock = lock(&folder)?;
         Ok(Self { _lock: Some(lock), ..Self::new(&folder)? })
+    }
+
+    /// Fails with `Locked` while another process of this host has opened the store for writing, and
+    /// if there is no directory. Makes nothing.
+    pub fn check_free(path: &Path) -> Result<(), ImageError> {
+        lock(&open_folder(path)?).map(drop)
     }
 
     fn folder_of(&self, object: ObjectName) -> (&dyn Folder, String) {
@@ -125,7 +134,7 @@ impl ImageStore for FolderStore {
     }
 
     fn reads_at_once(&self) -> usize {
-        READS_AT_ONCE
+        Self::READS_AT_ONCE
     }
 
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
@@ -188,8 +197,16 @@ fn image_file(number: u32) -> String {
 }
 
 fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
-    let attempt = || format!("open the folder {} for images", path.display());
-    LinuxFolder::open_or_make(path).map_err(ImageError::storage(attempt))
+    LinuxFolder::open(path).map_err(opening(path))
+}
+
+fn opening(path: &Path) -> impl FnOnce(StorageError) -> ImageError {
+    ImageError::storage(move || format!("open the folder {} for images", path.display()))
+}
+
+fn lock(folder: &LinuxFolder) -> Result<FileLock, ImageError> {
+    let attempt = || format!("claim the folder {} for writing images", folder.path().display());
+    folder.lock().map_err(ImageError::storage(attempt))
 }
 
 fn list(folder: &dyn Folder, what: &str) -> Result<Vec<FileInfo>, ImageError> {

@@ -25,6 +25,7 @@ mod error;
 mod format;
 mod names;
 mod store;
+mod store_writer;
 mod volume_record;
 mod watch;
 
@@ -36,6 +37,7 @@ mod rehearse;
 mod sealed_pack;
 mod sealed_store;
 mod source;
+mod visited_folder;
 
 mod chunk_cache;
 mod chunk_stream;
@@ -76,6 +78,8 @@ pub use saved::Saved;
 pub use sealed_store::{SealedStore, StoreKey, find_store_key};
 pub use source::{LeafSource, SourceVolume};
 pub use store::{ImageStore, ObjectName, PackWriter};
+pub use store_writer::StoreWriter;
 pub use verify::Verified;
+pub use visited_folder::VisitedFolder;
 pub use volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 pub use watch::{Progress, Unwatched, Watch};

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use image::{
     ClaimedStore, FolderStore, ImageError, ImageErrorKind, ImageStore, ListedImage, ObjectName,
-    PackName, PackWriter, Progress, SaveOptions, Unwatched, Watch, list_images, rehearse,
+    PackName, PackWriter, Progress, SaveOptions, StoreWriter, Unwatched, VisitedFolder, Watch,
+    list_images, rehearse,
 };
 use made::{Contents, Made, WRITER, claim, disk, newest, open, options, store_on};
 use powercut::{Cut, Disk, Effect, Fault, Loss};
@@ -38,6 +39,35 @@ fn a_second_writer_fences_the_first() {
     let error = first.save(&generation(2), &options(), &Unwatched).expect_err("it stays fenced");
     assert_eq!(error.kind, ImageErrorKind::Fenced);
     third.check(&newest(&store).expect("the new one is there"));
+}
+
+#[test]
+fn a_fenced_writer_says_who_has_taken_the_store() {
+    let store = store_on(&disk());
+    let mut first = claim(&store);
+    let mut made = generation(1);
+    let number = made.save(&mut first).id.number();
+    let host = "standby.example".to_owned();
+    let mut second = ClaimedStore::claim(Arc::clone(&store), StoreWriter { id: 2, host })
+        .expect("it is claimed");
+    let check = |refused: Result<(), ImageError>, expected: &str| {
+        let error = refused.expect_err("it is fenced");
+        assert!(error.to_string().contains("another daemon has taken over"), "{error}");
+        let who = error.source.map(|source| source.to_string());
+        assert_eq!(who.as_deref(), Some(expected));
+    };
+    let taken = number + 1;
+    let expected = format!("it took number {taken} on the host standby.example");
+    check(first.save(&generation(2), &options(), &Unwatched).map(|_| ()), &expected);
+    check(first.delete(number, &[]), &expected);
+    // Claims from long ago are forgotten.
+    made.save(&mut second);
+    for id in 3..40 {
+        ClaimedStore::claim(Arc::clone(&store), id).expect("it is claimed");
+    }
+    let mut last = ClaimedStore::claim(Arc::clone(&store), 40).expect("it is claimed");
+    last.collect().expect("the store is sound");
+    check(first.delete(number, &[]), &format!("numbers from {taken} on are taken"));
 }
 
 #[test]
@@ -127,6 +157,41 @@ fn a_writer_under_the_name_of_another_leaves_its_packs_alone() {
 }
 
 #[test]
+fn a_folder_that_is_visited_is_not_made_and_may_go_away_and_come_back() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (path, aside) = (folder.path().join("images"), folder.path().join("aside"));
+    assert_eq!(FolderStore::open(&path).expect_err("none").kind, ImageErrorKind::NotFound);
+    assert_eq!(FolderStore::check_free(&path).expect_err("none").kind, ImageErrorKind::NotFound);
+    let visited = Arc::new(VisitedFolder::new(&path));
+    let error = visited.check_exists().expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::NotFound);
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    let error = visited.images().expect_err("there is none");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    assert!(!path.exists(), "nothing is made");
+    std::fs::create_dir(&path).expect("there is room");
+    visited.check_exists().expect("it is there");
+    assert_eq!(visited.images().expect("no daemon has made a store"), []);
+    assert_eq!(std::fs::read_dir(&path).expect("it is there").count(), 0, "nothing is made");
+
+    let owned: Arc<dyn ImageStore> = Arc::new(FolderStore::open_alone(&path).expect("it is free"));
+    assert_eq!(FolderStore::check_free(&path).expect_err("taken").kind, ImageErrorKind::Locked);
+    let mut claimed = claim(&owned);
+    let mut made = generation(1);
+    made.save(&mut claimed);
+    let dyn_visited = Arc::clone(&visited) as Arc<dyn ImageStore>;
+    made.check(&newest(&dyn_visited).expect("it is there"));
+    std::fs::rename(&path, &aside).expect("it is there");
+    let manifest = ObjectName::Image(claimed.head().expect("there is one").number());
+    let error = visited.read(manifest, 0, &mut [0; 4096]).expect_err("it is away");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable, "the image is not to be blamed");
+    let mut other = generation(2);
+    other.save(&mut claimed);
+    std::fs::rename(&aside, &path).expect("it is there");
+    other.check(&newest(&dyn_visited).expect("it is there"));
+}
+
+#[test]
 fn a_fenced_save_leaves_no_packs() {
     let store = store_on(&disk());
     let mut first = claim(&store);
@@ -141,7 +206,7 @@ fn a_folder_has_one_writer_on_a_host() {
     let path = folder.path().join("images");
     let alone = FolderStore::open_alone(&path).expect("no other process has it");
     let error = FolderStore::open_alone(&path).expect_err("it is taken");
-    assert_eq!(error.kind, ImageErrorKind::Fenced);
+    assert_eq!(error.kind, ImageErrorKind::Locked);
     FolderStore::open(&path).expect("readers come in");
     drop(alone);
     FolderStore::open_alone(&path).expect("it is free again");

@@ -246,6 +246,20 @@ fn a_store_that_overwrites_what_it_was_asked_not_to_is_not_claimed() {
 }
 
 #[test]
+fn a_server_that_was_away_is_used_again() {
+    let (mut server, store) = served();
+    let mut claimed = claim(&store);
+    let mut made = small(1);
+    made.save(&mut claimed);
+    server.stop();
+    let error = store.images().expect_err("there is no server");
+    assert_eq!(error.kind, ImageErrorKind::Unavailable);
+    server.start_again();
+    made.check(&newest(&store).expect("it is there"));
+    small(2).save(&mut claimed);
+}
+
+#[test]
 fn two_claims_at_once_do_not_take_each_others_fence_for_their_own() {
     let (server, store) = served();
     let mut first = ClaimedStore::claim(Arc::clone(&store), 1).expect("it is claimed");

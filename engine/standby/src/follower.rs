@@ -121,7 +121,7 @@ impl Follower {
     pub fn follow(&self, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let mut work = self.lock_work();
         work.check_follows("follow the images of a store")?;
-        let Some(store) = self.open_store()? else { return Ok(Step::Waiting) };
+        let Some(store) = self.open_store()? else { return self.without_image() };
         let fail = StandbyError::image("look for a new image");
         let top_number = store.images().map_err(fail)?.last().map_or(0, |&(number, _)| number);
         if work.top_number == Some(top_number) && self.is_complete(&work) {
@@ -129,7 +129,7 @@ impl Follower {
         }
         let before = work.image.clone();
         if !self.bring_to_newest(&store, &mut work)? {
-            return Ok(Step::Waiting);
+            return self.without_image();
         }
         let is_same = work.image.as_ref().map(|it| it.id()) == before.map(|it| it.id());
         if is_same && self.is_complete(&work) {
@@ -148,6 +148,16 @@ impl Follower {
     fn is_complete(&self, work: &Work) -> bool {
         let is_served = self.known().generation.as_ref().is_some_and(|it| it.is_whole());
         work.image.is_some() && self.engine.absent_image().is_none() && is_served
+    }
+
+    /// A store without an image is waited for, unless it had one: what was mounted there may be
+    /// gone.
+    fn without_image(&self) -> Result<Step, StandbyError> {
+        if self.engine.set_id().is_none() {
+            return Ok(Step::Waiting);
+        }
+        let error = StandbyError::new(StandbyErrorKind::NoImage, "follow the images of a store");
+        Err(error.with_source("it had images before; make sure that it is the right one, mounted"))
     }
 
     /// Brings the volumes to the newest image, all of which is absent that was not there. Returns
@@ -170,8 +180,12 @@ impl Follower {
             let mut known = self.known();
             known.progress.top_number = top_number;
             known.progress.skipped = skipped;
-            known.progress.image_number = summary.as_ref().map(|it| it.id.number());
-            known.progress.saved_unix_seconds = summary.as_ref().map(|it| it.created_seconds);
+            // One that is gone from the store is what a promotion would have begun from all the
+            // same, as far as is known: its age is told on.
+            if let Some(summary) = &summary {
+                known.progress.image_number = Some(summary.id.number());
+                known.progress.saved_unix_seconds = Some(summary.created_seconds);
+            }
         }
         let (Some(image), Some(summary)) = (image, summary) else { return Ok(false) };
         if work.image.as_ref().is_none_or(|now| now.id() != image.id()) {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use image::{ClaimedStore, ImageVolumeKind, OpenImage};
+use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
 use volumes::{CapacityClass, Durability, PageSource, SetId, VolumeError};
 
 use crate::error::{StandbyError, StandbyErrorKind};
@@ -34,8 +34,13 @@ pub struct Promoted {
 impl Follower {
     /// Takes the store over from its writer, and makes the pool the right one of its set: the
     /// owner opens it with journal and images next. The pool has the newest image that is whole.
-    /// `writer` is drawn at random.
-    pub fn promote(&self, writer: u128) -> Result<Promoted, StandbyError> {
+    /// The id of `writer` is drawn at random. `note` is told before the step that cannot be undone: what it
+    /// writes down is there when the pool is a set's own.
+    pub fn promote(
+        &self,
+        writer: impl Into<StoreWriter>,
+        note: &mut dyn FnMut(&Promoted),
+    ) -> Result<Promoted, StandbyError> {
         let attempt = "promote the standby";
         let no_image = || StandbyError::new(StandbyErrorKind::NoImage, attempt);
         let mut work = self.lock_work();
@@ -64,17 +69,19 @@ impl Follower {
             let pages: Arc<dyn PageSource> = Arc::<OpenImage>::clone(&image);
             self.engine.set_page_source(Some((image.id().word(), pages)));
         }
-        self.end_generation();
-        self.engine.end_restoring();
-        work.is_promoted = true;
         let summary = image.summary();
-        Ok(Promoted {
+        let promoted = Promoted {
             image_number: image.id().number(),
             saved_unix_seconds: summary.created_seconds,
             set_id: summary.set_id,
             to_fetch_bytes,
             guarantees_lost,
-        })
+        };
+        note(&promoted);
+        self.end_generation();
+        self.engine.end_restoring();
+        work.is_promoted = true;
+        Ok(promoted)
     }
 
     /// Claims memory for volumes that were guaranteed where they come from.

@@ -266,6 +266,27 @@ fn a_store_that_is_away_leaves_readers_what_they_have() {
 }
 
 #[test]
+fn a_store_that_has_lost_its_images_is_an_error_and_the_last_one_is_read_on() {
+    let shared = Shared::new();
+    let (mut standby, writer) = (shared.standby(), shared.writer());
+    assert!(matches!(standby.follow(), Step::Waiting));
+    filled(&writer, "one", Durability::Image);
+    let first = writer.save();
+    standby.follow_to(first);
+    let known = standby.follower().progress();
+    standby.store.is_empty.store(true, Ordering::Relaxed);
+    let failure = standby.follower().follow(&image::Unwatched).expect_err("it has none");
+    assert_eq!(failure.kind, StandbyErrorKind::NoImage);
+    assert_eq!(standby.follower().progress(), known, "its age is told on");
+    check(&standby, "one", |block| block);
+    standby.start().expect("the pool is a standby's");
+    let failure = standby.follower().follow(&image::Unwatched).expect_err("it has none");
+    assert_eq!(failure.kind, StandbyErrorKind::NoImage);
+    standby.store.is_empty.store(false, Ordering::Relaxed);
+    assert_eq!(standby.follow_to(first), 0, "memory has all of it");
+}
+
+#[test]
 fn a_store_of_another_pool_is_refused() {
     let shared = Shared::new();
     let (standby, writer) = (shared.standby(), shared.writer());

@@ -13,6 +13,9 @@ use system::{Daemon, NBD_NOT_PERMITTED, NbdClient, NbdFailure, Request, wait_for
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
+/// A standby leaves a store that fails alone for 30 s at most, and requests are repeated as long.
+const RETRY_TIME_LIMIT: Duration = Duration::from_secs(240);
+
 /// Where two daemons find each other's images.
 enum Store {
     Folder(tempfile::TempDir),
@@ -70,6 +73,11 @@ fn standby(daemon: &Daemon) -> Result<api::Standby> {
     daemon.status()?.standby.context("it is a standby")
 }
 
+fn promote(daemon: &Daemon, flags: &str) -> Result<api::Promotion> {
+    let told = daemon.memlane(&format!("--json standby promote {flags}"))?;
+    Ok(serde_json::from_str(&told)?)
+}
+
 fn wait_until_read(daemon: &Daemon, is_it: impl Fn(&mut NbdClient) -> Result<bool>) -> Result<()> {
     wait_for("the standby to have it", TIME_LIMIT, || {
         // Before the first image there is no volume.
@@ -95,8 +103,7 @@ fn what_is_lost_with_the_writer_is_at_most_the_lag_that_was_shown() -> Result<()
         writer.kill()?;
         let shown = self::standby(&standby)?.lag_seconds.context("the lag is known")?;
         let shown_at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-        let told: api::Promotion =
-            serde_json::from_str(&standby.memlane("--json standby promote --force")?)?;
+        let told = promote(&standby, "--force")?;
         let mut db = client(&standby, "db")?;
         let mut newest = 0.0;
         for block in 0..100 {
@@ -160,13 +167,170 @@ fn a_writer_that_runs_is_not_taken_over_from_and_one_that_comes_back_is_refused(
     let refused = standby.try_memlane("standby promote")?;
     ensure!(refused.stderr.contains("seems to be running"), "{refused:?}");
     standby.memlane("standby promote --force")?;
-    let again = standby.try_memlane("standby promote")?;
-    ensure!(again.stderr.contains("was promoted"), "{again:?}");
     stamp(&mut client(&writer, "db")?, 1)?;
     let stale = writer.try_memlane("image save")?;
-    ensure!(stale.stderr.contains("exists already"), "{stale:?}");
+    ensure!(!stale.stderr.contains("exists already"), "{stale:?}");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    for part in ["another daemon has taken over this image store", host.trim()] {
+        ensure!(stale.stderr.contains(part), "{part} in {stale:?}");
+    }
     writer.kill()?;
     standby.save_image()?;
+    standby.finish()
+}
+
+#[test]
+fn a_standby_of_a_folder_that_does_not_exist_is_refused_and_makes_nothing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let right = folder.path().join("images");
+    std::fs::create_dir(&right)?;
+    let flags = |path: &Path| {
+        format!(
+            "--no-fuse --standby-follow --standby-every 100ms --images-store {}",
+            path.display()
+        )
+    };
+    let wrong = folder.path().join("imagse");
+    let mut daemon = Daemon::prepare("96MiB".to_owned(), flags(&wrong))?;
+    let refused = daemon.start_again().expect_err("there is no such folder");
+    let refused = format!("{refused:#}");
+    for part in [&*wrong.display().to_string(), "does not exist", "a standby makes no image store"]
+    {
+        ensure!(refused.contains(part), "{part} in {refused}");
+    }
+    ensure!(!wrong.exists(), "it was made");
+    daemon.set_flags(&flags(&right));
+    daemon.start_again()?;
+    wait_for("the empty store to be seen", TIME_LIMIT, || {
+        Ok(standby(&daemon)?.state == api::StandbyState::Waiting)
+    })?;
+    ensure!(std::fs::read_dir(&right)?.count() == 0, "something was made");
+    daemon.finish()
+}
+
+/// Ways in which a store goes away and comes back.
+#[derive(Clone, Copy, Debug)]
+enum Absence {
+    /// The folder has another name.
+    Renamed,
+    /// An empty folder is in its place, as where nothing is mounted.
+    Unmounted,
+    /// The server does not run.
+    Stopped,
+}
+
+impl Absence {
+    /// Takes the store away. Returns what the standby is to say.
+    fn begin(self, store: &mut Store) -> Result<&'static str> {
+        match (self, store) {
+            (Self::Stopped, Store::Server(server)) => {
+                server.stop();
+                Ok("error sending request")
+            }
+            (_, Store::Folder(folder)) => {
+                std::fs::rename(folder.path().join("images"), folder.path().join("aside"))?;
+                if let Self::Renamed = self {
+                    return Ok("does not exist");
+                }
+                std::fs::create_dir(folder.path().join("images"))?;
+                Ok("it had images before")
+            }
+            (_, Store::Server(_)) => anyhow::bail!("{self:?} is of folders"),
+        }
+    }
+
+    fn end(self, store: &mut Store) -> Result<()> {
+        match store {
+            Store::Server(server) => server.start_again(),
+            Store::Folder(folder) => {
+                // Replaces an empty one; fails if something was made in it.
+                std::fs::rename(folder.path().join("aside"), folder.path().join("images"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_that_goes_away_and_comes_back_is_followed_again() -> Result<()> {
+    for absence in [Absence::Renamed, Absence::Unmounted, Absence::Stopped] {
+        let mut store = match absence {
+            Absence::Stopped => Store::Server(server::Server::start()),
+            _ => Store::folder()?,
+        };
+        let (writer, standby) = store.pair()?;
+        writer.memlane("volume create db --size 64MiB --durability image")?;
+        let first = stamp(&mut client(&writer, "db")?, 0)?;
+        wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+        let mut reader = client(&standby, "db")?;
+        let expected = absence.begin(&mut store)?;
+        wait_for("the cause to be told", RETRY_TIME_LIMIT, || {
+            let shown = self::standby(&standby)?;
+            let is_failing = shown.state == api::StandbyState::Failing;
+            Ok(is_failing && shown.cause.is_some_and(|cause| cause.contains(expected)))
+        })?;
+        check_age(&standby)?;
+        let second = stamp(&mut client(&writer, "db")?, 0)?;
+        ensure!(read_stamp(&mut reader, 0)? >= first, "{absence:?}: it is read on");
+        ensure!(read_stamp(&mut client(&standby, "db")?, 0)? >= first, "{absence:?}: anew too");
+        let refused = standby.try_memlane("standby promote --force")?;
+        ensure!(refused.exit_code != Some(0), "{absence:?}: {refused:?}");
+        ensure!(self::standby(&standby)?.state == api::StandbyState::Failing, "{absence:?}");
+        absence.end(&mut store)?;
+        wait_for("the standby to follow again", RETRY_TIME_LIMIT, || {
+            Ok(read_stamp(&mut client(&standby, "db")?, 0)? >= second)
+        })?;
+        wait_for("the failure to be over", RETRY_TIME_LIMIT, || {
+            let shown = self::standby(&standby)?;
+            Ok(shown.state == api::StandbyState::Following && shown.cause.is_none())
+        })?;
+        check_age(&standby)?;
+        standby.finish()?;
+        wait_for("the writer to save images again", RETRY_TIME_LIMIT, || {
+            Ok(writer.try_memlane("image save")?.exit_code == Some(0))
+        })?;
+        writer.finish()?;
+    }
+    Ok(())
+}
+
+/// The lag that is shown is the time since the image that is shown was saved.
+fn check_age(daemon: &Daemon) -> Result<()> {
+    let now = || -> Result<f64> { Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64()) };
+    let before = now()?;
+    let shown = standby(daemon)?;
+    let after = now()?;
+    let saved = shown.newest_saved_unix_seconds.context("an image was seen")? as f64;
+    let lag = shown.lag_seconds.context("the lag is known")?;
+    ensure!((before - saved..=after - saved).contains(&lag), "{lag} of {shown:?}");
+    Ok(())
+}
+
+#[test]
+fn a_promotion_that_is_repeated_gets_the_same_answer() -> Result<()> {
+    let store = Store::folder()?;
+    let (mut writer, mut standby) = store.pair()?;
+    let refused = writer.try_memlane("standby promote --force")?;
+    ensure!(refused.stderr.contains("this daemon is no standby"), "{refused:?}");
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    writer.kill()?;
+    let told = promote(&standby, "--force")?;
+    ensure!(!told.is_repeated, "{told:?}");
+    let expected = api::Promotion { is_repeated: true, ..told };
+    ensure!(promote(&standby, "")? == expected);
+    standby.save_image()?;
+    standby.kill()?;
+    standby.start_again()?;
+    ensure!(promote(&standby, "")? == expected, "after a kill");
+    let flags = standby.flags().replace("--standby-follow", "");
+    standby.stop()?;
+    standby.set_flags(&flags);
+    standby.start_again()?;
+    ensure!(promote(&standby, "--force")? == expected, "with a configuration of a writer");
+    let text = standby.memlane("standby promote")?;
+    ensure!(text.starts_with(&format!("was promoted before, from image {}", expected.image)));
     standby.finish()
 }
 

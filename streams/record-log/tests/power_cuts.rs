@@ -80,7 +80,7 @@ impl Fixture {
             clock: Arc::new(SystemClock::new()),
             images: Arc::new(images),
             key: None,
-            writer: u128::from(disk.now().0),
+            writer: u128::from(disk.now().0).into(),
             fresh_id: *b"power-cut of log",
         };
         let (set, _) = DurableSet::open(&engine, spec).expect("what was left is recovered");

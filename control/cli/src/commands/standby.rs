@@ -72,7 +72,8 @@ fn promotion_text(promotion: &Promotion) -> String {
         || "writes since then are lost".to_owned(),
         |seconds| format!("at most the last {seconds:.1} s of writes are lost"),
     );
-    let mut text = format!("promoted from image {}: {lost}", promotion.image);
+    let before = if promotion.is_repeated { "was promoted before, " } else { "promoted " };
+    let mut text = format!("{before}from image {}: {lost}", promotion.image);
     if promotion.to_fetch_bytes > 0 {
         let left = ByteSize(promotion.to_fetch_bytes).rounded();
         text += &format!("; {left} are fetched in the background");

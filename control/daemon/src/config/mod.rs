@@ -333,6 +333,9 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
     let store = match &images.store {
         None => StorePlace::Directory(state_dir.join("images")),
         Some(place) if place.starts_with('/') => StorePlace::Directory(place.into()),
+        Some(place) if place.starts_with("file:///") => {
+            StorePlace::Directory(place.trim_start_matches("file://").into())
+        }
         Some(place) if place.contains("://") => StorePlace::Url(place.clone()),
         Some(place) => bail!(
             "store = {place:?} in [images] is neither a path that begins with / nor a URL such as \

@@ -1,12 +1,13 @@
 //! The durable set, opened or restored at the start.
 
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use durable_set::{AcceptedImage, DurableSet, DurableSpec, Missing, Opened, Opening};
-use image::{FolderStore, ImageStore, ImageSummary, PackName};
+use image::{FolderStore, ImageStore, ImageSummary, PackName, StoreWriter};
 use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SystemClock,
@@ -25,6 +26,8 @@ const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// How long a start with intact memory waits for the store of images to tell what it has.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+const HOST_NAME_PATH: &str = "/proc/sys/kernel/hostname";
 
 /// A journal consists of about so many files.
 const SEGMENT_COUNT: u64 = 16;
@@ -131,7 +134,7 @@ impl Durable {
             clock: Arc::new(SystemClock::new()),
             images: Arc::clone(&store),
             key: encryption.as_ref().map(|encryption| Arc::clone(&encryption.key)),
-            writer: u128::from_le_bytes(random_id()?),
+            writer: store_writer()?,
             fresh_id: random_id()?,
         };
         service_manager::extend_timeout(RESTORE_TIME_MAX);
@@ -354,6 +357,12 @@ pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("cannot get random bytes for an id")?;
     Ok(id)
+}
+
+/// A name under which this process claims a store.
+pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
+    let host = fs::read_to_string(HOST_NAME_PATH).unwrap_or_default();
+    Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host: host.trim().to_owned() })
 }
 
 fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {

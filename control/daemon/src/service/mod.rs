@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use ::volumes::{Engine, Volume};
 use adaptive_polling::CpuLatencyRequest;
-use api::{Problem, ProblemKind};
+use api::{Problem, ProblemKind, Promotion};
 
 use crate::attachments::AttachmentList;
 use crate::broker_lock::BrokerLock;
@@ -90,6 +90,8 @@ pub(crate) struct Service {
     pub(crate) events: Arc<EventLog>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) role: Role,
+    /// The promotion of a daemon that writes and was a standby.
+    pub(crate) promotion: Option<Promotion>,
     /// `None`: switched off.
     pub(crate) nbd: Option<Arc<NbdExport>>,
     pub(crate) ring: Arc<RingExport>,

@@ -10,9 +10,14 @@ impl Service {
         Ok(self.standby()?.status())
     }
 
-    /// The daemon starts anew when this returns.
+    /// The daemon starts anew when this returns, if it was no writer before.
     pub(crate) fn promote_standby(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
-        self.standby()?.promote(request.force)
+        match (&self.role, &self.promotion) {
+            (Role::Primary(_), Some(promotion)) => {
+                Ok(Promotion { is_repeated: true, ..promotion.clone() })
+            }
+            _ => self.standby()?.promote(request.force),
+        }
     }
 
     fn standby(&self) -> Result<&Standby, Problem> {

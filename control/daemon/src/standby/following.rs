@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use anyhow::Context;
 use api::{ByteSize, Problem, ProblemKind, Promotion};
-use image::{FolderStore, ImageErrorKind, ImageStore, Watch};
+use image::{FolderStore, ImageErrorKind, ImageStore, VisitedFolder, Watch};
 use object_images::Access;
 use sealing::WrappingKey;
-use standby::{Follower, FollowerSpec, StandbyError, StandbyErrorKind, Step};
+use standby::{Follower, FollowerSpec, Promoted, StandbyError, StandbyErrorKind, Step};
 use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
-use crate::durable::{causes, place_of, random_id};
+use crate::durable::{causes, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::lag_seconds;
-use crate::standby::role::note_promoted;
+use crate::standby::role::{note_pending, note_promoted};
 use crate::ticker::Ticker;
 use crate::wanted::Restart;
 
@@ -50,6 +51,8 @@ pub(crate) struct Standby {
     restart: Restart,
     /// The step in hand is to end.
     is_ending: AtomicBool,
+    /// Held while it is promoted; the answer, from then on.
+    promotion: Mutex<Option<Promotion>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,7 +89,17 @@ impl Drop for StandbyKeeper {
 impl Standby {
     pub(crate) fn start(parts: StandbyParts<'_>) -> anyhow::Result<Arc<Self>> {
         let store: Arc<dyn ImageStore> = match &parts.images.store {
-            StorePlace::Directory(path) => Arc::new(FolderStore::open(path)?),
+            StorePlace::Directory(path) => {
+                let folder = VisitedFolder::new(path);
+                // One that was followed before may be away for now.
+                if parts.engine.set_id().is_none() {
+                    folder.check_exists().context(
+                        "a standby makes no image store; check store in [images], and that it is \
+                         mounted",
+                    )?;
+                }
+                Arc::new(folder)
+            }
             StorePlace::Url(url) => {
                 let credentials = parts.images.credentials.as_deref();
                 object_images::open_store(url, Access::Write, credentials)?
@@ -108,6 +121,7 @@ impl Standby {
             interval: parts.interval,
             restart: parts.restart,
             is_ending: AtomicBool::new(false),
+            promotion: Mutex::default(),
         }))
     }
 
@@ -178,12 +192,18 @@ impl Standby {
         }
     }
 
-    /// Takes over from the writer, and has the daemon start anew as one that writes.
+    /// Takes over from the writer, and has the daemon start anew as one that writes. Repeated, it
+    /// gives the same answer.
     pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
+        let mut known = self.promotion.lock().expect("no promotion panics");
+        if let Some(promotion) = &*known {
+            return Ok(Promotion { is_repeated: true, ..promotion.clone() });
+        }
         self.is_ending.store(true, Ordering::Relaxed);
         let promoted = self.try_to_promote(is_forced);
-        if promoted.is_err() {
-            self.is_ending.store(false, Ordering::Relaxed);
+        match &promoted {
+            Ok(promotion) => *known = Some(promotion.clone()),
+            Err(_) => self.is_ending.store(false, Ordering::Relaxed),
         }
         promoted
     }
@@ -193,10 +213,25 @@ impl Standby {
         if !is_forced {
             self.check_quiet()?;
         }
-        let writer = random_id().map_err(|error| host_failed(format!("{error:#}")))?;
-        let promoted = self.follower.promote(u128::from_le_bytes(writer)).map_err(refused)?;
-        let lost_seconds = lag_seconds(promoted.saved_unix_seconds);
-        let lost = lost_seconds.map_or_else(
+        let writer = store_writer().map_err(|error| host_failed(format!("{error:#}")))?;
+        // Without the file the next start finds by the pool what it is.
+        let tell = |error: anyhow::Error| {
+            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
+        };
+        let mut note = |promoted: &Promoted| {
+            note_pending(&self.state_dir, &promotion_of(promoted)).unwrap_or_else(tell);
+        };
+        let promoted = self.follower.promote(writer, &mut note);
+        let promoted = promoted.map_err(refused)?;
+        let promotion = promotion_of(&promoted);
+        note_promoted(&self.state_dir, &promotion).unwrap_or_else(tell);
+        self.tell_promoted(&promoted, &promotion);
+        self.restart.ask();
+        Ok(promotion)
+    }
+
+    fn tell_promoted(&self, promoted: &Promoted, promotion: &Promotion) {
+        let lost = promotion.lost_seconds.map_or_else(
             || "an unknown time".to_owned(),
             |seconds| format!("at most the last {seconds:.1} s"),
         );
@@ -213,25 +248,13 @@ impl Standby {
             );
             self.events.error("guarantee_lost", Some(name), message);
         }
-        // Without the file the next start finds by the pool what it is.
-        if let Err(error) = note_promoted(&self.state_dir) {
-            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
-        }
-        self.restart.ask();
-        Ok(Promotion {
-            image: u64::from(promoted.image_number),
-            saved_unix_seconds: promoted.saved_unix_seconds,
-            lost_seconds,
-            to_fetch_bytes: promoted.to_fetch_bytes,
-            guarantees_lost: promoted.guarantees_lost.into_iter().map(|(name, _)| name).collect(),
-        })
     }
 
     /// Refuses while another daemon of this host writes to the directory.
     fn check_alone(&self) -> Result<(), Problem> {
         let StorePlace::Directory(path) = &self.store else { return Ok(()) };
-        match FolderStore::open_alone(path) {
-            Err(error) if error.kind == ImageErrorKind::Fenced => {
+        match FolderStore::check_free(path) {
+            Err(error) if error.kind == ImageErrorKind::Locked => {
                 let detail = format!(
                     "a daemon of this host writes to the image store {}; stop it first",
                     self.place
@@ -239,7 +262,7 @@ impl Standby {
                 Err(Problem::new(ProblemKind::InUse, detail))
             }
             Err(error) => Err(host_failed(causes(&error))),
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 
@@ -274,6 +297,18 @@ impl Watch for Standby {
 
     fn is_cancelled(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
+    }
+}
+
+fn promotion_of(promoted: &Promoted) -> Promotion {
+    let names = promoted.guarantees_lost.iter().map(|(name, _)| name.clone());
+    Promotion {
+        image: u64::from(promoted.image_number),
+        saved_unix_seconds: promoted.saved_unix_seconds,
+        lost_seconds: lag_seconds(promoted.saved_unix_seconds),
+        to_fetch_bytes: promoted.to_fetch_bytes,
+        guarantees_lost: names.collect(),
+        is_repeated: false,
     }
 }
 

@@ -9,4 +9,4 @@ mod role;
 mod status;
 
 pub(crate) use following::{Standby, StandbyKeeper, StandbyParts};
-pub(crate) use role::{Start, role_at_start};
+pub(crate) use role::{Start, promotion_at_start, role_at_start};

@@ -1,11 +1,13 @@
 //! Role of a daemon that is configured to follow: until it was promoted, and from then on.
 //!
 //! A file in the state directory says that it was promoted, so that it does not follow its own
-//! images after a loss of power.
+//! images after a loss of power, and answers a request to promote it that is repeated. It is
+//! written before the pool is marked as promoted, as pending, and again afterwards.
 
 use std::path::Path;
 
 use anyhow::Context;
+use api::Promotion;
 use serde::{Deserialize, Serialize};
 use state_file::StateFile;
 use volumes::Engine;
@@ -25,10 +27,16 @@ pub(crate) enum Start {
     Standby,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Promoted {
     unix_seconds: u64,
+    /// Answer to the request.
+    #[serde(default)]
+    promotion: Option<Promotion>,
+    /// The pool was not marked yet.
+    #[serde(default)]
+    is_pending: bool,
 }
 
 /// Decides on the role. A pool that is in order is right, whatever the configuration says.
@@ -40,24 +48,89 @@ pub(crate) fn role_at_start(
     if !is_to_follow {
         return Ok(Start::Primary);
     }
-    let path = state_dir.join(FILE_NAME);
-    let known = StateFile::<Promoted>::open(path)
-        .with_context(|| format!("cannot read {FILE_NAME} in {}", state_dir.display()))?;
-    if known.is_some() {
+    let known = read(state_dir)?;
+    if known.as_ref().is_some_and(|known| !known.is_pending) {
         return Ok(Start::Promoted);
     }
     // A kill came between the promotion and its file.
     if engine.set_id().is_some() && !engine.is_restoring() {
-        note_promoted(state_dir)?;
+        let promotion = known.and_then(|known| known.promotion);
+        write(state_dir, Promoted { unix_seconds: unix_seconds(), promotion, is_pending: false })?;
         return Ok(Start::Promoted);
     }
     Ok(Start::Standby)
 }
 
+/// The promotion of a daemon that writes, if it was a standby once. A file that cannot be read
+/// keeps no daemon from writing.
+pub(crate) fn promotion_at_start(state_dir: &Path) -> Option<Promotion> {
+    match read(state_dir) {
+        Ok(known) => known.filter(|known| !known.is_pending)?.promotion,
+        Err(error) => {
+            tracing::warn!(error = %format!("{error:#}"), "cannot tell of an earlier promotion");
+            None
+        }
+    }
+}
+
+/// Notes a promotion whose last step comes next.
+pub(crate) fn note_pending(state_dir: &Path, promotion: &Promotion) -> anyhow::Result<()> {
+    note(state_dir, promotion, true)
+}
+
 /// Notes that this daemon writes from now on.
-pub(crate) fn note_promoted(state_dir: &Path) -> anyhow::Result<()> {
-    let state = Promoted { unix_seconds: unix_seconds() };
+pub(crate) fn note_promoted(state_dir: &Path, promotion: &Promotion) -> anyhow::Result<()> {
+    note(state_dir, promotion, false)
+}
+
+fn note(state_dir: &Path, promotion: &Promotion, is_pending: bool) -> anyhow::Result<()> {
+    let promotion = Some(promotion.clone());
+    write(state_dir, Promoted { unix_seconds: unix_seconds(), promotion, is_pending })
+}
+
+fn read(state_dir: &Path) -> anyhow::Result<Option<Promoted>> {
+    let known = StateFile::<Promoted>::open(state_dir.join(FILE_NAME))
+        .with_context(|| format!("cannot read {FILE_NAME} in {}", state_dir.display()))?;
+    Ok(known.map(|known| known.state().clone()))
+}
+
+fn write(state_dir: &Path, state: Promoted) -> anyhow::Result<()> {
     StateFile::create(state_dir.join(FILE_NAME), state)
         .with_context(|| format!("cannot write {FILE_NAME} in {}", state_dir.display()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promotion() -> Promotion {
+        Promotion {
+            image: 7,
+            saved_unix_seconds: 1_700_000_000,
+            lost_seconds: Some(1.5),
+            to_fetch_bytes: 4096,
+            guarantees_lost: vec!["db".to_owned()],
+            is_repeated: false,
+        }
+    }
+
+    #[test]
+    fn a_promotion_is_told_of_from_its_end_on() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        assert_eq!(promotion_at_start(folder.path()), None);
+        note_pending(folder.path(), &promotion()).expect("there is room");
+        assert_eq!(promotion_at_start(folder.path()), None);
+        note_promoted(folder.path(), &promotion()).expect("there is room");
+        assert_eq!(promotion_at_start(folder.path()), Some(promotion()));
+    }
+
+    #[test]
+    fn a_file_that_says_no_more_than_the_time_is_read() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let text = r#"{"version": 1, "unix_seconds": 5}"#;
+        std::fs::write(folder.path().join(FILE_NAME), text).expect("there is room");
+        let known = read(folder.path()).expect("it is whole").expect("it is there");
+        assert_eq!(known, Promoted { unix_seconds: 5, ..Promoted::default() });
+    }
 }

@@ -449,7 +449,7 @@ fn spec_of(disk: &Disk, writer: u8, spoils: &Arc<Spoils>) -> DurableSpec {
         clock: Arc::new(SystemClock::new()),
         images: Arc::new(Spoilable { store, spoils: Arc::clone(spoils) }),
         key: None,
-        writer: u128::from(writer),
+        writer: u128::from(writer).into(),
         fresh_id: [writer; 16],
     }
 }

@@ -19,6 +19,7 @@ use crate::format::fields::{Fields, PutFields};
 use crate::format::part::PART_LEAVES;
 use crate::format::{ALIGNMENT_BYTES, SEALED_VERSION, VERSION};
 use crate::names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, PackName, PackPlace, PageNumber};
+use crate::store_writer::StoreWriter;
 use crate::volume_record::{IMAGE_NAME_BYTES_MAX, ImageVolume, ImageVolumeKind};
 
 /// The longest label of an image, in bytes.
@@ -98,6 +99,7 @@ pub(crate) struct Manifest {
     pub(crate) journal: JournalPosition,
     /// The first chunk number that no image has used so far.
     pub(crate) next_chunk: u64,
+    /// In a fence, the host of the writer.
     pub(crate) label: String,
     /// Blocks whose contents were lost before the image was saved. Manifests of earlier releases
     /// say 0.
@@ -112,15 +114,18 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// A manifest that only takes its number. No two writers make the same.
-    pub(crate) fn fence(id: ImageId, next_chunk: u64, writer: u128) -> Self {
+    pub(crate) fn fence(id: ImageId, next_chunk: u64, writer: &StoreWriter) -> Self {
+        let fits = |bytes: &usize| writer.host.is_char_boundary(*bytes);
+        let label_bytes = (0..=LABEL_BYTES_MAX.min(writer.host.len())).rev().find(fits);
+        let label_bytes = label_bytes.expect("0 is a boundary");
         Self {
             kind: ManifestKind::Fence,
             id,
-            set_id: writer.to_le_bytes(),
+            set_id: writer.id.to_le_bytes(),
             created_seconds: 0,
             journal: JournalPosition::default(),
             next_chunk,
-            label: String::new(),
+            label: writer.host[..label_bytes].to_owned(),
             lost_blocks: 0,
             volumes: Vec::new(),
             packs: Vec::new(),
@@ -289,7 +294,7 @@ fn read_header(header: &[u8]) -> Option<(Manifest, [u64; 5])> {
         _ => return None,
     };
     let id = ImageId::from_word(fields.u64()?).filter(|id| id.number() > 0)?;
-    let mut manifest = Manifest::fence(id, 0, 0);
+    let mut manifest = Manifest::fence(id, 0, &0.into());
     manifest.kind = kind;
     manifest.set_id = fields.array()?;
     manifest.created_seconds = fields.u64()?;
@@ -472,14 +477,16 @@ mod tests {
             packs: vec![PackRecord { name: PackName { writer: 8, index: 9 }, length_bytes: 16384 }],
             chunks: vec![chunk(10, ChunkKind::Pages), chunk(12, ChunkKind::Map)],
             parts: vec![PartRecord { volume: 0, part: 1, chunk: ChunkNumber(12) }],
-            ..Manifest::fence(ImageId::new(1, 2), 13, 0)
+            ..Manifest::fence(ImageId::new(1, 2), 13, &0.into())
         }
     }
 
     #[test]
     fn a_manifest_comes_back_as_it_was() {
         assert_eq!(Manifest::decode(&example().encode()), Ok(example()));
-        let fence = Manifest::fence(ImageId::new(1, 1), 0, 5);
+        let host = "é".repeat(40);
+        let fence = Manifest::fence(ImageId::new(1, 1), 0, &StoreWriter { id: 5, host });
+        assert_eq!(fence.label, "é".repeat(31));
         assert_eq!(Manifest::decode(&fence.encode()), Ok(fence));
     }
 

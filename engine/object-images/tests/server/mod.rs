@@ -52,22 +52,38 @@ impl Bucket {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     bucket: Arc<Mutex<Bucket>>,
-    _runtime: Runtime,
+    /// `None`: it is stopped.
+    runtime: Option<Runtime>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
+        let mut server = Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            bucket: Arc::new(Mutex::new(Bucket::default())),
+            runtime: None,
+        };
+        server.start_again();
+        server
+    }
+
+    /// Ends all connections, and accepts no others until it is started again.
+    pub(crate) fn stop(&mut self) {
+        drop(self.runtime.take());
+    }
+
+    /// Starts at its address, with the objects that it had.
+    pub(crate) fn start_again(&mut self) {
         let runtime = Runtime::new().expect("threads can be had");
-        let bucket = Arc::new(Mutex::new(Bucket::default()));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(self.address));
+        let listener = listener.expect("the port is free");
+        self.address = listener.local_addr().expect("it is bound");
         let app = Router::new()
             .fallback(answer)
             .layer(DefaultBodyLimit::disable())
-            .with_state(Arc::clone(&bucket));
+            .with_state(Arc::clone(&self.bucket));
         runtime.spawn(async move { axum::serve(listener, app).await });
-        Self { address, bucket, _runtime: runtime }
+        self.runtime = Some(runtime);
     }
 
     pub(crate) fn bucket(&self) -> MutexGuard<'_, Bucket> {

@@ -75,7 +75,7 @@ impl Shared {
             clock: Arc::new(SystemClock::new()),
             images: Arc::new(self.images()),
             key,
-            writer: u128::from(number) << 32 | 7,
+            writer: (u128::from(number) << 32 | 7).into(),
             fresh_id: [u8::try_from(number).expect("few"); 16],
         }
     }
@@ -207,6 +207,8 @@ pub(crate) struct Watched {
     store: FolderStore,
     pub(crate) pack_bytes_read: AtomicU64,
     pub(crate) is_away: AtomicBool,
+    /// It answers and has no images.
+    pub(crate) is_empty: AtomicBool,
     /// Reads of packs until the store is away.
     pub(crate) reads_left: Mutex<Option<u64>>,
     pub(crate) hidden: Mutex<Vec<PackName>>,
@@ -218,6 +220,7 @@ impl Watched {
             store,
             pack_bytes_read: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
+            is_empty: AtomicBool::new(false),
             reads_left: Mutex::new(None),
             hidden: Mutex::default(),
         }
@@ -271,7 +274,10 @@ impl ImageStore for Watched {
 
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
         self.check_answers()?;
-        self.store.images()
+        match self.is_empty.load(Ordering::Relaxed) {
+            true => Ok(Vec::new()),
+            false => self.store.images(),
+        }
     }
 
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {

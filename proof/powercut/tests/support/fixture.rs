@@ -138,7 +138,7 @@ impl Fixture {
             clock: Arc::new(SystemClock::new()),
             images,
             key: place.is_sealed().then(set_key),
-            writer,
+            writer: writer.into(),
             fresh_id: *b"power-cut proof!",
         };
         let (set, opening) = DurableSet::open(&engine, spec)?;

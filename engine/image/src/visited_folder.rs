@@ -1,0 +1,85 @@
+//! A store in a folder that another daemon looks after, and that may go away and come back.
+//!
+//! The folder is found by its path each time, so a file system that was mounted again is the one
+//! that is read. Nothing is made that the owner of the folder is to make.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{ImageError, ImageErrorKind};
+use crate::folder_store::FolderStore;
+use crate::names::PackName;
+use crate::store::{ImageStore, ObjectName, PackWriter};
+
+/// The images in a directory as they are at each call. A directory that is not there fails with
+/// `Unavailable`; one in which no daemon has made a store has no images.
+#[derive(Debug)]
+pub struct VisitedFolder {
+    path: PathBuf,
+}
+
+impl VisitedFolder {
+    /// Looks at nothing yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Fails with `NotFound` if there is no such directory.
+    pub fn check_exists(&self) -> Result<(), ImageError> {
+        match std::fs::read_dir(&self.path) {
+            Ok(_) => Ok(()),
+            // Says why.
+            Err(_) => FolderStore::open(&self.path).map(drop),
+        }
+    }
+
+    fn visit(&self) -> Result<FolderStore, ImageError> {
+        FolderStore::open(&self.path).map_err(|error| match error.kind {
+            // Not an object of the store that is missing.
+            ImageErrorKind::NotFound => ImageError { kind: ImageErrorKind::Unavailable, ..error },
+            _ => error,
+        })
+    }
+
+    /// Tells a directory that has no store from one that is not there.
+    fn is_empty(&self) -> bool {
+        let entries = std::fs::read_dir(&self.path);
+        entries.is_ok_and(|mut entries| entries.next().is_none())
+    }
+}
+
+impl ImageStore for VisitedFolder {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        self.visit()?.begin_pack(name)
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        self.visit()?.create_image(number, manifest)
+    }
+
+    fn confirm_image(&self, number: u32) -> Result<(), ImageError> {
+        self.visit()?.confirm_image(number)
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.visit()?.read(object, offset, into)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        FolderStore::READS_AT_ONCE
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        match self.visit() {
+            Err(_) if self.is_empty() => Ok(Vec::new()),
+            visited => visited?.images(),
+        }
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.visit()?.packs()
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        self.visit()?.remove(object)
+    }
+}
