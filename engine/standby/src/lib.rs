@@ -37,4 +37,4 @@ mod promotion;
 pub use error::{StandbyError, StandbyErrorKind};
 pub use follower::{Follower, FollowerSpec, Progress, Step};
 pub use generation::Generation;
-pub use promotion::Promoted;
+pub use promotion::{NoteError, Promoted};

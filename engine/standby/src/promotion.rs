@@ -9,6 +9,7 @@
 //! Each step may be done again: a kill before the last leaves a standby, whose next promotion
 //! begins anew; after it, a pool that its owner opens as any other.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
@@ -16,6 +17,9 @@ use volumes::{CapacityClass, Durability, PageSource, SetId, VolumeError};
 
 use crate::error::{StandbyError, StandbyErrorKind};
 use crate::follower::{Follower, absent_bytes};
+
+/// Failure of an owner to note a promotion.
+pub type NoteError = Box<dyn Error + Send + Sync>;
 
 /// Result of a promotion.
 #[derive(Debug)]
@@ -34,12 +38,13 @@ pub struct Promoted {
 impl Follower {
     /// Takes the store over from its writer, and makes the pool the right one of its set: the
     /// owner opens it with journal and images next. The pool has the newest image that is whole.
-    /// The id of `writer` is drawn at random. `note` is told before the step that cannot be undone: what it
-    /// writes down is there when the pool is a set's own.
+    /// The id of `writer` is drawn at random. `note` is told before the step that cannot be undone:
+    /// what it writes down is there when the pool is a set's own. If it fails, the pool is a
+    /// standby's still.
     pub fn promote(
         &self,
         writer: impl Into<StoreWriter>,
-        note: &mut dyn FnMut(&Promoted),
+        note: &mut dyn FnMut(&Promoted) -> Result<(), NoteError>,
     ) -> Result<Promoted, StandbyError> {
         let attempt = "promote the standby";
         let no_image = || StandbyError::new(StandbyErrorKind::NoImage, attempt);
@@ -77,7 +82,9 @@ impl Follower {
             to_fetch_bytes,
             guarantees_lost,
         };
-        note(&promoted);
+        note(&promoted).map_err(|error| {
+            StandbyError::new(StandbyErrorKind::NotNoted, attempt).with_source(error)
+        })?;
         self.end_generation();
         self.engine.end_restoring();
         work.is_promoted = true;

@@ -29,9 +29,10 @@ fn the_promoted_pool_has_the_newest_image_and_the_old_writer_saves_no_more() {
     write(&writer.volume("two"), 4, 44);
     let newest = writer.save();
     write(&writer.volume("one"), 3, 333);
-    let promoted = standby.follower().promote(1 << 40, &mut |_| ()).expect("the store answers");
+    let promoted = standby.follower().promote(1 << 40, &mut |_| Ok(())).expect("the store answers");
     assert_eq!(promoted.image_number, newest);
-    let again = standby.follower().promote(1 << 41, &mut |_| ()).expect_err("it has taken over");
+    let again =
+        standby.follower().promote(1 << 41, &mut |_| Ok(())).expect_err("it has taken over");
     assert_eq!(again.kind, StandbyErrorKind::Promoted);
     let again = standby.follower().follow(&Unwatched).expect_err("the pool is a set's own");
     assert_eq!(again.kind, StandbyErrorKind::Promoted);
@@ -75,7 +76,7 @@ fn a_promotion_that_is_killed_is_done_again() {
             break;
         }
         *standby.store.reads_left.lock().expect("no panic") = Some(reads);
-        let cut = standby.follower().promote(u128::from(reads) + (1 << 40), &mut |_| ());
+        let cut = standby.follower().promote(u128::from(reads) + (1 << 40), &mut |_| Ok(()));
         *standby.store.reads_left.lock().expect("no panic") = None;
         if cut.is_ok() {
             break;
@@ -84,7 +85,7 @@ fn a_promotion_that_is_killed_is_done_again() {
         standby.start().expect("the pool is a standby's");
     }
     if standby.engine().is_restoring() {
-        standby.follower().promote(1 << 50, &mut |_| ()).expect("the store answers");
+        standby.follower().promote(1 << 50, &mut |_| Ok(())).expect("the store answers");
     }
     let (set, opening) = shared.open_promoted(&mut standby);
     assert!(matches!(opening.how, Opened::Continued), "{opening:?}");
@@ -100,16 +101,31 @@ fn a_promotion_that_is_killed_is_done_again() {
 }
 
 #[test]
+fn a_promotion_that_cannot_be_noted_leaves_a_standby_and_is_done_again() {
+    let shared = Shared::new();
+    let (mut standby, writer) = (shared.standby(), shared.writer());
+    write(&writer.create("one", Durability::Image), 0, 1);
+    standby.follow_to(writer.save());
+    let failure = standby.follower().promote(1 << 40, &mut |_| Err("no space".into()));
+    assert_eq!(failure.expect_err("it is not noted").kind, StandbyErrorKind::NotNoted);
+    assert!(standby.engine().is_restoring(), "it is a standby still");
+    assert!(standby.read("one", 0) == Ok(noise(1)), "and is read");
+    standby.follower().promote(1 << 41, &mut |_| Ok(())).expect("the store answers");
+    let (_set, opening) = shared.open_promoted(&mut standby);
+    assert!(matches!(opening.how, Opened::Continued), "{opening:?}");
+}
+
+#[test]
 fn without_a_store_or_an_image_nothing_is_promoted_and_nothing_claimed() {
     let shared = Shared::new();
     let standby = shared.standby();
-    let failure = standby.follower().promote(1, &mut |_| ()).expect_err("there is nothing");
+    let failure = standby.follower().promote(1, &mut |_| Ok(())).expect_err("there is nothing");
     assert_eq!(failure.kind, StandbyErrorKind::NoImage);
     let writer = shared.writer();
     write(&writer.create("one", Durability::Image), 0, 1);
     standby.follow_to(writer.save());
     standby.store.is_away.store(true, Ordering::Relaxed);
-    let failure = standby.follower().promote(1, &mut |_| ()).expect_err("it is away");
+    let failure = standby.follower().promote(1, &mut |_| Ok(())).expect_err("it is away");
     assert_eq!(failure.kind, StandbyErrorKind::Store);
     assert!(standby.engine().is_restoring(), "it is a standby still");
     writer.save();
@@ -144,7 +160,7 @@ fn an_encrypted_store_is_followed_with_its_key_and_refused_without() {
         standby.start().expect("the key is not asked for yet");
         let failure = standby.follower().follow(&Unwatched).expect_err("the key is wrong");
         assert_eq!(failure.kind, StandbyErrorKind::Key);
-        let failure = standby.follower().promote(1, &mut |_| ()).expect_err("the key is wrong");
+        let failure = standby.follower().promote(1, &mut |_| Ok(())).expect_err("the key is wrong");
         assert_eq!(failure.kind, StandbyErrorKind::Key);
     }
     standby.keys = vec![key];

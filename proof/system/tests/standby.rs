@@ -208,6 +208,29 @@ fn a_standby_of_a_folder_that_does_not_exist_is_refused_and_makes_nothing() -> R
     daemon.finish()
 }
 
+#[test]
+fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let mut daemon = store.daemon("--images-every 1s")?;
+    daemon.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&daemon, "db")?, 0)?;
+    daemon.save_image()?;
+    let flags = daemon.flags().to_owned();
+    daemon.stop()?;
+    daemon.set_flags(&format!("{flags} --standby-follow"));
+    for _ in 0..2 {
+        let refused = daemon.start_again().expect_err("it has volumes of its own");
+        let refused = format!("{refused:#}");
+        ensure!(refused.contains("the pool has volumes of its own"), "{refused}");
+    }
+    std::fs::remove_file(daemon.pool_file())?;
+    std::fs::remove_dir_all(daemon.state_dir().join("journal"))?;
+    daemon.start_again()?;
+    wait_until_read(&daemon, |db| Ok(read_stamp(db, 0)? == first))?;
+    ensure!(standby(&daemon)?.image.is_some());
+    daemon.finish()
+}
+
 /// Ways in which a store goes away and comes back.
 #[derive(Clone, Copy, Debug)]
 enum Absence {

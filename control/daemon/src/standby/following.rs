@@ -214,17 +214,15 @@ impl Standby {
             self.check_quiet()?;
         }
         let writer = store_writer().map_err(|error| host_failed(format!("{error:#}")))?;
-        // Without the file the next start finds by the pool what it is.
-        let tell = |error: anyhow::Error| {
-            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
-        };
-        let mut note = |promoted: &Promoted| {
-            note_pending(&self.state_dir, &promotion_of(promoted)).unwrap_or_else(tell);
-        };
+        let mut note =
+            |promoted: &Promoted| Ok(note_pending(&self.state_dir, &promotion_of(promoted))?);
         let promoted = self.follower.promote(writer, &mut note);
         let promoted = promoted.map_err(refused)?;
         let promotion = promotion_of(&promoted);
-        note_promoted(&self.state_dir, &promotion).unwrap_or_else(tell);
+        // The next start finds by the pool that what is pending has come about.
+        if let Err(error) = note_promoted(&self.state_dir, &promotion) {
+            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
+        }
         self.tell_promoted(&promoted, &promotion);
         self.restart.ask();
         Ok(promotion)

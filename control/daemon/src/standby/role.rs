@@ -39,7 +39,8 @@ struct Promoted {
     is_pending: bool,
 }
 
-/// Decides on the role. A pool that is in order is right, whatever the configuration says.
+/// Decides on the role. A pool that is in order and was not promoted here has volumes of its own:
+/// it follows nothing, and the start is refused later for that reason.
 pub(crate) fn role_at_start(
     is_to_follow: bool,
     state_dir: &Path,
@@ -52,13 +53,15 @@ pub(crate) fn role_at_start(
     if known.as_ref().is_some_and(|known| !known.is_pending) {
         return Ok(Start::Promoted);
     }
-    // A kill came between the promotion and its file.
-    if engine.set_id().is_some() && !engine.is_restoring() {
-        let promotion = known.and_then(|known| known.promotion);
-        write(state_dir, Promoted { unix_seconds: unix_seconds(), promotion, is_pending: false })?;
-        return Ok(Start::Promoted);
+    // A kill came between the promotion and the end of its note.
+    let is_in_order = engine.set_id().is_some() && !engine.is_restoring();
+    match known {
+        Some(pending) if is_in_order => {
+            write(state_dir, Promoted { is_pending: false, ..pending })?;
+            Ok(Start::Promoted)
+        }
+        _ => Ok(Start::Standby),
     }
-    Ok(Start::Standby)
 }
 
 /// The promotion of a daemon that writes, if it was a standby once. A file that cannot be read

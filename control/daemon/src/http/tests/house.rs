@@ -105,17 +105,17 @@ impl House {
             say: &|_| (),
         })?;
         let keeper = Keeper::start(Arc::clone(&durable), Arc::clone(&tasks)).expect("a thread");
-        let watch = PoolWatch::new(vec![80, 90, 95], Arc::clone(&events));
         let service = Arc::new(Service {
             labels: VolumeLabels::read(dir.path())?,
             broker_lock: BrokerLock::of(dir.path()),
             engine,
             catalog,
-            watch: Arc::new(watch),
+            watch: Arc::new(PoolWatch::new(vec![80, 90, 95], Arc::clone(&events))),
             filling: Arc::default(),
             events,
             tasks,
             role: Role::Primary(durable),
+            promotion: None,
             nbd: Some(Arc::new(nbd.expect("a server"))),
             ring: Arc::new(ring),
             vhost_user: Arc::new(vhost_user),
