@@ -10,6 +10,7 @@ use kafka_client::{
     Producer, ProducerSettings, Settings, TransactionSettings, TransactionalProducer,
 };
 use record_batch::NewRecord;
+use rustix::process::Signal;
 use system::{Broker, Daemon, DaemonOptions, NbdClient, Request, wait_for};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -192,6 +193,60 @@ fn a_volume_is_kept_at_least_as_the_settings_of_its_topic_say() -> Result<()> {
     runtime.block_on(log.set_durability("ram"))?;
     check_durability(&daemon, &["topic.orders"], "ram")?;
     check_durability(&daemon, &STATE, "journal")?;
+    broker.stop()?;
+    daemon.finish()
+}
+
+/// Class of a topic as clients and operators are told it, which is the same.
+fn told(runtime: &Runtime, broker: &Broker, log: &Log) -> Result<String> {
+    let settings = runtime.block_on(log.client.topic_configs(log.topic))?;
+    let setting = settings.into_iter().find(|it| it.name == "memlane.durability");
+    let told = setting.and_then(|it| it.value).context("each topic has a class")?;
+    let shown = broker.ask(&format!("/v1/topics/{}", log.topic))?;
+    ensure!(shown.contains(&format!("\"durability\":\"{told}\"")), "{told} and {shown}");
+    Ok(told)
+}
+
+#[test]
+fn what_is_told_of_a_topic_is_true_of_its_volume_wherever_a_change_ends() -> Result<()> {
+    let mut daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    runtime.block_on(Log::of(&broker, "orders").create(&[]))?;
+    // Between the two steps of a change the volume is of the better class: here as if the broker
+    // had died there, on the way to the one and to the other.
+    for class in ["journal", "ram"] {
+        broker.kill()?;
+        daemon.memlane("volume set topic.orders durability=journal")?;
+        broker.start_again()?;
+        let log = Log::of(&broker, "orders");
+        ensure!(told(&runtime, &broker, &log)? == "journal");
+        runtime.block_on(log.set_durability(class))?;
+        check_durability(&daemon, &["topic.orders"], class)?;
+        ensure!(told(&runtime, &broker, &log)? == class);
+        broker.kill()?;
+        broker.start_again()?;
+        ensure!(told(&runtime, &broker, &Log::of(&broker, "orders"))? == class);
+    }
+    // The daemon dies while it is asked.
+    let log = Log::of(&broker, "orders");
+    daemon.signal(Signal::STOP)?;
+    let client = Arc::clone(&log.client);
+    let topic = log.topic;
+    let changing =
+        runtime.spawn(async move { Log { client, topic }.set_durability("journal").await });
+    daemon.kill()?;
+    daemon.start_again()?;
+    // It may have failed.
+    let _changed = runtime.block_on(changing)?;
+    let is_true = || {
+        let kept = serde_json::to_value(daemon.volume("topic.orders")?.durability)?;
+        Ok(kept == told(&runtime, &broker, &log)?)
+    };
+    wait_for("what is true of the volume", TIME_LIMIT, is_true)?;
+    runtime.block_on(log.set_durability("journal"))?;
+    check_durability(&daemon, &["topic.orders"], "journal")?;
+    ensure!(told(&runtime, &broker, &log)? == "journal");
     broker.stop()?;
     daemon.finish()
 }

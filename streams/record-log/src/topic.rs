@@ -194,6 +194,15 @@ impl Topic {
         self.properties.set(&*self.volume.device, bytes)
     }
 
+    /// Has the volume say again, durably, what [`Topic::properties`] and
+    /// [`Topic::partition_count`] say: after a change of these that failed, and may have been made
+    /// all the same.
+    pub fn restate(&self) -> Result<(), LogError> {
+        let _one = self.widening.lock().expect("nothing panics while partitions are added");
+        self.save_partition_count(self.partition_count())?;
+        self.set_properties(&self.properties())
+    }
+
     /// Changes how the topic is kept, from the next append on.
     pub fn set_options(&self, options: TopicOptions) {
         self.volume.set_options(options);
@@ -225,15 +234,19 @@ impl Topic {
             let found = Found::nothing(PartitionRecord::default());
             added.push(Arc::new(Partition::open(Arc::clone(&self.volume), number, found)?));
         }
-        {
-            let mut slots = self.volume.lock_slots();
-            let record = TopicRecord { partition_count, ..slots.record };
-            record.save(&*self.volume.device)?;
-            slots.record = record;
-        }
+        self.save_partition_count(partition_count)?;
         // Nobody waits meanwhile who asks for the list.
         self.volume.flush_slots()?;
         self.partitions.write().expect("nothing panics with the list locked").extend(added);
+        Ok(())
+    }
+
+    /// The next flush makes it durable.
+    fn save_partition_count(&self, partition_count: u32) -> Result<(), LogError> {
+        let mut slots = self.volume.lock_slots();
+        let record = TopicRecord { partition_count, ..slots.record };
+        record.save(&*self.volume.device)?;
+        slots.record = record;
         Ok(())
     }
 

@@ -153,7 +153,7 @@ impl TopicView {
             id: topic.id.to_string(),
             volume: topic.volume.clone(),
             partition_count: topic.partitions().len(),
-            durability: topic.settings().class.durability.name(),
+            durability: topic.kept().durability.name(),
             totals: Totals::of(topic),
             details: None,
         }

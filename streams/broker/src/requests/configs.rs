@@ -71,10 +71,15 @@ fn configs_of(
             let topics = &context.broker.topics;
             check_name(name)?;
             let topic = topics.demand(name)?;
-            let settings = topic.settings();
+            let (settings, kept) = (topic.settings(), topic.kept());
             let wanted = SETTINGS.iter().filter(|setting| is_wanted(setting.name));
             let shown = wanted.map(|setting| {
                 let (value, is_own) = settings.value(setting, &topics.defaults);
+                // True of the volume, also where the settings say something else.
+                let (value, is_own) = match kept.value(setting.name) {
+                    Some(kept) if kept != value => (kept, true),
+                    _ => (value, is_own),
+                };
                 show(setting, value, is_own, request)
             });
             return Ok(shown.collect());

@@ -33,6 +33,17 @@ pub(crate) struct VolumeClass {
     pub(crate) reduction: Reduction,
 }
 
+impl VolumeClass {
+    /// Value of a setting of topics that says how their volumes are kept.
+    pub(crate) fn value(self, setting: &str) -> Option<&'static str> {
+        match setting {
+            "memlane.durability" => Some(self.durability.name()),
+            "memlane.reduction" => Some(self.reduction.name()),
+            _ => None,
+        }
+    }
+}
+
 /// A volume that is there.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredVolume {

@@ -1,6 +1,7 @@
 //! The topics that the broker serves: one volume each, found by name and by id.
 
 mod change_feeds;
+mod classes;
 mod errors;
 mod names;
 mod opening;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 use volumes::{Durability, Reduction};
 
 use crate::clock::epoch_now;
-use crate::storage::{STATE_VOLUMES, Storage, StorageError, StorageErrorKind, VolumeClass};
+use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 
 pub(crate) use change_feeds::{
     Broken, ChangeFeed, FeedItem, FeedWriter, KeptRecord, ValueChange, read_change,
@@ -120,6 +121,8 @@ pub(crate) struct Topics {
     unsettled: Mutex<Vec<Unsettled>>,
     /// Whether a flush of that state waits for a disk.
     state_waits: AtomicBool,
+    /// True while a volume may be kept in another way than is known, as after a lost answer.
+    is_a_class_unsure: AtomicBool,
 }
 
 #[derive(Default)]
@@ -141,7 +144,7 @@ impl Topics {
         // The pages of the state are stored as they are.
         let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
         let (unserved, table, version, forget, meet) = Default::default();
-        let (unsettled, state_waits) = Default::default();
+        let (unsettled, state_waits, is_a_class_unsure) = Default::default();
         let topics = Arc::new(Self {
             storage,
             defaults,
@@ -153,6 +156,7 @@ impl Topics {
             meet,
             unsettled,
             state_waits,
+            is_a_class_unsure,
         });
         let mut strongest = class.durability;
         let mut beside = Vec::new();
@@ -191,26 +195,6 @@ impl Topics {
     pub(crate) fn state_waits_for_disk(&self) -> bool {
         // Relaxed: a flush that begins before the change is over meets the volume as it was.
         self.state_waits.load(Ordering::Relaxed)
-    }
-
-    /// Has the state of the broker kept as well as a topic of this class, before there is one.
-    fn keep_state_as_well(
-        &self,
-        state: &mut VolumeClass,
-        class: VolumeClass,
-    ) -> Result<(), Refusal> {
-        if class.durability > state.durability {
-            let stronger = VolumeClass { durability: class.durability, ..*state };
-            if class.durability == Durability::Journal {
-                // It may also be that the change is made and not answered.
-                self.state_waits.store(true, Ordering::Relaxed);
-            }
-            for volume in STATE_VOLUMES {
-                self.storage.set_class(volume, stronger).map_err(of_storage)?;
-            }
-            *state = stronger;
-        }
-        Ok(())
     }
 
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
@@ -429,7 +413,7 @@ impl Topics {
         if validate_only {
             return Ok(());
         }
-        topic.log.add_partitions(wanted).map_err(of_log)?;
+        topic.log.add_partitions(wanted).inspect_err(|_| topic.note_unsure()).map_err(of_log)?;
         topic.find_partitions().map_err(of_log)?;
         self.version.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -454,44 +438,25 @@ impl Topics {
         }
         let class = settings.class;
         self.table.read().expect(NO_PANIC).places.check_change(topic.id, &settings)?;
-        let set_class = || {
-            if class.durability == Durability::Journal {
-                topic.note_kept(Durability::Journal);
-            }
-            // Where it is kept so already, nothing waits for a disk.
-            let volumes = self.storage.volumes().map_err(of_storage)?;
-            let is_kept = volumes.iter().any(|it| it.name == topic.volume && it.class == class);
-            if is_kept {
-                Ok(())
-            } else {
-                self.storage.set_class(&topic.volume, class).map_err(of_storage)
-            }
-        };
         // Also where the settings said so already: the volume may have been changed beside them.
         let is_weaker = settings.class.durability < before.class.durability;
         if !is_weaker {
             self.keep_state_as_well(&mut self.changing.lock().expect(NO_PANIC), settings.class)?;
-            set_class()?;
+            self.set_class(&topic, class)?;
         }
         if settings == *before {
-            topic.note_kept(Durability::Ram);
             return Ok(());
         }
         say_what_has_no_effect(name, &settings);
         let is_derived = topic.is_derived;
         let properties = Properties { name: name.to_owned(), settings: own, is_derived };
         let bytes = serde_json::to_vec(&properties).expect("it is plain data");
-        topic.log.set_properties(&bytes).map_err(of_log)?;
-        // Last: a volume is never kept worse than its topic's settings say.
-        if is_weaker {
-            set_class()?;
-        }
+        topic.log.set_properties(&bytes).inspect_err(|_| topic.note_unsure()).map_err(of_log)?;
         topic.log.set_options(options(&settings));
         self.table.write().expect(NO_PANIC).places.change(topic.id, &settings);
         topic.set_settings(settings);
-        // The volume as well as they say, and no better.
-        topic.note_kept(Durability::Ram);
-        Ok(())
+        // Last: a volume is never kept worse than its topic's settings say.
+        if is_weaker { self.set_class(&topic, class) } else { Ok(()) }
     }
 
     /// Another number after a topic came, went or got partitions.

@@ -15,6 +15,7 @@ use super::settings::TopicSettings;
 use super::stability::{FlushNumber, Flusher};
 use super::watchers::Watchers;
 use crate::clock;
+use crate::storage::VolumeClass;
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -38,8 +39,12 @@ pub(crate) struct OpenTopic {
     pub(crate) log: Arc<Topic>,
     /// The broker fills it from another topic, and clients write nothing to it.
     pub(crate) is_derived: bool,
+    /// Class of the volume, as it was last seen or set.
+    kept: Mutex<VolumeClass>,
     /// Whether the settings say so, or the volume is kept better than they say.
     waits_for_disk: AtomicBool,
+    /// True while the volume may say something else of the topic than its owner was told.
+    is_unsure: AtomicBool,
     flusher: Arc<Flusher>,
     settings: RwLock<Arc<TopicSettings>>,
     /// Held by the one thread that changes the topic, which may wait for its disk.
@@ -151,7 +156,9 @@ impl OpenTopic {
             id: Uuid::from_bytes(log.id()),
             volume,
             is_derived: properties.is_derived,
+            kept: Mutex::new(settings.class),
             waits_for_disk: AtomicBool::new(settings.class.durability == Durability::Journal),
+            is_unsure: AtomicBool::default(),
             flusher: Arc::new(Flusher::new(Arc::clone(&log))),
             log,
             settings: RwLock::new(Arc::new(settings)),
@@ -197,11 +204,41 @@ impl OpenTopic {
         self.waits_for_disk.load(Ordering::Relaxed)
     }
 
-    /// Notes how the volume is kept, before that is made better and after it was made worse.
-    pub(crate) fn note_kept(&self, durability: Durability) {
+    /// Class of the volume, as it was last seen or set: another one than the settings say where
+    /// somebody changed the volume, or the broker died while it changed the topic.
+    pub(crate) fn kept(&self) -> VolumeClass {
+        *self.kept.lock().expect(NO_PANIC)
+    }
+
+    /// Notes how the volume is kept.
+    pub(crate) fn note_kept(&self, class: VolumeClass) {
+        *self.kept.lock().expect(NO_PANIC) = class;
         let settings = self.settings().class.durability;
-        let waits = durability.max(settings) == Durability::Journal;
+        let waits = class.durability.max(settings) == Durability::Journal;
         self.waits_for_disk.store(waits, Ordering::Relaxed);
+    }
+
+    /// Notes that flushes may wait for a disk, before the volume is kept so.
+    pub(super) fn expect_waits(&self) {
+        self.waits_for_disk.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a change of the log failed and may be on the volume all the same.
+    pub(super) fn note_unsure(&self) {
+        self.is_unsure.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the volume say what the owner of the topic was told, where that is not sure. May wait
+    /// for its disk.
+    pub(super) fn settle(&self) -> Result<(), LogError> {
+        if !self.is_unsure.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // It is settled later while somebody changes the topic.
+        let Ok(_own) = self.changing.try_lock() else { return Ok(()) };
+        self.log.restate()?;
+        self.is_unsure.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes stable what was appended so far: at once where that waits for no disk, else when the

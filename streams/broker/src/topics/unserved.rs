@@ -9,8 +9,8 @@ use shares::Owner;
 use uuid::Uuid;
 use volumes::Durability;
 
-use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, of_storage, volume_name};
-use crate::storage::{StoredVolume, VolumeClass};
+use super::{NO_PANIC, OpenTopic, Refusal, Topics, VOLUME_PREFIX, volume_name};
+use crate::storage::StoredVolume;
 
 /// So many topics that are not served are named to operators.
 const NAMED_MAX: usize = 20;
@@ -94,7 +94,10 @@ impl Topics {
                 let wanted = topic.settings().class.durability;
                 match wanted > volume.class.durability {
                     true => beside.push(volume),
-                    false => drop(self.insert(topic, Owner::NOBODY)),
+                    false => {
+                        topic.note_kept(volume.class);
+                        drop(self.insert(topic, Owner::NOBODY));
+                    }
                 }
                 wanted
             }
@@ -114,24 +117,6 @@ impl Topics {
             Found::NotServed => Err(not_served(name)),
             Found::Gone => Err(Refusal::no_topic(name)),
         }
-    }
-
-    /// Has a topic's volume kept at least as its settings say: they are older where the default
-    /// changed, or where the broker died while the topic was changed.
-    pub(super) fn reconcile(
-        &self,
-        topic: OpenTopic,
-        class: VolumeClass,
-    ) -> Result<OpenTopic, Refusal> {
-        let wanted = topic.settings().class;
-        if class.durability < wanted.durability {
-            let volume = &topic.volume;
-            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the volume \
-                of a topic was kept worse than the topic's settings say");
-            self.storage.set_class(volume, wanted).map_err(of_storage)?;
-        }
-        topic.note_kept(class.durability);
-        Ok(topic)
     }
 
     /// Tries one of the volumes again that could not be opened, the one that waits longest; one

@@ -2,7 +2,6 @@
 //!
 //! A topic whose disk takes nothing holds up no other one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use uuid::Uuid;
 
 use super::{OpenPartition, OpenTopic, Topics};
 use crate::clock;
-use crate::storage::StorageError;
 
 /// How often topics are looked at.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -60,7 +58,8 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
         let looks = round.is_multiple_of(LOOK_ROUNDS);
         round = round.wrapping_add(1);
         let beside = move || {
-            if looks && let Err(error) = look_at_classes(&settling) {
+            let looks = looks || settling.is_a_class_unsure.load(Ordering::Relaxed);
+            if looks && let Err(error) = settling.look_at_classes() {
                 tracing::debug!(%error, "cannot look how volumes are kept");
             }
             settling.settle_beside();
@@ -154,19 +153,8 @@ impl Rounds {
     }
 }
 
-/// Looks how volumes are kept, which their owners may change beside the broker.
-fn look_at_classes(topics: &Topics) -> Result<(), StorageError> {
-    let volumes = topics.storage.volumes()?;
-    let kept: HashMap<_, _> = volumes.into_iter().map(|it| (it.name, it.class)).collect();
-    for topic in topics.all() {
-        // The owner of the topic may be changing it, and knows what comes of that.
-        let Ok(_one) = topic.changing.try_lock() else { continue };
-        kept.get(&topic.volume).iter().for_each(|class| topic.note_kept(class.durability));
-    }
-    Ok(())
-}
-
-fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
+pub(super) fn retain_one(topic: &OpenTopic) -> Result<(), LogError> {
+    topic.settle()?;
     let settings = topic.settings();
     let now_ms = clock::unix_ms();
     let oldest_unix_ms = settings.retention_ms.map(|time| now_ms.saturating_sub(time));
