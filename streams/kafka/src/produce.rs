@@ -2,6 +2,7 @@
 //! partition are handed to the caller in place, and nothing is allocated for one partition.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::WireError;
 use crate::wire::{Reader, Writer};
@@ -25,6 +26,85 @@ impl<'a> ProduceStart<'a> {
         let transactional_id = reader.string()?;
         let (acks, timeout_ms) = (reader.i16()?, reader.i32()?);
         Ok(Self { transactional_id, acks, timeout_ms, topics_at: reader.position() })
+    }
+}
+
+/// Is given a topic's name, the number of a partition and the records for it.
+pub type Visit<'a> = dyn FnMut(&str, i32, Option<&[u8]>) + 'a;
+
+/// Form of a request whose body is well-formed from its beginning to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    version: i16,
+    topics_at: usize,
+    /// Places of partitions in the request that are named again later, in ascending order.
+    replaced: Vec<usize>,
+}
+
+impl Checked {
+    /// Goes over the body that begins with `start` once, shows each partition to `visit`, also one
+    /// that is named again later, and refuses a body that is not well-formed.
+    pub fn read(
+        body: &[u8],
+        version: i16,
+        start: &ProduceStart<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Self, WireError> {
+        let topics_at = start.topics_at;
+        let topics = &body[topics_at..];
+        let mut reader = Reader::new(topics, version >= FLEXIBLE_FROM);
+        let mut named = Named::default();
+        for _ in 0..reader.count()? {
+            let name = reader.string()?.unwrap_or_default();
+            for _ in 0..reader.count()? {
+                let index = reader.i32()?;
+                let records = reader.bytes()?;
+                named.note(name, index);
+                visit(name, index, records.map(|range| &topics[range]));
+                reader.skip_tags()?;
+            }
+            reader.skip_tags()?;
+        }
+        reader.skip_tags()?;
+        reader.end()?;
+        named.replaced.sort_unstable();
+        Ok(Self { version, topics_at, replaced: named.replaced })
+    }
+
+    /// Number of replaced partitions among these places.
+    fn replaced_among(&self, places: &Range<usize>) -> usize {
+        let before = |place| self.replaced.partition_point(|it| *it < place);
+        before(places.end) - before(places.start)
+    }
+}
+
+/// Partitions up to here are looked for one by one, which takes no memory.
+const FEW: usize = 8;
+
+/// The partitions that were named so far, and where for the last time.
+#[derive(Default)]
+struct Named<'a> {
+    few: [(&'a str, i32); FEW],
+    /// In use once there are more, or one of the few is named again.
+    many: HashMap<(&'a str, i32), usize>,
+    count: usize,
+    replaced: Vec<usize>,
+}
+
+impl<'a> Named<'a> {
+    fn note(&mut self, name: &'a str, number: i32) {
+        let place = self.count;
+        self.count += 1;
+        if self.many.is_empty() {
+            let few = place.min(FEW);
+            let is_new = !self.few[..few].iter().any(|it| it.1 == number && it.0 == name);
+            if let Some(free) = self.few.get_mut(place).filter(|_| is_new) {
+                *free = (name, number);
+                return;
+            }
+            self.many.extend(self.few[..few].iter().copied().zip(0..));
+        }
+        self.replaced.extend(self.many.insert((name, number), place));
     }
 }
 
@@ -83,19 +163,18 @@ pub trait Appender {
     fn throttle_time_ms(&mut self) -> i32;
 }
 
-/// Checks the whole body before anything is appended, then hands each partition's records to
-/// `appender` and writes the answer's body to `into`. `body` is that of `start`. As in Kafka, of a
-/// partition that is named more than once the last records count, and are answered alone.
+/// Hands each partition's records to `appender` and writes the answer's body to `into`. `body` is
+/// that which was checked. As in Kafka, of a partition that is named more than once the last
+/// records count, and are answered alone.
 pub fn serve(
     body: &mut [u8],
-    version: i16,
+    checked: &Checked,
     into: &mut Vec<u8>,
     appender: &mut dyn Appender,
 ) -> Result<(), WireError> {
+    let Checked { version, topics_at: mut at, ref replaced } = *checked;
     let is_flexible = version >= FLEXIBLE_FROM;
-    let replaced = find_replaced(body, version)?;
     let mut seen_count = 0;
-    let mut at = ProduceStart::read(body, version)?.topics_at;
     let mut writer = Writer::new(into, is_flexible);
     // Positions are kept instead of a reader, since the records are changed in place.
     let (topic_count, next) = step(body, at, is_flexible, Reader::count)?;
@@ -109,9 +188,7 @@ pub fn serve(
         let (name, _) = step(body, name_at, is_flexible, Reader::string)?;
         writer.string(Some(name.unwrap_or_default()));
         let places = seen_count..seen_count + partition_count;
-        let replaced_before = |end| replaced.partition_point(|it| *it < end);
-        let replaced_count = replaced_before(places.end) - replaced_before(places.start);
-        writer.count(partition_count - replaced_count);
+        writer.count(partition_count - checked.replaced_among(&places));
         for place in places {
             seen_count += 1;
             let (index, next) = step(body, at, is_flexible, Reader::i32)?;
@@ -169,50 +246,4 @@ fn step<'a, T>(
     let mut reader = Reader::new(&body[at..], is_flexible);
     let value = read(&mut reader)?;
     Ok((value, at + reader.position()))
-}
-
-/// Places of partitions in the request that are named again later, in ascending order.
-fn find_replaced(body: &[u8], version: i16) -> Result<Vec<usize>, WireError> {
-    let mut count = 0;
-    each_partition(body, version, &mut |_, _, _| count += 1)?;
-    if count < 2 {
-        return Ok(Vec::new());
-    }
-    let topics = &body[ProduceStart::read(body, version)?.topics_at..];
-    let mut reader = Reader::new(topics, version >= FLEXIBLE_FROM);
-    let (mut last, mut replaced, mut place) = (HashMap::with_capacity(count), Vec::new(), 0);
-    for _ in 0..reader.count()? {
-        let name = reader.string()?.unwrap_or_default();
-        for _ in 0..reader.count()? {
-            replaced.extend(last.insert((name, reader.i32()?), place));
-            place += 1;
-            reader.bytes()?;
-            reader.skip_tags()?;
-        }
-        reader.skip_tags()?;
-    }
-    replaced.sort_unstable();
-    Ok(replaced)
-}
-
-/// Is given a topic's name, the number of a partition and the records for it.
-pub type Visit<'a> = dyn FnMut(&str, i32, Option<&[u8]>) + 'a;
-
-/// Shows each partition of a request, with its topic and the records for it. Refuses a body that is
-/// not well-formed from its beginning to its end.
-pub fn each_partition(body: &[u8], version: i16, visit: &mut Visit<'_>) -> Result<(), WireError> {
-    let topics = &body[ProduceStart::read(body, version)?.topics_at..];
-    let mut reader = Reader::new(topics, version >= FLEXIBLE_FROM);
-    for _ in 0..reader.count()? {
-        let name = reader.string()?.unwrap_or_default();
-        for _ in 0..reader.count()? {
-            let index = reader.i32()?;
-            let records = reader.bytes()?;
-            visit(name, index, records.map(|range| &topics[range]));
-            reader.skip_tags()?;
-        }
-        reader.skip_tags()?;
-    }
-    reader.skip_tags()?;
-    reader.end()
 }

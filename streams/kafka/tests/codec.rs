@@ -6,7 +6,7 @@ use kafka::fetch::{
     self, AbortedTransaction, FetchBegin, FetchPartition, FetchStart, FetchVisitor, FetchWriter,
     Fetched, TopicRef,
 };
-use kafka::produce::{self, Appender, ProduceStart, Produced};
+use kafka::produce::{self, Appender, Checked, ProduceStart, Produced};
 use kafka_protocol::messages::fetch_request::{FetchTopic, ForgottenTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
@@ -62,6 +62,18 @@ impl Appender for Recorder {
     }
 }
 
+/// Checks a request and serves it.
+fn serve(
+    body: &mut [u8],
+    version: i16,
+    into: &mut Vec<u8>,
+    recorder: &mut Recorder,
+) -> Result<(), kafka::WireError> {
+    let start = ProduceStart::read(body, version)?;
+    let checked = Checked::read(body, version, &start, &mut |_, _, _| ())?;
+    produce::serve(body, &checked, into, recorder)
+}
+
 fn produce_request() -> ProduceRequest {
     let partition = |index: i32, records: Option<&'static [u8]>| {
         PartitionProduceData::default()
@@ -92,7 +104,7 @@ fn produce_is_read_in_place_and_answered() {
 
         let mut recorder = Recorder::default();
         let mut response = Vec::new();
-        produce::serve(&mut body, version, &mut response, &mut recorder).expect("a good request");
+        serve(&mut body, version, &mut response, &mut recorder).expect("a good request");
         let expected = [
             ("orders".to_owned(), 0, Some(b"first".to_vec())),
             ("orders".to_owned(), 7, Some(Vec::new())),
@@ -127,13 +139,52 @@ fn produce_is_read_in_place_and_answered() {
 }
 
 #[test]
+fn of_a_partition_that_is_named_again_the_last_records_count_and_are_answered_alone() {
+    // Few and many, at the bound between them, and again in the same topic and in another entry.
+    for (count, again) in [(1, 1), (2, 0), (7, 3), (8, 8), (9, 1), (9, 9), (40, 17)] {
+        let partition = |number: i32, records: u8| {
+            let records = Some(Bytes::copy_from_slice(&[records]));
+            PartitionProduceData::default().with_index(number % count).with_records(records)
+        };
+        let topic = |text: &str, partitions: Vec<_>| {
+            let name = TopicName(StrBytes::from_string(text.to_owned()));
+            TopicProduceData::default().with_name(name).with_partition_data(partitions)
+        };
+        let first = (0..count).map(|number| partition(number, 1)).collect();
+        let more = (0..again).map(|number| partition(number, 2)).collect();
+        let other = vec![partition(0, 1), partition(0, 3)];
+        let topics = vec![topic("a", first), topic("b", other), topic("a", more)];
+        let request = ProduceRequest::default().with_acks(-1).with_topic_data(topics);
+        for version in versions(ApiKey::Produce) {
+            let case = format!("{count} and {again} again, version {version}");
+            let mut body = encode(&request, version);
+            let (mut recorder, mut response) = (Recorder::default(), Vec::new());
+            serve(&mut body, version, &mut response, &mut recorder).expect("a good request");
+            let seen = |text: &str, number: i32, records: u8| {
+                (text.to_owned(), number, Some(vec![records]))
+            };
+            let again = again.min(count);
+            let first = (again..count).map(|number| seen("a", number, 1));
+            let more = (0..again).map(|number| seen("a", number, 2));
+            let expected: Vec<_> = first.chain([seen("b", 0, 3)]).chain(more).collect();
+            assert_eq!(recorder.seen, expected, "{case}");
+            let mut bytes = Bytes::from(response);
+            let response = ProduceResponse::decode(&mut bytes, version).expect("a good response");
+            let counts = response.responses.iter().map(|it| it.partition_responses.len());
+            let expected = [count - again, 1, again].map(|it| usize::try_from(it).expect("few"));
+            assert_eq!(counts.collect::<Vec<_>>(), expected, "{case}");
+        }
+    }
+}
+
+#[test]
 fn a_produce_request_that_is_cut_appends_nothing() {
     for version in versions(ApiKey::Produce) {
         let whole = encode(&produce_request(), version);
         for length in 0..whole.len() {
             let mut recorder = Recorder::default();
             let mut body = whole[..length].to_vec();
-            let served = produce::serve(&mut body, version, &mut Vec::new(), &mut recorder);
+            let served = serve(&mut body, version, &mut Vec::new(), &mut recorder);
             assert!(served.is_err(), "version {version}, {length} bytes");
             assert!(recorder.seen.is_empty(), "version {version}, {length} bytes");
         }

@@ -332,8 +332,8 @@ impl Requests<'_> {
                 // All requests before it have taken effect.
                 drop(undone.write().await);
                 let body = &mut frame[body_at..];
-                let admission = transactional::check(broker, client, asked, body).await?;
-                produce::serve(broker, client, asked, body, &admission)?
+                let taken = transactional::check(broker, client, asked, body).await?;
+                produce::serve(broker, client, asked, body, &taken)?
             }
             ApiKey::Fetch => {
                 let mut changes = Changes::default();

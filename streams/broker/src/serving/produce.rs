@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::{Operation, Resource};
-use kafka::produce::{self, Appender, ProduceStart, Produced};
+use kafka::produce::{self, Appender, Checked, ProduceStart, Produced};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use record_batch::{BatchHeader, Codec, HEADER_BYTES, declared_size};
@@ -30,7 +30,7 @@ pub(super) fn serve(
     client: &Client,
     asked: Asked,
     body: &mut [u8],
-    admission: &Admission,
+    (checked, admission): &(Checked, Admission),
 ) -> Result<Option<Answer>, Ending> {
     let start = ProduceStart::read(body, asked.version)?;
     let (acks, timeout_ms) = (start.acks, start.timeout_ms);
@@ -51,7 +51,7 @@ pub(super) fn serve(
         first_error: None,
         request_bytes: body.len(),
     };
-    produce::serve(body, asked.version, &mut frame, &mut appender)?;
+    produce::serve(body, checked, &mut frame, &mut appender)?;
     if let (0, Some(error)) = (acks, appender.first_error) {
         stabilize(broker, appender.appended, &mut frame);
         // The client learns in no other way that records of it were not taken.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use access::{Operation, Resource};
-use kafka::produce::{self, ProduceStart};
+use kafka::produce::{Checked, ProduceStart};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{ProducerId, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
@@ -58,19 +58,29 @@ pub(super) async fn check(
     client: &Client,
     asked: Asked,
     body: &[u8],
-) -> Result<Admission, kafka::WireError> {
+) -> Result<(Checked, Admission), kafka::WireError> {
+    let start = ProduceStart::read(body, asked.version)?;
     let mut admission = Admission::default();
-    let Some(id) = ProduceStart::read(body, asked.version)?.transactional_id else {
-        if has_transactional_batch(asked, body)? {
-            admission.refusal = Some(ResponseError::TransactionalIdAuthorizationFailed);
-        }
-        return Ok(admission);
+    let may_write = |id| client.may(broker, Operation::Write, Resource::transactional_id(id));
+    let Some(id) = start.transactional_id.filter(|id| may_write(id)) else {
+        // As in Kafka, nothing is written of a request that names no transaction and brings a
+        // batch of one.
+        let mut is_refused = start.transactional_id.is_some();
+        let checked = Checked::read(body, asked.version, &start, &mut |_, _, records| {
+            let header = records.and_then(BatchHeader::read);
+            is_refused |= header.is_some_and(|it| it.is_transactional());
+        })?;
+        let refusal = ResponseError::TransactionalIdAuthorizationFailed;
+        admission.refusal = is_refused.then_some(refusal);
+        return Ok((checked, admission));
     };
-    if !client.may(broker, Operation::Write, Resource::transactional_id(id)) {
-        admission.refusal = Some(ResponseError::TransactionalIdAuthorizationFailed);
-        return Ok(admission);
-    }
-    let new = find_new(broker, client, asked, body, &mut admission)?;
+    let mut new = BTreeMap::new();
+    let checked = Checked::read(body, asked.version, &start, &mut |name, number, records| {
+        let batch = records.and_then(BatchHeader::read);
+        if let Some(batch) = batch.filter(BatchHeader::is_transactional) {
+            find_new((broker, client), (name, number), &batch, &mut admission, &mut new);
+        }
+    })?;
     let id = TransactionalId(StrBytes::from_string(id.to_owned()));
     for ((producer_id, epoch), New { participants, indexes }) in new {
         let producer = Producer { id: ProducerId(producer_id), epoch };
@@ -84,52 +94,35 @@ pub(super) async fn check(
             admission.admitted[index].at = ends.as_ref().map(|it| it[place]).map_err(|it| *it);
         }
     }
-    Ok(admission)
+    Ok((checked, admission))
 }
 
-/// Returns whether a batch of the request is transactional. As in Kafka, nothing is written then
-/// of a request that names no transaction.
-fn has_transactional_batch(asked: Asked, body: &[u8]) -> Result<bool, kafka::WireError> {
-    let mut is_found = false;
-    produce::each_partition(body, asked.version, &mut |_, _, records| {
-        let header = records.and_then(BatchHeader::read);
-        is_found |= header.is_some_and(|it| it.is_transactional());
-    })?;
-    Ok(is_found)
-}
-
-/// The partitions that the request writes batches of a transaction to, and those among them where
-/// no transaction of its producer is open, by producer and epoch. What the client may not write to
-/// becomes no part of a transaction: its records are refused later.
+/// Adds a partition that the request writes a batch of a transaction to, and notes it where no
+/// transaction of the batch's producer is open there, by producer and epoch. What the client may
+/// not write to becomes no part of a transaction: its records are refused later.
 fn find_new(
-    broker: &Broker,
-    client: &Client,
-    asked: Asked,
-    body: &[u8],
+    (broker, client): (&Broker, &Client),
+    (name, number): (&str, i32),
+    batch: &BatchHeader,
     admission: &mut Admission,
-) -> Result<BTreeMap<(i64, i16), New>, kafka::WireError> {
-    let mut all: BTreeMap<(i64, i16), New> = BTreeMap::new();
-    produce::each_partition(body, asked.version, &mut |name, number, records| {
-        let batch = records.and_then(BatchHeader::read);
-        let Some(batch) = batch.filter(BatchHeader::is_transactional) else { return };
-        let topic = broker.topics.by_name(name);
-        let Some(partition) = topic.and_then(|topic| topic.partition(number)) else { return };
-        if !client.may(broker, Operation::Write, Resource::topic(name)) {
-            return;
-        }
-        let index = admission.admitted.len();
-        let at = Ok(partition.log.next_offset());
-        let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
-        admission.admitted.push(Admitted { partition, at });
-        let of_topic = admission.places.entry(name.to_owned()).or_default();
-        // Of a partition that is named more than once, the last one counts.
-        of_topic.insert(number, index);
-        if is_new {
-            let name = TopicName(StrBytes::from_string(name.to_owned()));
-            let new = all.entry((batch.producer_id, batch.producer_epoch)).or_default();
-            new.participants.add_partitions(&name, [number]);
-            new.indexes.push(index);
-        }
-    })?;
-    Ok(all)
+    all: &mut BTreeMap<(i64, i16), New>,
+) {
+    let topic = broker.topics.by_name(name);
+    let Some(partition) = topic.and_then(|topic| topic.partition(number)) else { return };
+    if !client.may(broker, Operation::Write, Resource::topic(name)) {
+        return;
+    }
+    let index = admission.admitted.len();
+    let at = Ok(partition.log.next_offset());
+    let is_new = !partition.log.is_in_transaction(batch.producer_id, batch.producer_epoch);
+    admission.admitted.push(Admitted { partition, at });
+    let of_topic = admission.places.entry(name.to_owned()).or_default();
+    // Of a partition that is named more than once, the last one counts.
+    of_topic.insert(number, index);
+    if is_new {
+        let name = TopicName(StrBytes::from_string(name.to_owned()));
+        let new = all.entry((batch.producer_id, batch.producer_epoch)).or_default();
+        new.participants.add_partitions(&name, [number]);
+        new.indexes.push(index);
+    }
 }

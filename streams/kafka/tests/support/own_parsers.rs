@@ -2,7 +2,7 @@
 //! find in a body, these find too. They may take more, such as null for an empty name.
 
 use kafka::fetch::{self, FetchVisitor, TopicRef};
-use kafka::produce::{self, Appender, ProduceStart, Produced};
+use kafka::produce::{self, Appender, Checked, ProduceStart, Produced};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::Decodable;
 
@@ -38,7 +38,10 @@ pub(crate) fn produce(version: i16, body: &[u8], decoded: Option<&ProduceRequest
     let mut recorder = Recorder::default();
     let (mut own_body, mut response) = (body.to_vec(), Vec::new());
     let start = ProduceStart::read(body, version);
-    let served = produce::serve(&mut own_body, version, &mut response, &mut recorder);
+    let served = start.and_then(|start| {
+        let checked = Checked::read(body, version, &start, &mut |_, _, _| ())?;
+        produce::serve(&mut own_body, &checked, &mut response, &mut recorder)
+    });
     if served.is_err() {
         assert!(recorder.appended.is_empty(), "nothing is appended of a broken request");
         assert!(decoded.is_none(), "version {version}: {served:?}: {body:?}");
