@@ -3,15 +3,19 @@
 use std::io::{Read, Seek, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{Client, SaslSettings, Settings};
 use sasl::{Mechanism, ScramHash};
-use system::{Broker, free_address, product};
+use system::{Broker, free_address, product, wait_for};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
 const SECRET: &str = "a secret of each";
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A broker that these users log in to.
 fn broker_of(folder: &TempDir, names: &[&str], flags: &str) -> Result<Broker> {
@@ -73,6 +77,48 @@ fn connections_that_say_nothing_and_users_with_many_leave_room_for_others() -> R
     broker.stop()
 }
 
+/// Says how long a request is, and sends none of it.
+async fn announce(broker: &Broker, from: [u8; 4], bytes: i32) -> Result<tokio::net::TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let mut stream = socket.connect(broker.address().parse()?).await?;
+    stream.write_all(&bytes.to_be_bytes()).await?;
+    Ok(stream)
+}
+
+fn metric(broker: &Broker, name: &str) -> Result<u64> {
+    let metrics = broker.ask("/metrics")?;
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(value.with_context(|| format!("there is no {name}"))?.parse()?)
+}
+
+#[test]
+fn requests_in_flight_of_one_client_leave_memory_for_those_of_others() -> Result<()> {
+    const IN_FLIGHT: &str = "memlane_broker_requests_in_flight_bytes";
+    const WAITED: &str = "memlane_broker_memory_throttles_total";
+    let flags = "--embedded 128M --request-size 1M --request-memory 2M";
+    let mut broker = Broker::start(flags)?;
+    Runtime::new()?.block_on(async {
+        let is = |name, wanted| wait_for(name, TIME_LIMIT, || Ok(metric(&broker, name)? == wanted));
+        // As long as all that it may have: its next request waits.
+        let length = (1 << 20) - 4;
+        let first = announce(&broker, [127, 0, 0, 2], length).await?;
+        is(IN_FLIGHT, 1 << 20)?;
+        let _second = announce(&broker, [127, 0, 0, 2], (768 << 10) - 4).await?;
+        is(WAITED, 1)?;
+        ensure!(metric(&broker, IN_FLIGHT)? == 1 << 20, "it takes what is for others");
+        // Whoever comes from elsewhere is answered.
+        Client::new(broker.address(), Settings::default()).cluster().await?;
+        let _third = announce(&broker, [127, 0, 0, 3], (512 << 10) - 4).await?;
+        is(IN_FLIGHT, 3 << 19)?;
+        drop(first);
+        // The second one finds room.
+        is(IN_FLIGHT, (512 + 768) << 10)?;
+        anyhow::Ok(())
+    })?;
+    broker.stop()
+}
+
 #[test]
 fn a_broker_says_that_it_is_ready_beside_connections_that_ask_for_nothing() -> Result<()> {
     let address = free_address()?;
@@ -89,7 +135,7 @@ fn a_broker_says_that_it_is_ready_beside_connections_that_ask_for_nothing() -> R
             silent.push(stream);
         }
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.write_all(request("GET").as_bytes())?;
         stream.write_all(b"Connection: close\r\n\r\n")?;
         let mut answer = String::new();

@@ -3,13 +3,17 @@
 //! Rates are token buckets of one second: what came is counted, never refused, and the answer says
 //! how long the client is to wait. The time is handed in and never goes back.
 //!
-//! Locks: the table of accounts, then one account; none is held for longer than a few sums.
+//! Locks: the table of accounts, then one account; none is held for longer than a few sums. The
+//! bytes of all principals are one number without a lock.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use shares::leaves_enough;
 
 use crate::limits::QuotaLimits;
 use crate::owner::network_of;
@@ -41,13 +45,24 @@ pub enum QuotaError {
     /// The request can be read when others are answered.
     #[error("the principal's requests in flight take all bytes that they may take")]
     BytesInFlight,
+    /// The same, when requests of others are answered too.
+    #[error("the requests in flight of all principals leave no more bytes to this one")]
+    BytesOfAll,
 }
 
 /// The accounts of all principals. Clients that have not logged in have one for each address, so
 /// that none of them takes what the others may have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Quotas {
     accounts: Mutex<HashMap<AccountKey, Arc<Account>>>,
+    all: Arc<BytesOfAll>,
+}
+
+/// Bytes of requests in flight of all principals together, of which each leaves some to others.
+#[derive(Debug)]
+struct BytesOfAll {
+    most: u64,
+    taken: AtomicU64,
 }
 
 /// A principal, and the network of one that has not logged in.
@@ -69,6 +84,7 @@ pub struct BytesInFlight {
 #[derive(Debug)]
 struct Account {
     usage: Mutex<Usage>,
+    all: Arc<BytesOfAll>,
 }
 
 #[derive(Debug)]
@@ -81,8 +97,15 @@ struct Usage {
 }
 
 impl Quotas {
-    pub fn new() -> Self {
-        Self::default()
+    /// `bytes_in_flight_max` is for the requests of all principals together.
+    pub fn new(bytes_in_flight_max: u64) -> Self {
+        let all = BytesOfAll { most: bytes_in_flight_max, taken: AtomicU64::new(0) };
+        Self { accounts: Mutex::default(), all: Arc::new(all) }
+    }
+
+    /// Bytes of the requests of all principals that are in flight, and how many may be.
+    pub fn bytes_in_flight(&self) -> (u64, u64) {
+        (self.all.taken.load(Ordering::Relaxed), self.all.most)
     }
 
     /// Takes a place for a connection of `principal`, once it is known who that is. The address is
@@ -103,7 +126,7 @@ impl Quotas {
             if accounts.len() >= PRINCIPAL_COUNT_MAX {
                 return Err(QuotaError::Principals);
             }
-            accounts.insert(key.clone(), Arc::new(Account::new(limits)));
+            accounts.insert(key.clone(), Arc::new(Account::new(limits, &self.all)));
         }
         let account = Arc::clone(&accounts[&key]);
         let mut usage = account.usage();
@@ -130,7 +153,8 @@ impl Quotas {
 
 impl ConnectionPlace {
     /// Takes the bytes of a request that is about to be read. A request is let in beside no other
-    /// however small the quota is, so that each client gets on.
+    /// of its principal however small the quota is, so that each client gets on; and beside those
+    /// of others as long as its principal then has no more than what it leaves to them.
     pub fn admit(&self, bytes: u64) -> Result<BytesInFlight, QuotaError> {
         let mut usage = self.account.usage();
         if bytes > usage.limits.request_bytes {
@@ -139,6 +163,9 @@ impl ConnectionPlace {
         let sum = usage.bytes_in_flight.saturating_add(bytes);
         if usage.bytes_in_flight > 0 && sum > usage.limits.bytes_in_flight {
             return Err(QuotaError::BytesInFlight);
+        }
+        if !self.account.all.take(usage.bytes_in_flight, bytes) {
+            return Err(QuotaError::BytesOfAll);
         }
         usage.bytes_in_flight = sum;
         drop(usage);
@@ -169,11 +196,27 @@ impl Drop for ConnectionPlace {
 impl Drop for BytesInFlight {
     fn drop(&mut self) {
         self.account.usage().bytes_in_flight -= self.bytes;
+        self.account.all.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl BytesOfAll {
+    /// Takes so many more for an owner that has `own`, if that leaves enough to others. A request
+    /// that is alone is let in.
+    fn take(&self, own: u64, more: u64) -> bool {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        // Relaxed: the number alone counts, and no other memory depends on it.
+        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            let left = self.most.saturating_sub(taken);
+            let has_room = leaves_enough(size(own), size(more), size(left));
+            (taken == 0 || has_room).then(|| taken.saturating_add(more))
+        });
+        taken.is_ok()
     }
 }
 
 impl Account {
-    fn new(limits: QuotaLimits) -> Self {
+    fn new(limits: QuotaLimits, all: &Arc<BytesOfAll>) -> Self {
         let usage = Usage {
             limits,
             connections: 0,
@@ -181,7 +224,7 @@ impl Account {
             produce: Bucket::default(),
             fetch: Bucket::default(),
         };
-        Self { usage: Mutex::new(usage) }
+        Self { usage: Mutex::new(usage), all: Arc::clone(all) }
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {

@@ -15,6 +15,9 @@ const LIMITS: QuotaLimits = QuotaLimits {
     fetch_bytes_per_second: None,
 };
 
+/// More than one principal may have.
+const BYTES_OF_ALL: u64 = 1 << 20;
+
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn principal(name: &str) -> Principal {
@@ -23,7 +26,7 @@ fn principal(name: &str) -> Principal {
 
 #[test]
 fn connections_take_places_and_give_them_back() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let now = Instant::now();
     let connect = |name| quotas.connect((&principal(name), ADDRESS), LIMITS, now);
     let first = connect("alice").expect("there is a place");
@@ -36,7 +39,7 @@ fn connections_take_places_and_give_them_back() {
 
 #[test]
 fn bytes_in_flight_are_those_of_all_connections() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let now = Instant::now();
     let connect = || quotas.connect((&principal("alice"), ADDRESS), LIMITS, now).expect("a place");
     let (one, other) = (connect(), connect());
@@ -54,8 +57,38 @@ fn bytes_in_flight_are_those_of_all_connections() {
 }
 
 #[test]
+fn bytes_in_flight_of_all_principals_are_bounded_and_each_leaves_some_to_others() {
+    const MOST: u64 = 1000;
+    let limits = QuotaLimits { bytes_in_flight: 900, request_bytes: 1200, ..LIMITS };
+    let quotas = Quotas::new(MOST);
+    let connect = |name: &str| {
+        quotas.connect((&principal(name), ADDRESS), limits, Instant::now()).expect("a place")
+    };
+    let take_all = |place: &access::ConnectionPlace| {
+        let admitted: Vec<_> = std::iter::from_fn(|| place.admit(10).ok()).collect();
+        assert_eq!(place.admit(10).expect_err("no more is left"), QuotaError::BytesOfAll);
+        admitted
+    };
+    let places: Vec<_> = (0..4).map(|index| connect(&index.to_string())).collect();
+    let taken: Vec<_> = places.iter().map(take_all).collect();
+    let counts: Vec<_> = taken.iter().map(Vec::len).collect();
+    assert_eq!(counts, [50, 25, 12, 6], "a half of the rest each");
+    assert_eq!(quotas.bytes_in_flight(), (930, MOST));
+    let late = connect("late");
+    let small = late.admit(35).expect("there is a rest");
+    assert_eq!(late.admit(400).expect_err("it waits"), QuotaError::BytesOfAll);
+    drop((small, taken));
+    assert_eq!(quotas.bytes_in_flight(), (0, MOST));
+    let alone = late.admit(1100).expect("it is longer than all may have, and alone");
+    assert_eq!(places[0].admit(0).map(drop), Ok(()), "it takes nothing");
+    assert_eq!(places[0].admit(1).expect_err("none are left"), QuotaError::BytesOfAll);
+    drop(alone);
+    places[0].admit(500).expect("all was given back");
+}
+
+#[test]
 fn a_rate_is_that_of_the_principal_and_outlives_its_connections() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let now = Instant::now();
     let connect = |name| quotas.connect((&principal(name), ADDRESS), LIMITS, now).expect("a place");
     assert_eq!(connect("alice").produced(1500, now), 500);
@@ -66,7 +99,7 @@ fn a_rate_is_that_of_the_principal_and_outlives_its_connections() {
 
 #[test]
 fn a_reload_gives_connections_their_new_limits() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let now = Instant::now();
     let place = quotas.connect((&principal("alice"), ADDRESS), LIMITS, now).expect("a place");
     assert_eq!(place.produced(3000, now), 2000);
@@ -79,7 +112,7 @@ fn a_reload_gives_connections_their_new_limits() {
 
 #[test]
 fn who_has_not_logged_in_has_an_account_for_each_address() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let connect = |principal: &Principal, address: &str| {
         let address = address.parse().expect("an address");
         quotas.connect((principal, address), LIMITS, Instant::now())
@@ -95,7 +128,7 @@ fn who_has_not_logged_in_has_an_account_for_each_address() {
 
 #[test]
 fn principals_are_bounded_and_idle_ones_give_way() {
-    let quotas = Quotas::new();
+    let quotas = Quotas::new(BYTES_OF_ALL);
     let now = Instant::now();
     let connect = |name: &str, now| quotas.connect((&principal(name), ADDRESS), LIMITS, now);
     let _connected = connect("connected", now).expect("a place");

@@ -25,6 +25,9 @@ pub(crate) struct AccessFiles {
     pub(crate) tls: Option<TlsFiles>,
 }
 
+/// Bytes that requests in flight of all principals may take together, where nobody says.
+pub(crate) const REQUESTS_BYTES: u64 = 1 << 30;
+
 /// The rules in force. Connections keep the users and settings that they began with.
 pub(crate) struct AccessRules {
     pub(crate) policy: ListenerPolicy,
@@ -50,10 +53,15 @@ impl AccessRules {
             logins: access::LoginSettings { mechanisms: Vec::new(), session_lifetime: None },
             exposure: access::Exposure::Loopback,
         };
-        Arc::new(Self::open(policy, AccessFiles::default()).expect("there are no files"))
+        let opened = Self::open(policy, AccessFiles::default(), Quotas::new(REQUESTS_BYTES));
+        Arc::new(opened.expect("there are no files"))
     }
 
-    pub(crate) fn open(policy: ListenerPolicy, files: AccessFiles) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        policy: ListenerPolicy,
+        files: AccessFiles,
+        quotas: Quotas,
+    ) -> anyhow::Result<Self> {
         let user_file = files.users.map(UserFile::open).transpose()?;
         let users =
             user_file.as_ref().map_or_else(|| Arc::new(Users::none()), |it| Arc::clone(it.users()));
@@ -65,7 +73,7 @@ impl AccessRules {
         let tls = files.tls.as_ref().map(acceptor).transpose()?;
         Ok(Self {
             policy,
-            quotas: Quotas::new(),
+            quotas,
             user_file: user_file.map(Mutex::new),
             users: RwLock::new(users),
             acl_file: acl_file.map(Mutex::new),

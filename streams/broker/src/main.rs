@@ -41,6 +41,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Quotas;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -85,6 +86,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
 fn run(options: &Options) -> anyhow::Result<()> {
     program::start_log(&options.log)?;
     let coordinator_options = options.coordinator()?;
+    let quotas = Quotas::new(options.request_memory()?);
     let storage: Arc<dyn Storage> = match options.embedded {
         Some(size_bytes) => {
             let pool = EmbeddedPool { size_bytes, file: options.pool_file.clone() };
@@ -98,7 +100,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let defaults = options.topic_default.iter().cloned().collect();
     let topics = Topics::open(Arc::clone(&storage), defaults)?;
     let class = topics.state_class();
-    let rules = Arc::new(AccessRules::open(options.policy(), options.access_files())?);
+    let rules = Arc::new(AccessRules::open(options.policy(), options.access_files(), quotas)?);
     let assignable = Assignable { topics: Arc::clone(&topics), rules: Arc::clone(&rules) };
     let definitions = Arc::new(Definitions::open(&*storage, class)?);
     let coordinating = coordinator::start(&*storage, class, assignable, coordinator_options)?;

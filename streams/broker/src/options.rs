@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use sasl::Mechanism;
 use tls::TlsFiles;
 
-use crate::access_rules::AccessFiles;
+use crate::access_rules::{AccessFiles, REQUESTS_BYTES};
 use crate::commands::Command;
 use crate::coordinator::CoordinatorOptions;
 use crate::operation::HttpPlaces;
@@ -180,6 +180,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32M")]
     pub(crate) request_size: u64,
 
+    /// Memory that requests in flight of all clients may take together; one user has at most half
+    /// of it. At least twice --request-size, which is the default where that is above 1G.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) request_memory: Option<u64>,
+
     /// Log level or filter, as info or memlane_broker=debug.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
@@ -245,6 +250,17 @@ impl Options {
                 ..transactions
             },
         })
+    }
+
+    /// Bytes that requests in flight of all clients may take together: the longest one finds room
+    /// beside others.
+    pub(crate) fn request_memory(&self) -> anyhow::Result<u64> {
+        let least = self.request_size.saturating_mul(2);
+        let bytes = self.request_memory.unwrap_or(REQUESTS_BYTES.max(least));
+        if bytes < least {
+            bail!("--request-memory {bytes} is below {least}, which is twice --request-size");
+        }
+        Ok(bytes)
     }
 
     pub(crate) fn sql_limits(&self) -> sql::Limits {
@@ -339,6 +355,19 @@ mod tests {
         let words = option_file::with_file(Options::command(), words.into());
         let options = Options::try_parse_from(words.expect("all keys are known"));
         assert_eq!(options.expect("the sample, uncommented").embedded, Some(4 << 30));
+    }
+
+    #[test]
+    fn requests_in_flight_have_room_for_the_longest_one_twice() {
+        let memory = |words: &[&str]| {
+            let words = ["memlane-broker"].iter().chain(words);
+            Options::try_parse_from(words).expect("each is good").request_memory()
+        };
+        assert_eq!(memory(&[]).expect("the default"), 1 << 30);
+        assert_eq!(memory(&["--request-size", "1G"]).expect("it follows"), 2 << 30);
+        assert_eq!(memory(&["--request-memory", "64M"]).expect("just enough"), 64 << 20);
+        let error = memory(&["--request-memory", "63M"]).expect_err("two do not fit").to_string();
+        assert!(error.ends_with("is below 67108864, which is twice --request-size"), "{error}");
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(crate) struct Counters {
     pub(crate) connections_ended: AtomicU64,
     /// Requests that had to wait because their principal had too many bytes in flight.
     pub(crate) throttles: AtomicU64,
+    /// Requests that had to wait because those of all principals had too many.
+    pub(crate) memory_throttles: AtomicU64,
     /// Batches that were refused because the pool was full.
     pub(crate) full_pool_refusals: AtomicU64,
     produce: Latency,
@@ -69,6 +71,7 @@ impl Default for Counters {
             connections_refused: AtomicU64::new(0),
             connections_ended: AtomicU64::new(0),
             throttles: AtomicU64::new(0),
+            memory_throttles: AtomicU64::new(0),
             full_pool_refusals: AtomicU64::new(0),
             produce: Latency::default(),
             fetch: Latency::default(),

@@ -102,6 +102,16 @@ fn write_clients(page: &mut Page, broker: &Broker) {
         read(&counters.throttles),
     );
     page.counter(
+        "memlane_broker_memory_throttles_total",
+        "Requests that waited because those of all principals had too many bytes in flight.",
+        read(&counters.memory_throttles),
+    );
+    let (bytes, limit) = broker.rules.quotas.bytes_in_flight();
+    let help = "Bytes of requests in flight, of all principals.";
+    page.gauge("memlane_broker_requests_in_flight_bytes", help, bytes);
+    let help = "Limit of memlane_broker_requests_in_flight_bytes (--request-memory).";
+    page.gauge("memlane_broker_requests_in_flight_limit_bytes", help, limit);
+    page.counter(
         "memlane_broker_full_pool_refusals_total",
         "Batches refused because the pool was full.",
         read(&counters.full_pool_refusals),

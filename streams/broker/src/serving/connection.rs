@@ -58,7 +58,7 @@ const LOGIN_REQUEST_BYTES: usize = 64 << 10;
 /// answers.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How soon a principal that has used up its bytes in flight is looked at again.
+/// How soon it is looked again whether there is room for a request.
 const QUOTA_PAUSE: Duration = Duration::from_millis(5);
 
 /// Serves a client until it goes, or sends what is no request.
@@ -226,16 +226,16 @@ async fn admit(
     let Some(place) = client.place() else { return Ok(None) };
     let mut has_waited = false;
     loop {
-        match place.admit(length as u64) {
+        let throttles = match place.admit(length as u64) {
             Ok(bytes) => return Ok(Some(bytes)),
-            Err(QuotaError::BytesInFlight) => {
-                if !std::mem::replace(&mut has_waited, true) {
-                    Counters::count(&broker.counters.throttles);
-                }
-                tokio::time::sleep(QUOTA_PAUSE).await;
-            }
+            Err(QuotaError::BytesInFlight) => &broker.counters.throttles,
+            Err(QuotaError::BytesOfAll) => &broker.counters.memory_throttles,
             Err(error) => return Err(error.into()),
+        };
+        if !std::mem::replace(&mut has_waited, true) {
+            Counters::count(throttles);
         }
+        tokio::time::sleep(QUOTA_PAUSE).await;
     }
 }
 

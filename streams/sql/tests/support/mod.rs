@@ -73,7 +73,7 @@ impl Topics {
         let users = Arc::clone(file.users());
         let (by_name, followers, definitions) = Default::default();
         let (last_version, until_panic) = Default::default();
-        let quotas = Quotas::new();
+        let quotas = Quotas::new(1 << 30);
         Self { by_name, followers, definitions, last_version, until_panic, policy, users, quotas }
     }
 
