@@ -67,8 +67,8 @@ impl Integers {
             7 => format!(
                 "SELECT x, x / {}, sum(x) OVER () / 2 FROM (VALUES ({}), ({})) v(x) ORDER BY 1",
                 self.pick(SMALL),
-                self.constant(1),
-                self.constant(1)
+                self.branch(),
+                self.branch()
             ),
             8 => format!(
                 "SELECT g, g / 2, g * {} FROM generate_series({}, {}) s(g)",

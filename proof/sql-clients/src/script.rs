@@ -138,7 +138,8 @@ fn are_equal_rows(ours: &str, theirs: &str, types: &[String]) -> bool {
             ours == theirs
                 || match kind.as_str() {
                     "double precision" => are_near(ours, theirs),
-                    "numeric" => rounded(ours).is_some_and(|it| Some(it) == rounded(theirs)),
+                    "numeric" => are_equal_numerics(ours, theirs),
+                    "numeric[]" => are_equal_arrays(ours, theirs),
                     _ => false,
                 }
         })
@@ -147,6 +148,21 @@ fn are_equal_rows(ours: &str, theirs: &str, types: &[String]) -> bool {
 fn are_near(one: &str, other: &str) -> bool {
     let (Ok(one), Ok(other)) = (one.parse::<f64>(), other.parse::<f64>()) else { return false };
     (one - other).abs() <= DEVIATION_MAX * one.abs().max(other.abs())
+}
+
+fn are_equal_numerics(one: &str, other: &str) -> bool {
+    rounded(one).is_some_and(|it| Some(it) == rounded(other))
+}
+
+/// Arrays of numerics, without dimensions that nest.
+fn are_equal_arrays(one: &str, other: &str) -> bool {
+    let elements = |it: &str| {
+        let inner = it.strip_prefix('{')?.strip_suffix('}')?;
+        Some(inner.split(',').map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (Some(one), Some(other)) = (elements(one), elements(other)) else { return false };
+    one.len() == other.len()
+        && one.iter().zip(&other).all(|(one, other)| one == other || are_equal_numerics(one, other))
 }
 
 /// A numeric in units of its last digit that is kept, rounded as PostgreSQL rounds.
@@ -163,9 +179,14 @@ mod tests {
     use super::*;
 
     const TYPES: &[&str] = &["double precision", "numeric", "bigint", "text"];
+    const ARRAY: &[&str] = &["numeric[]"];
 
     fn agree(ours: &str, theirs: &str) -> bool {
-        let types: Vec<_> = TYPES.iter().map(|&it| it.to_owned()).collect();
+        agree_as(TYPES, ours, theirs)
+    }
+
+    fn agree_as(types: &[&str], ours: &str, theirs: &str) -> bool {
+        let types: Vec<_> = types.iter().map(|&it| it.to_owned()).collect();
         let rows = |row: &str| Answer::Rows(vec![row.to_owned()]);
         rows(ours).agrees_with(&rows(theirs), &types)
     }
@@ -197,6 +218,16 @@ mod tests {
             "0.3|-1.5|9007199254740993|1.0|1",
         ] {
             assert!(!agree(row, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn arrays_of_numerics_agree_element_by_element() {
+        for other in ["{3.00,8,NULL}", "{3,8.0,NULL}"] {
+            assert!(agree_as(ARRAY, "{3,8,NULL}", other), "{other}");
+        }
+        for other in ["{3,8}", "{3,8,0}", "{3,8.1,NULL}", "{8,3,NULL}", "3,8,NULL", "<null>"] {
+            assert!(!agree_as(ARRAY, "{3,8,NULL}", other), "{other}");
         }
     }
 

@@ -16,6 +16,7 @@ use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -28,6 +29,7 @@ use super::conversions::{To, converted};
 use super::own::no_operator;
 use super::quotients::{quotient_type, quotients, too_many_digits};
 use super::short_names::unmarked;
+use super::strict;
 use crate::error::{SqlError, SqlState};
 
 /// Operators between operands, from left to right.
@@ -156,6 +158,10 @@ impl ScalarUDFImpl for Arithmetic {
         }
     }
 
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        strict::simplified(self, args, info)
+    }
+
     /// The engine's default is of no type, which nothing can be computed with.
     fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
         let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
@@ -246,20 +252,19 @@ impl Step {
 }
 
 fn divide(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
-    let (divisors, _) = right.get();
-    let has_zero = match divisors.data_type() {
-        DataType::Float64 => {
-            divisors.as_primitive::<Float64Type>().iter().any(|it| it == Some(0.0))
-        }
-        DataType::Float32 => {
-            divisors.as_primitive::<Float32Type>().iter().any(|it| it == Some(0.0))
-        }
+    let found = numeric::div(left, right)?;
+    let (divisors, is_scalar) = right.get();
+    let is_zero = |row: usize| match divisors.data_type() {
+        DataType::Float64 => divisors.as_primitive::<Float64Type>().value(row) == 0.0,
+        DataType::Float32 => divisors.as_primitive::<Float32Type>().value(row) == 0.0,
         _ => false,
     };
-    if has_zero {
-        return Err(ArrowError::DivideByZero);
+    // There is no quotient of a NULL.
+    let is_failed = |row: usize| !found.is_null(row) && is_zero(if is_scalar { 0 } else { row });
+    match found.data_type().is_floating() && (0..found.len()).any(is_failed) {
+        true => Err(ArrowError::DivideByZero),
+        false => Ok(found),
     }
-    numeric::div(left, right)
 }
 
 /// A product that is not lost: of two numbers it is zero where one of them is.

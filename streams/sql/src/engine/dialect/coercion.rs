@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
+use super::unmerged::{self, Place};
 use super::{intervals, numbers, operands, united};
 
 /// Takes the place of the engine's rule.
@@ -47,9 +48,14 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let mut types = Types { schema: &schema, engine: TypeCoercionRewriter::new(&schema) };
     let names = NamePreserver::new(&plan);
     let is_sort = matches!(plan, LogicalPlan::Sort(_));
+    let place = match plan {
+        LogicalPlan::Filter(_) | LogicalPlan::Join(_) => Place::Condition,
+        _ => Place::Value,
+    };
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
-        let changed = expr.rewrite(&mut types)?;
+        let mut changed = expr.rewrite(&mut types)?;
+        changed.data = unmerged::unmerged(changed.data, place, &schema)?;
         Ok(match is_sort {
             true => changed.update_data(|it| intervals::length_of_interval(it, &schema).data),
             false => changed.update_data(|it| name.restore(it)),

@@ -105,7 +105,7 @@ pub(in crate::engine) fn guarded(expr: &Expr) -> Option<&Expr> {
         return None;
     };
     match (case.when_then_expr.as_slice(), case.else_expr.as_deref()) {
-        ([(_, then)], Some(Expr::Literal(..))) => match then.as_ref() {
+        ([(_, then)], Some(otherwise)) if *otherwise == lit(0_i8) => match then.as_ref() {
             Expr::Cast(cast) => Some(&cast.expr),
             _ => None,
         },
@@ -147,7 +147,7 @@ fn condition(expr: Expr) -> Result<Expr> {
 fn value(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
-            if can_fail(&right) && size_of(&right) <= VALUE_SIZE_MAX =>
+            if fails_somewhere(&right) && size_of(&right) <= VALUE_SIZE_MAX =>
         {
             let decisive = lit(op == Operator::Or);
             let rest = BinaryExpr::new(right.clone(), op, Box::new(null()));
@@ -168,7 +168,7 @@ fn value(expr: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Whether it is a condition that can fail, which the engine would take out of a CASE.
+/// Returns whether it is a condition that can fail, which the engine would take out of a CASE.
 fn can_be_undone(branch: &Expr) -> bool {
     let is_condition = match branch {
         Expr::BinaryExpr(it) => is_comparison(it.op) || it.op.is_logic_operator(),
@@ -177,6 +177,11 @@ fn can_be_undone(branch: &Expr) -> bool {
         _ => false,
     };
     is_condition && can_fail(branch)
+}
+
+/// A CASE of conditions that the engine does not take apart.
+pub(super) fn kept(case: Case) -> Expr {
+    call(encoded(case))
 }
 
 fn encoded(mut case: Case) -> Case {
@@ -218,11 +223,20 @@ fn size_of(expr: &Expr) -> usize {
     counted.map_or(usize::MAX, |_| size)
 }
 
-/// Whether there are values for which it fails. What is guarded is not looked at.
-fn can_fail(expr: &Expr) -> bool {
+/// Returns whether there are values for which it fails. What is guarded is not looked at.
+pub(super) fn can_fail(expr: &Expr) -> bool {
+    fails(expr, is_guard)
+}
+
+/// The same, of what is guarded too: by a part of it, and not by what stands before it.
+fn fails_somewhere(expr: &Expr) -> bool {
+    fails(expr, |_| false)
+}
+
+fn fails(expr: &Expr, is_safe: fn(&Expr) -> bool) -> bool {
     let mut can = false;
     let looked = expr.apply(|expr| {
-        if is_guard(expr) {
+        if is_safe(expr) {
             return Ok(TreeNodeRecursion::Jump);
         }
         can |= match expr {
@@ -285,7 +299,7 @@ const MAY_FAIL: &[&str] = &[
     "to_timestamp",
 ];
 
-/// Whether all values that come in fit.
+/// Returns whether all values that come in fit.
 fn is_widening(cast: &Cast) -> bool {
     let to = cast.field.data_type();
     match cast.expr.as_ref() {

@@ -52,6 +52,7 @@ mod series;
 mod set_operations;
 mod shifts;
 mod short_names;
+mod strict;
 mod syntax;
 mod text_functions;
 mod time_functions;
@@ -59,6 +60,7 @@ mod to_char;
 mod truncated;
 mod united;
 mod units;
+mod unmerged;
 mod written;
 
 pub(super) use any::with_array_parameters;

@@ -1,5 +1,6 @@
-//! The value of a subquery that may give no row: the engine takes it for one that is never NULL
-//! where its column is not, as a constant is.
+//! Values that the engine does not look into. That of a subquery that may give no row it takes for
+//! one that is never NULL where its column is not, as a constant is; others it would compare with
+//! their like.
 
 use std::sync::Arc;
 
@@ -38,15 +39,22 @@ fn gives_a_row(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// The value of an expression, which the planner takes for equal to those of the same number alone.
+pub(super) fn unseen(expr: Expr, number: usize) -> Expr {
+    let signature = Signature::any(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(MayBeNull { signature, number }).call(vec![expr])
+}
+
 /// The identity, which the planner does not look into.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MayBeNull {
     signature: Signature,
+    number: usize,
 }
 
 impl Default for MayBeNull {
     fn default() -> Self {
-        Self { signature: Signature::any(1, Volatility::Volatile) }
+        Self { signature: Signature::any(1, Volatility::Volatile), number: 0 }
     }
 }
 

@@ -10,10 +10,12 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::strict;
 use crate::error::{SqlError, SqlState};
 
 /// Such a function: told apart by its name.
@@ -63,6 +65,10 @@ impl ScalarUDFImpl for Own {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         (self.type_of)(types).ok_or_else(|| does_not_exist(self.name, types).into_engine())
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        strict::simplified(self, args, info)
     }
 
     /// The engine's default is of no type, which nothing can be computed with.

@@ -50,12 +50,16 @@ pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
 /// The quotient of each two numerics, rounded where PostgreSQL rounds it.
 pub(super) fn quotients(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
     let (left_scale, right_scale) = (scale_of(left), scale_of(right));
+    let is_quotient = |it: &ArrayRef| *it.data_type() == quotient_type();
+    let digits = (digits_of(is_quotient(left)), digits_of(is_quotient(right)));
     let wide = |it: &ArrayRef, scale: i8| cast(it, &DataType::Decimal256(76, scale));
     let (left, right) = (wide(left, left_scale)?, wide(right, right_scale)?);
     let pairs = left.as_primitive::<Decimal256Type>().iter();
     let pairs = pairs.zip(right.as_primitive::<Decimal256Type>());
     let found = pairs.map(|(left, right)| match (left, right) {
-        (Some(left), Some(right)) => quotient((left, left_scale), (right, right_scale)).map(Some),
+        (Some(left), Some(right)) => {
+            quotient((left, left_scale), (right, right_scale), digits).map(Some)
+        }
         _ => Ok(None),
     });
     let found = found.collect::<Result<Decimal256Array>>()?;
@@ -72,7 +76,21 @@ fn scale_of(array: &ArrayRef) -> i8 {
     }
 }
 
-fn quotient(left: (i256, i8), right: (i256, i8)) -> Result<i256> {
+/// Digits behind the point that PostgreSQL has of a value.
+type Digits = fn((i256, i8)) -> i64;
+
+fn digits_of(is_quotient: bool) -> Digits {
+    match is_quotient {
+        true => quotient_scale,
+        false => shown_scale,
+    }
+}
+
+fn quotient(
+    left: (i256, i8),
+    right: (i256, i8),
+    (left_digits, right_digits): (Digits, Digits),
+) -> Result<i256> {
     let range = || too_many_digits().into_engine();
     if right.0 == i256::ZERO {
         return Err(ArrowError::DivideByZero.into());
@@ -85,8 +103,8 @@ fn quotient(left: (i256, i8), right: (i256, i8)) -> Result<i256> {
     let weight = left_weight - right_weight - i64::from(left_group <= right_group);
     // As `select_div_scale` of PostgreSQL chooses it.
     let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS)
-        .max(shown_scale(left))
-        .max(shown_scale(right))
+        .max(left_digits(left))
+        .max(right_digits(right))
         .max(0);
     if scale > i64::from(QUOTIENT_SCALE) {
         let what = format!("a quotient with {scale} digits behind the point is not supported");
@@ -121,6 +139,13 @@ fn shown_scale((value, scale): (i256, i8)) -> i64 {
     let digits = value.to_string();
     let zeros = digits.len() - digits.trim_end_matches('0').len();
     i64::from(scale) - i64::try_from(zeros).unwrap_or(0)
+}
+
+/// Digits that a quotient of this value had at least, with zeros at their end.
+fn quotient_scale(value: (i256, i8)) -> i64 {
+    let (weight, _) = leading_group(value);
+    let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS).min(i64::from(QUOTIENT_SCALE));
+    scale.max(shown_scale(value))
 }
 
 /// The place (0: units) and value of the first group of four digits that is not zero.

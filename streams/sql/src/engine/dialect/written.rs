@@ -44,12 +44,16 @@ pub(super) fn in_list(
         );
         return Err(SqlError::new(SqlState::TOO_COMPLEX, what));
     }
-    let equal = |it| binary(sought.clone(), BinaryOperator::Eq, it);
-    let mut alternatives: Vec<_> = others.into_iter().map(equal).collect();
-    if !literals.is_empty() {
-        let expr = Box::new(sought.clone());
-        alternatives.push(Expr::InList { expr, list: literals, negated: false });
-    }
+    let equal = |it: &Expr| binary(sought.clone(), BinaryOperator::Eq, it.clone());
+    // Several literals are compared first, and one in its place: others may fail.
+    let mut alternatives: Vec<_> = match literals.len() {
+        0 | 1 => list.iter().map(equal).collect(),
+        _ => {
+            let (expr, list) = (Box::new(sought.clone()), literals);
+            let literals = Expr::InList { expr, list, negated: false };
+            std::iter::once(literals).chain(others.iter().map(equal)).collect()
+        }
+    };
     // As a balanced tree: plans are walked as deep as they nest.
     while alternatives.len() > 1 {
         let pairs = alternatives.chunks(2).map(|pair| match pair {

@@ -91,6 +91,17 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = &*expr else {
+            return ControlFlow::Continue(());
+        };
+        // Below, a subquery stands for one value.
+        if matches!(right.as_ref(), Expr::Subquery(query) if is_empty(&query.body)) {
+            *expr = truth(matches!(expr, Expr::AllOp { .. }));
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         let rewritten = match expr {
             Expr::BinaryOp { op, left, right } => {

@@ -1,0 +1,139 @@
+//! Expressions that the engine would merge with others, and change what they mean: a list after IN
+//! with another list, which forgets NULL; a CASE of conditions into AND and OR, which computes what
+//! another branch guards; a value that is never NULL into nothing, which forgets that it fails.
+
+use std::collections::HashMap;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+
+use super::guards::{can_fail, kept};
+use super::nullable::unseen;
+
+/// Use of an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// NULL is as good as false.
+    Condition,
+    Value,
+}
+
+/// An expression whose operands have their types, of which nothing is merged wrongly.
+pub(super) fn unmerged(expr: Expr, place: Place, schema: &DFSchema) -> Result<Expr> {
+    let expr = expr.transform_up(|it| of_one(it, schema))?.data;
+    match place {
+        Place::Value => lists_apart(expr, place),
+        Place::Condition => {
+            let parts = split_conjunction_owned(expr).into_iter();
+            let parts = parts.map(|it| lists_apart(it, place)).collect::<Result<Vec<_>>>()?;
+            Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
+        }
+    }
+}
+
+fn of_one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let hidden = |it: Box<Expr>| Box::new(unseen(*it, 0));
+    Ok(match expr {
+        Expr::Case(case) => {
+            let expr = Expr::Case(case);
+            if !can_fail(&expr) {
+                return Ok(Transformed::no(expr));
+            }
+            let is_condition = expr.get_type(schema)? == DataType::Boolean;
+            Transformed::yes(match expr {
+                Expr::Case(case) if is_condition => kept(case),
+                other => unseen(other, 0),
+            })
+        }
+        Expr::IsNull(of) if is_sure_or_fails(&of, schema)? => {
+            Transformed::yes(Expr::IsNull(hidden(of)))
+        }
+        Expr::IsNotNull(of) if is_sure_or_fails(&of, schema)? => {
+            Transformed::yes(Expr::IsNotNull(hidden(of)))
+        }
+        Expr::IsUnknown(of) if is_sure_or_fails(&of, schema)? => {
+            Transformed::yes(Expr::IsUnknown(hidden(of)))
+        }
+        Expr::IsNotUnknown(of) if is_sure_or_fails(&of, schema)? => {
+            Transformed::yes(Expr::IsNotUnknown(hidden(of)))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
+            if left == right && can_fail(&left) =>
+        {
+            Transformed::yes(unseen(*left, 0).eq(*right))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+/// Whether it is a value that is never NULL, unless it fails.
+fn is_sure_or_fails(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    Ok(can_fail(expr) && !expr.nullable(schema)?)
+}
+
+/// Has lists of one operand differ in it, unless nothing depends on their being NULL.
+fn lists_apart(expr: Expr, place: Place) -> Result<Expr> {
+    let mut counts: HashMap<Expr, usize> = HashMap::new();
+    expr.apply(|it| {
+        if let Some(operand) = operand_of_list(it) {
+            *counts.entry(operand.clone()).or_default() += 1;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    counts.retain(|_, count| *count > 1);
+    if counts.is_empty() || place == Place::Condition && is_plain(&expr)? {
+        return Ok(expr);
+    }
+    let mut number = 0;
+    let apart = expr.transform_up(|it| {
+        if operand_of_list(&it).is_none_or(|it| !counts.contains_key(it)) {
+            return Ok(Transformed::no(it));
+        }
+        number += 1;
+        Ok(Transformed::yes(match it {
+            Expr::InList(mut list) => {
+                list.expr = Box::new(unseen(*list.expr, number));
+                Expr::InList(list)
+            }
+            Expr::BinaryExpr(mut it) => {
+                it.left = Box::new(unseen(*it.left, number));
+                Expr::BinaryExpr(it)
+            }
+            other => other,
+        }))
+    });
+    Ok(apart?.data)
+}
+
+/// What is compared with a list, or with one value, of which the engine makes a list too.
+fn operand_of_list(expr: &Expr) -> Option<&Expr> {
+    let is_column = |it: &Expr| matches!(it, Expr::Column(_));
+    match expr {
+        Expr::InList(list) if !list.expr.is_volatile() => Some(&list.expr),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+            match (is_column(left), is_column(right)) {
+                (true, false) => Some(left),
+                (false, true) => Some(right),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Whether lists say only what is in them, and are joined by AND and OR alone.
+fn is_plain(expr: &Expr) -> Result<bool> {
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            is_plain(left)? && is_plain(right)?
+        }
+        Expr::InList(list) => !list.negated,
+        other => {
+            operand_of_list(other).is_some()
+                || !other.exists(|it| Ok(operand_of_list(it).is_some()))?
+        }
+    })
+}
