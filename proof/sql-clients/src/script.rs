@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use num_bigint::BigInt;
 use system::Tool;
 
 use crate::fixture::file_of;
@@ -166,12 +167,13 @@ fn are_equal_arrays(one: &str, other: &str) -> bool {
 }
 
 /// A numeric in units of its last digit that is kept, rounded as PostgreSQL rounds.
-fn rounded(text: &str) -> Option<i128> {
-    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |it| (-1, it));
+fn rounded(text: &str) -> Option<BigInt> {
+    let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |it| (true, it));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let kept = format!("{whole}{fraction:0<width$.width$}", width = FRACTION_DIGITS);
     let rounds_up = fraction.as_bytes().get(FRACTION_DIGITS).is_some_and(|it| *it >= b'5');
-    Some(sign * (kept.parse::<i128>().ok()? + i128::from(rounds_up)))
+    let size = kept.parse::<BigInt>().ok()? + i32::from(rounds_up);
+    Some(if is_negative { -size } else { size })
 }
 
 #[cfg(test)]
@@ -222,7 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_numerics_agree_element_by_element() {
+    fn long_numerics_and_arrays_agree_by_value() {
+        let (long, longer) = ("-39614081303249028976750886907", "-39614081303249028976750886907.0");
+        assert!(agree_as(&["numeric"], long, longer));
+        assert!(!agree_as(&["numeric"], long, "-39614081303249028976750886907.5"));
         for other in ["{3.00,8,NULL}", "{3,8.0,NULL}"] {
             assert!(agree_as(ARRAY, "{3,8,NULL}", other), "{other}");
         }
