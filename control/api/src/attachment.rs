@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Kernel driver that shows the volume.
+/// Kernel driver of the block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachAs {
@@ -24,8 +24,8 @@ pub struct AttachmentCreate {
     pub volume: String,
     #[serde(default, rename = "as")]
     pub attach_as: AttachAs,
-    /// Attach the volume although it is exported to virtual machines: for file systems and
-    /// databases that are made for several machines. Others are destroyed when two change them.
+    /// Attach the volume although it is exported to virtual machines. Only file systems and
+    /// databases for shared disks allow this; two writers corrupt others.
     #[serde(default)]
     pub share: bool,
 }
@@ -38,7 +38,7 @@ pub struct Attachment {
     /// The driver that was chosen; never `auto`.
     #[serde(rename = "as")]
     pub attach_as: AttachAs,
-    /// The path of the block device; null when the host refused it at the last start.
+    /// Path of the block device; null if attaching failed at the last start.
     #[schema(example = "/dev/loop0", required)]
     pub device: Option<String>,
 }

@@ -24,22 +24,22 @@ struct Interface {
     title: &'static str,
     description: &'static str,
     endpoints: &'static [Endpoint],
-    /// What a name in a path stands for.
+    /// Description of a name in a path.
     names: &'static str,
 }
 
 const DAEMON: Interface = Interface {
     title: "Memlane",
-    description: "RAM as block volumes: the interface of the daemon on this host",
+    description: "RAM as block volumes: the REST API of the daemon on this host",
     endpoints: ENDPOINTS,
-    names: "The name of a volume, or VOLUME@SNAPSHOT for a snapshot",
+    names: "Name of a volume, or VOLUME@SNAPSHOT",
 };
 
 const MACHINES: Interface = Interface {
     title: "Memlane machines",
-    description: "Virtual machines of libvirt on volumes: the interface of memlane-machines",
+    description: "Virtual machines of libvirt on volumes: the REST API of memlane-machines",
     endpoints: MACHINE_ENDPOINTS,
-    names: "The name of a virtual machine",
+    names: "Name of a virtual machine",
 };
 
 /// The OpenAPI document of the daemon as indented JSON.
@@ -125,8 +125,8 @@ fn operation(endpoint: &Endpoint, names: &str) -> OperationBuilder {
 
 fn path_parameter(name: &str, names: &str) -> ParameterBuilder {
     let (schema, description) = match name {
-        "number" => (whole_number(1), "The number of an image"),
-        "id" => (whole_number(1), "The id of a task"),
+        "number" => (whole_number(1), "Number of an image"),
+        "id" => (whole_number(1), "Id of a task"),
         _ => (ObjectBuilder::new().schema_type(Type::String), names),
     };
     ParameterBuilder::new()
@@ -161,7 +161,9 @@ fn precondition() -> ParameterBuilder {
         .name("If-Match")
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
-        .description(Some("The entity tag of what was read: what has changed since is left alone"))
+        .description(Some(
+            "The ETag that was read; if it has changed since, the request is refused",
+        ))
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
 }
 
@@ -178,13 +180,25 @@ fn reference(schema: SchemaOf) -> RefOr<Schema> {
     RefOr::Ref(Ref::from_schema_name((schema.name)()))
 }
 
+/// Description of a response by its status code, which is one of success.
+pub const fn success_words(status: u16) -> &'static str {
+    match status {
+        101 => "Switching protocols",
+        201 => "Created",
+        202 => "Accepted: the task is running",
+        204 => "Done, without a body",
+        303 => "See the redirect",
+        _ => "Success",
+    }
+}
+
 fn success(endpoint: &Endpoint) -> Response {
-    let mut response = ResponseBuilder::new().description(endpoint.summary);
+    let mut response = ResponseBuilder::new().description(success_words(endpoint.status));
     if matches!(endpoint.status, 201 | 202) {
-        response = response.header("Location", header("The path of what was made or begun"));
+        response = response.header("Location", header("Path of the new object or task"));
     }
     if endpoint.tag != Tag::Without && !matches!(endpoint.answer, Answer::Nothing) {
-        response = response.header("ETag", header("Stands for the settings as they are now"));
+        response = response.header("ETag", header("Version of the settings"));
     }
     let json = |schema| Content::new(Some(schema));
     match endpoint.answer {

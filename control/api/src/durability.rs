@@ -7,8 +7,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DurabilityStatus {
     pub at_risk: AtRisk,
-    /// Time that it takes to save what an image would have to hold; null while the store's speed
-    /// was never measured.
+    /// Time needed to save an image; null until the throughput of the store is measured.
     #[schema(required)]
     pub hold_up: Option<HoldUp>,
     /// Null if journal and images are not encrypted.
@@ -33,16 +32,16 @@ pub struct AtRisk {
     pub journal_bytes: u64,
 }
 
-/// Time for which power has to hold so that nothing of the class `image` is lost.
+/// Time needed on backup power to save the volumes of class `image`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HoldUp {
-    /// Bytes that would have to be saved.
+    /// Bytes to be saved.
     pub bytes: u64,
-    /// Rate as it was last measured, by a save or a rehearsal.
+    /// Throughput of the last save or rehearsal.
     pub bytes_per_second: u64,
     #[schema(minimum = 0)]
     pub seconds: f64,
-    /// When the speed was measured, in seconds since 1970.
+    /// Time of that measurement, in seconds since 1970.
     pub measured_unix_seconds: u64,
 }
 
@@ -53,9 +52,9 @@ pub struct EncryptionStatus {
     pub data_key: String,
     /// The configured key, which encrypts the data key.
     pub wrapped_by: String,
-    /// The key that encrypts the newest copy of the data key in the image store. Another than
-    /// `wrapped_by` is the previous key: the store alone is opened by that only. Null without an
-    /// image, or while the store does not answer.
+    /// The key that encrypts the newest copy of the data key in the image store. If it differs from
+    /// `wrapped_by`, it is the previous key, which the store still needs. Null without an image, or
+    /// while the store does not respond.
     #[schema(required)]
     pub images_wrapped_by: Option<String>,
 }
@@ -77,12 +76,12 @@ pub enum JournalState {
 pub struct JournalStatus {
     pub dir: String,
     pub state: JournalState,
-    /// Fault of the disk; null when nothing is.
+    /// Error of the disk; null if there is none.
     #[schema(required)]
     pub cause: Option<String>,
     /// Bytes that the journal takes on the disk.
     pub used_bytes: u64,
-    /// Bytes that it may take. A checkpoint makes room long before.
+    /// Maximum size in bytes. A checkpoint frees space before it is reached.
     pub max_bytes: u64,
     /// Transactions since the start: each serves all flushes that waited for it.
     pub transactions: u64,
@@ -99,32 +98,32 @@ pub struct ImagesStatus {
     #[schema(required)]
     #[schema(minimum = 1)]
     pub last_image: Option<u64>,
-    /// When that was saved, in seconds since 1970.
+    /// Time of that save, in seconds since 1970.
     #[schema(required)]
     pub last_saved_unix_seconds: Option<u64>,
-    /// Interval at which one is saved; null for only when asked.
+    /// Interval between images; null if images are saved on request only.
     #[schema(required)]
     pub every_seconds: Option<u64>,
-    /// Why the last save failed; null when it did not.
+    /// Why the last save failed; null if it succeeded.
     #[schema(required)]
     pub failure: Option<String>,
     /// Bytes of restored volumes that are still to be fetched; they are served meanwhile.
     pub to_fetch_bytes: u64,
-    /// Part of these: those that could not be had when they were last asked for. Reads of them fail
-    /// until they can be; they are asked for again.
+    /// Part of `to_fetch_bytes` that could not be fetched when last tried. Reads of it fail; the
+    /// daemon retries.
     pub unfetched_bytes: u64,
-    /// Where those are; of very many objects the first.
+    /// Objects that hold those bytes; a long list is cut.
     pub unfetched: Vec<UnfetchedObject>,
 }
 
-/// An object of the store that contents cannot be had from.
+/// An object of the image store that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnfetchedObject {
     /// Its name in the store.
     pub object: String,
     /// Why it cannot be read.
     pub cause: String,
-    /// The volumes and snapshots that need it, and how much of each is in it.
+    /// Volumes and snapshots that need the object, with their bytes in it.
     pub volumes: Vec<VolumeBytes>,
 }
 

@@ -245,30 +245,29 @@ pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
 const FORCE: Query = Query::new(
     "force",
     QueryKind::Flag,
-    "Whether clients that use it are disconnected, and an owner overruled, instead of being a \
-     reason to refuse; a kernel block device has to be detached first all the same",
+    "Disconnect clients and override the owner instead of refusing. An attached block device \
+     still has to be detached first",
 );
 
 /// A request that is made in spite of the volume's owner.
 const OVERRULE: Query =
-    Query::new("force", QueryKind::Flag, "Whether it is made although the volume has an owner");
+    Query::new("force", QueryKind::Flag, "Restore the volume although it has an owner");
 
 pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(VOLUMES_PATH, "list_volumes", Answer::Many(schema::<Volume>()))
-        .about("All volumes, by name"),
+        .about("List volumes, sorted by name"),
     Endpoint::post(VOLUMES_PATH, "create_volume", Answer::One(schema::<Volume>()))
-        .about("Make an empty volume")
+        .about("Create an empty volume")
         .tagged(Tag::Shown)
         .takes(schema::<VolumeCreate>())
         .refuses(&[NotSupported, AlreadyExists, TooManyVolumes, NoSpace]),
     Endpoint::get(VOLUME_PATH, "show_volume", Answer::One(schema::<Volume>()))
-        .about("One volume; its entity tag stands for its settings, not for its use")
+        .about("Get a volume; its ETag covers its settings, not its usage")
         .tagged(Tag::Shown)
         .refuses(&[NotFound, InvalidField]),
     Endpoint::patch(VOLUME_PATH, "change_volume", Answer::One(schema::<Volume>()))
         .about(
-            "Resize, rename or reconfigure a volume while it is in use; what is refused in part \
-             changes nothing",
+            "Change the size, name or settings of a volume in use; all changes are made, or none",
         )
         .tagged(Tag::Matched)
         .takes(schema::<VolumePatch>())
@@ -284,130 +283,130 @@ pub const ENDPOINTS: &[Endpoint] = &[
             HostFailed,
         ]),
     Endpoint::delete(VOLUME_PATH, "delete_volume")
-        .about("Delete a volume that is not in use, and give its memory back")
+        .about("Delete a volume that is not in use, and free its memory")
         .asks(&[FORCE])
         .tagged(Tag::Matched)
         .refuses(&[NotFound, InUse, PreconditionFailed, InvalidField]),
     Endpoint::post(DISCONNECT_PATH, "disconnect_volume", Answer::One(schema::<Disconnected>()))
         .answers(200)
-        .about("End the connections of a volume's clients; they may come back")
+        .about("Disconnect the clients of a volume; they may reconnect")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::post(CLONE_PATH, "clone_volume", Answer::One(schema::<Volume>()))
-        .about("Make a writable copy of a volume or a snapshot, at once and without its memory")
+        .about("Clone a volume or a snapshot: a writable copy that shares memory with it")
         .tagged(Tag::Shown)
         .takes(schema::<CloneCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
     Endpoint::get(SNAPSHOTS_PATH, "list_snapshots", Answer::Many(schema::<Snapshot>()))
-        .about("All snapshots, by volume and age")
-        .asks(&[Query::new("volume", QueryKind::Text, "Only those of this volume")])
+        .about("List snapshots, sorted by volume and age")
+        .asks(&[Query::new("volume", QueryKind::Text, "List only snapshots of this volume")])
         .refuses(&[NotFound, InvalidField]),
     Endpoint::post(SNAPSHOTS_PATH, "create_snapshots", Answer::Many(schema::<Snapshot>()))
-        .about("Keep volumes as they are at one instant")
+        .about("Create snapshots of one or more volumes at the same instant")
         .takes(schema::<SnapshotCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, TooManyVolumes, NoSpace]),
     Endpoint::get(SNAPSHOT_PATH, "show_snapshot", Answer::One(schema::<Snapshot>()))
-        .about("One snapshot, named VOLUME@SNAPSHOT")
+        .about("Get a snapshot by the name VOLUME@SNAPSHOT")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::patch(SNAPSHOT_PATH, "change_snapshot", Answer::One(schema::<Snapshot>()))
         .about("Rename a snapshot that no NBD client has open")
         .takes(schema::<SnapshotPatch>())
         .refuses(&[NotFound, AlreadyExists, InUse]),
     Endpoint::delete(SNAPSHOT_PATH, "delete_snapshot")
-        .about("Delete a snapshot that is not in use; its memory comes back in the background")
+        .about("Delete a snapshot that is not in use; its memory is freed in the background")
         .refuses(&[NotFound, InUse, InvalidField]),
     Endpoint::post(SNAPSHOT_RESTORE_PATH, "restore_snapshot", Answer::One(schema::<Volume>()))
         .answers(200)
-        .about("Let the snapshot's volume, which must not be in use, be as it was")
+        .about("Restore a volume from its snapshot; the volume must not be in use")
         .asks(&[OVERRULE])
         .refuses(&[NotSupported, NotFound, InUse, NoSpace, InvalidField]),
     Endpoint::get(SNAPSHOT_DIFF_PATH, "diff_snapshot", Answer::One(schema::<Diff>()))
-        .about("The ranges in which another snapshot, or the volume as it is now, differs")
+        .about("List the byte ranges that differ from another snapshot or from the volume")
         .asks(&[
             Query::new(
                 "to",
                 QueryKind::Text,
-                "The snapshot or volume to compare with; the snapshot's volume by default",
+                "Snapshot or volume to compare with; by default the snapshot's volume",
             ),
             Query::new(
                 "offset",
                 QueryKind::Number,
-                "Where to begin: next_offset of the answer before",
+                "Offset to begin at: next_offset of the previous response",
             ),
         ])
         .refuses(&[NotSupported, NotFound, InvalidField]),
     Endpoint::get(IMAGES_PATH, "list_images", Answer::Many(schema::<Image>()))
-        .about("All images in the store, the oldest first")
+        .about("List images in the image store, oldest first")
         .refuses(&[NotSupported, HostFailed]),
     Endpoint::begin(IMAGES_PATH, "save_image")
-        .about("Save volumes, as they are at one instant, to the store")
+        .about("Save an image of volumes at one instant to the image store")
         .takes(schema::<ImageSave>())
         .refuses(&[NotSupported, NotFound, Busy, HostFailed, NoSpace]),
     Endpoint::begin(IMAGE_REHEARSE_PATH, "rehearse_image")
-        .about("Measure how fast the store takes an image")
+        .about("Measure the throughput of the image store")
         .refuses(&[NotSupported, Busy, HostFailed]),
     Endpoint::get(IMAGE_PATH, "show_image", Answer::One(schema::<Image>()))
-        .about("One image")
+        .about("Get an image")
         .refuses(&[NotSupported, NotFound, HostFailed, InvalidField]),
     Endpoint::delete(IMAGE_PATH, "delete_image")
-        .about("Delete an image, and what no other image needs of it")
+        .about("Delete an image, and the objects that no other image uses")
         .refuses(&[NotSupported, NotFound, InUse, Busy, HostFailed, InvalidField]),
     Endpoint::begin(IMAGE_RESTORE_PATH, "restore_image")
-        .about("Bring volumes of an image back; they are served at once and fetched meanwhile")
+        .about("Restore volumes from an image; contents are fetched in the background")
         .takes(schema::<ImageRestore>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, Busy, HostFailed, NoSpace]),
     Endpoint::begin(IMAGE_VERIFY_PATH, "verify_image")
-        .about("Read all of an image and compare every checksum")
+        .about("Verify an image: read it and compare every checksum")
         .refuses(&[NotSupported, NotFound, Busy, HostFailed, InvalidField]),
     Endpoint::post(ACCEPT_LOSS_PATH, "accept_loss", Answer::One(schema::<AcceptedLoss>()))
-        .about("Give up what cannot be fetched of a volume or snapshot, as its object is missing")
+        .about("Accept the loss of contents that cannot be fetched from the image store")
         .answers(200)
         .refuses(&[NotFound, HostFailed, NoSpace, InvalidField]),
     Endpoint::get(TASKS_PATH, "list_tasks", Answer::Many(schema::<Task>()))
-        .about("All tasks that run, and the last that are over, the oldest first"),
+        .about("List running and recently finished tasks, oldest first"),
     Endpoint::get(TASK_PATH, "show_task", Answer::One(schema::<Task>()))
-        .about("One task")
+        .about("Get a task")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(TASK_PATH, "cancel_task")
-        .about("Ask a task to end early; it is over when its state says so")
+        .about("Cancel a task; it has ended when its state says so")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::get(EVENTS_PATH, "list_events", Answer::Many(schema::<Event>()))
-        .about("What happened lately, the oldest first")
-        .asks(&[Query::new("after", QueryKind::Number, "Only events with a higher id")])
+        .about("List recent events, oldest first")
+        .asks(&[Query::new("after", QueryKind::Number, "List only events with a higher id")])
         .refuses(&[InvalidField]),
     Endpoint::get(POOL_PATH, "show_pool", Answer::One(schema::<Pool>()))
-        .about("The limits of the pool, and when it will be full"),
+        .about("Get the limits of the pool, and the forecast of when it is full"),
     Endpoint::patch(POOL_PATH, "change_pool", Answer::One(schema::<Task>()))
         .answers(202)
-        .about("Give the pool more memory or less while it is in use")
+        .about("Resize the pool while it is in use")
         .takes(schema::<PoolPatch>())
         .refuses(&[NotSupported, Busy, NoSpace, HostFailed]),
     Endpoint::get(ATTACHMENTS_PATH, "list_attachments", Answer::Many(schema::<Attachment>()))
-        .about("All volumes that are kernel block devices, by name"),
+        .about("List attached volumes, sorted by name"),
     Endpoint::post(ATTACHMENTS_PATH, "attach_volume", Answer::One(schema::<Attachment>()))
-        .about("Make a volume a kernel block device of this host, now and after restarts")
+        .about("Attach a volume as a block device of this host, also after restarts")
         .takes(schema::<AttachmentCreate>())
         .refuses(&[NotSupported, NotFound, AlreadyExists, HostFailed]),
     Endpoint::get(ATTACHMENT_PATH, "show_attachment", Answer::One(schema::<Attachment>()))
-        .about("One attached volume")
+        .about("Get an attached volume")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(ATTACHMENT_PATH, "detach_volume")
-        .about("Take the kernel block device of a volume away")
+        .about("Detach a volume: remove its block device")
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
     Endpoint::get(EXPORTS_PATH, "list_exports", Answer::Many(schema::<Export>()))
-        .about("All volumes that are disks of virtual machines, by name"),
+        .about("List volumes exported over vhost-user, sorted by name"),
     Endpoint::post(EXPORTS_PATH, "export_volume", Answer::One(schema::<Export>()))
-        .about("Make a volume a disk for a virtual machine of this host, now and after restarts")
+        .about("Export a volume over vhost-user to a virtual machine, also after restarts")
         .takes(schema::<ExportCreate>())
         .refuses(&[NotFound, AlreadyExists, HostFailed]),
     Endpoint::get(EXPORT_PATH, "show_export", Answer::One(schema::<Export>()))
-        .about("One exported volume")
+        .about("Get an exported volume")
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(EXPORT_PATH, "unexport_volume")
-        .about("Take the disk away that no virtual machine uses any more")
+        .about("Delete the export of a volume that no virtual machine uses")
         .asks(&[FORCE])
         .refuses(&[NotFound, InUse, HostFailed, InvalidField]),
     Endpoint::get(STANDBY_PATH, "show_standby", Answer::One(schema::<Standby>()))
-        .about("A standby, and its distance from the daemon that it follows")
+        .about("Get the state of a standby, and its lag behind the daemon that it follows")
         .refuses(&[NotFound]),
     Endpoint::new(
         Method::Post,
@@ -416,18 +415,18 @@ pub const ENDPOINTS: &[Endpoint] = &[
         200,
         Answer::One(schema::<Promotion>()),
     )
-    .about("Take over from the daemon that is followed; the daemon starts anew and writes then")
+    .about("Promote a standby: it takes over the image store and restarts as the writer")
     .takes(schema::<StandbyPromote>())
     .refuses(&[NotFound, InUse, Busy, NoSpace, HostFailed]),
     Endpoint::get(STATUS_PATH, "status", Answer::One(schema::<Status>()))
-        .about("The daemon, its pool, its exports, and what a loss of power would take"),
+        .about("Get the status of the daemon, its pool, exports and data at risk"),
     Endpoint::get(HEALTH_PATH, "health", Answer::One(schema::<Health>()))
-        .about("Whether the daemon is alive, also while it starts and stops"),
+        .about("Check liveness; succeeds also while the daemon starts and stops"),
     Endpoint::get(READINESS_PATH, "readiness", Answer::One(schema::<Health>()))
-        .about("Whether the daemon serves; the refusal says what it is at instead"),
+        .about("Check readiness; fails while the daemon starts or stops, and names the step"),
     Endpoint::get(METRICS_PATH, "metrics", Answer::Text)
-        .about("Metrics in Prometheus' text format"),
-    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("This document"),
+        .about("Get metrics in Prometheus text format"),
+    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("Get this OpenAPI document"),
 ];
 
 /// The path of one thing: `template` with its placeholder replaced by `name`,

@@ -14,12 +14,10 @@ pub enum EventLevel {
     Error,
 }
 
-/// Something that happened. The daemon remembers the last 1000, also over restarts; the log has
-/// them all.
+/// An event. The daemon keeps the last 1000 across restarts; the log has all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Higher than that of every earlier event, also of earlier runs of the daemon; some numbers
-    /// are left out.
+    /// Increases with each event, also across restarts; numbers may be skipped.
     #[schema(minimum = 1)]
     pub id: u64,
     /// In seconds since 1970.
@@ -28,7 +26,7 @@ pub struct Event {
     /// A stable word to match on, such as `pool_filling` or `image_saved`.
     pub kind: String,
     pub message: String,
-    /// The volume or snapshot that it is about.
+    /// Volume or snapshot of the event.
     #[schema(required)]
     pub volume: Option<String>,
 }

@@ -15,27 +15,27 @@ pub enum ExportProtocol {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportCreate {
-    /// The name of the volume, or VOLUME@SNAPSHOT for a disk that takes no changes.
+    /// Name of the volume, or VOLUME@SNAPSHOT for a read-only disk.
     pub volume: String,
     pub protocol: ExportProtocol,
-    /// Queues of the disk, 1 to 16; as many as the machine has processors are best. By default as
-    /// many as this host has cores, up to 4.
+    /// Queues of the disk, 1 to 16; best one for each processor of the machine. By default one for
+    /// each core of this host, up to 4.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 16)]
     pub queues: Option<u16>,
-    /// Export the volume although it is attached to this host: for file systems and databases that
-    /// are made for several machines. Others are destroyed when two change them.
+    /// Export the volume although it is attached to this host. Only file systems and databases for
+    /// shared disks allow this; two writers corrupt others.
     #[serde(default)]
     pub share: bool,
-    /// The user, by name or number, to whom the socket belongs and who may connect: most often that
-    /// of the virtual machine. By default the first of the volume's users, or else the daemon's.
+    /// The user, by name or number, who owns the socket and may connect: usually the user of the
+    /// virtual machine. By default the first of the volume's users, or the daemon's.
     #[serde(default)]
     pub owner: Option<String>,
-    /// The group, by name or number, of the socket, whose members may connect. By default memlane.
+    /// Group of the socket, by name or number; its members may connect. By default memlane.
     #[serde(default)]
     pub group: Option<String>,
-    /// The socket's mode, in octal digits. By default 660. It says who reaches the socket; who may
-    /// connect is asked besides.
+    /// The socket's mode, in octal digits. By default 660. It controls access to the socket; the
+    /// daemon also checks who connects.
     #[serde(default)]
     #[schema(example = "660")]
     pub mode: Option<String>,
@@ -49,10 +49,10 @@ pub struct Export {
     pub protocol: ExportProtocol,
     #[schema(minimum = 1, maximum = 16)]
     pub queues: u16,
-    /// The path of the socket; null when it could not be served at the last start.
+    /// Path of the socket; null if the export failed at the last start.
     #[schema(example = "/run/memlane/vhost/db.sock", required)]
     pub socket: Option<String>,
-    /// True if a machine uses it now.
+    /// True if a virtual machine is connected.
     pub connected: bool,
 }
 

@@ -18,7 +18,7 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     pub stage: Stage,
-    /// Step that it is at while it starts or stops.
+    /// Current step of the start or the stop.
     #[schema(required)]
     pub doing: Option<String>,
 }

@@ -17,15 +17,14 @@ pub struct ImageSave {
     pub label: String,
 }
 
-/// Part of an image to bring back.
+/// Volumes to restore from an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageRestore {
-    /// The volumes to restore; by default all of the image. Names that exist already
-    /// are refused.
+    /// Volumes to restore; by default all volumes of the image. Fails if a name exists already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<String>>,
-    /// With exactly one volume: the name to restore it under.
+    /// New name; allowed with exactly one volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -33,19 +32,19 @@ pub struct ImageRestore {
 /// An image in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Image {
-    /// Rises with every image of a store, and is never given twice.
+    /// Number of the image: increases with each image of a store, and is never reused.
     #[schema(minimum = 1)]
     pub number: u64,
-    /// When it was saved, in seconds since 1970; zero when it cannot be read.
+    /// Time of the save, in seconds since 1970; zero if the image cannot be read.
     pub saved_unix_seconds: u64,
     /// Empty for none.
     pub label: String,
-    /// Bytes that it takes in the store; images share what is the same.
+    /// Bytes in the image store; images share equal contents.
     pub stored_bytes: u64,
     pub volumes: Vec<ImageVolume>,
     /// Bytes whose contents were lost before it was saved.
     pub lost_bytes: u64,
-    /// Why it cannot be read; null when it can.
+    /// Why the image cannot be read; null if it can.
     #[schema(required)]
     pub failure: Option<String>,
 }
@@ -62,10 +61,10 @@ pub struct ImageVolume {
 /// Outcome for the contents of a volume that could not be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedLoss {
-    /// Lost for good: reads of it fail until it is overwritten.
+    /// Bytes lost: reads of them fail until they are overwritten.
     pub lost_bytes: u64,
-    /// Could be fetched after all.
+    /// Bytes that could be fetched this time.
     pub fetched_bytes: u64,
-    /// Is still to be fetched: the store cannot be read now, which says nothing of its objects.
+    /// Bytes still to be fetched, since the image store cannot be read now.
     pub to_fetch_bytes: u64,
 }

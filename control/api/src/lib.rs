@@ -36,7 +36,7 @@ mod task;
 mod volume;
 
 pub use attachment::{AttachAs, Attachment, AttachmentCreate};
-pub use document::{machines_openapi_json, openapi_json};
+pub use document::{machines_openapi_json, openapi_json, success_words};
 pub use durability::{
     AtRisk, DurabilityStatus, EncryptionStatus, HoldUp, ImagesStatus, JournalState, JournalStatus,
     UnfetchedObject, VolumeBytes,

@@ -32,7 +32,7 @@ pub enum DiskKind {
     Other,
 }
 
-/// The protocol of a volume that becomes a disk.
+/// Protocol between a machine and its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskProtocol {
@@ -43,11 +43,11 @@ pub enum DiskProtocol {
     Nbd,
 }
 
-/// A network device, on a network that there is already.
+/// A network device on an existing network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineNetwork {
-    /// One of QEMU itself, for the guest alone: it gets an address there, and reaches nobody.
+    /// Isolated user-mode network of QEMU: the guest gets an address, and reaches no other host.
     User,
     /// A network of libvirt, by its name.
     Network(String),
@@ -62,7 +62,7 @@ pub struct MachineDisk {
     #[schema(example = "vda")]
     pub target: String,
     pub kind: DiskKind,
-    /// The volume of the daemon that it is, or null.
+    /// Volume of the daemon, or null for another disk.
     #[schema(required)]
     pub volume: Option<String>,
 }
@@ -76,26 +76,26 @@ pub struct Machine {
     pub cpus: u32,
     #[schema(minimum = 1)]
     pub memory_bytes: u64,
-    /// True if it was made here. Machines of others are started and stopped, not deleted.
+    /// True if Memlane created it. Other machines can be started and stopped, but not deleted.
     pub is_own: bool,
-    /// True if QEMU interprets its instructions, since this host has no KVM: it is slow.
+    /// True if QEMU emulates the CPU because the host has no KVM, which is slow.
     pub is_emulated: bool,
-    /// Its disks now: those that it runs with, or will start with.
+    /// Disks that the machine runs with, or will start with.
     pub disks: Vec<MachineDisk>,
     /// The volumes among its disks.
     pub volumes: Vec<String>,
     pub has_serial_console: bool,
-    /// True if it has a screen that VNC shows.
+    /// True if it has a graphical console (VNC).
     pub has_graphical_console: bool,
 }
 
-/// One machine to make, or several that are alike.
+/// One machine to create, or several identical ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineCreate {
-    /// The name; with a `count`, what comes before `-1`, `-2` and so on.
+    /// Name; with a `count`, the prefix before `-1`, `-2` and so on.
     pub name: String,
-    /// Number of machines; each then has a clone of its own.
+    /// Number of machines, each with its own clone.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 64)]
     pub count: Option<u32>,
@@ -103,37 +103,36 @@ pub struct MachineCreate {
     #[schema(minimum = 1, maximum = 255)]
     pub cpus: u32,
     pub memory: ByteSize,
-    /// The volume that is to be its disk. One of `volume`, `clone_of` and `size` is needed.
+    /// Existing volume to use as the disk. One of `volume`, `clone_of` and `size` is required.
     #[serde(default)]
     pub volume: Option<String>,
-    /// The volume or VOLUME@SNAPSHOT of which its disk is a clone, with the machine's name.
+    /// Volume or VOLUME@SNAPSHOT to clone as the disk. The clone has the machine's name.
     #[serde(default)]
     pub clone_of: Option<String>,
-    /// The size of an empty volume with the machine's name, to install a system on.
+    /// Size of a new empty volume with the machine's name.
     #[serde(default)]
     pub size: Option<ByteSize>,
     /// Protocol by which the machine reaches its disk.
     #[serde(default)]
     pub protocol: DiskProtocol,
-    /// A CD-ROM image in the folder of boot files. A machine whose disk is empty starts from it.
+    /// CD-ROM image in the boot file folder. A machine with an empty disk boots from it.
     #[serde(default)]
     pub cdrom: Option<String>,
     #[serde(default)]
     pub networks: Vec<MachineNetwork>,
-    /// True if it has a screen.
+    /// True to add a graphical console.
     #[serde(default)]
     pub graphics: bool,
-    /// Instructions for cloud-init in the guest, in any of its formats. It is put on a small volume
-    /// of its own, `NAME-seed`.
+    /// User data for cloud-init in the guest. It is stored on the small volume `NAME-seed`.
     #[serde(default)]
     pub user_data: Option<String>,
     /// The guest's network, in cloud-init's format.
     #[serde(default)]
     pub network_config: Option<String>,
-    /// A kernel in the folder of boot files, to start in the place of what is on the disk.
+    /// Kernel in the boot file folder, to boot instead of the disk.
     #[serde(default)]
     pub kernel: Option<String>,
-    /// An initial RAM disk in that folder, for the kernel.
+    /// Initial RAM disk in the boot file folder.
     #[serde(default)]
     pub initrd: Option<String>,
     /// The kernel's command line.
@@ -148,25 +147,25 @@ fn one() -> u32 {
     1
 }
 
-/// Machines that were made.
+/// Machines that were created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachinesCreated {
     pub machines: Vec<Machine>,
-    /// Warnings for the owner, such as that the machines are emulated.
+    /// Warnings, such as that the machines are emulated.
     pub warnings: Vec<String>,
 }
 
-/// A volume that is to become a disk of a machine, also while it runs.
+/// A volume to attach to a machine as a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskAttach {
-    /// The volume; over vhost-user also VOLUME@SNAPSHOT, which takes no changes.
+    /// The volume; over vhost-user also VOLUME@SNAPSHOT, which is read-only.
     pub volume: String,
     #[serde(default)]
     pub protocol: DiskProtocol,
 }
 
-/// A volume that is to be no disk of a machine any more. The volume stays.
+/// A volume to detach from a machine. The volume is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskDetach {
@@ -177,11 +176,11 @@ pub struct DiskDetach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSnapshotCreate {
-    /// Text behind the `@` in the names of the snapshots.
+    /// Part of the snapshots' names after the `@`.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
-    /// True to take none where the guest's agent does not freeze its file systems. They are then as
-    /// after a loss of power, which journalling file systems and databases recover from.
+    /// True to fail unless the guest agent freezes the file systems. Otherwise the snapshots are
+    /// crash-consistent, which journaling file systems and databases recover from.
     #[serde(default)]
     pub needs_freeze: bool,
 }

@@ -33,37 +33,34 @@ const MACHINE: Answer = Answer::One(schema::<Machine>());
 const SNAPSHOT: SchemaOf = schema::<MachineSnapshot>();
 
 const FORCE: &[Query] =
-    &[Query::new("force", QueryKind::Flag, "Take the terminal from who has it now")];
+    &[Query::new("force", QueryKind::Flag, "Disconnect the client that has the terminal now")];
 
-const VOLUMES: &[Query] = &[Query::new(
-    "volumes",
-    QueryKind::Text,
-    "What becomes of its volumes: keep (default), delete",
-)];
+const VOLUMES: &[Query] =
+    &[Query::new("volumes", QueryKind::Text, "Action for its volumes: keep (default) or delete")];
 
 /// Endpoints of `memlane-machines`. Where libvirt or the daemon fails, that is `host_failed`.
 pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
     Endpoint::get(MACHINES_PATH, "list_machines", Answer::Many(schema::<Machine>()))
-        .about("All virtual machines of this host, also those that others made, by name")
+        .about("List all virtual machines of this host, sorted by name")
         .refuses(&[HostFailed]),
     Endpoint::post(MACHINES_PATH, "create_machines", Answer::One(schema::<MachinesCreated>()))
-        .about("Make a machine, or several that are alike: all of them or none")
+        .about("Create one machine or several identical ones: all of them, or none")
         .takes(schema::<MachineCreate>())
         .refuses(&[InvalidField, NotFound, AlreadyExists, InUse, NoSpace, HostFailed]),
     Endpoint::get(MACHINE_PATH, "show_machine", MACHINE)
-        .about("One machine")
+        .about("Get a machine")
         .refuses(&[NotFound, HostFailed]),
     Endpoint::delete(MACHINE_PATH, "delete_machine")
-        .about("Delete a machine that is off and was made here")
+        .about("Delete a stopped machine that Memlane created")
         .asks(VOLUMES)
         .refuses(&[NotFound, NotSupported, InUse, InvalidField, HostFailed]),
     Endpoint::post(MACHINE_START_PATH, "start_machine", MACHINE)
         .answers(200)
-        .about("Start a machine that is off")
+        .about("Start a stopped machine")
         .refuses(&[NotFound, Busy, HostFailed]),
     Endpoint::post(MACHINE_SHUT_DOWN_PATH, "shut_down_machine", MACHINE)
         .answers(200)
-        .about("Ask the guest to shut down; one that does not listen goes on")
+        .about("Ask the guest to shut down (ACPI); a guest may ignore it")
         .refuses(&[NotFound, Busy, HostFailed]),
     Endpoint::post(MACHINE_KILL_PATH, "kill_machine", MACHINE)
         .answers(200)
@@ -71,26 +68,26 @@ pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound, Busy, HostFailed]),
     Endpoint::post(MACHINE_ATTACH_PATH, "attach_disk", MACHINE)
         .answers(200)
-        .about("Make a volume a disk of a machine that was made here, also while it runs")
+        .about("Attach a volume to a machine that Memlane created, also while it runs")
         .takes(schema::<DiskAttach>())
         .refuses(&[InvalidField, NotFound, NotSupported, AlreadyExists, InUse, HostFailed]),
     Endpoint::post(MACHINE_DETACH_PATH, "detach_disk", MACHINE)
         .answers(200)
-        .about("Take a volume from a machine that was made here, also while it runs")
+        .about("Detach a volume from a machine that Memlane created, also while it runs")
         .takes(schema::<DiskDetach>())
         .refuses(&[InvalidField, NotFound, NotSupported, Busy, HostFailed]),
     Endpoint::post(MACHINE_SNAPSHOT_PATH, "snapshot_machine", Answer::One(SNAPSHOT))
-        .about("Take a snapshot of all volumes of a machine at one instant")
+        .about("Create snapshots of all volumes of a machine at the same instant")
         .takes(schema::<MachineSnapshotCreate>())
         .refuses(&[NotFound, NotSupported, AlreadyExists, TooManyVolumes, NoSpace, HostFailed]),
     Endpoint::get(MACHINE_SERIAL_PATH, "serial_console", Answer::Nothing)
         .answers(CONSOLE_STATUS)
-        .about("Become the terminal at the serial port, with Upgrade: tcp; the connection is it")
+        .about("Open the serial console; the connection is upgraded (Upgrade: tcp)")
         .asks(FORCE)
         .refuses(&[InvalidRequest, InvalidField, NotFound, InUse, Busy, HostFailed]),
     Endpoint::get(MACHINE_VNC_PATH, "graphical_console", Answer::Nothing)
         .answers(CONSOLE_STATUS)
-        .about("Become a client of VNC (RFB) at the screen, with Upgrade: tcp")
+        .about("Open the graphical console (VNC, RFB); the connection is upgraded (Upgrade: tcp)")
         .refuses(&[InvalidRequest, NotFound, NotSupported, Busy, HostFailed]),
-    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("This document"),
+    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("Get this OpenAPI document"),
 ];

@@ -5,26 +5,26 @@ use utoipa::ToSchema;
 
 use crate::size::ByteSize;
 
-/// The limits of the pool, and where it is heading.
+/// Limits, fill level and forecast of the pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pool {
-    /// The memory that the pool has: all of it is taken.
+    /// Size of the pool's memory.
     pub max_memory_bytes: u64,
-    /// Bytes to which that can be changed at most: decided when the pool was made.
+    /// Upper limit of `max_memory_bytes`, fixed when the pool was created.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
-    /// Set aside for volumes of the capacity class `guaranteed` and not used by them yet.
+    /// Memory reserved for volumes of capacity class `guaranteed`, and not used yet.
     pub guaranteed_bytes: u64,
-    /// Kept back so that overwrites and housekeeping go on in a full pool.
+    /// Reserve for overwrites and housekeeping in a full pool.
     pub reserve_bytes: u64,
     /// Memory of the daemon itself, without the pool.
     pub daemon_bytes: u64,
-    /// Fill levels at which warnings and events come, in percent.
+    /// Fill levels, in percent, that raise warnings and events.
     pub thresholds_percent: Vec<u64>,
-    /// The highest threshold that is passed.
+    /// Highest threshold that the fill level exceeds.
     #[schema(required)]
     pub passed_percent: Option<u64>,
-    /// Trend of the pool's fill, as far as that is known.
+    /// Trend of the pool's fill level.
     #[serde(default)]
     pub fill_state: FillState,
     /// Null unless the pool fills.
@@ -44,13 +44,13 @@ pub enum FillState {
     Filling,
 }
 
-/// When the pool will be full if it goes on filling as it did lately.
+/// Forecast of when the pool is full, from its recent growth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Forecast {
     pub full_in_seconds: u64,
     /// Rate at which the pool fills.
     pub bytes_per_second: u64,
-    /// The span of time that this was seen over.
+    /// Period that the forecast is based on.
     pub window_seconds: u64,
     /// The volumes that grow, the fastest first, three at most.
     pub volumes: Vec<Growth>,
@@ -64,12 +64,12 @@ pub struct Growth {
     pub bytes_per_second: u64,
 }
 
-/// Changes of the pool. What is left out stays as it is.
+/// Changes of the pool. Omitted fields keep their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPatch {
-    /// The memory that the pool is to have, in steps of 2 MiB. More is taken at once, or refused.
-    /// Less is given back when nothing lies in it any more, or refused when that does not fit.
+    /// New size of the pool's memory, in steps of 2 MiB. Growing allocates the memory at once, or
+    /// fails. Shrinking moves data first, and fails if the data does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<ByteSize>,
 }

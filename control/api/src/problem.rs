@@ -31,47 +31,47 @@ macro_rules! problem_kinds {
 }
 
 problem_kinds! {
-    /// The body is not the JSON that is expected.
-    InvalidRequest = ("invalid_request", 400, "The request cannot be read"),
-    /// The field that `field` names has a value that it cannot have.
-    InvalidField = ("invalid_field", 422, "A field has an impossible value"),
+    /// The body is not the expected JSON.
+    InvalidRequest = ("invalid_request", 400, "The request body is not valid JSON"),
+    /// The field that `field` names has an invalid value.
+    InvalidField = ("invalid_field", 422, "A field has an invalid value"),
     /// The field that `field` names does not exist.
-    UnknownField = ("unknown_field", 422, "A field is not known"),
+    UnknownField = ("unknown_field", 422, "The request has an unknown field"),
     /// The value is understood, but not available in this version or on this host.
     NotSupported = ("not_supported", 422, "The request is not supported"),
     /// The caller is neither root, the daemon's own user, nor in the group `memlane`.
     Forbidden = ("forbidden", 403, "The caller may not use this socket"),
-    /// There is nothing of that name or number.
-    NotFound = ("not_found", 404, "There is nothing of that name"),
-    /// Nothing is served at this path.
-    UnknownPath = ("unknown_path", 404, "Nothing is served at this path"),
-    MethodNotAllowed = ("method_not_allowed", 405, "The path has no such method"),
-    AlreadyExists = ("already_exists", 409, "It exists already"),
-    /// It is used; `detail` says by what.
-    InUse = ("in_use", 409, "It is in use"),
-    /// Another operation has to end first; `detail` says which.
-    Busy = ("busy", 409, "Another operation has to end first"),
+    /// No object has this name or number.
+    NotFound = ("not_found", 404, "No object has this name"),
+    /// The path does not exist.
+    UnknownPath = ("unknown_path", 404, "The path does not exist"),
+    MethodNotAllowed = ("method_not_allowed", 405, "The path does not support this method"),
+    AlreadyExists = ("already_exists", 409, "An object of this name exists already"),
+    /// The object is in use; `detail` says by what.
+    InUse = ("in_use", 409, "The object is in use"),
+    /// Another operation is running; `detail` says which.
+    Busy = ("busy", 409, "Another operation is running"),
     /// The daemon follows another: its volumes are read-only until it is promoted.
     Standby = ("standby", 409, "The daemon is a standby"),
-    /// It is not as it was when the caller read it (`If-Match`).
-    PreconditionFailed = ("precondition_failed", 412, "It has changed since it was read"),
+    /// The object has changed since the caller read it (`If-Match`).
+    PreconditionFailed = ("precondition_failed", 412, "The object has changed since it was read"),
     /// A shrink would drop data and `force` was not given.
     DataBehindNewEnd = ("data_behind_new_end", 409, "The new size would cut off data"),
-    /// The pool, or the store of images, has no room left.
-    NoSpace = ("no_space", 507, "There is no room left"),
+    /// The pool or the image store is full.
+    NoSpace = ("no_space", 507, "No space left"),
     /// The pool holds as many volumes as it can, or as many durable ones; `detail` says which.
-    TooManyVolumes = ("too_many_volumes", 409, "There are as many volumes as there can be"),
-    BodyTooLarge = ("body_too_large", 413, "The body is too large"),
+    TooManyVolumes = ("too_many_volumes", 409, "The limit on the number of volumes is reached"),
+    BodyTooLarge = ("body_too_large", 413, "The request body is too large"),
     /// The body did not arrive in time.
-    Timeout = ("timeout", 408, "The request did not arrive in time"),
-    /// The daemon has not finished starting; `detail` says what it is at.
+    Timeout = ("timeout", 408, "Timed out reading the request"),
+    /// The daemon is starting; `detail` names the step.
     Starting = ("starting", 503, "The daemon is starting"),
-    /// The daemon is draining.
+    /// The daemon is stopping.
     ShuttingDown = ("shutting_down", 503, "The daemon is shutting down"),
-    /// The host refused something that the daemon needs; `detail` says what.
-    HostFailed = ("host_failed", 500, "The host refused what the daemon needs"),
-    /// A bug in the daemon.
-    Internal = ("internal", 500, "The daemon has a bug"),
+    /// An operation of the host failed; `detail` says which.
+    HostFailed = ("host_failed", 500, "An operation of the host failed"),
+    /// Internal error: a bug in the daemon.
+    Internal = ("internal", 500, "Internal error of the daemon"),
 }
 
 impl ProblemKind {
@@ -103,7 +103,7 @@ pub struct Problem {
     /// `urn:memlane:problem:` and the kind.
     #[serde(rename = "type")]
     pub type_uri: String,
-    /// One sentence on the kind.
+    /// Summary of the kind.
     pub title: String,
     /// The HTTP status code.
     #[schema(minimum = 400, maximum = 599)]
@@ -111,10 +111,10 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// Description of the failure: what was attempted, on what, what is wrong and what to do.
     pub detail: String,
-    /// The field of the request that is to blame.
+    /// The invalid field of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The running task that is to end first.
+    /// The running task that has to end first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<u64>,
 }
@@ -176,7 +176,7 @@ mod tests {
             json,
             serde_json::json!({
                 "type": "urn:memlane:problem:invalid_field",
-                "title": "A field has an impossible value",
+                "title": "A field has an invalid value",
                 "status": 422,
                 "kind": "invalid_field",
                 "detail": "too large",

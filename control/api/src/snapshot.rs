@@ -9,10 +9,10 @@ use crate::volume::SectorBytes;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotCreate {
-    /// The volumes, each named once. All of their snapshots show one instant.
+    /// Volumes, each named once. All snapshots are taken at the same instant.
     #[schema(example = json!(["db", "wal"]))]
     pub volumes: Vec<String>,
-    /// Text behind the `@` in the names of the snapshots; the rules of names of volumes hold.
+    /// Part of the snapshots' names after the `@`; the rules of volume names apply.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }
@@ -21,36 +21,36 @@ pub struct SnapshotCreate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotPatch {
-    /// Text that is to follow the `@` in its name.
+    /// New part of its name after the `@`.
     #[schema(example = "before-upgrade", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub snapshot: String,
 }
 
-/// A snapshot: read-only, and unchanged by whatever happens to its volume.
+/// A snapshot: a read-only copy of a volume at one instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// `VOLUME@SNAPSHOT`: the name in paths, of the NBD export, and for `attach` and `clone`.
     #[schema(example = "db@before-upgrade")]
     pub name: String,
-    /// The volume that it was taken of, by its name now.
+    /// Current name of its volume.
     pub volume: String,
     pub snapshot: String,
-    /// Never given to another volume or snapshot of the pool.
+    /// Unique id, which is never reused in the pool.
     pub id: u64,
     /// When it was taken, in seconds since 1970.
     pub created_unix_seconds: u64,
     #[schema(minimum = 4096)]
     pub size_bytes: u64,
     pub sector_bytes: SectorBytes,
-    /// Readable bytes that were written before it was taken.
+    /// Readable bytes of the snapshot.
     pub written_bytes: u64,
-    /// RAM that the snapshot answers for: its map, and its share of each page.
+    /// RAM used by the snapshot: its map, and its share of each page.
     #[serde(default)]
     pub ram_bytes: u64,
     /// The kernel block device that the snapshot is attached as.
     #[schema(required)]
     pub device: Option<String>,
-    /// Where NBD clients find the snapshot.
+    /// NBD URI of the snapshot.
     #[schema(required)]
     pub nbd_uri: Option<String>,
     /// NBD clients that have the snapshot open.
@@ -77,16 +77,16 @@ pub struct ChangedRange {
 }
 
 /// Differences between two states of a volume, in whole blocks of 4096 bytes. A block that was
-/// written with what it held before may count as changed.
+/// rewritten with equal contents may count as changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
     /// The snapshot that is compared.
     pub from: String,
     /// State that it is compared with: another snapshot, or a volume as it is now.
     pub to: String,
-    /// Ascending, and none next to another.
+    /// Changed ranges in ascending order; none is adjacent to another.
     pub changed: Vec<ChangedRange>,
-    /// Where to go on, when the answer has reached its limit; null when it is complete.
+    /// Offset of the next request if this response is limited; null if it is complete.
     #[schema(required)]
     pub next_offset: Option<u64>,
 }

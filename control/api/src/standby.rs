@@ -17,7 +17,7 @@ pub enum StandbyState {
     Failing,
 }
 
-/// A newer image that is not followed.
+/// A newer image that is skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedImage {
     pub number: u64,
@@ -29,7 +29,7 @@ pub struct SkippedImage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Standby {
     pub state: StandbyState,
-    /// Why it fails, or what it waits for; null when nothing is wrong.
+    /// Why following fails, or what it waits for; null if all is well.
     #[schema(required)]
     pub cause: Option<String>,
     /// Directory or URL of the image store.
@@ -37,14 +37,14 @@ pub struct Standby {
     /// The image that readers of volumes see; null before the first is complete.
     #[schema(required)]
     pub image: Option<u64>,
-    /// The newest image that a promotion would begin from, as far as the store has told.
+    /// Newest image in the store that a promotion would use, as last listed.
     #[schema(required)]
     pub newest_image: Option<u64>,
     /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
     #[schema(required)]
     pub newest_saved_unix_seconds: Option<u64>,
-    /// Seconds since then. What was written in this time would be lost with the writer. Null where
-    /// it is not known: no image was seen, or the clocks of the hosts disagree.
+    /// Time since then, whose writes a loss of the writer would lose. Null if it is not known:
+    /// there is no image yet, or the clocks of the hosts differ.
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lag_seconds: Option<f64>,
@@ -54,29 +54,29 @@ pub struct Standby {
     pub skipped: Vec<SkippedImage>,
 }
 
-/// A request that a standby take over.
+/// A request to promote a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StandbyPromote {
-    /// Take over although the writer seems to be alive, or what would be lost is not known.
+    /// Promote although the writer seems to be alive, or the loss is not known.
     pub force: bool,
 }
 
-/// A standby that has taken over. Its volumes can be written to when it has started anew. A request
-/// that is repeated gets the same answer.
+/// A promoted standby. Its volumes are writable once it has restarted. A repeated request gets the
+/// same answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Promotion {
     /// The image that the volumes come from.
     pub image: u64,
     /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
     pub saved_unix_seconds: u64,
-    /// Seconds from then on, in which what was written is lost; null where it is not known.
+    /// Time since then, whose writes are lost; null if it is not known.
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lost_seconds: Option<f64>,
-    /// Bytes that are fetched when they are touched, and in the background.
+    /// Bytes still to be fetched, on access and in the background.
     pub to_fetch_bytes: u64,
-    /// Guaranteed volumes that are thin now, for lack of memory.
+    /// Guaranteed volumes that became thin for lack of memory.
     pub guarantees_lost: Vec<String>,
     /// True if the daemon had been promoted before this request, which changed nothing. All else is
     /// as it was at the promotion.

@@ -22,7 +22,7 @@ pub struct Status {
     pub version: String,
     #[schema(minimum = 1)]
     pub pid: u32,
-    /// Number of times that the pool was opened; it grows with every start of a daemon.
+    /// Number of times that the pool was opened: increases with each start.
     pub run_epoch: u64,
     pub uptime_seconds: u64,
     pub recovery: RecoveryState,
@@ -48,11 +48,11 @@ pub struct Status {
 /// `map_bytes`, `index_bytes`, `table_bytes` and `slack_bytes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
-    /// The file that the pool lives in.
+    /// File of the pool.
     pub path: String,
     /// The whole region.
     pub size_bytes: u64,
-    /// All of the region that is not free for new data.
+    /// Part of the region that is not free for new data.
     pub used_bytes: u64,
     pub free_bytes: u64,
     /// Page contents.
@@ -65,23 +65,22 @@ pub struct PoolStatus {
     pub table_bytes: u64,
     /// Free slots in slabs that are in use.
     pub slack_bytes: u64,
-    /// The sizes of all volumes together: what they would take if they were full, not reduced.
+    /// Sum of the sizes of all volumes.
     #[serde(default)]
     pub provisioned_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes.
     pub written_bytes: u64,
-    /// Part of `written_bytes`: those that a fill pattern describes, without a page.
+    /// Part of `written_bytes` that is stored as a fill pattern, without a page.
     pub fill_bytes: u64,
-    /// Part of `written_bytes`: those stored as they are until there is time to compress them.
+    /// Part of `written_bytes` that is stored uncompressed and waits for compression.
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
-    /// Bytes that overwrites of everything in thin volumes could need beside what they free, if
-    /// nothing of it repeated or shrank: for blocks that share a page, are compressed, repeat one
-    /// value, or are not fetched yet.
+    /// Upper bound of the memory that overwriting all data of thin volumes could need: for blocks
+    /// that share a page, are compressed, are fill patterns, or are not fetched yet.
     pub overwrite_need_bytes: u64,
-    /// Bytes that overwrites are sure to find. As long as they need no more, none fails for lack of
-    /// memory.
+    /// Memory that is guaranteed to overwrites. While `overwrite_need_bytes` is not above it, no
+    /// overwrite fails for lack of memory.
     pub overwrite_room_bytes: u64,
     /// `written_bytes` over `used_bytes`; null while nothing is written.
     #[schema(required)]
@@ -94,7 +93,7 @@ pub struct PoolStatus {
 pub struct DamageStatus {
     /// The volumes and snapshots that have such contents.
     pub lost: Vec<VolumeBytes>,
-    /// Memory that is not used any more since it was found damaged.
+    /// Damaged memory that is no longer used.
     pub withheld_bytes: u64,
 }
 
@@ -119,7 +118,7 @@ pub struct VhostUserStatus {
     pub folder: String,
     /// Volumes that are exported.
     pub exports: u64,
-    /// Number of them that are connected: those that a machine uses now.
+    /// Number of exports with a connected virtual machine.
     pub connected: u64,
 }
 
@@ -154,11 +153,11 @@ pub struct UblkStatus {
     pub device_count: u64,
 }
 
-/// Time in which this host's idle cores wake, as far as the daemon has a say in it.
+/// State of the CPU latency request (PM QoS).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CpuLatencyStatus {
     pub state: CpuLatencyState,
-    /// Why the daemon has no say; null when it has, or wants none.
+    /// Why the request failed; null if it is in force, or none is wanted.
     #[schema(required)]
     pub reason: Option<String>,
 }
@@ -177,7 +176,7 @@ pub enum CpuLatencyState {
     Unavailable,
 }
 
-/// Something that the operator should look at.
+/// A condition that needs the operator's attention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     /// A stable word to match on, such as `pool_filling`.

@@ -37,10 +37,10 @@ impl TaskState {
     }
 }
 
-/// A long operation. The daemon remembers the last 100 that are over.
+/// A long operation. The daemon keeps the last 100 finished tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Task {
-    /// Rises with every task of this run of the daemon.
+    /// Id of the task: increases with each task of this run of the daemon.
     #[schema(minimum = 1)]
     pub id: u64,
     pub kind: TaskKind,
@@ -52,13 +52,13 @@ pub struct Task {
     pub total_bytes: u64,
     /// When it began, in seconds since 1970.
     pub begun_unix_seconds: u64,
-    /// Time that it has run, or ran.
+    /// Elapsed time of the task.
     #[schema(minimum = 0)]
     pub elapsed_seconds: f64,
     /// Result of the task; null until it is done.
     #[schema(required)]
     pub result: Option<TaskResult>,
-    /// Why it failed; null unless it has.
+    /// Error of the task; null unless it failed.
     #[schema(required)]
     pub problem: Option<Problem>,
 }
@@ -72,7 +72,7 @@ pub struct TaskResult {
     pub image: Option<u64>,
     /// Bytes that went to the store or came from it.
     pub moved_bytes: u64,
-    /// `moved_bytes` for each second that they took.
+    /// Throughput: `moved_bytes` per second.
     pub bytes_per_second: u64,
     /// Faults that were found, one line each; empty when all is well.
     pub complaints: Vec<String>,

@@ -95,7 +95,7 @@ pub struct VolumeCreate {
     /// 1 to 63 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit.
     #[schema(example = "db", pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     pub name: String,
-    /// A multiple of 4 KiB, from 4 KiB to 64 TiB. Takes no memory until written.
+    /// A multiple of 4 KiB, from 4 KiB to 64 TiB. Memory is allocated as blocks are written.
     pub size: ByteSize,
     #[serde(default)]
     pub sector_bytes: SectorBytes,
@@ -105,18 +105,18 @@ pub struct VolumeCreate {
     pub durability: Durability,
     #[serde(default)]
     pub capacity: Capacity,
-    /// Owner of the volume, such as a broker: without `force` it is not deleted, renamed, shrunk or
-    /// restored by others. Empty: to nobody.
+    /// Owner of the volume, such as a broker. Others need `force` to delete, rename, shrink or
+    /// restore it. Empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(example = "memlane-broker", pattern = "^([A-Za-z0-9][A-Za-z0-9._/-]{0,62})?$")]
     pub owner: String,
-    /// Words by keys, for people and scripts. A key is 1 to 63 of `a-z A-Z 0-9 . _ / -`, beginning
-    /// with a letter or a digit, its word up to 255 bytes without control characters.
+    /// Labels: text by key, for people and scripts. A key is 1 to 63 of `a-z A-Z 0-9 . _ / -`,
+    /// beginning with a letter or a digit. Its text is up to 255 bytes without control characters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Changes of a volume. What is left out stays as it is. All of them are made, or none.
+/// Changes of a volume. Omitted fields keep their values. All changes are made, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePatch {
@@ -130,20 +130,20 @@ pub struct VolumePatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
     /// Names or numbers of users who may open the volume over the ring, besides root, the daemon's
-    /// own user and the group `memlane`. Those who have it open keep it.
+    /// own user and the group `memlane`. Open connections are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
     /// The new size. Attached devices follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Owner of the volume from now on. Empty: to nobody.
+    /// New owner of the volume. Empty for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Labels to set; empty ones are taken off, those not named stay.
+    /// Labels to set. An empty text removes the label; other labels are kept.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// With `size`: whether to drop data past the new end. With `name` or `size`: whether a volume
-    /// that has an owner is to be renamed or shrunk. Without it both are refused.
+    /// With `size`: drop data past the new end. With `name` or `size`: rename or shrink a volume
+    /// that has an owner. Without it both are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// The new name.
@@ -166,11 +166,11 @@ pub struct Disconnected {
     pub vhost_user: u64,
 }
 
-/// A volume and where its memory goes.
+/// A volume with its settings and memory usage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
     pub name: String,
-    /// Never given to another volume of the pool, also after renames.
+    /// Unique id, which is never reused in the pool.
     pub id: u64,
     #[schema(minimum = 4096)]
     pub size_bytes: u64,
@@ -180,9 +180,9 @@ pub struct Volume {
     pub capacity: Capacity,
     /// Readable bytes that were written and not discarded.
     pub written_bytes: u64,
-    /// Part of `written_bytes`: those that a fill pattern describes, without memory of their own.
+    /// Part of `written_bytes` that is stored as a fill pattern, without memory.
     pub fill_bytes: u64,
-    /// RAM that the volume answers for: its map, and its share of each page.
+    /// RAM used by the volume: its map, and its share of each page.
     pub ram_bytes: u64,
     /// `written_bytes` over `ram_bytes`; null while nothing is written.
     #[schema(required)]
@@ -191,7 +191,7 @@ pub struct Volume {
     /// The kernel block device that the volume is attached as.
     #[schema(required)]
     pub device: Option<String>,
-    /// Where NBD clients find the volume.
+    /// NBD URI of the volume.
     #[schema(required)]
     pub nbd_uri: Option<String>,
     /// NBD clients that have the volume open.
@@ -200,11 +200,11 @@ pub struct Volume {
     pub ring_clients: u64,
     /// Users who may open the volume over the ring, besides those who may use the daemon.
     pub users: Vec<String>,
-    /// Owner of the volume: without `force` it is not deleted, renamed, shrunk or restored.
+    /// Owner of the volume. Deleting, renaming, shrinking or restoring it requires `force`.
     #[serde(default)]
     #[schema(required)]
     pub owner: Option<String>,
-    /// Words by keys, for people and scripts.
+    /// Labels: text by key, for people and scripts.
     #[serde(default)]
     #[schema(required)]
     pub labels: BTreeMap<String, String>,

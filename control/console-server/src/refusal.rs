@@ -76,29 +76,33 @@ impl Kind {
     /// The word in JSON, the status code, and one sentence.
     pub(crate) const fn parts(self) -> (&'static str, u16, &'static str) {
         match self {
-            Self::Invalid => ("invalid_request", 400, "The request cannot be read"),
-            Self::InvalidField => ("invalid_field", 422, "A field has an impossible value"),
-            Self::TooLarge => ("body_too_large", 413, "The body is too large"),
-            Self::Slow => ("timeout", 408, "The request did not arrive in time"),
-            Self::Unauthorized => ("unauthorized", 401, "Log in, or show a valid token"),
-            Self::Forbidden => ("forbidden", 403, "You may not do this"),
-            Self::Forged => ("forged", 403, "The request may come from another page"),
-            Self::NotFound => ("not_found", 404, "There is nothing of that name"),
-            Self::NoMethod => ("method_not_allowed", 405, "The path has no such method"),
-            Self::Exists => ("already_exists", 409, "It exists already"),
-            Self::Conflict => ("conflict", 409, "Something else has to change first"),
-            Self::Changed => ("precondition_failed", 412, "It has changed since it was read"),
-            Self::OverQuota => ("over_quota", 409, "The project has no room left"),
-            Self::TooManyAttempts => ("too_many_attempts", 429, "Too many attempts failed"),
-            Self::Busy => ("busy", 429, "Too much is asked at a time"),
-            Self::NoBroker => ("no_broker", 404, "The console knows no broker"),
+            Self::Invalid => ("invalid_request", 400, "The request body is not valid JSON"),
+            Self::InvalidField => ("invalid_field", 422, "A field has an invalid value"),
+            Self::TooLarge => ("body_too_large", 413, "The request body is too large"),
+            Self::Slow => ("timeout", 408, "Timed out reading the request"),
+            Self::Unauthorized => ("unauthorized", 401, "Log in, or send a valid token"),
+            Self::Forbidden => ("forbidden", 403, "The user lacks the right to do this"),
+            Self::Forged => ("forged", 403, "The request may come from another site (CSRF)"),
+            Self::NotFound => ("not_found", 404, "No object has this name"),
+            Self::NoMethod => ("method_not_allowed", 405, "The path does not support this method"),
+            Self::Exists => ("already_exists", 409, "An object of this name exists already"),
+            Self::Conflict => ("conflict", 409, "The request conflicts with the current state"),
+            Self::Changed => {
+                ("precondition_failed", 412, "The object has changed since it was read")
+            }
+            Self::OverQuota => ("over_quota", 409, "The quota of the project is exceeded"),
+            Self::TooManyAttempts => ("too_many_attempts", 429, "Too many failed attempts"),
+            Self::Busy => ("busy", 429, "Too many concurrent requests"),
+            Self::NoBroker => ("no_broker", 404, "No broker is configured"),
             Self::BrokerDown => ("broker_down", 503, "The broker does not answer"),
-            Self::NoMachines => ("no_machines", 404, "The console knows no virtual machines"),
+            Self::NoMachines => ("no_machines", 404, "No virtual machine service is configured"),
             Self::MachinesDown => ("machines_down", 503, "memlane-machines does not answer"),
             Self::DaemonDown => ("daemon_down", 503, "The daemon does not answer"),
-            Self::BadGateway => ("bad_gateway", 502, "An answer from this host is of no use"),
-            Self::Late => ("daemon_late", 504, "No answer came in time"),
-            Self::Internal => ("internal", 500, "The console has a bug"),
+            Self::BadGateway => {
+                ("bad_gateway", 502, "Invalid response from a service of this host")
+            }
+            Self::Late => ("daemon_late", 504, "Timed out waiting for a service of this host"),
+            Self::Internal => ("internal", 500, "Internal error of the console"),
         }
     }
 }

@@ -22,7 +22,7 @@ impl Busy {
         match self.names().insert(name.to_owned()) {
             true => Ok(BusyGuard { busy: self, name: name.to_owned() }),
             false => Err(Status::aborted(format!(
-                "another call for {name:?} is under way; try again when it is over"
+                "another call for {name:?} is in progress; retry later"
             ))),
         }
     }

@@ -7,7 +7,7 @@ use crate::wire::{Capabilities, Capability, Kind, VolumeCapability, access};
 
 /// The use of a volume, if it can be put to it.
 pub(crate) fn usable(capability: Option<&VolumeCapability>) -> Result<&VolumeCapability, Status> {
-    let missing = || Status::invalid_argument("the request does not say how the volume is used");
+    let missing = || Status::invalid_argument("the request has no volume capability");
     let capability = capability.ok_or_else(missing)?;
     match refusal(capability) {
         Some(why) => Err(Status::invalid_argument(why)),
@@ -18,7 +18,9 @@ pub(crate) fn usable(capability: Option<&VolumeCapability>) -> Result<&VolumeCap
 /// Reason for which a volume cannot be used so, if there is one.
 pub(crate) fn refusal(capability: &VolumeCapability) -> Option<String> {
     if capability.block.is_some() == capability.mount.is_some() {
-        return Some("a volume is used either as a file system or as a block device".to_owned());
+        return Some(
+            "invalid volume capability: use either mount (file system) or block".to_owned(),
+        );
     }
     let modes = [
         access::SINGLE_NODE_WRITER,
@@ -28,7 +30,8 @@ pub(crate) fn refusal(capability: &VolumeCapability) -> Option<String> {
     ];
     let mode = capability.access_mode.as_ref().map_or(0, |mode| mode.kind);
     if !modes.contains(&mode) {
-        let why = "a volume is reached from one node; take ReadWriteOnce or ReadWriteOncePod";
+        let why = "unsupported access mode: a volume is on one node; use ReadWriteOnce or \
+                   ReadWriteOncePod";
         return Some(why.to_owned());
     }
     let word = capability.mount.as_ref().map_or("", |mount| mount.fs_type.as_str());

@@ -38,7 +38,7 @@ impl Filesystem {
             "" | "ext4" => Ok(Self::Ext4),
             "xfs" => Ok(Self::Xfs),
             other => Err(Status::invalid_argument(format!(
-                "the file system {other:?} is not supported; take ext4 or xfs"
+                "unsupported file system {other:?}; use ext4 or xfs"
             ))),
         }
     }
@@ -114,29 +114,33 @@ impl Class {
 
 fn known<T: for<'a> Deserialize<'a>>(key: &str, word: &str) -> Result<T, Status> {
     let word: StrDeserializer<'_, Error> = word.into_deserializer();
-    T::deserialize(word)
-        .map_err(|error| Status::invalid_argument(format!("the class's {key}: {error}")))
+    T::deserialize(word).map_err(|error| {
+        Status::invalid_argument(format!("invalid {key} in the StorageClass: {error}"))
+    })
 }
 
 fn sector(word: &str) -> Result<SectorBytes, Status> {
-    let bytes = word.parse::<u32>().map_err(|_| format!("{word:?} is no number"));
-    bytes
-        .and_then(SectorBytes::try_from)
-        .map_err(|why| Status::invalid_argument(format!("the class's sector: {why}")))
+    let bytes = word.parse::<u32>().map_err(|_| format!("{word:?} is not a number"));
+    bytes.and_then(SectorBytes::try_from).map_err(|why| {
+        Status::invalid_argument(format!("invalid sector in the StorageClass: {why}"))
+    })
 }
 
 fn overcommit(word: &str) -> Result<u64, Status> {
     let times = word.parse().ok().filter(|times| (1..=OVERCOMMIT_MAX).contains(times));
     times.ok_or_else(|| {
         let rule = format!("a whole number from 1 to {OVERCOMMIT_MAX}");
-        Status::invalid_argument(format!("the class's overcommit is {word:?}, not {rule}"))
+        Status::invalid_argument(format!(
+            "invalid overcommit {word:?} in the StorageClass; use \
+                                          {rule}"
+        ))
     })
 }
 
 fn unknown(key: &str) -> Status {
     Status::invalid_argument(format!(
-        "the class's parameter {key:?} is not known; there are durability, capacity, reduction, \
-         sector, filesystem, overcommit"
+        "unknown parameter {key:?} in the StorageClass; parameters are durability, capacity, \
+         reduction, sector, filesystem, overcommit"
     ))
 }
 

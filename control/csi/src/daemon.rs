@@ -54,7 +54,7 @@ impl Daemon {
     /// The volume, or that there is none.
     pub(crate) fn known_volume(&self, name: &str) -> Result<Volume, Status> {
         if name.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         self.volume(name)?.ok_or_else(|| no_volume(name))
     }
@@ -95,7 +95,7 @@ impl Daemon {
 
     pub(crate) fn take_snapshot(&self, volume: &str, snapshot: &str) -> Result<Snapshot, Status> {
         let taken = self.take_snapshots(&BTreeSet::from([volume.to_owned()]), snapshot)?;
-        taken.into_iter().next().ok_or_else(|| Status::internal("the daemon took no snapshot"))
+        taken.into_iter().next().ok_or_else(|| Status::internal("memlaned returned no snapshot"))
     }
 
     /// Takes snapshots of all the volumes at one instant, or of none.
@@ -125,7 +125,10 @@ impl Daemon {
         let attached: Attachment = attached.map_err(status_of)?;
         attached.device.ok_or_else(|| {
             let name = &volume.name;
-            Status::internal(format!("the host gave the volume {name:?} no device; detach it"))
+            Status::internal(format!(
+                "volume {name:?} is attached without a device; run memlane \
+                                      detach {name}"
+            ))
         })
     }
 
@@ -141,7 +144,7 @@ pub(crate) fn is_of_driver(volume: &Volume) -> bool {
 }
 
 pub(crate) fn no_volume(name: &str) -> Status {
-    Status::not_found(format!("there is no volume {name:?} on this node"))
+    Status::not_found(format!("no volume {name:?} on this node"))
 }
 
 /// `None` where there is nothing of that name, or it can be no name.

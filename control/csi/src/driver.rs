@@ -30,7 +30,12 @@ impl Driver {
         let node = match &options.node {
             Some(name) => name.clone(),
             None => std::fs::read_to_string(HOST_NAME)
-                .with_context(|| format!("cannot read {HOST_NAME}; name the node with --node"))?
+                .with_context(|| {
+                    format!(
+                        "cannot read {HOST_NAME}; set the node's name with \
+                                          --node"
+                    )
+                })?
                 .trim()
                 .to_owned(),
         };

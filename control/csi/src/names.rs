@@ -19,11 +19,12 @@ const HASH_DIGITS: usize = 32;
 /// The name of the volume, or of the snapshot behind the `@`, for a name of the cluster.
 pub(crate) fn own_name(name: &str) -> Result<String, Status> {
     if name.is_empty() {
-        return Err(Status::invalid_argument("the request gives no name"));
+        return Err(Status::invalid_argument("the request has no name"));
     }
     if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(Status::invalid_argument(format!(
-            "the name {name:?} has more than {NAME_BYTES_MAX} bytes or control characters"
+            "invalid name {name:?}: use at most {NAME_BYTES_MAX} bytes without control \
+             characters"
         )));
     }
     let is_taken = name.starts_with(HASHED) || name.starts_with(GROUP);

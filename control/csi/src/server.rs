@@ -145,7 +145,7 @@ macro_rules! answered {
     ($driver:expr, $request:expr, { $($path:literal => $function:expr,)* }) => {
         match $request.uri().path() {
             $($path => unary($driver, $request, $function).await,)*
-            path => Status::unimplemented(format!("this driver has no {path}")).into_http(),
+            path => Status::unimplemented(format!("unimplemented method {path}")).into_http(),
         }
     };
 }
@@ -205,7 +205,11 @@ async fn answer_registration(
 fn note_registration(_: &Driver, told: RegistrationStatus) -> Result<Nothing, Status> {
     match told.plugin_registered {
         true => tracing::info!("registered with the kubelet"),
-        false => tracing::error!(error = told.error, "the kubelet refuses this driver"),
+        false => tracing::error!(
+            error = told.error,
+            "the kubelet rejected the registration of \
+                                                      this driver"
+        ),
     }
     Ok(Nothing {})
 }
@@ -250,9 +254,11 @@ where
         let running = tokio::task::spawn_blocking(move || function(&driver, request.into_inner()));
         Box::pin(async move {
             let answered = match tokio::time::timeout(CALL_TIME_MAX, running).await {
-                Ok(ended) => ended.unwrap_or_else(|_| Err(Status::internal("the call broke off"))),
+                Ok(ended) => {
+                    ended.unwrap_or_else(|_| Err(Status::internal("the call was aborted")))
+                }
                 Err(_) => Err(Status::deadline_exceeded(format!(
-                    "{told} has not ended in {} s and goes on; does memlaned run?",
+                    "{told} has not finished within {} s and continues; check that memlaned runs",
                     CALL_TIME_MAX.as_secs()
                 ))),
             };

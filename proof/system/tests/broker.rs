@@ -156,7 +156,7 @@ fn one_broker_uses_a_daemon_and_a_lock_of_its_directory_keeps_none_out() -> Resu
     directory.try_lock()?;
     let mut broker = Broker::on_daemon(&run_dir, "")?;
     let refused = Broker::on_daemon(&run_dir, "").err().context("two brokers use a daemon")?;
-    ensure!(refused.to_string().contains("another broker serves"), "{refused:#}");
+    ensure!(refused.to_string().contains("another broker uses this daemon"), "{refused:#}");
     broker.kill()?;
     broker.start_again()?;
     broker.stop()?;

@@ -527,7 +527,10 @@ fn common_settings_without_a_meaning_are_taken_and_the_log_names_them() -> Resul
     ];
     ensure!(create(&broker, configured("common", &common))? == 0, "they are taken");
     let said = broker.log();
-    let told = said.lines().find(|line| line.contains("have no effect")).unwrap_or_default();
+    let told = said
+        .lines()
+        .find(|line| line.contains("settings accepted without effect"))
+        .unwrap_or_default();
     for (name, _) in &common {
         // The range of times is that of two settings, and has an effect.
         let has_effect = *name == "message.timestamp.difference.max.ms";

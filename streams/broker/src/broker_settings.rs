@@ -71,7 +71,7 @@ impl BrokerSettings {
             return Ok(());
         }
         let names: Vec<_> = set.keys().map(String::as_str).collect();
-        tracing::info!(settings = names.join(","), "settings of the broker without effect are set");
+        tracing::info!(settings = names.join(","), "broker settings accepted without effect");
         by_resource.insert(resource.to_owned(), set);
         Ok(())
     }

@@ -67,13 +67,13 @@ impl Command {
 fn read_password() -> anyhow::Result<String> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() {
-        bail!("give the password on standard input, not in the command line");
+        bail!("passwords are read from standard input, not from the command line");
     }
     let mut text = String::new();
     input.by_ref().take(PASSWORD_BYTES_MAX).read_to_string(&mut text).context("the password")?;
     let password = text.lines().next().unwrap_or_default();
     if password.is_empty() {
-        bail!("standard input holds no password");
+        bail!("no password on standard input");
     }
     Ok(password.to_owned())
 }

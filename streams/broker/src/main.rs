@@ -136,7 +136,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&options.listen)
         .await
-        .with_context(|| format!("cannot serve at {}", options.listen))?;
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr()?;
     let Opened { topics, rules, definitions, deriving, groups } = opened;
     rules.policy.check(address.ip())?;
@@ -173,7 +173,7 @@ async fn serve(
     service_manager::ready();
     let alive = tokio::spawn(operation::keep_alive());
     stop_asked.await.context("nobody heeds signals")?;
-    tracing::info!("stopping: answers in flight are sent");
+    tracing::info!("stopping: finishing requests in flight");
     service_manager::stopping();
     operation.stops();
     stop.send_replace(true);
@@ -189,7 +189,10 @@ async fn serve(
     };
     match tokio::time::timeout(FLUSH_TIME_MAX, ending).await {
         Ok(ended) => ended?,
-        Err(_) => tracing::warn!("the storage does not answer; what was acknowledged is there"),
+        Err(_) => tracing::warn!(
+            "the storage does not respond; stopping without a final flush. \
+                                  Acknowledged records are kept"
+        ),
     }
     alive.abort();
     tracing::info!("stopped");
@@ -269,7 +272,7 @@ impl Threads {
 fn flush_all(topics: &Topics) {
     for topic in topics.all() {
         if let Err(error) = topic.flush() {
-            tracing::warn!(topic = %topic.name, %error, "cannot flush at the end");
+            tracing::warn!(topic = %topic.name, %error, "cannot flush the topic at shutdown");
         }
     }
 }

@@ -14,8 +14,9 @@ pub(crate) enum SqlServer {}
 impl SqlServer {
     pub(crate) async fn start(_: &Arc<Broker>, address: &str, _: Limits) -> anyhow::Result<Self> {
         anyhow::bail!(
-            "cannot serve SQL at {address}: this memlane-broker was built without SQL; build it \
-             with the cargo feature `sql`, as `cargo build --release -p broker` does, or omit --sql"
+            "cannot serve SQL on {address}: this memlane-broker was built without SQL; build it \
+             with the cargo feature `sql`, as `cargo build --release -p broker` does, or omit \
+             --sql"
         )
     }
 

@@ -235,7 +235,7 @@ impl Options {
     pub(crate) fn coordinator(&self) -> anyhow::Result<CoordinatorOptions> {
         let (shortest, longest) = (self.group_session_min, self.group_session_max);
         if shortest > longest {
-            bail!("--group-session-min {shortest} is above --group-session-max {longest}");
+            bail!("--group-session-min {shortest} is greater than --group-session-max {longest}");
         }
         let CoordinatorOptions { groups, transactions } = CoordinatorOptions::default();
         Ok(CoordinatorOptions {
@@ -309,10 +309,11 @@ fn principal(text: &str) -> Result<Principal, String> {
 pub(crate) fn host_and_port(text: &str) -> anyhow::Result<(String, u16)> {
     let (host, port) =
         text.rsplit_once(':').with_context(|| format!("{text:?} is not HOST:PORT"))?;
-    let port = port.parse().with_context(|| format!("{text:?} does not end with a port"))?;
+    let port =
+        port.parse().with_context(|| format!("{text:?} has no valid port; use HOST:PORT"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() {
-        bail!("{text:?} names no host");
+        bail!("{text:?} has no host; use HOST:PORT");
     }
     Ok((host.to_owned(), port))
 }
@@ -325,7 +326,7 @@ fn size(text: &str) -> Result<u64, String> {
 fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it is not NAME=VALUE")?;
     let setting = crate::topics::find_setting(name)
-        .ok_or_else(|| format!("there is no setting {name:?} of topics"))?;
+        .ok_or_else(|| format!("unknown topic setting {name:?}"))?;
     setting.check(value)?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -104,7 +104,8 @@ fn encode(
     if batch.len() > settings.batch_bytes_max {
         let (length, most, name) = (batch.len(), settings.batch_bytes_max, &topic.name);
         let what = format!(
-            "a batch of {length} bytes: topic {name:?} takes {most} at most (max.message.bytes)"
+            "batch too large: {length} bytes; the maximum of topic {name:?} is {most} \
+             (max.message.bytes)"
         );
         return Err(SqlError::new(SqlState::TOO_LARGE, what));
     }

@@ -49,7 +49,7 @@ impl SqlServer {
         address: &str,
         limits: Limits,
     ) -> anyhow::Result<Self> {
-        let doing = || format!("cannot serve SQL at {address}");
+        let doing = || format!("cannot listen on {address} for SQL");
         let listener = std::net::TcpListener::bind(address).with_context(doing)?;
         listener.set_nonblocking(true)?;
         let place = listener.local_addr()?;
@@ -202,7 +202,7 @@ impl Host for SqlHost {
             }
             for wait in waits {
                 wait.stable().await.map_err(|kind| {
-                    let what = format!("what was published is not durable: {kind:?}");
+                    let what = format!("the records are appended but not flushed: {kind:?}");
                     SqlError::new(SqlState::IO, what)
                 })?;
             }
@@ -304,7 +304,7 @@ fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlErr
         return broker.deriving.define(new, owner);
     }
     if broker.topics.by_name(&new.name).is_some() {
-        let what = format!("relation {:?} already exists: there is a topic", new.name);
+        let what = format!("relation {:?} already exists as a topic", new.name);
         return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
     }
     broker.definitions.put(new, owner).map(drop)

@@ -123,11 +123,11 @@ impl StateLog {
                 let id = random_id();
                 let new = NewTopic { id, partition_count: 1, options, properties };
                 drop(Topic::create(Arc::clone(&device), &new)?);
-                open()?.context("the log that was made is not there")?
+                open()?.context("the new log is missing")?
             }
         };
         if topic.properties() != properties {
-            bail!("volume {volume:?} holds no state of a broker, or that of a later version");
+            bail!("volume {volume:?} contains no broker state, or that of a later version");
         }
         let (partition, topic) = (topic.partition(0)?, Arc::new(topic));
         if waits_for_disk {
@@ -163,7 +163,7 @@ impl StateLog {
             let Some(last) = record_batch::headers(&buffer[range.clone()]).last() else { break };
             let mut batches = Bytes::copy_from_slice(&buffer[range]);
             let sets = RecordBatchDecoder::decode_all(&mut batches)
-                .context("the state log holds what is no record")?;
+                .context("invalid record in the state log")?;
             for record in sets.iter().flat_map(|set| &set.records) {
                 let key = record.key.as_deref().context("a record of the state log has no key")?;
                 visit(key, record.value.as_deref())?;
@@ -221,7 +221,7 @@ impl StateLog {
         self.appended_bytes = 0;
         let reserved = self.partition.reserve(RESERVED_BYTES_MIN.max(3 * state_bytes));
         self.reserved_bytes = reserved.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot take memory for the state of the broker");
+            tracing::warn!(%error, "cannot reserve memory for the state of the broker");
             0
         });
     }
@@ -286,7 +286,7 @@ impl StateLog {
         tokio::task::spawn_blocking(move || {
             let cut = topic.flush().and_then(|()| partition.delete_before(begin));
             if let Err(error) = cut.and_then(|_| topic.flush()) {
-                tracing::warn!(%error, "cannot forget state that was written anew");
+                tracing::warn!(%error, "cannot delete compacted state");
             }
             least_bytes.store(partition.size_bytes(), Ordering::Relaxed);
         });
@@ -307,7 +307,7 @@ fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> 
     let topic = Arc::clone(topic);
     let flush = move || {
         if let Err(mpsc::SendError(Err(error))) = done.send(topic.flush()) {
-            tracing::warn!(volume, %error, "the state of the broker cannot be made stable yet");
+            tracing::warn!(volume, %error, "cannot flush the state of the broker; retrying");
         }
     };
     std::thread::Builder::new().name("flush-state".to_owned()).spawn(flush)?;
@@ -316,8 +316,8 @@ fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> 
         Err(_) => {
             tracing::warn!(
                 volume,
-                "the state of the broker waits for its disk: transactions, \
-                producers that are new and offsets of topics on it wait too"
+                "the state of the broker waits for its disk: transactions, new producers and \
+                 offset commits wait too"
             );
             Ok(())
         }

@@ -85,7 +85,7 @@ pub(crate) struct Token {
     hash: String,
 }
 
-/// Volumes whose names begin alike, and how much they may have together.
+/// A project: volumes with a common name prefix, and their quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Project {
@@ -93,8 +93,8 @@ pub(crate) struct Project {
     pub(crate) prefix: String,
     /// Limit on the sizes of its volumes; null or left out: no limit.
     pub(crate) quota_bytes: Option<u64>,
-    /// Limit on its volumes and snapshots, counted together. There is always one: a host has some
-    /// 1,000 for all.
+    /// Limit on the number of its volumes and snapshots together. Always set, since a host has some
+    /// 1,000 for all projects.
     #[serde(default = "quota_volumes_default")]
     pub(crate) quota_volumes: u64,
 }
@@ -462,7 +462,7 @@ impl User {
     }
 }
 
-/// A user, without what is kept of the password.
+/// A user, without the password.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = User)]
 pub(crate) struct ShownUser<'a> {

@@ -35,25 +35,24 @@ const REFUSALS_SECONDS: u64 = 60 * 60;
 /// Those of more than this are told, and counted anew.
 const COUNTED_MAX: usize = 4_096;
 
-/// Request in the audit log. Holds no secret: paths have none, and of bodies only what is none is
-/// here.
+/// A request in the audit log. It contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditEntry {
     pub(crate) id: u64,
     /// Unix seconds.
     pub(crate) time: u64,
     pub(crate) user: Option<String>,
-    /// The id of the token that was shown.
+    /// Id of the token of the request.
     pub(crate) token: Option<String>,
     pub(crate) address: String,
     pub(crate) method: String,
     pub(crate) path: String,
     /// The status code of the answer.
     pub(crate) status: u16,
-    /// Change that was asked for, with the state before, where that is known.
+    /// Requested change, with the state before it if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Value>,
-    /// Number of requests that it stands for: this one, and others that were refused alike.
+    /// Number of requests that this entry stands for: identical refusals are merged.
     #[serde(default = "one")]
     pub(crate) count: u64,
 }

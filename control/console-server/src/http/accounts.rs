@@ -55,7 +55,7 @@ pub(super) struct UserChange {
 #[serde(deny_unknown_fields)]
 pub(super) struct ProjectChange {
     prefix: Option<String>,
-    /// Null takes the limit away.
+    /// Null removes the limit.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u64>)]
     quota_bytes: Option<Option<u64>>,
@@ -330,7 +330,7 @@ fn shown_token(token: &Token) -> Value {
     json!(ShownToken::of(token))
 }
 
-/// A token, without what is kept of its secret.
+/// A token, without its secret.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Token)]
 pub(super) struct ShownToken<'a> {
@@ -353,7 +353,7 @@ impl<'a> ShownToken<'a> {
     }
 }
 
-/// A token that was just made.
+/// A new token, with its secret.
 #[derive(Serialize, ToSchema)]
 pub(super) struct NewTokenShown<'a> {
     #[serde(flatten)]

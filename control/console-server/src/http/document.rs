@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{PROBLEM_CONTENT_TYPE, Problem, Query, QueryKind, SchemaOf, schema};
+use api::{PROBLEM_CONTENT_TYPE, Problem, Query, QueryKind, SchemaOf, schema, success_words};
 use serde_json::{Map, Value, json};
 
 use crate::http::caller::COOKIE;
@@ -60,12 +60,12 @@ fn operation(endpoint: &Endpoint) -> Value {
         header
     };
     if changes && endpoint.who != Who::Everybody {
-        let what = "What the session was told; with a token it is left out";
+        let what = "The csrf value of the session; not needed with a token";
         let is_needed = endpoint.who == Who::Session;
         parameters.push(header("X-Memlane-CSRF", is_needed, what));
     }
     if changes && matches!(endpoint.answer, Answer::Tagged(_)) {
-        let what = "The etag of what was read: what has changed since is left alone";
+        let what = "The ETag that was read; if it has changed since, the request is refused";
         parameters.push(header("If-Match", false, what));
     }
     let mut operation = json!({
@@ -120,7 +120,7 @@ fn responses(endpoint: &Endpoint) -> Value {
         Answer::Stream(media) => Some(of_type(media, json!({"type": "string"}))),
         Answer::Redirect | Answer::Upgrade | Answer::Nothing => None,
     };
-    let mut success = json!({"description": endpoint.summary});
+    let mut success = json!({"description": success_words(endpoint.status)});
     if let Some(content) = content {
         success["content"] = content;
     }

@@ -27,27 +27,31 @@ use crate::refusal::Kind::{
 use crate::sign_on::CALLBACK_PATH;
 
 const SECONDS: &[Query] =
-    &[Query::new("seconds", QueryKind::Number, "So long until now [default: 3600]")];
+    &[Query::new("seconds", QueryKind::Number, "Seconds of history [default: 3600]")];
 
 const HISTORY: &[Query] = &[
-    Query::new("series", QueryKind::Text, "Its name; without one, names are listed"),
-    Query::new("seconds", QueryKind::Number, "So long until now [default: 3600]"),
+    Query::new("series", QueryKind::Text, "Name of the series; without it, lists the names"),
+    Query::new("seconds", QueryKind::Number, "Seconds of history [default: 3600]"),
 ];
 
 const AUDIT: &[Query] = &[
-    Query::new("before", QueryKind::Number, "Only what is older than the entry of this id"),
-    Query::new("limit", QueryKind::Number, "So many at most [default: 100, at most 1000]"),
-    Query::new("user", QueryKind::Text, "What this user did"),
-    Query::new("method", QueryKind::Text, "Only requests of this method"),
-    Query::new("path", QueryKind::Text, "Only paths in which this is"),
-    Query::new("status", QueryKind::Number, "Only what was answered with this"),
-    Query::new("since", QueryKind::Number, "Unix seconds"),
-    Query::new("until", QueryKind::Number, "Unix seconds"),
-    Query::new("export", QueryKind::Flag, "All of them, as lines of JSON"),
+    Query::new("before", QueryKind::Number, "List only entries older than the one with this id"),
+    Query::new(
+        "limit",
+        QueryKind::Number,
+        "Maximum number of entries [default: 100, at most 1000]",
+    ),
+    Query::new("user", QueryKind::Text, "List only requests of this user"),
+    Query::new("method", QueryKind::Text, "List only requests of this method"),
+    Query::new("path", QueryKind::Text, "List only paths that contain this text"),
+    Query::new("status", QueryKind::Number, "List only requests answered with this status code"),
+    Query::new("since", QueryKind::Number, "Unix time in seconds"),
+    Query::new("until", QueryKind::Number, "Unix time in seconds"),
+    Query::new("export", QueryKind::Flag, "Return all entries, as lines of JSON"),
 ];
 
 const FORCE: &[Query] =
-    &[Query::new("force", QueryKind::Flag, "Take the terminal from who has it now")];
+    &[Query::new("force", QueryKind::Flag, "Disconnect the client that has the terminal now")];
 
 const USER: Answer = Answer::Tagged(schema::<ShownUser<'static>>());
 const OWN_SESSION: Answer = Answer::One(schema::<OwnSession>());
@@ -55,77 +59,77 @@ const LINES: Answer = Answer::Stream("application/x-ndjson");
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     Endpoint::post("/console/v1/setup", "set_up", || post(login::set_up))
-        .about("Make the first administrator, with the code of the set-up link, and log them in")
+        .about("Create the first administrator with the code of the set-up link, and log in")
         .asked_by(Who::Everybody)
         .takes(schema::<SetupRequest>())
         .answers(OWN_SESSION)
         .refuses(&[Forged, Forbidden, InvalidField, Conflict, TooManyAttempts, Busy]),
     Endpoint::get(SESSION_PATH, "show_own_session", || get(login::show))
-        .about("Who is logged in, and what goes with requests that change something")
+        .about("Get the caller's session, with its CSRF token")
         .asked_by(Who::Session)
         .answers(OWN_SESSION),
     Endpoint::post(SESSION_PATH, "log_in", || post(login::log_in))
-        .about("Log in by a password; the answer sets the session's cookie")
+        .about("Log in with a password; the response sets the session cookie")
         .asked_by(Who::Everybody)
         .takes(schema::<LoginRequest>())
         .answers(OWN_SESSION)
         .refuses(&[Forged, Unauthorized, TooManyAttempts, Busy]),
     Endpoint::delete(SESSION_PATH, "log_out", || delete(login::log_out))
-        .about("End one's own session")
+        .about("Log out: end the caller's session")
         .asked_by(Who::Session),
     Endpoint::get("/console/v1/logins", "show_logins", || get(sign_on::ways))
-        .about("Ways to log in")
+        .about("List the ways to log in")
         .asked_by(Who::Everybody)
         .answers(Answer::One(schema::<Ways>())),
     Endpoint::get("/console/v1/oidc/login", "begin_login_by_provider", || get(sign_on::begin))
-        .about("Send the browser to the provider of logins; 503 where that cannot be asked")
+        .about("Redirect the browser to the identity provider; 503 if it cannot be reached")
         .asked_by(Who::Everybody)
         .with_status(303)
         .answers(Answer::Redirect)
         .refuses(&[NotFound]),
     Endpoint::get(CALLBACK_PATH, "finish_login_by_provider", || get(sign_on::finish))
-        .about("Begin a session for whom the provider has sent back; 403 where it is in doubt")
+        .about("Complete a login by the identity provider; 403 if it cannot be verified")
         .asked_by(Who::Everybody)
         .with_status(303)
         .answers(Answer::Redirect)
         .refuses(&[NotFound]),
     Endpoint::post("/console/v1/password", "change_password", || post(login::change_password))
-        .about("Change one's own password, which ends one's other sessions")
+        .about("Change the caller's password and end the caller's other sessions")
         .asked_by(Who::Session)
         .takes(schema::<PasswordRequest>())
         .answers(Answer::One(schema::<PasswordChanged>()))
         .refuses(&[InvalidField, Conflict, TooManyAttempts, Busy]),
     Endpoint::get("/console/v1/users", "list_users", || get(accounts::users))
-        .about("All users")
+        .about("List users")
         .asked_by(Who::Administrator)
         .answers(Answer::ManyTagged(schema::<ShownUser<'static>>())),
     Endpoint::post("/console/v1/users", "create_user", || post(accounts::add_user))
-        .about("Add a user")
+        .about("Create a user")
         .asked_by(Who::Administrator)
         .takes(schema::<UserCreate>())
         .with_status(201)
         .answers(Answer::One(schema::<ShownUser<'static>>()))
         .refuses(&[InvalidField, NotFound, Exists, Conflict, Busy]),
     Endpoint::get("/console/v1/users/{name}", "show_user", || get(accounts::user))
-        .about("One user")
+        .about("Get a user")
         .asked_by(Who::Administrator)
         .answers(USER)
         .refuses(&[NotFound]),
     Endpoint::patch("/console/v1/users/{name}", "change_user", || patch(accounts::change_user))
-        .about("Change a user; what is left out stays. A new password ends their sessions")
+        .about("Update the given fields of a user. A new password ends the user's sessions")
         .asked_by(Who::Administrator)
         .takes(schema::<UserChange>())
         .answers(USER)
         .refuses(&[InvalidField, NotFound, Conflict, Changed, Busy]),
     Endpoint::delete("/console/v1/users/{name}", "delete_user", || delete(accounts::remove_user))
-        .about("Delete a user, with all sessions and tokens")
+        .about("Delete a user with all sessions and tokens")
         .asked_by(Who::Administrator)
         .refuses(&[NotFound, Conflict]),
     Endpoint::get("/console/v1/projects", "list_projects", || get(accounts::projects))
-        .about("All projects for administrators, one's own for others")
+        .about("List projects: all for administrators, otherwise the caller's")
         .answers(Answer::ManyTagged(schema::<Project>())),
     Endpoint::post("/console/v1/projects", "create_project", || post(accounts::add_project))
-        .about("Add a project")
+        .about("Create a project")
         .asked_by(Who::Administrator)
         .takes(schema::<Project>())
         .with_status(201)
@@ -134,7 +138,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     Endpoint::patch("/console/v1/projects/{name}", "change_project", || {
         patch(accounts::change_project)
     })
-    .about("Change a project; what is left out stays")
+    .about("Update the given fields of a project")
     .asked_by(Who::Administrator)
     .takes(schema::<ProjectChange>())
     .answers(Answer::Tagged(schema::<Project>()))
@@ -142,82 +146,82 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     Endpoint::delete("/console/v1/projects/{name}", "delete_project", || {
         delete(accounts::remove_project)
     })
-    .about("Delete a project that limits nobody; its volumes stay")
+    .about("Delete a project that has no users; its volumes are kept")
     .asked_by(Who::Administrator)
     .refuses(&[NotFound, Conflict]),
     Endpoint::get("/console/v1/tokens", "list_tokens", || get(accounts::tokens))
-        .about("All tokens for administrators, one's own for others")
+        .about("List tokens: all for administrators, otherwise the caller's")
         .answers(Answer::Many(schema::<ShownToken<'static>>())),
     Endpoint::post("/console/v1/tokens", "create_token", || post(accounts::add_token))
-        .about("Make a token of one's own; its secret is in this answer alone. A token makes none")
+        .about("Create a token, with a session. Only this response contains the secret")
         .takes(schema::<TokenCreate>())
         .with_status(201)
         .answers(Answer::One(schema::<NewTokenShown<'static>>()))
         .refuses(&[Forbidden, InvalidField, NotFound, Conflict]),
     Endpoint::delete("/console/v1/tokens/{id}", "delete_token", || delete(accounts::remove_token))
-        .about("Delete a token, which is refused from then on")
+        .about("Revoke a token")
         .refuses(&[NotFound]),
     Endpoint::get("/console/v1/sessions", "list_sessions", || get(accounts::sessions))
-        .about("All sessions for administrators, one's own for others")
+        .about("List sessions: all for administrators, otherwise the caller's")
         .answers(Answer::Many(schema::<Listed>())),
     Endpoint::delete("/console/v1/sessions/{id}", "end_session", || delete(accounts::end_session))
-        .about("End a session, also one that a provider's login began")
+        .about("End a session, also one that an identity provider began")
         .refuses(&[NotFound]),
     Endpoint::get("/console/v1/audit", "list_audit", || get(accounts::audit))
-        .about("The audit log, newest first; with export=true as application/x-ndjson")
+        .about("List the audit log, newest first; with export=true as application/x-ndjson")
         .asked_by(Who::Administrator)
         .asks(AUDIT)
         .answers(Answer::Many(schema::<AuditEntry>()))
         .refuses(&[Invalid]),
     Endpoint::get("/console/v1/events", "watch", || get(watching::events))
-        .about("The daemon's state, its pool, volumes and tasks, each second")
+        .about("Stream the state of the daemon, its pool, volumes and tasks each second")
         .answers(Answer::Stream("text/event-stream"))
         .refuses(&[Busy]),
     Endpoint::get("/console/v1/history", "show_history", || get(watching::history))
-        .about("The names of all series, or the points of one; not for who is limited to projects")
+        .about("List series, or get the points of one. Refused to users limited to projects")
         .asks(HISTORY)
         .answers(Answer::Json)
         .refuses(&[Invalid, Forbidden, NotFound]),
     Endpoint::get("/console/v1/charts", "show_charts", || get(watching::charts))
-        .about("All series of the history; not for who is limited to projects")
+        .about("Get all series of the history. Refused to users limited to projects")
         .asks(SECONDS)
         .answers(Answer::Json)
         .refuses(&[Invalid, Forbidden]),
     Endpoint::get("/console/v1/busiest", "list_busiest", || get(watching::busiest))
-        .about("Volumes to which most requests come; not for who is limited to projects")
+        .about("List the volumes with most requests. Refused to users limited to projects")
         .answers(Answer::Json)
         .refuses(&[Forbidden]),
     Endpoint::get("/console/v1/topics", "list_topics", || get(topics::list))
-        .about("Topics and groups of the broker, or why there are none")
+        .about("List topics and groups of the broker, or the reason why there are none")
         .answers(Answer::Json)
         .refuses(&[Forbidden]),
     Endpoint::get("/console/v1/topics/{name}", "show_topic", || get(topics::show))
-        .about("A topic with its partitions and settings")
+        .about("Get a topic with its partitions and settings")
         .answers(Answer::Json)
         .refuses(&[Forbidden, NotFound, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/topics/{name}/records", "produce_record", || post(topics::produce))
-        .about("Write a record to a topic; takes the role operator")
+        .about("Write a record to a topic; requires the role operator")
         .takes(schema::<RecordCreate>())
         .with_status(204)
         .refuses(&[Forbidden, InvalidField, NotFound, Conflict, NoBroker, BrokerDown]),
     Endpoint::get("/console/v1/groups/{name}", "show_group", || get(groups::show))
-        .about("A group of the broker with its offset and its lag in each partition")
+        .about("Get a group with its offset and lag in each partition")
         .answers(Answer::Json)
         .refuses(&[Forbidden, NotFound, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/groups/{name}/offsets", "reset_group", || post(groups::reset))
-        .about("Reset the offsets of a group that has no members; takes the role operator")
+        .about("Reset the offsets of a group without members; requires the role operator")
         .takes(schema::<OffsetsReset>())
         .answers(Answer::Many(schema::<OffsetChange>()))
         .refuses(&[Forbidden, InvalidField, NotFound, Conflict, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/query", "query_topics", || post(topics::query))
-        .about("Run a query over topics: a line of JSON for columns, for rows, and for the end")
+        .about("Run a query over topics; streams lines of JSON: columns, rows, end")
         .takes(schema::<QueryRequest>())
         .answers(LINES)
         .refuses(&[Forbidden, InvalidField, Conflict, NoBroker, BrokerDown]),
     Endpoint::get("/console/v1/machines/{name}/serial", "open_terminal", || {
         get(machine_consoles::serial)
     })
-    .about("The terminal of a virtual machine as a WebSocket; takes the role operator")
+    .about("Open the serial console of a machine as a WebSocket; requires the role operator")
     .asks(FORCE)
     .with_status(101)
     .answers(Answer::Upgrade)
@@ -225,12 +229,12 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     Endpoint::get("/console/v1/machines/{name}/screen", "open_screen", || {
         get(machine_consoles::screen)
     })
-    .about("The screen of a virtual machine (RFB) as a WebSocket; takes the role operator")
+    .about("Open the screen of a machine (RFB) as a WebSocket; requires the role operator")
     .with_status(101)
     .answers(Answer::Upgrade)
     .refuses(&[Invalid, Forged, Forbidden, Busy, NoMachines, MachinesDown]),
     Endpoint::get("/console/v1/openapi.json", "openapi", || get(openapi))
-        .about("This document")
+        .about("Get this OpenAPI document")
         .answers(Answer::Json),
 ];
 

@@ -37,13 +37,13 @@ pub(super) enum ResetTo {
 #[serde(deny_unknown_fields)]
 pub(super) struct OffsetsReset {
     to: ResetTo,
-    /// Partitions that do not reach so far get the end that is nearest.
+    /// An offset outside of a partition becomes its nearest end.
     #[schema(minimum = 0)]
     offset: Option<i64>,
     /// Milliseconds since 1970.
     #[schema(minimum = 0)]
     time_ms: Option<i64>,
-    /// Without any, all topics that the group has offsets of.
+    /// Topics to reset; by default all topics with offsets of the group.
     #[serde(default)]
     topics: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(super) struct OffsetsReset {
 pub(super) struct OffsetChange {
     topic: String,
     partition: i32,
-    /// `null`: the group had committed none there.
+    /// Offset before; `null` if the group had none.
     from: Option<i64>,
     to: i64,
 }

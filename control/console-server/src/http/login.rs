@@ -52,17 +52,17 @@ pub(super) struct OwnSession {
     name: String,
     role: Role,
     projects: Vec<String>,
-    /// What requests that change something repeat in X-Memlane-CSRF.
+    /// Value of the header X-Memlane-CSRF of requests that change something.
     csrf: String,
     /// Unix seconds.
     expires: u64,
 }
 
-/// Sessions and tokens that went with an old password, and those that did not.
+/// Sessions ended by the new password, and tokens that remain.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PasswordChanged {
     sessions_ended: usize,
-    /// Those that go on.
+    /// Number of tokens that remain valid.
     tokens: usize,
 }
 

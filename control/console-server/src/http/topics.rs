@@ -39,11 +39,11 @@ pub(super) struct QueryRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordCreate {
     key: Option<String>,
-    /// Without one the record deletes its key.
+    /// Value; without it the record is a tombstone of its key.
     value: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// Without one the key chooses, as it does for Java's clients.
+    /// Partition; by default chosen by the key, as Kafka's Java client does.
     partition: Option<i32>,
 }
 

@@ -41,9 +41,9 @@ impl Driver {
             return Ok(());
         }
         Err(Status::resource_exhausted(format!(
-            "a volume of {size_bytes} bytes is more than the {room_bytes} bytes that this node's \
-             pool has left for the class; delete volumes, enlarge the pool (memlane pool set), or \
-             raise the class's overcommit"
+            "not enough space in this node's pool: {size_bytes} bytes requested, {room_bytes} \
+             available to the class; delete volumes, enlarge the pool (memlane pool set), or \
+             raise overcommit in the StorageClass"
         )))
     }
 }

@@ -47,7 +47,10 @@ impl Driver {
         let name = own_name(&request.name)?;
         check_capabilities(&request.volume_capabilities)?;
         if let Some(key) = request.mutable_parameters.keys().next() {
-            let why = format!("the parameter {key:?} cannot be changed later; use the class's");
+            let why = format!(
+                "the parameter {key:?} cannot be changed after creation; set it in \
+                               the StorageClass"
+            );
             return Err(Status::invalid_argument(why));
         }
         let mut class = Class::of(&request.parameters)?;
@@ -81,7 +84,11 @@ impl Driver {
         let made = self.make_unfinished(wanted, &name);
         made.inspect_err(|_| {
             if let Err(status) = self.delete_unfinished(&name) {
-                tracing::warn!(name, "half a volume stays: {}", status.message());
+                tracing::warn!(
+                    name,
+                    "cannot clean up a volume whose creation failed: {}",
+                    status.message()
+                );
             }
         })
     }
@@ -144,7 +151,11 @@ impl Driver {
         }
         self.daemon.delete(name).inspect_err(|_| {
             if let Err(status) = self.daemon.change(name, &owned_by(OWNER)) {
-                tracing::warn!(name, "the volume stays without owner: {}", status.message());
+                tracing::warn!(
+                    name,
+                    "cannot set the owner of the new volume: {}",
+                    status.message()
+                );
             }
         })
     }
@@ -157,7 +168,10 @@ impl Driver {
                 if !required.is_empty() && !required.iter().any(|it| self.is_here(it)) =>
             {
                 let node = &self.node;
-                let why = format!("volumes of this driver are on the node {node:?}, not elsewhere");
+                let why = format!(
+                    "invalid topology: this driver creates volumes on node \
+                                   {node:?} only"
+                );
                 Err(Status::resource_exhausted(why))
             }
             _ => Ok(()),
@@ -171,7 +185,10 @@ impl Driver {
             None => self.daemon.volume(&id)?.filter(|_| !id.contains('@')).map(|it| it.size_bytes),
         };
         let size_bytes = size_bytes.ok_or_else(|| {
-            Status::not_found(format!("there is nothing to copy: no {id:?} on this node"))
+            Status::not_found(format!(
+                "cannot copy {id:?}: no such volume or snapshot on this \
+                                       node"
+            ))
         })?;
         if source.volume.is_some() {
             self.write_back(&id)?;
@@ -182,8 +199,12 @@ impl Driver {
 
 fn id_of(source: &ContentSource) -> Result<String, Status> {
     let id = source.snapshot.as_ref().or(source.volume.as_ref()).map(|source| source.id.clone());
-    id.filter(|id| !id.is_empty())
-        .ok_or_else(|| Status::invalid_argument("the request names nothing to copy"))
+    id.filter(|id| !id.is_empty()).ok_or_else(|| {
+        Status::invalid_argument(
+            "the request has no snapshot or volume as \
+                                                 content source",
+        )
+    })
 }
 
 fn labels(wanted: &Wanted<'_>) -> BTreeMap<String, String> {
@@ -200,7 +221,7 @@ fn labels(wanted: &Wanted<'_>) -> BTreeMap<String, String> {
 fn check_same(volume: Volume, wanted: &Wanted<'_>) -> Result<Volume, Status> {
     let differs = |what: &str| {
         let name = &volume.name;
-        Status::already_exists(format!("there is a volume {name:?} already, with another {what}"))
+        Status::already_exists(format!("volume {name:?} already exists with a different {what}"))
     };
     if volume.labels.get(NAME_LABEL).is_none_or(|name| name != wanted.given_name) {
         return Err(differs("owner"));
@@ -224,13 +245,13 @@ fn size_bytes(
     class: &Class,
 ) -> Result<u64, Status> {
     if range.required_bytes < 0 || range.limit_bytes < 0 {
-        return Err(Status::invalid_argument("a size is not negative"));
+        return Err(Status::invalid_argument("invalid size: it must not be negative"));
     }
     let required = range.required_bytes.cast_unsigned();
     let copied = source.map_or(0, |source| source.size_bytes);
     if required > 0 && copied > required {
         return Err(Status::out_of_range(format!(
-            "{required} bytes are asked for, and what is to be copied has {copied}"
+            "invalid size: {required} bytes requested, but the source has {copied}"
         )));
     }
     let usual = match (source, range.limit_bytes) {
@@ -258,7 +279,7 @@ fn filesystem_of(
 
 fn check_capabilities(capabilities: &[VolumeCapability]) -> Result<(), Status> {
     if capabilities.is_empty() {
-        return Err(Status::invalid_argument("the request says nothing of how the volume is used"));
+        return Err(Status::invalid_argument("the request has no volume capability"));
     }
     match capabilities.iter().find_map(refusal) {
         Some(why) => Err(Status::invalid_argument(why)),

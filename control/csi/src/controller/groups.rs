@@ -21,7 +21,7 @@ impl Driver {
         let name = group_name(&request.name)?;
         let volumes: BTreeSet<String> = request.source_volume_ids.into_iter().collect();
         if volumes.is_empty() || volumes.contains("") {
-            return Err(Status::invalid_argument("the request names no volumes"));
+            return Err(Status::invalid_argument("the request has no volume ids"));
         }
         let _guard = self.busy.begin(&format!("@{name}"))?;
         let mut snapshots = self.members(&name)?;
@@ -34,7 +34,10 @@ impl Driver {
         }
         let found: BTreeSet<String> = snapshots.iter().map(|it| it.volume.clone()).collect();
         if found != volumes {
-            let why = format!("there is a group of this name already, of the volumes {found:?}");
+            let why = format!(
+                "a group snapshot of this name already exists, with the volumes \
+                               {found:?}"
+            );
             return Err(Status::already_exists(why));
         }
         Ok(answer(&name, &snapshots))
@@ -54,7 +57,7 @@ impl Driver {
         let name = named(&request)?;
         let snapshots = self.checked_members(&request)?;
         if snapshots.is_empty() {
-            return Err(Status::not_found(format!("there is no group {name:?} on this node")));
+            return Err(Status::not_found(format!("no group snapshot {name:?} on this node")));
         }
         Ok(answer(name, &snapshots))
     }
@@ -70,7 +73,7 @@ impl Driver {
         let name = &request.group_snapshot_id;
         let suffix = format!("@{name}");
         if let Some(other) = request.snapshot_ids.iter().find(|id| !id.ends_with(&suffix)) {
-            let why = format!("the snapshot {other:?} is not of the group {name:?}");
+            let why = format!("snapshot {other:?} does not belong to the group snapshot {name:?}");
             return Err(Status::invalid_argument(why));
         }
         self.members(name)
@@ -79,7 +82,7 @@ impl Driver {
 
 fn named(request: &GroupId) -> Result<&str, Status> {
     match request.group_snapshot_id.as_str() {
-        "" => Err(Status::invalid_argument("the request names no group")),
+        "" => Err(Status::invalid_argument("the request has no group snapshot id")),
         name => Ok(name),
     }
 }

@@ -10,12 +10,15 @@ pub(super) fn page<T>(
     starting_token: &str,
 ) -> Result<(Vec<T>, String), Status> {
     let Ok(max_entries) = usize::try_from(max_entries) else {
-        return Err(Status::invalid_argument("max_entries is not negative"));
+        return Err(Status::invalid_argument("invalid max_entries: it must not be negative"));
     };
     let start = match starting_token {
         "" => "",
         token => token.strip_prefix(PREFIX).ok_or_else(|| {
-            Status::aborted(format!("{token:?} is no token of this driver; begin anew without one"))
+            Status::aborted(format!(
+                "invalid starting_token {token:?}; list again without a \
+                                     token"
+            ))
         })?,
     };
     let mut rest = list;

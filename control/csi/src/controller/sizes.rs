@@ -33,8 +33,8 @@ pub(super) fn fitting_size(wanted_bytes: u64, range: &CapacityRange) -> Result<u
     let size = wanted_bytes.next_multiple_of(BLOCK_BYTES);
     if size > SIZE_BYTES_MAX || is_over(size, range) {
         return Err(Status::out_of_range(format!(
-            "a volume would have {size} bytes: at most {SIZE_BYTES_MAX} are possible, and the \
-             request's limit is {}",
+            "invalid size of {size} bytes: the maximum is {SIZE_BYTES_MAX}, and limit_bytes is \
+             {}",
             range.limit_bytes
         )));
     }

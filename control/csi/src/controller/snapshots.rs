@@ -19,14 +19,14 @@ impl Driver {
         let name = own_name(&request.name)?;
         let volume = request.source_volume_id;
         if volume.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         let _guard = self.busy.begin(&format!("@{name}"))?;
         let found = self.snapshots_of_driver()?.into_iter().find(|it| it.snapshot == name);
         let snapshot = match found {
             Some(found) if found.volume == volume => found,
             Some(found) => {
-                let why = format!("there is a snapshot of this name already, {:?}", found.name);
+                let why = format!("a snapshot of this name already exists: {:?}", found.name);
                 return Err(Status::already_exists(why));
             }
             None => {
@@ -50,9 +50,10 @@ impl Driver {
 
     pub(crate) fn show_snapshot(&self, request: SnapshotId) -> Result<SnapshotAnswer, Status> {
         let name = named(&request)?;
-        let snapshot = self.daemon.snapshot(name)?.ok_or_else(|| {
-            Status::not_found(format!("there is no snapshot {name:?} on this node"))
-        })?;
+        let snapshot = self
+            .daemon
+            .snapshot(name)?
+            .ok_or_else(|| Status::not_found(format!("no snapshot {name:?} on this node")))?;
         Ok(SnapshotAnswer { snapshot: Some(describe(&snapshot)) })
     }
 
@@ -93,7 +94,7 @@ impl Driver {
 
 fn named(request: &SnapshotId) -> Result<&str, Status> {
     match request.snapshot_id.as_str() {
-        "" => Err(Status::invalid_argument("the request names no snapshot")),
+        "" => Err(Status::invalid_argument("the request has no snapshot id")),
         name => Ok(name),
     }
 }

@@ -40,23 +40,23 @@ impl Driver {
     pub(crate) fn delete_volume(&self, request: VolumeId) -> Result<Nothing, Status> {
         let name = request.volume_id;
         if name.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         let _guard = self.busy.begin(&name)?;
         self.delete_unfinished(&unfinished_name(&name))?;
         let Some(volume) = self.daemon.volume(&name)? else { return Ok(Nothing {}) };
         if !is_of_driver(&volume) {
             return Err(Status::failed_precondition(format!(
-                "the volume {name:?} was not made by this driver, which does not delete it; set \
-                 the reclaim policy of its PersistentVolume to Retain"
+                "cannot delete volume {name:?}: it was not created by this driver; set the \
+                 reclaim policy of its PersistentVolume to Retain"
             )));
         }
         let snapshots = self.daemon.snapshots()?;
         let mut snapshots = snapshots.iter().filter(|it| it.volume == name).map(|it| &it.name);
         if let Some(snapshot) = snapshots.next() {
             return Err(Status::failed_precondition(format!(
-                "the volume {name:?} has snapshots, {snapshot:?} and {} others; it is deleted when \
-                 they are",
+                "cannot delete volume {name:?}: it has snapshots ({snapshot:?} and {} others); \
+                 delete their VolumeSnapshots first",
                 snapshots.count()
             )));
         }
@@ -70,7 +70,7 @@ impl Driver {
 
     pub(crate) fn validate(&self, request: ValidateRequest) -> Result<ValidateAnswer, Status> {
         if request.volume_capabilities.is_empty() {
-            return Err(Status::invalid_argument("the request names no use to judge"));
+            return Err(Status::invalid_argument("the request has no volume capability"));
         }
         let volume = self.daemon.known_volume(&request.volume_id)?;
         let class = Class::of(&request.parameters);
@@ -80,7 +80,7 @@ impl Driver {
         };
         let why = request.volume_capabilities.iter().find_map(refusal);
         let why = why.or_else(|| class.err().map(|status| status.message().to_owned()));
-        let why = why.or_else(|| other.map(|other| format!("the volume has another {other}")));
+        let why = why.or_else(|| other.map(|other| format!("the volume has a different {other}")));
         Ok(match why {
             Some(message) => ValidateAnswer { confirmed: None, message },
             None => ValidateAnswer {
@@ -121,7 +121,7 @@ impl Driver {
     pub(crate) fn expand_volume(&self, request: ExpandRequest) -> Result<ExpandAnswer, Status> {
         let range = request.capacity_range.unwrap_or_default();
         if range.required_bytes <= 0 && range.limit_bytes <= 0 || range.required_bytes < 0 {
-            return Err(Status::invalid_argument("the request gives no size"));
+            return Err(Status::invalid_argument("the request has no size"));
         }
         let _guard = self.busy.begin(&request.volume_id)?;
         let volume = self.daemon.known_volume(&request.volume_id)?;

@@ -50,16 +50,16 @@ impl Driver {
             _ if is_begun || volume.written_bytes == 0 => {}
             Some(found) => {
                 return Err(Status::failed_precondition(format!(
-                    "the volume {name:?} holds {}, and {} is asked for; nothing was changed",
+                    "volume {name:?} contains {}, but {} is requested; the volume was not \
+                     changed",
                     found.filesystem.word(),
                     wanted.word()
                 )));
             }
             None => {
                 return Err(Status::failed_precondition(format!(
-                    "the volume {name:?} was written to and holds neither ext4 nor XFS, so that no \
-                     file system is made on it; use it as a block device, or discard all of it \
-                     (blkdiscard) first"
+                    "cannot format volume {name:?}: it contains data that is neither ext4 nor \
+                     XFS; use volumeMode: Block, or discard its contents first (blkdiscard)"
                 )));
             }
         }

@@ -26,7 +26,7 @@ const FOLDER_BITS: u32 = 0o2070;
 /// Gives everything below `top` to the group of this name or number, unless that was done.
 pub(super) fn give(top: &Path, group: &str) -> Result<(), Status> {
     let number = group.parse().map_err(|_| {
-        Status::invalid_argument(format!("the group {group:?} of the volume is no number"))
+        Status::invalid_argument(format!("invalid fsGroup {group:?}: not a number"))
     })?;
     let gid = Gid::from_raw(number);
     let io = |error: Errno| failed("give to the pod's group", top, &error.into());

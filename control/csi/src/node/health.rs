@@ -36,13 +36,16 @@ impl Driver {
         };
         let status = self.daemon.status()?;
         if let Some(lost) = status.damage.lost.iter().find(|lost| lost.name == volume.name) {
-            let message = format!("{} bytes are lost, and reads of them fail", lost.bytes);
+            let message = format!("{} bytes are lost; reads of them fail", lost.bytes);
             add(health::DATA_LOSS, "ContentsLost", message);
         }
         let objects = status.durability.images.iter().flat_map(|images| &images.unfetched);
         for object in objects {
             if object.volumes.iter().any(|part| part.name == volume.name) {
-                let message = format!("{} cannot be fetched: {}", object.object, object.cause);
+                let message = format!(
+                    "cannot fetch {} from the image store: {}",
+                    object.object, object.cause
+                );
                 add(health::DEGRADED, "NotFetched", message);
             }
         }
@@ -58,7 +61,9 @@ impl Driver {
                     add(health::INACCESSIBLE, "NotReadable", message);
                 }
                 Some(mount) if mount.is_stopped && !mount.is_read_only => {
-                    let message = "the kernel stopped its file system after an error".to_owned();
+                    let message = "the kernel has shut down its file system after an error; see \
+                                   dmesg"
+                        .to_owned();
                     add(health::INACCESSIBLE, "ReadOnly", message);
                 }
                 Some(_) => {}

@@ -36,7 +36,7 @@ pub(super) fn mounts() -> Result<Vec<Mount>, Status> {
 }
 
 fn unreadable(line: &[u8]) -> Status {
-    Status::internal(format!("{TABLE} has the line {:?}", String::from_utf8_lossy(line)))
+    Status::internal(format!("cannot parse line {:?} of {TABLE}", String::from_utf8_lossy(line)))
 }
 
 /// `36 35 98:0 /root /point rw,noatime master:1 - ext4 /dev/loop0 rw`.
@@ -77,7 +77,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 /// The path as the kernel's table has it; what lies there is not looked at, as it may be dead.
 pub(super) fn resolved(path: &Path) -> Result<PathBuf, Status> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Status::invalid_argument(format!("{} is no target", path.display())));
+        return Err(Status::invalid_argument(format!("{} is not a mount target", path.display())));
     };
     match fs::canonicalize(parent) {
         Ok(parent) => Ok(parent.join(name)),
@@ -99,7 +99,7 @@ pub(super) fn unmount_all(path: &Path) -> Result<(), Status> {
         }
         run("umount", [path])?;
     }
-    Err(Status::internal(format!("{} is mounted over and over", path.display())))
+    Err(Status::internal(format!("too many mounts on {}", path.display())))
 }
 
 /// The same of mounts that are dead or in use: they are gone from the path at once.
@@ -110,7 +110,7 @@ pub(super) fn unmount_stale(path: &Path) -> Result<(), Status> {
         }
         run("umount", [Path::new("--lazy"), path])?;
     }
-    Err(Status::internal(format!("{} is mounted over and over", path.display())))
+    Err(Status::internal(format!("too many mounts on {}", path.display())))
 }
 
 /// Returns whether what is mounted there answers no reads any more.
@@ -128,7 +128,10 @@ pub(super) fn device_at(path: &Path) -> Option<String> {
 /// The number of the device of a volume.
 pub(super) fn device_number(device: &str) -> Result<String, Status> {
     device_at(Path::new(device)).ok_or_else(|| {
-        Status::internal(format!("{device} is no block device here; is the host's /dev mounted?"))
+        Status::internal(format!(
+            "{device} is not a block device in this container; mount the \
+                                  host's /dev"
+        ))
     })
 }
 

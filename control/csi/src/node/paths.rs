@@ -11,7 +11,7 @@ pub(super) fn target(path: &str, field: &str) -> Result<PathBuf, Status> {
     match Path::new(path) {
         path if path.is_absolute() => resolved(path),
         path => {
-            let why = format!("{field} is {:?}, which is no absolute path", path.display());
+            let why = format!("{field} {:?} is not an absolute path", path.display());
             Err(Status::invalid_argument(why))
         }
     }
@@ -20,7 +20,7 @@ pub(super) fn target(path: &str, field: &str) -> Result<PathBuf, Status> {
 /// Refuses a path that is left out.
 pub(super) fn check_path(path: &str, field: &str) -> Result<(), Status> {
     match path.is_empty() {
-        true => Err(Status::invalid_argument(format!("the request gives no {field}"))),
+        true => Err(Status::invalid_argument(format!("the request has no {field}"))),
         false => Ok(()),
     }
 }

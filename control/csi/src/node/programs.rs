@@ -35,7 +35,7 @@ impl Held {
             }
             thread::sleep(LOCK_PAUSE);
         }
-        Err(Status::aborted(format!("another program works on {device}; try again later")))
+        Err(Status::aborted(format!("mkfs or mount of {device} is still running; retry later")))
     }
 
     /// A program that must succeed, and that holds the device as long as it lives.
@@ -76,9 +76,9 @@ fn finish<A: AsRef<OsStr>>(
 ) -> Result<(), Status> {
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", PATH).env("LC_ALL", "C").stdin(input);
-    let output = command.output().map_err(|error| {
-        Status::internal(format!("cannot run {program}: {error}; is it installed?"))
-    })?;
+    let output = command
+        .output()
+        .map_err(|error| Status::internal(format!("cannot run {program}: {error}; install it")))?;
     if output.status.success() || output.status.code() == Some(good_code) {
         return Ok(());
     }
@@ -86,7 +86,7 @@ fn finish<A: AsRef<OsStr>>(
     let said = String::from_utf8_lossy(&output.stderr).replace('\n', "; ");
     let said = said.trim_end_matches("; ");
     Err(Status::internal(format!(
-        "{program} {} ended with {}: {said}",
+        "{program} {} failed ({}): {said}",
         words.join(" "),
         output.status
     )))

@@ -69,7 +69,7 @@ impl Driver {
     /// Takes a volume away from a pod. Neither the daemon nor the volume need be there.
     pub(crate) fn unpublish(&self, request: UnpublishRequest) -> Result<Nothing, Status> {
         if request.volume_id.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         let path = target(&request.target_path, "target_path")?;
         let _guard = self.busy.begin(&request.volume_id)?;
@@ -101,12 +101,12 @@ impl Wanted<'_> {
             }
             if is_same {
                 return Err(Status::already_exists(format!(
-                    "{} is published already, {}",
+                    "{} is already published, {}",
                     self.target.display(),
                     if mounted.is_read_only { "read-only" } else { "to be written" }
                 )));
             }
-            tracing::warn!(path = %self.target.display(), "a dead mount is replaced");
+            tracing::warn!(path = %self.target.display(), "replacing a dead mount");
             unmount_stale(self.target)?;
         }
         self.make_target().map_err(|error| failed("make", self.target, &error))?;
@@ -116,7 +116,7 @@ impl Wanted<'_> {
         bound.inspect_err(|_| {
             // What is half bound would be taken for whole.
             if let Err(status) = unmount_all(self.target) {
-                tracing::warn!("half a mount stays: {}", status.message());
+                tracing::warn!("cannot clean up a mount that failed: {}", status.message());
             }
         })
     }
@@ -142,7 +142,7 @@ impl Wanted<'_> {
         let mut others = mounts.iter().filter(|it| it.point != self.target);
         match others.find(|it| is_of_volume(&it.point, &it.device)) {
             Some(other) => Err(Status::failed_precondition(format!(
-                "the volume {:?} is for one pod alone, and is published at {}",
+                "volume {:?} is ReadWriteOncePod and already published at {}",
                 self.volume.name,
                 other.point.display()
             ))),

@@ -45,11 +45,11 @@ impl Driver {
             match is_same {
                 true if mounted.kind == filesystem.word() => return Ok(()),
                 true => {
-                    let why = format!("{} is staged as {}", volume.name, mounted.kind);
+                    let why = format!("{} is already staged as {}", volume.name, mounted.kind);
                     return Err(Status::already_exists(why));
                 }
                 false => {
-                    tracing::warn!(path = %staging.display(), "a dead mount is replaced");
+                    tracing::warn!(path = %staging.display(), "replacing a dead mount");
                     unmount_stale(staging)?;
                 }
             }
@@ -66,7 +66,7 @@ impl Driver {
         let staging = target(&request.staging_target_path, "staging_target_path")?;
         let name = &request.volume_id;
         if name.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         let _guard = self.busy.begin(name)?;
         unmount_all(&staging)?;
@@ -83,7 +83,7 @@ impl Driver {
         request: NodeExpandRequest,
     ) -> Result<NodeExpandAnswer, Status> {
         if request.volume_id.is_empty() {
-            return Err(Status::invalid_argument("the request names no volume"));
+            return Err(Status::invalid_argument("the request has no volume id"));
         }
         check_path(&request.volume_path, "volume_path")?;
         let _guard = self.busy.begin(&request.volume_id)?;
@@ -96,7 +96,7 @@ impl Driver {
             let mounted = mounted
                 .ok_or_else(|| Status::not_found(format!("{} is not mounted", path.display())))?;
             if mounted.device != device_number(&device)? {
-                let why = format!("{} is not of {:?}", path.display(), volume.name);
+                let why = format!("{} is not a mount of {:?}", path.display(), volume.name);
                 return Err(Status::failed_precondition(why));
             }
         }
@@ -109,5 +109,5 @@ impl Driver {
 }
 
 pub(super) fn not_staged(volume: &Volume) -> Status {
-    Status::failed_precondition(format!("the volume {:?} is not staged on this node", volume.name))
+    Status::failed_precondition(format!("volume {:?} is not staged on this node", volume.name))
 }

@@ -150,7 +150,7 @@ fn no_file_system_is_made_on_what_holds_something() -> Result<()> {
     fixture.unstage(&volume)?;
     let staging = fixture.staging(&volume, &ext4());
     let words = fixture.refused("Node/NodeStageVolume", &staging, FAILED_PRECONDITION)?;
-    ensure!(words.contains("no file system is made"), "{words}");
+    ensure!(words.contains("neither ext4 nor XFS"), "{words}");
     // A file system of another kind is not replaced either.
     let volume = fixture.create(&claim("pvc-2", 320 * MIB))?;
     fixture.stage(&volume, &ext4())?;

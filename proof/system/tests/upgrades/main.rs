@@ -150,7 +150,7 @@ fn logs_of_a_later_version_are_refused_by_the_name_of_their_volume() -> Result<(
     set_version(&place, &topic, b'2')?;
     let mut served = place.open_broker()?;
     let log = served.broker.log();
-    let told = log.lines().find(|line| line.contains("cannot serve the topic"));
+    let told = log.lines().find(|line| line.contains("cannot open the topic"));
     let told = told.with_context(|| format!("nothing was told of {topic}:\n{log}"))?;
     ensure!(told.contains(&topic) && told.contains("later version"), "{told}");
     served.broker.stop()?;

@@ -222,7 +222,7 @@ fn no_topic_is_made_while_old_offsets_cannot_be_forgotten() {
     };
     let refusal = topics.create(&new).expect_err("nobody forgets");
     assert_eq!(refusal.error, ResponseError::CoordinatorNotAvailable);
-    assert!(refusal.message.contains("cannot be forgotten"), "{}", refusal.message);
+    assert!(refusal.message.contains("cannot delete the offsets"), "{}", refusal.message);
     assert_eq!(world.storage.volumes().expect("they are read").len(), volumes);
     assert!(topics.by_name(TOPIC).is_none());
 }

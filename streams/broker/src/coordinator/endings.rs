@@ -92,7 +92,7 @@ impl Endings {
                 false => topic.flush(),
             };
             if let Err(error) = flushed {
-                tracing::warn!(topic = %topic.name, %error, "cannot make markers stable yet");
+                tracing::warn!(topic = %topic.name, %error, "cannot flush transaction markers yet");
             }
         }
         let mut written = Vec::new();
@@ -130,7 +130,11 @@ impl Ending {
                 Found::Gone => return false,
                 Found::NotServed => {
                     let topic = name.as_str();
-                    tracing::warn!(transaction = id, topic, "cannot end it before that is served");
+                    tracing::warn!(
+                        transaction = id,
+                        topic,
+                        "cannot end a transaction: topic unavailable"
+                    );
                     return true;
                 }
             };

@@ -26,8 +26,8 @@ pub(super) fn before_topics_are_made(topics: &Topics, queue: &mpsc::Sender<Queue
     let queue = queue.downgrade();
     topics.set_forget(Box::new(move |name| {
         let forgotten = queue.upgrade().is_some_and(|queue| forget(&queue, &[name.into()]));
-        let what = "what groups committed to an earlier topic of this name cannot be forgotten \
-            now, as the coordinator of groups does not answer: make it again later";
+        let what = "cannot delete the offsets that groups committed to an earlier topic of this \
+                    name: the group coordinator does not respond; retry later";
         let refusal = || Refusal::new(ResponseError::CoordinatorNotAvailable, what);
         forgotten.then_some(()).ok_or_else(refusal)
     }));

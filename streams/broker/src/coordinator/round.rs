@@ -111,14 +111,12 @@ impl State {
     fn load(&mut self) -> anyhow::Result<()> {
         let mut groups = Groups::new(self.options.groups, seed());
         let mut transactions = Transactions::new(self.options.transactions);
-        self.log.load(
-            &mut |key, value| match owner_of(key).context("a key without an owner")? {
-                (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
-                (Owner::Transactions, key) => {
-                    transactions.load(key, value).map_err(anyhow::Error::new)
-                }
-            },
-        )?;
+        self.log.load(&mut |key, value| match owner_of(key)
+            .context("invalid key in the state log")?
+        {
+            (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
+            (Owner::Transactions, key) => transactions.load(key, value).map_err(anyhow::Error::new),
+        })?;
         (self.groups, self.transactions) = (groups, transactions);
         if !self.waits_for_disk() {
             self.flush()?;
@@ -166,7 +164,7 @@ impl State {
         let stirred = Arc::clone(&self.stirred);
         // What was found may not be stable yet.
         if let Err(error) = self.flush() {
-            tracing::error!(%error, "cannot make the state of groups and transactions stable");
+            tracing::error!(%error, "cannot flush the state of groups and transactions");
             self.doubt();
         }
         loop {
@@ -210,7 +208,11 @@ impl State {
     fn look_at_clocks(&mut self) {
         if let Some(stall) = self.clock.look(Instant::now()) {
             let seconds = stall.as_secs();
-            tracing::warn!(seconds, "the broker stood still; sessions are longer by that");
+            tracing::warn!(
+                seconds,
+                "the broker was paused; extending group sessions by that \
+                                     time"
+            );
         }
         let ahead_ms = self.clock.host_ahead_ms();
         self.groups.set_host_ahead(ahead_ms);
@@ -365,7 +367,7 @@ impl State {
                 return;
             }
             if self.flushing.is_some_and(|flush| self.log.has_failed(flush)) {
-                tracing::error!("cannot make the state of groups and transactions stable");
+                tracing::error!("cannot flush the state of groups and transactions");
                 self.doubt();
                 return;
             }
@@ -572,7 +574,7 @@ impl State {
             false => self.log.rewrite(&state),
         };
         if let Err(error) = rewritten {
-            tracing::warn!(%error, "cannot write the state of groups and transactions anew");
+            tracing::warn!(%error, "cannot compact the state of groups and transactions");
         }
     }
 }

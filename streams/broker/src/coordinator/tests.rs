@@ -221,9 +221,9 @@ fn a_committed_transaction_waits_for_a_topic_that_is_not_served_now() {
             owner: shares::Owner::NOBODY,
         };
         let told = life.topics.create(&new).expect_err("there is one").message;
-        assert!(told.contains("could not be opened"), "{told}");
+        assert!(told.contains("cannot be opened"), "{told}");
         let told = life.topics.delete(hidden).expect_err("it is not served").message;
-        assert!(told.contains("could not be opened"), "{told}");
+        assert!(told.contains("cannot be opened"), "{told}");
         drop((seen, life));
 
         device.write(0, &block).expect("memory");

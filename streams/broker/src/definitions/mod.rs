@@ -41,7 +41,8 @@ impl Definitions {
             .context("cannot open the log of definitions")?;
         let (mut by_name, mut version) = (ByName::new(), 0);
         log.load(&mut |key, value| {
-            let name = std::str::from_utf8(key).context("a definition has no name")?;
+            let name = std::str::from_utf8(key)
+                .context("invalid record in the log of definitions: no name")?;
             match value {
                 Some(value) => {
                     let definition = Stored::read(name, value)?;
@@ -112,8 +113,8 @@ impl Definitions {
             return Ok(());
         }
         let what = format!(
-            "there are {taken} {what} of {most} that the broker keeps, and {owner} has as many as \
-             it leaves to others"
+            "too many {what}: {taken} of {most} are in use, and {owner} has used up its share; \
+             drop some"
         );
         Err(SqlError::new(SqlState::TOO_MANY, what))
     }
@@ -138,7 +139,7 @@ impl Definitions {
         if log.is_outdated() {
             let records: Vec<StateRecord> = self.all().iter().map(|it| record_of(it)).collect();
             if let Err(error) = log.rewrite(&records) {
-                tracing::warn!(%error, "the log of definitions cannot be written anew");
+                tracing::warn!(%error, "cannot compact the log of definitions");
             }
         }
         self.version.send_replace(version);
@@ -157,14 +158,14 @@ fn record_of(definition: &Definition) -> StateRecord {
 fn check(new: &NewDefinition) -> Result<(), SqlError> {
     let NewDefinition { name, statement, .. } = new;
     if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
-        let what = format!("the name {name:?} must have 1 to {NAME_BYTES_MAX} bytes");
+        let what = format!("invalid name {name:?}: use 1 to {NAME_BYTES_MAX} bytes");
         return Err(SqlError::new(SqlState::INVALID_PARAMETER, what));
     }
     if statement.len() > STATEMENT_BYTES_MAX {
         let length = statement.len();
         let what = format!(
-            "the statement that defines {name:?} has {length} bytes; {STATEMENT_BYTES_MAX} are \
-             kept at most"
+            "the statement that defines {name:?} is too long: {length} bytes; the maximum is \
+             {STATEMENT_BYTES_MAX}"
         );
         return Err(SqlError::new(SqlState::TOO_LARGE, what));
     }

@@ -26,7 +26,7 @@ impl Stored<'_> {
 
     pub(super) fn read(name: &str, value: &[u8]) -> anyhow::Result<Definition> {
         let stored: Stored<'_> = serde_json::from_slice(value)
-            .with_context(|| format!("the definition of {name:?} cannot be read"))?;
+            .with_context(|| format!("cannot read the definition of {name:?}"))?;
         let Stored { kind, statement, owner, version } = stored;
         let (statement, owner) = (statement.into_owned(), owner.into_owned());
         Ok(Definition { name: name.to_owned(), kind, statement, owner, version })

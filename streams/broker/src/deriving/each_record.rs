@@ -149,9 +149,8 @@ fn find_position(
                 tracing::warn!(
                     topic = state.name,
                     partition = number,
-                    "the last records of a \
-                     derived topic were deleted before it was noted what they were made of: some \
-                     may come twice"
+                    "the last records of a derived topic were deleted before its position was \
+                     stored; some records may be duplicated"
                 );
             }
             made.unwrap_or(0).max(note.position)
@@ -161,7 +160,8 @@ fn find_position(
     let stable = log.last_stable_offset();
     if position > stable {
         let what = format!(
-            "partition {} of {:?} ends at {stable}, before {position}: it lost records",
+            "partition {} of {:?} ends at offset {stable}, before the stored position \
+             {position}: it has lost records",
             log.number(),
             source.name
         );

@@ -56,7 +56,7 @@ impl Plan {
     pub(super) fn of(statement: &str) -> Result<Self, SqlError> {
         let parsed = parse_statement(statement)?;
         let Some(Statement::Create(create)) = parsed else {
-            return Err(SqlError::new(SqlState::SYNTAX, "the statement derives nothing"));
+            return Err(SqlError::new(SqlState::SYNTAX, "the statement defines no derived topic"));
         };
         let sources = Query::sources(&create.query)?;
         if let Some(joined) = sources.joined {
@@ -69,7 +69,10 @@ impl Plan {
         let mut paths = Paths::new();
         let whole = Query::compile(&query, &table, &mut paths)?;
         if whole.is_top() {
-            return Err(not_supported("ORDER BY and LIMIT in what is kept up to date"));
+            return Err(not_supported(
+                "ORDER BY and LIMIT in derived topics and materialized \
+                                      views",
+            ));
         }
         let is_view = kind == CreateKind::MaterializedView;
         if whole.is_grouped() {

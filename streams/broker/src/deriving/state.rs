@@ -49,7 +49,12 @@ impl State {
 
     pub(super) fn skip(&self, count: u64, why: &str) {
         if self.skipped.fetch_add(count, Ordering::Relaxed) == 0 {
-            tracing::warn!(topic = self.name, why, "a record is left out; others are counted");
+            tracing::warn!(
+                topic = self.name,
+                why,
+                "omitting a record on which the query failed; \
+                                                    later ones are only counted"
+            );
         }
     }
 
@@ -63,8 +68,7 @@ impl State {
             partition,
             from,
             to,
-            "records were deleted before they were \
-             looked at"
+            "records were deleted before they were processed"
         );
     }
 }

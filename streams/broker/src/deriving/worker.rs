@@ -126,7 +126,11 @@ impl Worker {
         }
         if wanted.len() > FILLED_COUNT_MAX {
             let count = wanted.len();
-            tracing::warn!(count, most = FILLED_COUNT_MAX, "not all derived topics are filled");
+            tracing::warn!(
+                count,
+                most = FILLED_COUNT_MAX,
+                "too many derived topics; some are not filled"
+            );
         }
         for (name, origin) in wanted.into_iter().take(FILLED_COUNT_MAX) {
             let known = before.remove(&name).filter(|it| it.origin == origin);
@@ -208,7 +212,7 @@ impl Derived {
             None => worker.make(&self.origin, &new)?,
         };
         if !output.is_derived {
-            let what = format!("there is a topic {:?} that clients write to", new.name);
+            let what = format!("topic {:?} already exists, and clients write to it", new.name);
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
         }
         if matches!(self.origin, Origin::Merge(_)) {

@@ -68,7 +68,7 @@ impl Followed {
                 is_behind || is_writing
             }
             Err(error) => {
-                self.tell("cannot follow the log; it is tried again", &error);
+                self.tell("cannot read the log; retrying", &error);
                 self.partition.set_values(None);
                 self.partition.feeds.break_all();
                 self.open_at = Instant::now() + FOLLOW_AGAIN;
@@ -92,7 +92,7 @@ impl Followed {
             written = follower.step_checkpoint();
         }
         if let Err(error) = written {
-            self.tell("no checkpoint at the end", &error);
+            self.tell("cannot write a checkpoint at shutdown", &error);
         }
     }
 
@@ -103,7 +103,7 @@ impl Followed {
                 let (topic, partition) = (&self.topic.name, self.partition.log.number());
                 match opening {
                     Opening::Refused { why } => {
-                        tracing::warn!(%topic, partition, why, "a checkpoint of values is refused");
+                        tracing::warn!(%topic, partition, why, "ignoring an invalid checkpoint");
                     }
                     _ => tracing::debug!(%topic, partition, ?opening, "values are followed"),
                 }
@@ -111,7 +111,7 @@ impl Followed {
                 Some(follower)
             }
             Err(error) => {
-                self.tell("cannot begin to follow the log; it is tried again", &error);
+                self.tell("cannot start reading the log; retrying", &error);
                 self.open_at = Instant::now() + FOLLOW_AGAIN;
                 None
             }
@@ -171,7 +171,7 @@ impl Followed {
                 false
             }
             Err(error) => {
-                self.tell("no checkpoint; it is tried again", &error);
+                self.tell("cannot write a checkpoint; retrying", &error);
                 self.checkpoint_at = Instant::now() + CHECKPOINT_AGAIN;
                 false
             }

@@ -47,7 +47,7 @@ impl FollowingThreads {
     pub(crate) fn join(self) {
         for thread in self.0 {
             if thread.join().is_err() {
-                tracing::error!("a thread that keeps current values panicked");
+                tracing::error!("a thread of the current values panicked");
             }
         }
     }

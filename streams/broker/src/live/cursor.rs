@@ -137,10 +137,10 @@ impl LogCursor {
             (self.partition.number(), self.next, self.partition.start_offset());
         if error.kind == LogErrorKind::OffsetOutOfRange && start > next {
             let what = format!(
-                "records of partition {number} of {topic:?} were deleted before they were taken: \
-                 from offset {next} to {start}"
+                "the subscription fell behind retention: offsets {next} to {start} of partition \
+                 {number} of {topic:?} were deleted"
             );
-            let hint = "Subscribe again, read faster, or have the topic keep its records longer.";
+            let hint = "Subscribe again and read faster, or raise retention.ms of the topic.";
             return SqlError::new(SqlState::SERIALIZATION, what).with_hint(hint);
         }
         let what = format!("cannot read partition {number} of {topic:?} at offset {next}: {error}");

@@ -55,7 +55,10 @@ fn check_numbers(as_of: Option<&AsOf>, count: usize) -> Result<(), SqlError> {
     let is_there = |number: i32| usize::try_from(number).is_ok_and(|it| it < count);
     match positions.iter().find(|it| !is_there(it.0)) {
         Some((number, _)) => {
-            let what = format!("the topic has {count} partitions, and AS OF names {number}");
+            let what = format!(
+                "AS OF names partition {number}, but the topic has {count} \
+                                partitions"
+            );
             Err(SqlError::new(SqlState::INVALID_PARAMETER, what))
         }
         None => Ok(()),
@@ -84,9 +87,10 @@ pub(super) fn place_of(log: &Partition, number: i32, as_of: &AsOf) -> Result<i64
         return Ok(offset);
     }
     let what = format!(
-        "partition {number} does not reach to where AS OF begins: it has offsets {start} to {end}"
+        "the offset of AS OF is out of range in partition {number}, which has offsets {start} to \
+         {end}"
     );
-    let hint = "AS OF AT LEAST begins at the start of what is there.";
+    let hint = "AS OF AT LEAST starts at the first available offset.";
     Err(SqlError::new(SqlState::INVALID_PARAMETER, what).with_hint(hint))
 }
 

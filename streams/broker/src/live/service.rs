@@ -162,7 +162,8 @@ impl LiveQueries {
         let most = self.limits.per_principal;
         let count = subscribers.by_principal.entry(principal.clone()).or_default();
         if *count >= most {
-            let what = format!("{most} subscriptions of {} are there already", principal.name());
+            let what =
+                format!("too many subscriptions of {}: the limit is {most}", principal.name());
             return Err(SqlError::new(SqlState::TOO_MANY, what));
         }
         *count += 1;
@@ -217,7 +218,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => {
-            let what = format!("a live query cannot go on: {error}");
+            let what = format!("the live query failed: {error}");
             Err(SqlError::new(SqlState::INTERNAL, what))
         }
     }

@@ -164,9 +164,10 @@ impl Machine {
         self.backlog.push_back(held);
         if self.backlog_bytes > BACKLOG_BYTES_MAX {
             let what = format!(
-                "the client does not keep up: more than {BACKLOG_BYTES_MAX} bytes of changes wait"
+                "the client is too slow: more than {BACKLOG_BYTES_MAX} bytes of changes are \
+                 waiting"
             );
-            let hint = "Read faster, or choose BACKPRESSURE = conflate.";
+            let hint = "Read faster, or use BACKPRESSURE = conflate.";
             let error = SqlError::new(SqlState::TOO_LARGE, what).with_hint(hint);
             self.failure.get_or_insert(error);
             return Step::Ended;

@@ -274,8 +274,8 @@ impl Table {
         }
         if let Some(why) = broken {
             let why = match why {
-                Broken::Behind => "changes faster than its live queries are kept up to date",
-                Broken::Unfollowed => "was deleted, or its current values are built anew",
+                Broken::Behind => "changes faster than its live queries can follow",
+                Broken::Unfollowed => "was deleted, or its current values are being rebuilt",
             };
             self.fail_all(&self.lost(why));
         }
@@ -331,7 +331,7 @@ impl Table {
         }
         let keeps_values = self.shared_table.topic.settings().keeps_values;
         if self.shared_table.kind == TableKind::Values && !keeps_values {
-            return self.fail_all(&self.lost("keeps current values no more"));
+            return self.fail_all(&self.lost("no longer has current values"));
         }
         self.find_partitions();
     }

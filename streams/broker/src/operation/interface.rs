@@ -74,7 +74,7 @@ impl Interface {
             .enable_all()
             .max_blocking_threads(2)
             .build()
-            .context("cannot start the interface")?;
+            .context("cannot start the HTTP interface")?;
         let inside = runtime.enter();
         let listeners = Listeners::open(places)?;
         drop(inside);
@@ -119,11 +119,11 @@ impl Listeners {
         let tcp = places.address.map(|address| {
             if !address.ip().is_loopback() && !places.may_be_exposed {
                 bail!(
-                    "--http {address} can be reached from other hosts, and asks for no password; \
-                     serve a loopback address, or say --http-exposed true"
+                    "--http {address} is reachable from other hosts without a password; use a \
+                     loopback address, or --http-exposed true"
                 );
             }
-            let doing = || format!("cannot serve HTTP at {address}");
+            let doing = || format!("cannot listen on {address} for HTTP");
             let listener = std::net::TcpListener::bind(address).with_context(doing)?;
             listener.set_nonblocking(true).with_context(doing)?;
             TcpListener::from_std(listener).with_context(doing)
@@ -200,10 +200,10 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            bail!("{} is in the way, and is no socket", path.display());
+            bail!("{} already exists and is not a socket; remove it", path.display());
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            bail!("another process serves {}", path.display());
+            bail!("another process listens on {}; stop it, or use another path", path.display());
         }
         std::fs::remove_file(path).with_context(|| doing("replace"))?;
     }
@@ -276,13 +276,13 @@ async fn show_group(State(operation): Shared, PathOf(name): PathOf<String>) -> R
     let Some(broker) = operation.broker() else { return not_serving(&operation) };
     match detailed_lag(&broker, &name).await {
         Some(Some(group)) => json(group),
-        Some(None) => problem(ProblemKind::NotFound, format!("there is no group {name:?}")),
+        Some(None) => problem(ProblemKind::NotFound, format!("no group {name:?}")),
         None => coordinator_busy(),
     }
 }
 
 fn coordinator_busy() -> Response {
-    let detail = "the coordinator of groups is busy, or waits for the storage";
+    let detail = "the group coordinator is busy or waits for the storage; retry later";
     problem(ProblemKind::Starting, detail.to_owned())
 }
 

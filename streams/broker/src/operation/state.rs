@@ -82,9 +82,9 @@ impl Operation {
         let probed = self.probed.lock().expect(NO_PANIC);
         let silent = probed.at.elapsed();
         match &probed.failed {
-            Some(why) => Some(format!("the storage does not serve: {why}")),
+            Some(why) => Some(format!("the storage is not available: {why}")),
             None if silent > PROBE_TIME_MAX => {
-                Some(format!("the storage has not answered for {} s", silent.as_secs()))
+                Some(format!("the storage has not responded for {} s", silent.as_secs()))
             }
             None => None,
         }
@@ -97,7 +97,7 @@ impl Operation {
             "starting" => Some("the broker is opening its topics".to_owned()),
             _ => self.storage_failure().or_else(|| {
                 let trouble = self.broker()?.coordinator.trouble()?;
-                Some(format!("groups and transactions cannot be stored: {trouble}"))
+                Some(format!("cannot store groups and transactions: {trouble}"))
             }),
         }
     }
@@ -108,7 +108,10 @@ impl Operation {
         let more = if count > names.len() { ", …" } else { "" };
         let names = names.join(", ");
         (count > 0).then(|| {
-            format!("topics wait for their disks, or cannot be opened ({count}): {names}{more}")
+            format!(
+                "{count} topics are not available, because they wait for their disk or \
+                     cannot be opened: {names}{more}"
+            )
         })
     }
 
@@ -148,6 +151,6 @@ mod tests {
         assert!(operation.storage_failure().expect("away").contains("no socket"));
         let long_ago = Instant::now().checked_sub(PROBE_TIME_MAX * 2).expect("a running clock");
         *operation.probed.lock().expect(NO_PANIC) = Probed { at: long_ago, failed: None };
-        assert!(operation.storage_failure().expect("silent").contains("not answered"));
+        assert!(operation.storage_failure().expect("silent").contains("not responded"));
     }
 }

@@ -50,10 +50,10 @@ impl Signals {
         let Self { runtime, mut heeded } = self;
         let again = async { tokio::time::timeout(STOP_TIME_MAX, heeded.stop()).await };
         if runtime.block_on(again).is_ok() {
-            tracing::warn!("stopped at once; what was acknowledged is there at the next start");
+            tracing::warn!("stopped at once; acknowledged records are kept");
             exit_at_once(1);
         }
-        tracing::warn!("what is waited for does not end; what was acknowledged is there");
+        tracing::warn!("timed out waiting for requests in flight; acknowledged records are kept");
         exit_at_once(0);
     }
 }
@@ -62,9 +62,13 @@ fn reload(broker: &Broker) {
     service_manager::reloading();
     let failures = broker.rules.reload();
     for error in &failures {
-        tracing::error!(error = format!("{error:#}"), "cannot reload; the old stays");
+        tracing::error!(
+            error = format!("{error:#}"),
+            "cannot reload the configuration; keeping \
+                                                       the old one"
+        );
     }
-    tracing::info!(failures = failures.len(), "users, lists and certificates read");
+    tracing::info!(failures = failures.len(), "reloaded users, access lists and certificates");
     service_manager::ready();
 }
 

@@ -12,7 +12,7 @@ use kafka_protocol::messages::{
 use super::{Context, on_blocking_thread, text};
 
 /// What clients are told where there is no file of access lists.
-const NONE: &str = "the broker was started without a file of access lists";
+const NONE: &str = "access lists are disabled: start the broker with --acl-file";
 
 /// Why a request about access lists is not served.
 struct Refused {
@@ -22,7 +22,7 @@ struct Refused {
 
 fn check(context: &Context, operation: Operation) -> Result<(), Refused> {
     let error = ResponseError::ClusterAuthorizationFailed;
-    let message = "no right to see or change access lists";
+    let message = "permission denied: access lists require rights on the cluster";
     context.check(operation, Resource::cluster(), error).map_err(|error| Refused { error, message })
 }
 

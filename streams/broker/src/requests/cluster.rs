@@ -132,7 +132,7 @@ async fn find_or_create(
             broker.topics.by_name(name).ok_or(ResponseError::InvalidTopicException)
         }
         Err(refusal) => {
-            tracing::warn!(topic = name, error = refusal.message, "cannot make the topic");
+            tracing::warn!(topic = name, error = refusal.message, "cannot create the topic");
             Err(refusal.error)
         }
     }

@@ -100,7 +100,7 @@ fn configs_of(
 /// name.
 fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Result<(), Refusal> {
     let refused = |error: ResponseError| {
-        let what = format!("no right to the settings of {} {name:?}", kind_name(kind));
+        let what = format!("permission denied: settings of {} {name:?}", kind_name(kind));
         Refusal::new(error, what)
     };
     match kind {
@@ -138,12 +138,12 @@ fn check_node(name: &str) -> Result<(), Refusal> {
     if name.parse() == Ok(NODE_ID) {
         return Ok(());
     }
-    let what = format!("there is one broker, {NODE_ID}, and not {name:?}");
+    let what = format!("no broker {name:?}; the only broker is {NODE_ID}");
     Err(Refusal::new(ResponseError::InvalidRequest, what))
 }
 
 fn no_such_resource() -> Refusal {
-    let what = "only topics, brokers and groups have settings here";
+    let what = "only topics, brokers and groups have settings";
     Refusal::new(ResponseError::InvalidRequest, what)
 }
 

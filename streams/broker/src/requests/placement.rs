@@ -97,7 +97,7 @@ fn check_replicas(replicas: Option<&[BrokerId]>) -> Result<(), Refusal> {
         Some([BrokerId(NODE_ID)]) => Ok(()),
         Some(_) => Err(Refusal::new(
             ResponseError::InvalidReplicaAssignment,
-            format!("a partition has one replica, on broker {NODE_ID}, which is the only one"),
+            format!("cannot reassign: a partition has one replica, on the only broker {NODE_ID}"),
         )),
         None => Err(Refusal::new(
             ResponseError::NoReassignmentInProgress,
@@ -137,7 +137,7 @@ pub(super) fn elect(context: &Context, request: &ElectLeadersRequest) -> ElectLe
 
 fn election(context: &Context, topic: &str, number: i32) -> Refusal {
     find(context, topic, number).err().unwrap_or_else(|| {
-        let what = format!("broker {NODE_ID} leads the partition, as it should");
+        let what = format!("broker {NODE_ID} is already the leader of the partition");
         Refusal::new(ResponseError::ElectionNotNeeded, what)
     })
 }

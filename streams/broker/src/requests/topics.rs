@@ -76,7 +76,7 @@ fn create_one(
     let may_create = context.may(Operation::Create, Resource::cluster())
         || context.may(Operation::Create, Resource::topic(&name));
     if !may_create {
-        let what = format!("the client may not make topic {name:?}");
+        let what = format!("permission denied: create topic {name:?}");
         return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));
     }
     let broker = &context.broker;
@@ -93,19 +93,19 @@ fn create_one(
         (0, count) => u32::try_from(count).unwrap_or(0),
         (count, DEFAULT) => u32::try_from(count).unwrap_or(0),
         _ => {
-            let what = "give a number of partitions or their places, not both";
+            let what = "give either a number of partitions or an assignment, not both";
             return Err(Refusal::new(ResponseError::InvalidRequest, what));
         }
     };
     let places = asked.assignments.iter().map(|it| (it.partition_index, &it.broker_ids[..]));
     check_places(places, 0)?;
     if !asked.assignments.is_empty() && asked.replication_factor != -1 {
-        let what = "give a number of replicas or the partitions' places, not both";
+        let what = "give either a replication factor or an assignment, not both";
         return Err(Refusal::new(ResponseError::InvalidRequest, what));
     }
     if !matches!(asked.replication_factor, -1 | 1) {
         let what = format!(
-            "there is one broker, so that a topic has one replica, not {}",
+            "invalid replication factor {}: there is one broker, so a topic has one replica",
             asked.replication_factor
         );
         return Err(Refusal::new(ResponseError::InvalidReplicationFactor, what));
@@ -132,12 +132,15 @@ fn check_places<'a>(
     places.sort_unstable_by_key(|(number, _)| *number);
     for (index, (number, brokers)) in places.iter().enumerate() {
         if usize::try_from(*number) != Ok(first + index) {
-            let what = format!("the places name partition {number}, and not {}", first + index);
+            let what = format!(
+                "invalid assignment: it names partition {number} instead of {}",
+                first + index
+            );
             return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
         }
         if **brokers != [BrokerId(NODE_ID)] {
             let what = format!(
-                "partition {number} cannot be on brokers {:?}: there is broker {NODE_ID} alone",
+                "cannot assign partition {number} to brokers {:?}: the only broker is {NODE_ID}",
                 brokers.iter().map(|it| it.0).collect::<Vec<_>>()
             );
             return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
@@ -243,7 +246,7 @@ fn meant(context: &Context, asked: &DeleteTopicState) -> (Uuid, Option<TopicName
 fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenTopic>, Refusal> {
     let topics = &context.broker.topics;
     if asked.name.is_some() != asked.topic_id.is_nil() {
-        let what = "name each topic by its name or by its id, not by both and not by neither";
+        let what = "identify each topic by either its name or its id";
         return Err(Refusal::new(ResponseError::InvalidRequest, what));
     }
     let topic = match &asked.name {
@@ -251,12 +254,12 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
             check_deletion(context, name)?;
             topics.demand(name)?
         }
-        None => topics.by_id(asked.topic_id).ok_or_else(|| {
-            Refusal::new(ResponseError::UnknownTopicId, "there is no topic of this id")
-        })?,
+        None => topics
+            .by_id(asked.topic_id)
+            .ok_or_else(|| Refusal::new(ResponseError::UnknownTopicId, "no topic has this id"))?,
     };
     if !context.may(Operation::Describe, Resource::topic(&topic.name)) {
-        let what = "the client may not describe the topic of this id";
+        let what = "permission denied: describe the topic of this id";
         return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));
     }
     check_deletion(context, &topic.name)?;
@@ -266,7 +269,7 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
 fn check_deletion(context: &Context, name: &str) -> Result<(), Refusal> {
     context
         .check_topic(Operation::Delete, name)
-        .map_err(|error| Refusal::new(error, format!("the client may not delete topic {name:?}")))
+        .map_err(|error| Refusal::new(error, format!("permission denied: delete topic {name:?}")))
 }
 
 pub(super) async fn add_partitions(
@@ -276,7 +279,7 @@ pub(super) async fn add_partitions(
     on_blocking_thread(move || {
         let results = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
             let allowed = context.check_topic(Operation::Alter, &asked.name).map_err(|error| {
-                let what = format!("the client may not change topic {:?}", &**asked.name);
+                let what = format!("permission denied: change topic {:?}", &**asked.name);
                 Refusal::new(error, what)
             });
             let added = allowed.and(once).and_then(|()| {
@@ -286,7 +289,11 @@ pub(super) async fn add_partitions(
                     let added = usize::try_from(asked.count).unwrap_or(0).saturating_sub(before);
                     // Without any more, that is what is wrong.
                     if added > 0 && added != assigned.len() {
-                        let what = format!("{} places for {added} partitions", assigned.len());
+                        let what = format!(
+                            "invalid assignment: {} partitions for {added} new \
+                                            ones",
+                            assigned.len()
+                        );
                         return Err(Refusal::new(ResponseError::InvalidReplicaAssignment, what));
                     }
                     // They follow those that are there.

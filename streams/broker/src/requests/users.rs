@@ -22,9 +22,9 @@ fn with_file<T>(
 ) -> Result<T, Refused> {
     if !context.may(operation, Resource::cluster()) {
         let error = ResponseError::ClusterAuthorizationFailed;
-        return Err((error, "no right to see or change users"));
+        return Err((error, "permission denied: users require rights on the cluster"));
     }
-    let none = "the broker was started without a file of users";
+    let none = "users are disabled: start the broker with --user-file";
     context.broker.rules.with_user_file(work).ok_or((ResponseError::SecurityDisabled, none))
 }
 

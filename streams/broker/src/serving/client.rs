@@ -104,7 +104,7 @@ impl Client {
         tracing::warn!(
             address = %self.address, principal = self.principal(), client = client_id,
             request = ?asked.key, version = asked.version, %error,
-            "connection closed: a request cannot be read"
+            "connection closed: malformed request"
         );
     }
 

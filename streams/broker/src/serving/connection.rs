@@ -301,7 +301,7 @@ impl Requests<'_> {
         let header = RequestHeader::read(frame)?;
         let (version, correlation_id) = (header.api_version, header.correlation_id);
         let Some(key) = header.key() else {
-            tracing::debug!(key = header.api_key, "a request that is not known");
+            tracing::debug!(key = header.api_key, "unknown request");
             let error = ResponseError::UnsupportedVersion.code();
             return Ok(Taken::answer(Some(Answer::Ready(bare_refusal(correlation_id, error)))));
         };

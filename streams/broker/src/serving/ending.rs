@@ -16,17 +16,17 @@ pub(crate) enum Ending {
     Network(#[from] io::Error),
     #[error("{0}")]
     Wire(#[from] WireError),
-    #[error("a request cannot be read")]
+    #[error("malformed request")]
     Unreadable,
-    #[error("the client took nothing for {} s", SEND_TIME_MAX.as_secs())]
+    #[error("timed out: the client did not read responses for {} s", SEND_TIME_MAX.as_secs())]
     Stalled,
-    #[error("the client asked for nothing for too long")]
+    #[error("idle for too long")]
     Idle,
-    #[error("the client has not logged in, or not again in time")]
+    #[error("the client did not log in, or did not renew its login, in time")]
     NotLoggedIn,
-    #[error("records that nobody waits to be acknowledged were refused: {0:?}")]
+    #[error("records with acks=0 were refused: {0:?}")]
     Unacknowledged(ResponseError),
-    #[error("the login was refused")]
+    #[error("the login failed")]
     Refused,
     #[error("the broker stops")]
     Stopping,

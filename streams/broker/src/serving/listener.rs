@@ -40,14 +40,14 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
         let Some((seat, end)) = seats.try_enter() else {
             Counters::count(&broker.counters.connections_refused);
-            tracing::warn!(%address, "refused: there are as many connections as allowed");
+            tracing::warn!(%address, "connection refused: the limit on connections is reached");
             continue;
         };
         // Here, so that the oldest is who came first, whenever its task begins.
@@ -73,8 +73,8 @@ pub(crate) async fn listen(broker: Arc<Broker>, listener: TcpListener) {
                     Counters::count(&broker.counters.connections_refused);
                     tracing::warn!(
                         %address,
-                        "ended before its client was known: there are as many connections as \
-                         allowed"
+                        "connection closed before authentication: the limit on connections is \
+                         reached"
                     );
                 }
                 () = drained(&broker) => tracing::debug!(%address, "connection given up"),
@@ -110,7 +110,7 @@ async fn serve(
         return Ok(connection::serve(broker, client, stream).await?);
     };
     let accepted = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await;
-    let stream = accepted.context("the client took too long for the handshake of TLS")??;
+    let stream = accepted.context("timed out waiting for the TLS handshake")??;
     let certificate = ClientCertificate::of(stream.get_ref().1);
     identify(&broker, &client, certificate.as_ref())?;
     Ok(connection::serve(broker, client, stream).await?)

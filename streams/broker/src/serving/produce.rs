@@ -198,13 +198,13 @@ impl ProduceAppender<'_> {
         let refuse = |what: &str| Err(Refusal::new(ResponseError::InvalidRecord, what));
         // A length that no batch has is found to be damage later.
         let Some(end) = declared_size(records).filter(|end| *end <= records.len()) else {
-            return refuse("a partition is sent one batch of records, and not a part of one");
+            return refuse("invalid record batch: it is incomplete");
         };
         if records.get(MAGIC_AT).is_none_or(|magic| *magic < 2) {
-            return refuse("a batch has version 2 of the format, and no earlier one");
+            return refuse("unsupported record format: the batch must have version 2");
         }
         if (HEADER_BYTES..records.len()).contains(&end) {
-            return refuse("a partition is sent one batch of records, and not several");
+            return refuse("invalid records: more than one batch for a partition");
         }
         Ok(records)
     }
@@ -218,7 +218,7 @@ impl ProduceAppender<'_> {
     ) -> Result<Batch<'b>, Refusal> {
         let base_offset = bytes.first_chunk().map_or(0, |it| i64::from_be_bytes(*it));
         if base_offset != 0 {
-            let what = format!("a producer counts offsets from 0, not from {base_offset}");
+            let what = format!("invalid record batch: base offset {base_offset} instead of 0");
             return Err(Refusal::new(ResponseError::InvalidRecord, what));
         }
         if bytes.len() > settings.batch_bytes_max {

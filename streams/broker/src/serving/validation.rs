@@ -76,7 +76,7 @@ pub(super) fn validate(
     let mut rules = Rules::new(&header, settings, now_ms)?;
     let codec = Codec::of(header.attributes).ok_or_else(|| {
         let number = header.attributes & 7;
-        Refusal::new(ResponseError::InvalidRecord, format!("there is no codec {number}"))
+        Refusal::new(ResponseError::InvalidRecord, format!("unknown compression codec {number}"))
     })?;
     let records = &batch.bytes()[HEADER_BYTES..];
     codec.check_frame(records).map_err(unreadable)?;
@@ -132,11 +132,11 @@ struct Rules {
 impl Rules {
     fn new(header: &BatchHeader, settings: &TopicSettings, now_ms: i64) -> Result<Self, Refusal> {
         if header.has_delete_horizon() {
-            let what = "a producer sets no delete horizon";
+            let what = "invalid record batch: producers must not set a delete horizon";
             return Err(Refusal::new(ResponseError::InvalidRecord, what));
         }
         if header.has_append_time() {
-            let what = "LogAppendTime is the broker's to set, and not a producer's";
+            let what = "invalid record batch: producers must not set LogAppendTime";
             return Err(Refusal::new(ResponseError::InvalidTimestamp, what));
         }
         Ok(Self {
@@ -174,7 +174,7 @@ impl Rules {
         if self.refused.is_empty() {
             return Ok(self.newest_ms);
         }
-        let message = "records of the batch break the topic's rules".to_owned();
+        let message = "records of the batch violate the topic's settings".to_owned();
         Err(Refusal { records: self.refused, ..Refusal::new(self.error, message) })
     }
 }

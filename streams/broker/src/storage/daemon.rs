@@ -64,11 +64,14 @@ impl Daemon {
         let path = run_dir.join(LOCK);
         let place = path.display();
         let lock = File::open(&path).with_context(|| {
-            format!("cannot open {place}, which memlaned makes for those who may use its sockets")
+            format!(
+                "cannot open {place}; check that memlaned runs and that this user may use \
+                     its sockets"
+            )
         })?;
         let taken = FileLock::take_within(lock, LOCK_WAIT_MAX);
         let lock = taken.with_context(|| format!("cannot lock {place}"))?.with_context(|| {
-            format!("cannot lock {place}: another broker serves the topics of this daemon")
+            format!("cannot lock {place}: another broker uses this daemon; stop it first")
         })?;
         let rest = Client { address: Address::Socket(run_dir.join(API_SOCKET)) };
         let (in_use, round) = Default::default();
@@ -110,7 +113,8 @@ impl Daemon {
         let patch = VolumePatch { owner: Some(OWNER.to_owned()), ..VolumePatch::default() };
         let claimed: Result<Volume, RestError> = self.rest.ask(Method::Patch, &path, &patch);
         if let Err(error) = claimed {
-            tracing::debug!(volume, %error, "the daemon does not note whose volume it is");
+            tracing::debug!(volume, %error, "memlaned does not store owners of volumes; upgrade \
+                                             it");
         }
     }
 }

@@ -35,7 +35,8 @@ impl Embedded {
         };
         if is_temporary && path.exists() {
             bail!(
-                "{} is in the way: another broker's, or left by one that was killed",
+                "pool file {} already exists: another broker uses it, or was killed; remove it \
+                 if no broker runs",
                 path.display()
             );
         }
@@ -47,13 +48,16 @@ impl Embedded {
                 .with_context(|| format!("cannot remove {}", path.display()))?;
         }
         let mut fresh_secret = [0; 32];
-        getrandom::fill(&mut fresh_secret).context("cannot draw the secret of the pool")?;
+        getrandom::fill(&mut fresh_secret).context(
+            "cannot get random bytes for the pool's hash \
+                                                    key",
+        )?;
         let options = EngineOptions { lane_count: LANE_COUNT, fresh_secret };
         let engine = Engine::open(region, options)
             .with_context(|| format!("cannot open the pool in {}", path.display()))?;
         let engine = Arc::new(engine);
         let maintenance = Maintenance::start(Arc::clone(&engine), |_| {})
-            .context("cannot start the thread that keeps the pool up")?;
+            .context("cannot start the maintenance thread of the pool")?;
         Ok(Self { engine, _maintenance: maintenance })
     }
 }
@@ -114,8 +118,8 @@ fn check(class: VolumeClass) -> Result<(), StorageError> {
         Durability::Ram => Ok(()),
         Durability::Image | Durability::Journal => {
             let what = format!(
-                "a broker with a pool of its own keeps topics in class ram only; for class {} run \
-                 it on memlaned",
+                "durability {} requires memlaned; a broker with --embedded supports class ram \
+                 only",
                 class.durability
             );
             Err(StorageError::new(StorageErrorKind::Unsupported, what))

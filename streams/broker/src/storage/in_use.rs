@@ -71,8 +71,8 @@ impl VolumesInUse {
         }
         let (count, names) = (missing.len(), missing.into_iter().map(|it| it.name));
         Some(format!(
-            "{count} volumes of the broker are gone, with what they held: {}; delete their topics, \
-             or restore the volumes from an image and start the broker again",
+            "{count} volumes of topics are missing, and their records with them: {}; restore the \
+             volumes from an image and restart the broker, or delete the topics",
             names.take(NAMED_MAX).collect::<Vec<_>>().join(", ")
         ))
     }

@@ -55,7 +55,7 @@ impl Failing {
         &self,
         make: impl FnOnce() -> Result<Made, StorageError>,
     ) -> Result<Made, StorageError> {
-        let gone = || StorageError::new(StorageErrorKind::Failed, "the daemon has gone");
+        let gone = || StorageError::new(StorageErrorKind::Failed, "memlaned is not running");
         if self.requests.load(Ordering::Acquire) {
             return Err(gone());
         }

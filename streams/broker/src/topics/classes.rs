@@ -60,8 +60,8 @@ impl Topics {
         let wanted = topic.settings().class;
         if class.durability < wanted.durability {
             let volume = &topic.volume;
-            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the volume \
-                of a topic was kept worse than the topic's settings say");
+            tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the \
+                durability of a topic's volume was lower than the topic's setting; corrected");
             self.storage.set_class(volume, wanted).map_err(of_storage)?;
             class = wanted;
         }

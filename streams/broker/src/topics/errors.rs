@@ -13,7 +13,7 @@ pub(super) fn of_storage(error: StorageError) -> Refusal {
         StorageErrorKind::Unsupported => ResponseError::InvalidConfig,
         // Not one that clients repeat until it is done.
         StorageErrorKind::TooMany => {
-            let what = format!("a topic is a volume, and cannot be made: {error}");
+            let what = format!("cannot create the topic's volume: {error}");
             return Refusal::new(ResponseError::PolicyViolation, what);
         }
         StorageErrorKind::NoSpace | StorageErrorKind::Failed => ResponseError::KafkaStorageError,

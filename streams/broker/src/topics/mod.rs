@@ -200,7 +200,10 @@ impl Topics {
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
         let device = self.storage.peek(volume).map_err(of_storage)?;
         let no_topic = || {
-            let what = format!("volume {volume:?} has the name of a topic's and holds none");
+            let what = format!(
+                "volume {volume:?} has the name of a topic's volume but contains \
+                                no topic"
+            );
             Refusal::new(ResponseError::KafkaStorageError, what)
         };
         let (id, properties) = Topic::look(&*device).map_err(of_log)?.ok_or_else(no_topic)?;
@@ -255,7 +258,7 @@ impl Topics {
                 return Err(Refusal::new(ResponseError::TopicAlreadyExists, what));
             }
             let what = format!(
-                "{:?} collides with topic {name:?}: names must differ by more than . and _",
+                "{:?} collides with topic {name:?}: topic names must differ in more than . and _",
                 new.name
             );
             return Err(Refusal::new(ResponseError::InvalidTopicException, what));
@@ -267,7 +270,8 @@ impl Topics {
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
         if !(1..=record_log::PARTITION_COUNT_MAX).contains(&new.partition_count) {
             let most = record_log::PARTITION_COUNT_MAX;
-            let what = format!("a topic has 1 to {most} partitions, not {}", new.partition_count);
+            let what =
+                format!("invalid number of partitions {}; use 1 to {most}", new.partition_count);
             return Err(Refusal::new(ResponseError::InvalidPartitions, what));
         }
         let places = &self.table.read().expect(NO_PANIC).places;
@@ -324,7 +328,7 @@ impl Topics {
         let mut refusal = of_storage(error);
         let why = match self.open_volume(volume) {
             Ok(topic) if topic.id == id => return Ok(topic),
-            Ok(_) => "it is served when the broker starts again".to_owned(),
+            Ok(_) => "it is available after a restart of the broker".to_owned(),
             Err(why) => why.message,
         };
         if is_taken {
@@ -405,8 +409,8 @@ impl Topics {
         let wanted = u32::try_from(partition_count).unwrap_or(0);
         if wanted <= before || wanted > most {
             let what = format!(
-                "topic {name:?} has {before} partitions; it can have more, up to {most}, and not \
-                 {partition_count}"
+                "cannot change topic {name:?} from {before} to {partition_count} partitions; \
+                 partitions can only be added, up to {most}"
             );
             return Err(Refusal::new(ResponseError::InvalidPartitions, what));
         }
@@ -496,7 +500,7 @@ fn say_what_has_no_effect(topic: &str, settings: &TopicSettings) {
     let names: Vec<&str> = settings.without_effect().collect();
     if !names.is_empty() {
         let settings = names.join(", ");
-        tracing::warn!(topic, settings, "these settings are taken and have no effect");
+        tracing::warn!(topic, settings, "settings accepted without effect");
     }
 }
 
@@ -523,7 +527,7 @@ fn volume_name(topic: &str, id: Uuid) -> String {
 
 fn read_properties(volume: &str, bytes: &[u8]) -> Result<Properties, Refusal> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let what = format!("what volume {volume:?} says of its topic cannot be read: {error}");
+        let what = format!("cannot read the topic's settings in volume {volume:?}: {error}");
         Refusal::new(ResponseError::KafkaStorageError, what)
     })
 }
@@ -536,8 +540,8 @@ fn check_place(volume: &str, topic: &str, id: Uuid) -> Result<(), Refusal> {
         return Ok(());
     }
     let what = format!(
-        "volume {volume:?} holds a copy of topic {topic:?}, whose own volume is {own:?}: only a \
-         volume of that name is served as the topic"
+        "volume {volume:?} is a copy of topic {topic:?} and is ignored; the topic's volume is \
+         {own:?}"
     );
     Err(Refusal::new(ResponseError::KafkaStorageError, what))
 }

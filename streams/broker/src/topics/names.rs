@@ -17,8 +17,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let what = format!(
-        "{name:?} cannot be the name of a topic: it has 1 to {NAME_MAX} of a-z A-Z 0-9 . _ -, and \
-         is not . or .."
+        "invalid topic name {name:?}: use 1 to {NAME_MAX} of a-z A-Z 0-9 . _ -, but not . or .."
     );
     Err(Refusal::new(ResponseError::InvalidTopicException, what))
 }

@@ -38,8 +38,8 @@ impl Topics {
             list = now;
             if timeout.timed_out() && list.ended_count == ended_count {
                 let count = list.queue.len() + list.opening.len();
-                tracing::warn!(count, opening = ?list.opening, "topics are not served yet: their \
-                    volumes take long, as those do that wait for a disk");
+                tracing::warn!(count, opening = ?list.opening, "topics are not available yet: \
+                    opening their volumes takes long; they may wait for a disk");
                 break;
             }
             ended_count = list.ended_count;
@@ -66,7 +66,7 @@ impl Topics {
             Ok(Some(topic)) => drop(self.insert(topic, Owner::NOBODY)),
             Ok(None) => {}
             Err(refusal) => {
-                tracing::error!(volume = name, error = refusal.message, "cannot serve the topic");
+                tracing::error!(volume = name, error = refusal.message, "cannot open the topic");
                 list.failed.push_back(name.clone());
             }
         }
@@ -83,7 +83,7 @@ impl Topics {
             return self.reconcile(topic, class).map(Some);
         }
         // The broker died while it made the topic, before it said so.
-        tracing::info!(volume = name, "a topic that was not made to the end is deleted");
+        tracing::info!(volume = name, "deleting a topic whose creation did not finish");
         if let Err(error) = self.storage.delete(&name).map_err(of_storage) {
             tracing::warn!(volume = name, error = error.message, "cannot delete it");
         }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::settings::TopicSettings;
 
 /// Why a compacted topic refuses a record.
-pub(crate) const WITHOUT_KEY: &str = "a compacted topic takes no record without a key";
+pub(crate) const WITHOUT_KEY: &str = "records of a compacted topic need a key";
 
 /// The time of a record that has none.
 const NO_TIME: i64 = -1;
@@ -35,8 +35,8 @@ impl RecordRules {
     /// Says why a time is refused.
     pub(crate) fn bad_time(&self, time_ms: i64) -> String {
         format!(
-            "timestamp {time_ms} is not within {} and {} as message.timestamp.before.max.ms and \
-             message.timestamp.after.max.ms ask",
+            "timestamp {time_ms} is out of range {} to {} (message.timestamp.before.max.ms, \
+             message.timestamp.after.max.ms)",
             self.times.start(),
             self.times.end()
         )

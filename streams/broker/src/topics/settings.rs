@@ -67,14 +67,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "compression.type",
         "producer",
         Kind::Choice(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-        "producer: records are stored as the producer compressed them; else batches that come \
-         otherwise are compressed anew, which takes the broker's processor time",
+        "producer: batches are stored as the producer compressed them; otherwise the broker \
+         recompresses batches of other codecs, which costs CPU time",
     ),
     setting(
         "delete.retention.ms",
         "86400000",
         POSITIVE,
-        "how long a compacted topic keeps the tombstone of a key",
+        "time for which a compacted topic keeps tombstones",
     ),
     setting("file.delete.delay.ms", "60000", POSITIVE, ""),
     setting("flush.messages", "9223372036854775807", POSITIVE, ""),
@@ -88,28 +88,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "max.compaction.lag.ms",
         "9223372036854775807",
         Kind::Long(1, i64::MAX),
-        "a record is compacted so long after it came at the latest, however little is new",
+        "maximum time until a record is compacted, regardless of min.cleanable.dirty.ratio",
     ),
     setting(
         "max.message.bytes",
         "1048588",
         Kind::Long(0, BATCH_BYTES_MAX),
-        "the greatest batch of records, as it is sent; no more than 31 MiB, which is what one \
-         write to the topic's volume takes",
+        "maximum size of a record batch as sent; at most 31 MiB, the size of one write to the \
+         topic's volume",
     ),
     setting(
         "memlane.capacity",
         "thin",
         Kind::Choice(&["thin"]),
-        "thin: a full pool refuses producers until retention has made room; there is no other, as \
-         a topic's addresses are far more than its memory",
+        "thin, the only value: a full pool refuses producers until retention frees memory",
     ),
     setting(
         "memlane.durability",
         "ram",
         Kind::Choice(&["ram", "image", "journal"]),
-        "what an acknowledged record survives: ram, the death of processes; journal, the loss of \
-         power; image, that up to the last image",
+        "guarantee of an acknowledged record: ram survives crashes of processes; journal \
+         survives power loss; image survives power loss up to the last image",
     ),
     setting(
         "memlane.reduction",
@@ -117,21 +116,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
         // boundaries of blocks: more would cost processor time and bring little.
         "none",
         Kind::Choice(&["full", "compress", "dedup", "none"]),
-        "how the volume makes contents smaller than producers made them",
+        "reduction of the topic's volume, beyond the producers' compression",
     ),
     setting(
         "memlane.values",
         "none",
         Kind::Choice(&["none", "latest", "merge"]),
-        "latest: the current value of each key is kept at hand, some 24 bytes of memory for a key; \
-         merge: a JSON object changes those fields alone that it has, and whole objects are in the \
-         topic NAME.values",
+        "latest: index the current value of each key, about 24 bytes of memory per key; merge: a \
+         JSON object updates only the fields that it has, and the topic NAME.values has whole \
+         objects",
     ),
     setting(
         "memlane.values.ttl.ms",
         "-1",
         LIMIT,
-        "how long a current value lives after the time of its record; -1: no limit",
+        "lifetime of a current value after the time of its record; -1: no limit",
     ),
     setting("message.downconversion.enable", "true", Kind::Boolean, ""),
     setting("message.format.version", "3.0-IV1", Kind::Text, ""),
@@ -139,39 +138,34 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "message.timestamp.difference.max.ms",
         "9223372036854775807",
         POSITIVE,
-        "how far a record's time may be before and after the broker's clock, where the two \
-         settings for that are not set",
+        "maximum difference between a record's time and the broker's clock, if the two settings \
+         for before and after are not set",
     ),
     setting(
         "message.timestamp.type",
         "CreateTime",
         Kind::Choice(&["CreateTime", "LogAppendTime"]),
-        "whether a record has the producer's time, or that of the append",
+        "time of a record: set by the producer, or by the broker at the append",
     ),
     setting(
         "message.timestamp.after.max.ms",
         "3600000",
         POSITIVE,
-        "how far a record's time may be after the broker's clock",
+        "maximum time by which a record may be ahead of the broker's clock",
     ),
     setting(
         "message.timestamp.before.max.ms",
         "9223372036854775807",
         POSITIVE,
-        "how far a record's time may be before the broker's clock",
+        "maximum time by which a record may be behind the broker's clock",
     ),
     setting(
         "min.cleanable.dirty.ratio",
         "0.5",
         Kind::Double,
-        "how much is new before it is compacted",
+        "share of new bytes that triggers compaction",
     ),
-    setting(
-        "min.compaction.lag.ms",
-        "0",
-        POSITIVE,
-        "how long a record stays as it is before it is compacted",
-    ),
+    setting("min.compaction.lag.ms", "0", POSITIVE, "minimum time before a record is compacted"),
     setting("min.insync.replicas", "1", Kind::Long(1, INT_MAX), ""),
     setting("preallocate", "false", Kind::Boolean, ""),
     setting("remote.log.copy.disable", "false", Kind::Boolean, ""),
@@ -181,16 +175,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "retention.bytes",
         "-1",
         LIMIT,
-        "how much a partition keeps: the oldest segments are deleted while the others hold as \
-         much, and the first records of a segment that is longer than new ones are; -1: no limit",
+        "minimum bytes that a partition keeps: the oldest segments, or the first records of a \
+         segment longer than new ones, are deleted while the rest holds as much; -1: no limit",
     ),
-    setting("retention.ms", "604800000", LIMIT, "how long records are kept; -1: no limit"),
+    setting("retention.ms", "604800000", LIMIT, "time for which records are kept; -1: no limit"),
     setting(
         "segment.bytes",
         "1073741824",
         Kind::Long(1 << 14, 1 << 30),
-        "records are deleted and compacted in segments of this size, or of a quarter of \
-         retention.bytes where that is less and 1 MiB at least",
+        "size of the segments in which records are deleted and compacted; or a quarter of \
+         retention.bytes if that is less, and at least 1 MiB",
     ),
     setting("segment.index.bytes", "10485760", POSITIVE_INT, ""),
     setting("segment.jitter.ms", "0", POSITIVE, ""),
@@ -198,7 +192,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "segment.ms",
         "604800000",
         Kind::Long(1, i64::MAX),
-        "a segment is closed after this time",
+        "time after which a segment is closed",
     ),
     setting("unclean.leader.election.enable", "false", Kind::Boolean, ""),
 ];
@@ -233,7 +227,7 @@ impl Setting {
         if is_good {
             Ok(())
         } else {
-            Err(format!("{} = {value:?}: it takes {}", self.name, self.values()))
+            Err(format!("invalid value {} = {value:?}; use {}", self.name, self.values()))
         }
     }
 
@@ -305,9 +299,10 @@ impl TopicSettings {
         let settings = Self::each_checked(own, defaults)?;
         let (least, most) = (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms);
         match least > most {
-            true => {
-                Err(format!("min.compaction.lag.ms is {least} and above max.compaction.lag.ms"))
-            }
+            true => Err(format!(
+                "min.compaction.lag.ms = {least} is greater than \
+                             max.compaction.lag.ms"
+            )),
             false => Ok(settings),
         }
     }
@@ -333,8 +328,7 @@ impl TopicSettings {
         defaults: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
         for (name, value) in &own {
-            let setting =
-                find(name).ok_or_else(|| format!("there is no setting {name:?} of topics"))?;
+            let setting = find(name).ok_or_else(|| format!("unknown topic setting {name:?}"))?;
             setting.check(value)?;
         }
         let values = Values { own: &own, defaults };

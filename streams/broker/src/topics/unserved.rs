@@ -103,7 +103,7 @@ impl Topics {
             }
             Err(refusal) => {
                 let volume = volume.name;
-                tracing::error!(volume, error = refusal.message, "cannot serve the topic");
+                tracing::error!(volume, error = refusal.message, "cannot open the topic");
                 self.unserved.lock().failed.push_back(volume);
                 Durability::Ram
             }
@@ -126,7 +126,7 @@ impl Topics {
         let there = match self.storage.volumes() {
             Ok(there) => there.into_iter().find(|it| it.name == volume),
             Err(error) => {
-                tracing::debug!(volume, %error, "cannot look for the volume of a topic");
+                tracing::debug!(volume, %error, "cannot look up the volume of a topic");
                 return;
             }
         };
@@ -139,9 +139,9 @@ impl Topics {
         let is_failed = matches!(opened, Some(Err(_)));
         match opened {
             Some(Err(refusal)) => {
-                tracing::debug!(volume, error = refusal.message, "still cannot serve the topic");
+                tracing::debug!(volume, error = refusal.message, "still cannot open the topic");
             }
-            None => tracing::info!(volume, "the volume of a topic that was not served is gone"),
+            None => tracing::info!(volume, "the volume of an unavailable topic was deleted"),
             Some(Ok(topic)) => self.serve_late(topic),
         }
         let mut list = self.unserved.lock();
@@ -154,7 +154,7 @@ impl Topics {
     /// Serves a topic, of which others are told that did not know of it.
     pub(super) fn serve_late(&self, topic: OpenTopic) {
         let topic = self.insert(topic, Owner::NOBODY);
-        tracing::info!(volume = topic.volume, topic = %topic.name, "the topic is served now");
+        tracing::info!(volume = topic.volume, topic = %topic.name, "the topic is available now");
         if let Some(meet) = self.meet.get() {
             meet(&topic);
         }
@@ -172,8 +172,8 @@ fn may_be_of(volume: &str, topic: &str) -> bool {
 
 pub(super) fn not_served(name: &str) -> Refusal {
     let what = format!(
-        "the volume of topic {name:?} is not open: it waits for its disk, or could not be opened, \
-         and the log of the broker says why; mend or delete it, it is tried again every few seconds"
+        "topic {name:?} is not available: its volume waits for its disk or cannot be opened; see \
+         the broker's log. Opening is retried every few seconds"
     );
     Refusal::new(ResponseError::KafkaStorageError, what)
 }

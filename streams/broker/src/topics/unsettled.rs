@@ -32,7 +32,11 @@ impl Topics {
     pub(super) fn unsettle(&self, change: Unsettled) {
         self.unsettled.lock().expect(NO_PANIC).push(change);
         if let Err(refusal) = self.settle() {
-            tracing::warn!(error = refusal.message, "a change of topics is not known to be made");
+            tracing::warn!(
+                error = refusal.message,
+                "the result of a topic change is unknown; \
+                                                     checking"
+            );
         }
     }
 
@@ -61,8 +65,7 @@ impl Topics {
         });
         self.unsettled.lock().expect(NO_PANIC).extend(unsettled);
         settled.map_err(|refusal| {
-            let what = "an earlier change of topics was not answered, and whether it was made is \
-                not known yet";
+            let what = "the result of an earlier topic change is not known yet; retry later";
             Refusal::new(ResponseError::KafkaStorageError, format!("{what}: {}", refusal.message))
         })
     }
@@ -96,7 +99,11 @@ impl Topics {
         }
         let _one = self.changing.lock().expect(NO_PANIC);
         if let Err(refusal) = self.settle() {
-            tracing::debug!(error = refusal.message, "a change of topics is not settled");
+            tracing::debug!(
+                error = refusal.message,
+                "the result of a topic change is still \
+                                                      unknown"
+            );
         }
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
         let beside = move || {
             let looks = looks || settling.is_a_class_unsure.load(Ordering::Relaxed);
             if looks && let Err(error) = settling.look_at_classes() {
-                tracing::debug!(%error, "cannot look how volumes are kept");
+                tracing::debug!(%error, "cannot check the durability of volumes");
             }
             settling.settle_beside();
         };

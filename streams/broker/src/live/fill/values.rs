@@ -122,9 +122,9 @@ impl ValuesFill {
         let offset = place_of(&partition.log, number, as_of)?;
         let refused = |why: &str| {
             let name = &topic.name;
-            let what = format!("the changes of {name:?} since AS OF are not all known: {why}");
+            let what = format!("changes of {name:?} since AS OF are no longer available: {why}");
             let error = SqlError::new(SqlState::INVALID_PARAMETER, what);
-            error.with_hint("Begin with a snapshot, or AS OF AT LEAST.")
+            error.with_hint("Start with a snapshot, or use AS OF AT LEAST.")
         };
         let why = if topic.settings().values_ttl_ms.is_some() {
             Some("its values expire")
@@ -139,7 +139,7 @@ impl ValuesFill {
             (Some(_), Reach::AtLeast) => return Ok(()),
             (None, _) => {}
         }
-        let Some(values) = partition.values() else { return Err(refused("it is built anew")) };
+        let Some(values) = partition.values() else { return Err(refused("it is being rebuilt")) };
         let found = find(&values, &self.snapshots[index], offset);
         match (found, as_of.reach) {
             (Ok(mut found), _) => {

@@ -143,7 +143,7 @@ impl<'a> Request<'a> {
             BROKER if !name.is_empty() && check_node(name).is_err() => check_node(name),
             BROKER => self.context.broker.settings.configure(name, self.validate_only, change),
             GROUP if settings.is_empty() => Ok(()),
-            GROUP => refuse("groups have the broker's settings, and none of their own"),
+            GROUP => refuse("groups have no settings of their own; they use the broker's"),
             _ => Err(no_such_resource()),
         }
     }
@@ -197,7 +197,7 @@ impl<'a> Known<'a> {
                 listed.join(",")
             }
             APPEND | SUBTRACT => return refuse(format!("setting {name:?} is not a list")),
-            other => return refuse(format!("there is no operation {other} on settings")),
+            other => return refuse(format!("unknown operation {other} on settings")),
         };
         self.set(own, name, &changed)
     }
@@ -216,13 +216,13 @@ impl<'a> Known<'a> {
     fn no_setting(&self, name: &str) -> Refusal {
         match self.defaults {
             Some(_) => {
-                let what = format!("there is no setting {name:?} of topics");
+                let what = format!("unknown topic setting {name:?}");
                 Refusal::new(ResponseError::InvalidConfig, what)
             }
             None => {
                 let what = format!(
-                    "setting {name:?} is not changed by requests: the broker's settings are in \
-                     its configuration file"
+                    "broker setting {name:?} cannot be changed at run time; change the \
+                     configuration file and restart the broker"
                 );
                 Refusal::new(ResponseError::InvalidRequest, what)
             }
@@ -231,5 +231,5 @@ impl<'a> Known<'a> {
 }
 
 fn no_value(name: &str) -> Refusal {
-    Refusal::new(ResponseError::InvalidRequest, format!("setting {name:?} is given no value"))
+    Refusal::new(ResponseError::InvalidRequest, format!("setting {name:?} has no value"))
 }

@@ -9,7 +9,8 @@ use kafka_protocol::messages::{ResponseKind, TopicName};
 
 use super::super::{Context, OF_GROUPS, text};
 
-const HIDDEN_TOPIC: &str = "the group reads a topic that the client may not describe";
+const HIDDEN_TOPIC: &str = "permission denied: the group reads a topic that the client may not \
+                            describe";
 
 /// Takes out what the client has no right to describe.
 pub(super) fn hide_the_rest(context: &Context, answer: &mut ResponseKind) {
