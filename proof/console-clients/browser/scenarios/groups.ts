@@ -39,7 +39,7 @@ export async function groups(site: Site): Promise<void> {
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
     await dialog.confirm();
     await own.visit('groups/nobody', 'nobody');
-    await page.getByText('there is no group "nobody"').waitFor();
+    await page.getByText('no group "nobody"').waitFor();
     await own.logOut();
   });
   await withBrowser(site.origin, async ({ page }) => {
