@@ -16,7 +16,7 @@ use system::database::{Postgres, Server};
 use system::{Tool, ToolOutput, check_for_panics, free_address, product, wait_for};
 use tempfile::TempDir;
 
-const START_TIME_LIMIT: Duration = Duration::from_secs(30);
+const START_TIME_LIMIT: Duration = Duration::from_secs(120);
 const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(240);
 
 /// Of PostgreSQL.

@@ -20,9 +20,9 @@ use crate::daemon::product_path;
 use crate::interruption::Interruption;
 use crate::process::check_for_panics;
 
-const START_TIME_LIMIT: Duration = Duration::from_secs(60);
+const START_TIME_LIMIT: Duration = Duration::from_secs(120);
 const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
-const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Below the ports that the kernel gives to clients: one of these could connect to itself while

@@ -20,11 +20,11 @@ use crate::interruption::Interruption;
 use crate::process::check_for_panics;
 use crate::tool::{Tool, ToolOutput};
 
-const START_TIME_LIMIT: Duration = Duration::from_secs(30);
-const STOP_TIME_LIMIT: Duration = Duration::from_secs(30);
-const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
+const START_TIME_LIMIT: Duration = Duration::from_secs(120);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(120);
+const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(30);
 const SAVE_TIME_LIMIT: Duration = Duration::from_secs(60);
-const GOING_TIME_LIMIT: Duration = Duration::from_secs(5);
+const GOING_TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much of its log is shown when the daemon does not do as it should.
@@ -243,9 +243,15 @@ impl Daemon {
             self.memlane(&format!("detach {volume}"))?;
         }
         self.stop()?;
-        let attached = host::leftovers(&self.run_dir().join("volumes"))?;
-        let devices: Vec<_> = attached.iter().filter(|it| it.starts_with("/dev/")).collect();
-        ensure!(devices.is_empty(), "detached, and still there: {devices:#?}");
+        // A device that was detached goes with the last process that has it open, as one that lists
+        // all devices of the host.
+        let mut devices = Vec::new();
+        let is_clean = wait_for("devices that were detached to go", GOING_TIME_LIMIT, || {
+            devices = host::leftovers(&self.run_dir().join("volumes"))?;
+            devices.retain(|it| it.starts_with("/dev/"));
+            Ok(devices.is_empty())
+        });
+        is_clean.with_context(|| format!("detached, and still there: {devices:#?}"))?;
         self.sweep();
         // A process that ends may have its sockets for a moment longer.
         let mut left = Vec::new();

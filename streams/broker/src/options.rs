@@ -380,6 +380,9 @@ mod tests {
         };
         coordinator("7000").expect("one length");
         let error = coordinator("6999").expect_err("none is as long and as short");
-        assert_eq!(error.to_string(), "--group-session-min 7000 is greater than --group-session-max 6999");
+        assert_eq!(
+            error.to_string(),
+            "--group-session-min 7000 is greater than --group-session-max 6999"
+        );
     }
 }
