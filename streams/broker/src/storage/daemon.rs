@@ -113,8 +113,7 @@ impl Daemon {
         let patch = VolumePatch { owner: Some(OWNER.to_owned()), ..VolumePatch::default() };
         let claimed: Result<Volume, RestError> = self.rest.ask(Method::Patch, &path, &patch);
         if let Err(error) = claimed {
-            tracing::debug!(volume, %error, "memlaned does not store owners of volumes; upgrade \
-                                             it");
+            tracing::debug!(volume, %error, "cannot set the owner of the volume");
         }
     }
 }

@@ -61,7 +61,7 @@ impl Topics {
         if class.durability < wanted.durability {
             let volume = &topic.volume;
             tracing::warn!(volume, was = %class.durability, now = %wanted.durability, "the \
-                durability of a topic's volume was lower than the topic's setting; corrected");
+                durability of a topic's volume is lower than the topic's setting; raising it");
             self.storage.set_class(volume, wanted).map_err(of_storage)?;
             class = wanted;
         }
