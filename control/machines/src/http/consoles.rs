@@ -1,8 +1,10 @@
 //! Connections that become a machine's terminal or screen: a request with `Upgrade: tcp`, as other
 //! programs have it for terminals of containers. After the answer 101 bytes pass as they are.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use api::{CONSOLE_PROTOCOL, Problem, ProblemKind};
 use axum::body::Body;
@@ -11,16 +13,51 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::answer::{Answer, Shared, blocking};
-use crate::libvirt::Takeover;
+use crate::libvirt::{Console, Takeover};
+use crate::service::Service;
 
 /// Terminals and screens that are open at once.
 const CONSOLE_COUNT_MAX: usize = 64;
 
+/// How long libvirt may take to notice that a terminal was given up, and how often it is asked.
+const HANDOVER_TIME_MAX: Duration = Duration::from_secs(5);
+const HANDOVER_PAUSE: Duration = Duration::from_millis(20);
+
 static PERMITS: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new(CONSOLE_COUNT_MAX)));
+
+/// Open terminals by machine. Who is notified ends.
+static TERMINALS: LazyLock<Mutex<HashMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
+
+fn terminals() -> MutexGuard<'static, HashMap<String, Arc<Notify>>> {
+    TERMINALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Entry of an open terminal, removed when it is dropped unless another one took its place.
+struct Terminal {
+    machine: String,
+    end: Arc<Notify>,
+}
+
+impl Terminal {
+    fn enter(machine: String) -> Self {
+        let end = Arc::<Notify>::default();
+        terminals().insert(machine.clone(), Arc::clone(&end));
+        Self { machine, end }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let mut terminals = terminals();
+        if terminals.get(&self.machine).is_some_and(|end| Arc::ptr_eq(end, &self.end)) {
+            terminals.remove(&self.machine);
+        }
+    }
+}
 
 pub(super) async fn serial(
     State(service): Shared,
@@ -37,8 +74,40 @@ pub(super) async fn serial(
         }
     };
     let (upgrade, permit) = asked(request)?;
-    let console = blocking(move || service.serial(&name, takeover)).await?;
-    Ok(switching(upgrade, permit, |client| console.pass(client)))
+    let console = open_terminal(service, name.clone(), takeover).await?;
+    let terminal = Terminal::enter(name);
+    Ok(switching(upgrade, permit, |client| async move {
+        tokio::select! {
+            passed = console.pass(client) => passed,
+            () = terminal.end.notified() => Ok(()),
+        }
+    }))
+}
+
+/// Opens the terminal of a machine. One of this process that is taken over ends first: libvirtd
+/// (9.0) may crash when it takes a terminal from a client that uses it.
+async fn open_terminal(
+    service: Arc<Service>,
+    name: String,
+    takeover: Takeover,
+) -> Result<Console, Problem> {
+    let open = |takeover| {
+        let (service, name) = (Arc::clone(&service), name.clone());
+        blocking(move || service.serial(&name, takeover))
+    };
+    let own = terminals().get(&name).map(Arc::clone).filter(|_| takeover == Takeover::Forced);
+    if let Some(own) = own {
+        own.notify_one();
+        let deadline = Instant::now() + HANDOVER_TIME_MAX;
+        while Instant::now() < deadline {
+            match open(Takeover::Refused).await {
+                Err(problem) if problem.kind == ProblemKind::InUse => {}
+                opened => return opened,
+            }
+            tokio::time::sleep(HANDOVER_PAUSE).await;
+        }
+    }
+    open(takeover).await
 }
 
 pub(super) async fn screen(
