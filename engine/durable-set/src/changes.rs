@@ -184,11 +184,12 @@ impl DurableSet {
     }
 
     /// Returns when stable storage knows what volumes of class `image` and `journal` there are now.
+    /// Excludes no change, as a flush does not, which notes them too: one of a volume in memory
+    /// would wait for the disk.
     pub fn note_volumes(&self) -> Result<(), DurableError> {
         if !self.keeps_table() {
             return Ok(());
         }
-        let _guard = self.lock_changes();
         let noted = self.journal.prepare_table();
         noted.map_err(DurableError::journal("write the table of volumes to the journal"))
     }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use block_device::BlockDevice;
 use durable_set::{DurableErrorKind, SaveExtent};
@@ -11,6 +12,10 @@ use support::{BLOCK, House, noise, read};
 use volumes::{Durability, ShrinkPolicy, VolumeName, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
+
+/// Longer than anything takes that does not hang.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(1);
 
 fn name(name: &str) -> VolumeName {
     name.parse().expect("a good name")
@@ -204,6 +209,34 @@ fn what_could_not_be_noted_is_noted_when_the_set_is_tended() {
     assert_eq!(house.set.journal().failure(), None);
     house.lose_memory();
     assert_eq!(names(&house), [""; 0]);
+}
+
+#[test]
+fn volumes_in_memory_change_while_others_are_noted_on_a_disk_that_hangs() {
+    let house = House::new();
+    with_a_tail(&house);
+    house.refuse_writes(Effect::Io);
+    house.set.delete_volume("one").expect_err("the disk fails");
+    house.heal_disk();
+    let gate = house.hold_write();
+    let set = &house.set;
+    std::thread::scope(|scope| {
+        let tended = scope.spawn(|| set.maintain());
+        gate.wait_until_reached_by(1);
+        let changed = scope.spawn(|| {
+            set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
+            set.rename_volume("memory", name("other")).expect("memory needs no disk");
+        });
+        let deadline = Instant::now() + TIME_LIMIT;
+        while !changed.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+        }
+        let is_changed = changed.is_finished();
+        gate.open();
+        assert!(is_changed, "it waits for the disk");
+        tended.join().expect("no panic").expect("the disk works");
+    });
+    assert_eq!((names(&house), set.journal().failure()), (vec!["other".to_owned()], None));
 }
 
 #[test]

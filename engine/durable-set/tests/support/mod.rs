@@ -15,7 +15,7 @@ use image::{
     Unwatched, Watch,
 };
 use journal::{JournalOptions, SystemClock};
-use powercut::{Disk, Effect, Fault};
+use powercut::{Disk, Effect, Fault, Gate};
 use region::{Region, RegionSpec};
 use storage::StorageAction;
 use volumes::{CapacityClass, Durability, Engine, EngineOptions, Volume, VolumeSpec};
@@ -175,6 +175,14 @@ impl House {
     pub(crate) fn refuse_writes(&self, effect: Effect) {
         self.disk
             .inject(Fault::always(&[StorageAction::WriteDurably, StorageAction::Create], effect));
+    }
+
+    /// The next write to the disk hangs until the gate is opened.
+    pub(crate) fn hold_write(&self) -> Gate {
+        let gate = Gate::new();
+        let effect = Effect::Hold(gate.clone());
+        self.disk.inject(Fault::once(&[StorageAction::WriteDurably], 0, effect));
+        gate
     }
 
     /// Memory is gone, and the process dies while it is restored, with these snapshots made.
