@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod host;
 mod http;
 #[cfg(feature = "reference")]
 mod reference;
@@ -19,6 +20,7 @@ mod sockets;
 mod start;
 
 pub use connections::{accept, serve_all};
+pub use host::host_name;
 pub use http::{ArrivingBody, Seated, SeatedBody, http1_limited, serve_http1};
 #[cfg(feature = "reference")]
 pub use reference::check_reference;

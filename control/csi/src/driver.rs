@@ -15,8 +15,6 @@ pub(crate) const NAME: &str = "csi.memlane";
 /// The label of nodes by which volumes name the node that they are on.
 const TOPOLOGY_KEY: &str = "csi.memlane/node";
 
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-
 /// The driver of one node.
 pub(crate) struct Driver {
     pub(crate) daemon: Daemon,
@@ -29,15 +27,8 @@ impl Driver {
     pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
         let node = match &options.node {
             Some(name) => name.clone(),
-            None => std::fs::read_to_string(HOST_NAME)
-                .with_context(|| {
-                    format!(
-                        "cannot read {HOST_NAME}; set the node's name with \
-                                          --node"
-                    )
-                })?
-                .trim()
-                .to_owned(),
+            None => program::host_name()
+                .context("cannot tell the name of this node; set it with --node")?,
         };
         let daemon = Daemon::at(&options.daemon_socket);
         Ok(Self { daemon, busy: Busy::default(), node, growth: options.growth })

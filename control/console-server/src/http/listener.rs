@@ -61,8 +61,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     if address.ip().is_unspecified() {
         names.push("127.0.0.1".to_owned());
         names.push("::1".to_owned());
-        let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        names.extend(Some(own.trim().to_owned()).filter(|it| is_name(it)));
+        names.extend(program::host_name().ok().filter(|it| is_name(it)));
     }
     names.extend(options.host_name.clone());
     names.extend(options.public_url.as_ref().map(PublicUrl::host));

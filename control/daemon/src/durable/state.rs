@@ -1,6 +1,5 @@
 //! The durable set, opened or restored at the start.
 
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
@@ -26,8 +25,6 @@ const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// How long a start with intact memory waits for the store of images to tell what it has.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
-
-const HOST_NAME_PATH: &str = "/proc/sys/kernel/hostname";
 
 /// A journal consists of about so many files.
 const SEGMENT_COUNT: u64 = 16;
@@ -361,8 +358,8 @@ pub(crate) fn random_id() -> anyhow::Result<[u8; 16]> {
 
 /// A name under which this process claims a store.
 pub(crate) fn store_writer() -> anyhow::Result<StoreWriter> {
-    let host = fs::read_to_string(HOST_NAME_PATH).unwrap_or_default();
-    Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host: host.trim().to_owned() })
+    let host = program::host_name().unwrap_or_default();
+    Ok(StoreWriter { id: u128::from_le_bytes(random_id()?), host })
 }
 
 fn open_store(images: &ImagesConfig) -> anyhow::Result<Arc<dyn ImageStore>> {

@@ -1,0 +1,16 @@
+//! The host that the program runs on.
+
+use std::fs;
+
+use anyhow::Context;
+
+const NAME_PATH: &str = "/proc/sys/kernel/hostname";
+
+/// The name of this host, as the kernel has it.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn host_name() -> anyhow::Result<String> {
+    let name = fs::read_to_string(NAME_PATH).with_context(|| format!("cannot read {NAME_PATH}"))?;
+    Ok(name.trim().to_owned())
+}
