@@ -32,7 +32,7 @@ macro_rules! problem_kinds {
 
 problem_kinds! {
     /// The body is not the expected JSON.
-    InvalidRequest = ("invalid_request", 400, "The request body is not valid JSON"),
+    InvalidRequest = ("invalid_request", 400, "The request is malformed"),
     /// The field that `field` names has an invalid value.
     InvalidField = ("invalid_field", 422, "A field has an invalid value"),
     /// The field that `field` names does not exist.

@@ -76,7 +76,7 @@ impl Kind {
     /// The word in JSON, the status code, and one sentence.
     pub(crate) const fn parts(self) -> (&'static str, u16, &'static str) {
         match self {
-            Self::Invalid => ("invalid_request", 400, "The request body is not valid JSON"),
+            Self::Invalid => ("invalid_request", 400, "The request is malformed"),
             Self::InvalidField => ("invalid_field", 422, "A field has an invalid value"),
             Self::TooLarge => ("body_too_large", 413, "The request body is too large"),
             Self::Slow => ("timeout", 408, "Timed out reading the request"),
