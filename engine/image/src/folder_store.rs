@@ -196,7 +196,8 @@ fn image_file(number: u32) -> String {
     format!("{number:010}")
 }
 
-fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
+/// The directory at `path`. Fails if there is none.
+pub(crate) fn open_folder(path: &Path) -> Result<LinuxFolder, ImageError> {
     LinuxFolder::open(path).map_err(opening(path))
 }
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImageError, ImageErrorKind};
-use crate::folder_store::FolderStore;
+use crate::folder_store::{FolderStore, open_folder};
 use crate::names::PackName;
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
@@ -25,11 +25,7 @@ impl VisitedFolder {
 
     /// Fails with `NotFound` if there is no such directory.
     pub fn check_exists(&self) -> Result<(), ImageError> {
-        match std::fs::read_dir(&self.path) {
-            Ok(_) => Ok(()),
-            // Says why.
-            Err(_) => FolderStore::open(&self.path).map(drop),
-        }
+        open_folder(&self.path).map(drop)
     }
 
     fn visit(&self) -> Result<FolderStore, ImageError> {

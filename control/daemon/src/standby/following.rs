@@ -214,11 +214,13 @@ impl Standby {
             self.check_quiet()?;
         }
         let writer = store_writer().map_err(|error| host_failed(format!("{error:#}")))?;
-        let mut note =
-            |promoted: &Promoted| Ok(note_pending(&self.state_dir, &promotion_of(promoted))?);
-        let promoted = self.follower.promote(writer, &mut note);
-        let promoted = promoted.map_err(refused)?;
-        let promotion = promotion_of(&promoted);
+        let mut pending = None;
+        let mut note = |promoted: &Promoted| {
+            let promotion = pending.insert(promotion_of(promoted));
+            Ok(note_pending(&self.state_dir, promotion)?)
+        };
+        let promoted = self.follower.promote(writer, &mut note).map_err(refused)?;
+        let promotion = pending.expect("it is noted before the last step");
         // The next start finds by the pool that what is pending has come about.
         if let Err(error) = note_promoted(&self.state_dir, &promotion) {
             tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
