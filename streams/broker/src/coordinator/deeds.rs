@@ -70,13 +70,12 @@ impl WaitsFor {
 
     /// The same of the admission of records.
     pub(super) fn of_write(write: &Write, topics: &Topics) -> Self {
-        let is_of_disks = write.participants.topics.keys().any(|it| is_on_disk(topics, it));
-        if is_of_disks { Self::Everything } else { Self::Nothing }
+        Self::of_added(Some(&write.participants), std::iter::empty(), topics)
     }
 
-    /// The same of a group that becomes part of a transaction. A transaction that is known after a
-    /// loss of power, and the group not, would refuse the offsets that were announced.
-    pub(super) fn of_added_group<'a>(
+    /// The same of parts of a transaction, and of a group whose offsets become one. A transaction
+    /// that is known after a loss of power, and the group not, would refuse these offsets.
+    pub(super) fn of_added<'a>(
         participants: Option<&'a Participants>,
         offsets: impl Iterator<Item = &'a StrBytes>,
         topics: &Topics,

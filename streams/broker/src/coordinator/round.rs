@@ -271,7 +271,7 @@ impl State {
             RequestKind::AddOffsetsToTxn(it) => {
                 let participants = self.transactions.participants(&it.transactional_id);
                 let offsets = self.groups.committed_topics(&it.group_id);
-                WaitsFor::of_added_group(participants, offsets, &self.topics.topics)
+                WaitsFor::of_added(participants, offsets, &self.topics.topics)
             }
             RequestKind::EndTxn(it) => {
                 let participants = self.transactions.participants(&it.transactional_id);
