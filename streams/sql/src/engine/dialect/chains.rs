@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::functions::utils::make_scalar_function;
@@ -254,17 +254,24 @@ impl Step {
 fn divide(left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
     let found = numeric::div(left, right)?;
     let (divisors, is_scalar) = right.get();
-    let is_zero = |row: usize| match divisors.data_type() {
-        DataType::Float64 => divisors.as_primitive::<Float64Type>().value(row) == 0.0,
-        DataType::Float32 => divisors.as_primitive::<Float32Type>().value(row) == 0.0,
+    let is_failed = match divisors.data_type() {
+        DataType::Float64 => has_quotient_by_zero::<Float64Type>(&found, divisors, is_scalar),
+        DataType::Float32 => has_quotient_by_zero::<Float32Type>(&found, divisors, is_scalar),
         _ => false,
     };
-    // There is no quotient of a NULL.
-    let is_failed = |row: usize| !found.is_null(row) && is_zero(if is_scalar { 0 } else { row });
-    match found.data_type().is_floating() && (0..found.len()).any(is_failed) {
-        true => Err(ArrowError::DivideByZero),
-        false => Ok(found),
-    }
+    if is_failed { Err(ArrowError::DivideByZero) } else { Ok(found) }
+}
+
+/// Returns whether a divisor is zero where there is a quotient, as there is none of a NULL.
+fn has_quotient_by_zero<T: ArrowPrimitiveType>(
+    quotients: &ArrayRef,
+    divisors: &dyn Array,
+    is_scalar: bool,
+) -> bool {
+    let divisors = divisors.as_primitive::<T>();
+    let is_zero = |row: usize| divisors.value(row) == T::default_value();
+    (0..quotients.len())
+        .any(|row| !quotients.is_null(row) && is_zero(if is_scalar { 0 } else { row }))
 }
 
 /// A product that is not lost: of two numbers it is zero where one of them is.

@@ -35,30 +35,22 @@ pub(super) fn unmerged(expr: Expr, place: Place, schema: &DFSchema) -> Result<Ex
 }
 
 fn of_one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let hidden = |it: Box<Expr>| Box::new(unseen(*it, 0));
+    let is_lost = match &expr {
+        Expr::IsNull(of) | Expr::IsNotNull(of) | Expr::IsUnknown(of) | Expr::IsNotUnknown(of) => {
+            can_fail(of) && !of.nullable(schema)?
+        }
+        _ => false,
+    };
+    if is_lost {
+        return expr.map_children(|of| Ok(Transformed::yes(unseen(of, 0))));
+    }
     Ok(match expr {
-        Expr::Case(case) => {
-            let expr = Expr::Case(case);
-            if !can_fail(&expr) {
-                return Ok(Transformed::no(expr));
-            }
-            let is_condition = expr.get_type(schema)? == DataType::Boolean;
-            Transformed::yes(match expr {
+        case @ Expr::Case(_) if can_fail(&case) => {
+            let is_condition = case.get_type(schema)? == DataType::Boolean;
+            Transformed::yes(match case {
                 Expr::Case(case) if is_condition => kept(case),
                 other => unseen(other, 0),
             })
-        }
-        Expr::IsNull(of) if is_sure_or_fails(&of, schema)? => {
-            Transformed::yes(Expr::IsNull(hidden(of)))
-        }
-        Expr::IsNotNull(of) if is_sure_or_fails(&of, schema)? => {
-            Transformed::yes(Expr::IsNotNull(hidden(of)))
-        }
-        Expr::IsUnknown(of) if is_sure_or_fails(&of, schema)? => {
-            Transformed::yes(Expr::IsUnknown(hidden(of)))
-        }
-        Expr::IsNotUnknown(of) if is_sure_or_fails(&of, schema)? => {
-            Transformed::yes(Expr::IsNotUnknown(hidden(of)))
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
             if left == right && can_fail(&left) =>
@@ -67,11 +59,6 @@ fn of_one(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         other => Transformed::no(other),
     })
-}
-
-/// Whether it is a value that is never NULL, unless it fails.
-fn is_sure_or_fails(expr: &Expr, schema: &DFSchema) -> Result<bool> {
-    Ok(can_fail(expr) && !expr.nullable(schema)?)
 }
 
 /// Has lists of one operand differ in it, unless nothing depends on their being NULL.
