@@ -5,6 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use kafka_protocol::messages::{GroupId, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
+const TOPIC_BYTES_MAX: usize = 249;
+
+/// The longest string of the protocol.
+const GROUP_ID_BYTES_MAX: usize = 32_767;
+
 /// Partitions with records of a transaction, and groups with offsets that it commits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Participants {
@@ -35,6 +40,14 @@ impl Participants {
 
     pub fn is_empty(&self) -> bool {
         self.topics.is_empty() && self.groups.is_empty()
+    }
+
+    pub(crate) fn has_valid_names(&self) -> bool {
+        let is_topic = |name: &StrBytes| (1..=TOPIC_BYTES_MAX).contains(&name.len());
+        let is_group = |name: &StrBytes| (1..=GROUP_ID_BYTES_MAX).contains(&name.len());
+        self.topics.keys().all(|name| is_topic(name))
+            && self.topics.values().flatten().all(|number| *number >= 0)
+            && self.groups.iter().all(|name| is_group(name))
     }
 
     pub(crate) fn has_partition(&self, topic: &TopicName, partition: i32) -> bool {

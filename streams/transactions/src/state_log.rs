@@ -201,7 +201,7 @@ fn take_transaction(fields: &mut Fields<'_>) -> Option<Transaction> {
         _ => return None,
     };
     let owner = Owner::NOBODY;
-    Some(Transaction { producer, previous, timeout_ms, updated_ms, state, owner })
+    Some(Transaction { producer, previous, timeout_ms, updated_ms, state, owner, is_on_disk: true })
 }
 
 /// What is left of a value.
@@ -310,6 +310,7 @@ mod tests {
             updated_ms: 1_700_000_000_000,
             state,
             owner: Owner::NOBODY,
+            is_on_disk: true,
         };
         states.into_iter().enumerate().map(of).collect()
     }

@@ -39,11 +39,6 @@ const WAIT_MS_MAX: i64 = 100;
 /// Transactional ids whose deadline has come, in one tick.
 const TICK_COUNT_MAX: usize = 1_000;
 
-const TOPIC_BYTES_MAX: usize = 249;
-
-/// What the protocol's strings may have.
-const GROUP_ID_BYTES_MAX: usize = 32_767;
-
 /// The first versions whose clients know `PRODUCER_FENCED`.
 const INIT_KNOWS_FENCED: i16 = 4;
 const END_KNOWS_FENCED: i16 = 2;
@@ -263,6 +258,20 @@ impl Transactions {
         self.table.get(id)?.participants()
     }
 
+    /// Notes that a transaction of this id has a part that is on a disk.
+    pub fn note_on_disk(&mut self, id: &TransactionalId) {
+        if self.table.get(id).is_some_and(|it| !it.is_on_disk) {
+            self.table.change(id, |transaction| transaction.is_on_disk = true);
+        }
+    }
+
+    /// Returns whether a transaction of this id had a part on a disk, or may have had one before
+    /// the start. Its new epochs fence such transactions, so a client is told of one when it is
+    /// on the disk too: one that is lost would be given to the next instance again.
+    pub fn is_on_disk(&self, id: &TransactionalId) -> bool {
+        self.table.get(id).is_some_and(|it| it.is_on_disk)
+    }
+
     /// EndTxn 0 to 5. It is answered when the outcome is durable, before the markers are written.
     pub fn end(&mut self, caller: Caller, request: &EndTxnRequest, out: &mut Vec<Effect>) {
         let mut markers = Vec::new();
@@ -406,6 +415,7 @@ impl Transactions {
             updated_ms: unix_ms,
             state: State::Empty,
             owner,
+            is_on_disk: false,
         };
         // Of its own, not a part of the buffer that the request came in.
         let id = TransactionalId(StrBytes::from_string(id.to_string()));
@@ -433,7 +443,7 @@ impl Transactions {
         out: &mut Vec<Effect>,
     ) -> Result<(), ResponseError> {
         let (id, added) = (&adding.transactional_id, &adding.participants);
-        if id.is_empty() || !has_valid_names(added) {
+        if id.is_empty() || !added.has_valid_names() {
             return Err(ResponseError::InvalidRequest);
         }
         let transaction = self.table.get(id).ok_or(ResponseError::InvalidProducerIdMapping)?;
@@ -585,12 +595,4 @@ fn wording(error: ResponseError, caller: Caller, knows_fenced: i16) -> i16 {
         }
         other => other.code(),
     }
-}
-
-fn has_valid_names(participants: &Participants) -> bool {
-    let is_topic = |name: &StrBytes| (1..=TOPIC_BYTES_MAX).contains(&name.len());
-    let is_group = |name: &StrBytes| (1..=GROUP_ID_BYTES_MAX).contains(&name.len());
-    participants.topics.keys().all(|name| is_topic(name))
-        && participants.topics.values().flatten().all(|number| *number >= 0)
-        && participants.groups.iter().all(|name| is_group(name))
 }

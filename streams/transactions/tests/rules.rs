@@ -66,6 +66,21 @@ fn each_instance_of_a_transactional_id_gets_a_higher_epoch() {
 }
 
 #[test]
+fn an_id_that_was_on_a_disk_is_so_in_later_transactions_and_after_a_start() {
+    let (mut owner, first) = ongoing();
+    owner.transactions.note_on_disk(&id("another"));
+    assert_eq!(["t", "another"].map(|it| owner.transactions.is_on_disk(&id(it))), [false; 2]);
+    owner.transactions.note_on_disk(&id("t"));
+    owner.end(3, &id("t"), first, Commit).expect("it is open");
+    owner.finish();
+    owner.begin(&id("t"));
+    owner.begin(&id("u"));
+    assert_eq!(["t", "u"].map(|it| owner.transactions.is_on_disk(&id(it))), [true, false]);
+    owner.crash();
+    assert_eq!(["t", "u"].map(|it| owner.transactions.is_on_disk(&id(it))), [true; 2]);
+}
+
+#[test]
 fn a_new_instance_aborts_what_is_open_before_it_begins() {
     let (mut owner, first) = ongoing();
     assert_eq!(owner.init(5, &id("t"), None), Err(ConcurrentTransactions));

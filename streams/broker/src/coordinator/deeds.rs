@@ -6,14 +6,16 @@
 //!
 //! So with transactions. One becomes part of a topic on a disk only when all before is stable, its
 //! producer's epoch too; one that has no such topic, and commits no offsets of one, is lost with
-//! all that it wrote.
+//! all that it wrote. A transactional id that had such a part gets each later epoch when that is
+//! stable: one that was lost would be given again, and two instances would write with it.
 
 use std::sync::mpsc::SyncSender;
 
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::{RequestKind, ResponseKind};
+use consumer_groups::Groups;
+use kafka_protocol::messages::{RequestKind, ResponseKind, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
-use transactions::{Markers, Participants, Write};
+use transactions::{Markers, Participants, Transactions, Write};
 
 use crate::topics::{Found, Topics};
 
@@ -38,8 +40,26 @@ pub(super) enum WaitsFor {
 }
 
 impl WaitsFor {
-    pub(super) fn of(request: &RequestKind, topics: &Topics) -> Self {
+    pub(super) fn of(
+        request: &RequestKind,
+        groups: &Groups,
+        transactions: &Transactions,
+        topics: &Topics,
+    ) -> Self {
         let is_of_disks = match request {
+            RequestKind::AddOffsetsToTxn(it) => {
+                let participants = transactions.participants(&it.transactional_id);
+                return Self::of_added(participants, groups.committed_topics(&it.group_id), topics);
+            }
+            RequestKind::EndTxn(it) if transactions.is_on_disk(&it.transactional_id) => true,
+            RequestKind::EndTxn(it) => {
+                let participants = transactions.participants(&it.transactional_id);
+                return Self::of_end(participants, groups.pending_topics(it.producer_id.0), topics);
+            }
+            RequestKind::InitProducerId(it) => match &it.transactional_id {
+                Some(id) if transactions.is_on_disk(id) => true,
+                _ => return Self::ProducerIds,
+            },
             RequestKind::OffsetCommit(it) => {
                 it.topics.iter().any(|it| is_on_disk(topics, &it.name))
             }
@@ -62,7 +82,6 @@ impl WaitsFor {
             | RequestKind::ConsumerGroupDescribe(_)
             | RequestKind::ListTransactions(_)
             | RequestKind::DescribeTransactions(_) => false,
-            RequestKind::InitProducerId(_) => return Self::ProducerIds,
             _ => true,
         };
         if is_of_disks { Self::Everything } else { Self::Nothing }
@@ -75,7 +94,7 @@ impl WaitsFor {
 
     /// The same of parts of a transaction, and of a group whose offsets become one. A transaction
     /// that is known after a loss of power, and the group not, would refuse these offsets.
-    pub(super) fn of_added<'a>(
+    fn of_added<'a>(
         participants: Option<&'a Participants>,
         offsets: impl Iterator<Item = &'a StrBytes>,
         topics: &Topics,
@@ -106,6 +125,16 @@ impl Deed {
         let of_groups = shown.groups.iter().flat_map(|it| &it.topics).map(|it| &it.name);
         let mut names = shown.topics.iter().map(|it| &it.name).chain(of_groups);
         names.any(|name| is_on_disk(topics, name))
+    }
+}
+
+/// The transactional id of a request that makes something part of a transaction.
+pub(super) fn id_of_part(request: &RequestKind) -> Option<&TransactionalId> {
+    match request {
+        RequestKind::AddPartitionsToTxn(it) => Some(&it.v3_and_below_transactional_id),
+        RequestKind::AddOffsetsToTxn(it) => Some(&it.transactional_id),
+        RequestKind::TxnOffsetCommit(it) => Some(&it.transactional_id),
+        _ => None,
     }
 }
 

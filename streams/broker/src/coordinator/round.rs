@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use consumer_groups::{Groups, TickTime};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::{RequestKind, ResponseKind};
+use kafka_protocol::messages::{RequestKind, ResponseKind, TransactionalId};
 use record_log::LogError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use transactions::{Outcome, Participants, Producer, Response, Transactions, Write};
 use uuid::Uuid;
 
 use super::assignable::{Assignable, producers};
-use super::deeds::{Deed, WaitsFor};
+use super::deeds::{Deed, WaitsFor, id_of_part};
 use super::effects::Effects;
 use super::endings::Endings;
 use super::keys::{Owner, of_groups, of_transactions, owner_of};
@@ -238,6 +238,7 @@ impl State {
             Command::Admit { write, partitions, api_version, owner, reply } => {
                 let reply = Reply::Admission(reply, partitions);
                 let waits_for = WaitsFor::of_write(&write, &self.topics.topics);
+                self.note_disk(Some(&write.transactional_id), waits_for);
                 let ticket = transactions::Ticket(self.ticket(waits_for, reply));
                 let caller = transactions::Caller { ticket, api_version, owner, now_ms };
                 self.transactions.admit_produce(caller, write, &mut effects.transactions);
@@ -267,18 +268,13 @@ impl State {
     }
 
     pub(super) fn waits_for(&self, request: &RequestKind) -> WaitsFor {
-        match request {
-            RequestKind::AddOffsetsToTxn(it) => {
-                let participants = self.transactions.participants(&it.transactional_id);
-                let offsets = self.groups.committed_topics(&it.group_id);
-                WaitsFor::of_added(participants, offsets, &self.topics.topics)
-            }
-            RequestKind::EndTxn(it) => {
-                let participants = self.transactions.participants(&it.transactional_id);
-                let offsets = self.groups.pending_topics(it.producer_id.0);
-                WaitsFor::of_end(participants, offsets, &self.topics.topics)
-            }
-            request => WaitsFor::of(request, &self.topics.topics),
+        WaitsFor::of(request, &self.groups, &self.transactions, &self.topics.topics)
+    }
+
+    /// Notes of a transactional id whether a part of its transaction is on a disk.
+    fn note_disk(&mut self, id: Option<&TransactionalId>, waits_for: WaitsFor) {
+        if let (Some(id), WaitsFor::Everything) = (id, waits_for) {
+            self.transactions.note_on_disk(id);
         }
     }
 
@@ -289,6 +285,8 @@ impl State {
     }
 
     fn answer(&mut self, ask: Ask, now_ms: i64, effects: &mut Effects) {
+        let waits_for = self.waits_for(&ask.request);
+        self.note_disk(id_of_part(&ask.request), waits_for);
         if let RequestKind::TxnOffsetCommit(request) = &ask.request {
             let write = Write {
                 transactional_id: request.transactional_id.clone(),
@@ -305,7 +303,7 @@ impl State {
             return;
         }
         let Ask { request, api_version, client_id, host, principal, owner, reply } = ask;
-        let ticket = self.ticket(self.waits_for(&request), Reply::Client(reply));
+        let ticket = self.ticket(waits_for, Reply::Client(reply));
         let own = transactions::Ticket(ticket);
         let of_transactions = transactions::Caller { ticket: own, api_version, owner, now_ms };
         let caller = consumer_groups::Caller {

@@ -128,6 +128,18 @@ impl Life {
         it.transaction_states.remove(0).transaction_state.to_string()
     }
 
+    fn add(&mut self, producer: BatchProducer, topics: &[&str]) {
+        let added = topics.iter().map(|topic| {
+            AddPartitionsToTxnTopic::default().with_name(name(topic)).with_partitions(vec![0])
+        });
+        let request = AddPartitionsToTxnRequest::default()
+            .with_v3_and_below_transactional_id(id())
+            .with_v3_and_below_producer_id(ProducerId(producer.id))
+            .with_v3_and_below_producer_epoch(producer.epoch)
+            .with_v3_and_below_topics(added.collect());
+        self.ask(3, request);
+    }
+
     /// A transaction with a record in each of these topics.
     fn begin(&mut self, topics: &[&Arc<OpenTopic>]) -> BatchProducer {
         let request = InitProducerIdRequest::default()
@@ -138,15 +150,7 @@ impl Life {
         };
         let producer =
             BatchProducer { id: made.producer_id.0, epoch: made.producer_epoch, sequence: 0 };
-        let added = topics.iter().map(|topic| {
-            AddPartitionsToTxnTopic::default().with_name(name(&topic.name)).with_partitions(vec![0])
-        });
-        let request = AddPartitionsToTxnRequest::default()
-            .with_v3_and_below_transactional_id(id())
-            .with_v3_and_below_producer_id(made.producer_id)
-            .with_v3_and_below_producer_epoch(producer.epoch)
-            .with_v3_and_below_topics(added.collect());
-        self.ask(3, request);
+        self.add(producer, &topics.iter().map(|it| &*it.name).collect::<Vec<_>>());
         for topic in topics {
             let record = NewRecord {
                 key: None,
@@ -259,6 +263,35 @@ fn a_group_is_added_on_the_disk_to_a_transaction_that_is_on_one() {
             AddOffsetsToTxnRequest::default().with_transactional_id(id()).with_group_id(group);
         assert_eq!(life.state.waits_for(&request.into()), expected, "{names:?}");
     }
+}
+
+/// An epoch that is lost with the memory would be given to two instances.
+#[test]
+fn epochs_of_a_transactional_id_that_was_on_a_disk_wait_for_the_disk() {
+    let init = || InitProducerIdRequest::default().with_transactional_id(Some(id()));
+    let waits = |life: &Life, producer| {
+        [init().into(), commit(producer).into()].map(|request| life.state.waits_for(&request))
+    };
+    let world = World::new();
+    let life = world.open();
+    let (seen, hidden) = (life.create("seen"), life.create("hidden"));
+    let volume = hidden.volume.clone();
+    drop((seen, hidden, life));
+    // A topic that is not served now may be on a disk.
+    let (device, block) = world.first_block(&volume);
+    device.write(0, &vec![0xFF; block.len()]).expect("memory");
+
+    let mut life = world.open();
+    let seen = life.topics.by_name("seen").expect("it is there");
+    let producer = life.begin(&[&seen]);
+    assert_eq!(waits(&life, producer), [WaitsFor::ProducerIds; 2], "in memory alone");
+    life.add(producer, &["hidden"]);
+    assert_eq!(waits(&life, producer), [WaitsFor::Everything; 2], "in this transaction");
+    drop((seen, life));
+    let life = world.open();
+    assert_eq!(waits(&life, producer), [WaitsFor::Everything; 2], "before the start");
+    let other = init().with_transactional_id(Some(TransactionalId::default())).into();
+    assert_eq!(life.state.waits_for(&other), WaitsFor::ProducerIds, "another id");
 }
 
 #[test]
