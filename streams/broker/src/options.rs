@@ -123,7 +123,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
     pub(crate) sql_query_memory: u64,
 
-    /// Memory that all SQL queries together may take.
+    /// Memory that all SQL queries together may take; one user's leave as much as they have.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) sql_memory: u64,
 

@@ -11,8 +11,8 @@
 
 use std::sync::mpsc::SyncSender;
 
-use kafka_protocol::error::ResponseError;
 use consumer_groups::Groups;
+use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use transactions::{Markers, Participants, Transactions, Write};

@@ -1,9 +1,10 @@
-//! Memory that queries take: each has a limit, and all of them together have one.
+//! Memory that queries take: each has a limit, and all of them together have one, of which the
+//! queries of a user leave as much to others as they have.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
@@ -12,21 +13,48 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 use datafusion::logical_expr::ScalarFunctionArgs;
+use shares::{Owner, Shares};
+
+const NO_PANIC: &str = "no thread panics with this lock";
 
 /// Memory that all queries have taken.
 #[derive(Debug)]
 pub(crate) struct MemoryTotal {
-    used: AtomicUsize,
+    used: Mutex<Shares>,
     limit: usize,
 }
 
 impl MemoryTotal {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { used: AtomicUsize::new(0), limit }
+        Self { used: Mutex::default(), limit }
     }
 
     pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.shares().total()
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.used.lock().expect(NO_PANIC)
+    }
+
+    /// # Errors
+    /// It is more than the owner may have.
+    fn take(&self, owner: Owner, bytes: usize) -> Result<()> {
+        let mut used = self.shares();
+        if !used.has_room(owner, bytes, self.limit) {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "{} of {} bytes for queries are free, and the queries of one user leave as many \
+                 free as they use",
+                self.limit.saturating_sub(used.total()),
+                self.limit
+            )));
+        }
+        used.take(owner, bytes);
+        Ok(())
+    }
+
+    fn give_back(&self, owner: Owner, bytes: usize) {
+        self.shares().give_back(owner, bytes);
     }
 }
 
@@ -34,13 +62,14 @@ impl MemoryTotal {
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     total: Arc<MemoryTotal>,
+    owner: Owner,
     used: AtomicUsize,
     limit: usize,
 }
 
 impl QueryMemory {
-    pub(crate) fn new(total: Arc<MemoryTotal>, limit: usize) -> Self {
-        Self { total, used: AtomicUsize::new(0), limit }
+    pub(crate) fn new(total: Arc<MemoryTotal>, owner: Owner, limit: usize) -> Self {
+        Self { total, owner, used: AtomicUsize::new(0), limit }
     }
 }
 
@@ -55,6 +84,7 @@ const WORD_COUNT_FREE: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct StatementMemory {
     total: Arc<MemoryTotal>,
+    owner: Owner,
     bytes: usize,
 }
 
@@ -62,16 +92,19 @@ impl StatementMemory {
     /// Takes the memory of a statement of so many words.
     ///
     /// # Errors
-    /// That is more than a query may take, or than is left for all of them.
-    pub(super) fn take(total: &Arc<MemoryTotal>, word_count: usize, limit: usize) -> Result<Self> {
+    /// That is more than a query may take, or than is left for this owner's.
+    pub(super) fn take(
+        total: &Arc<MemoryTotal>,
+        owner: Owner,
+        word_count: usize,
+        limit: usize,
+    ) -> Result<Self> {
         let bytes = word_count.saturating_sub(WORD_COUNT_FREE).saturating_mul(WORD_BYTES);
         if bytes > limit {
             return Err(beyond_query(limit));
         }
-        if !take(&total.used, bytes, total.limit) {
-            return Err(beyond_total(total.limit));
-        }
-        Ok(Self { total: Arc::clone(total), bytes })
+        total.take(owner, bytes)?;
+        Ok(Self { total: Arc::clone(total), owner, bytes })
     }
 
     /// Bytes of the limit of its query.
@@ -82,22 +115,12 @@ impl StatementMemory {
 
 impl Drop for StatementMemory {
     fn drop(&mut self) {
-        self.total.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.total.give_back(self.owner, self.bytes);
     }
 }
 
 fn beyond_query(limit: usize) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!("a query may take {limit} bytes"))
-}
-
-fn beyond_total(limit: usize) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("all queries may take {limit} bytes"))
-}
-
-/// Takes so much where the limit leaves it.
-fn take(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
-    let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
 
 impl std::fmt::Display for QueryMemory {
@@ -113,23 +136,22 @@ impl MemoryPool for QueryMemory {
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {
         self.used.fetch_add(additional, Ordering::Relaxed);
-        self.total.used.fetch_add(additional, Ordering::Relaxed);
+        self.total.shares().take(self.owner, additional);
     }
 
     fn shrink(&self, _: &MemoryReservation, shrink: usize) {
         self.used.fetch_sub(shrink, Ordering::Relaxed);
-        self.total.used.fetch_sub(shrink, Ordering::Relaxed);
+        self.total.give_back(self.owner, shrink);
     }
 
     fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
-        if !take(&self.used, additional, self.limit) {
+        let add = |used: usize| used.checked_add(additional).filter(|sum| *sum <= self.limit);
+        if self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             return Err(beyond_query(self.limit));
         }
-        if !take(&self.total.used, additional, self.total.limit) {
+        self.total.take(self.owner, additional).inspect_err(|_| {
             self.used.fetch_sub(additional, Ordering::Relaxed);
-            return Err(beyond_total(self.total.limit));
-        }
-        Ok(())
+        })
     }
 
     fn reserved(&self) -> usize {
@@ -173,7 +195,7 @@ impl CallMemory {
             return Ok(());
         };
         let call = (Arc::as_ptr(&args.return_field).addr(), std::thread::current().id());
-        let mut held = calls.held.lock().expect("no thread panics with this lock");
+        let mut held = calls.held.lock().expect(NO_PANIC);
         let reservation = held
             .entry(call)
             .or_insert_with(|| MemoryConsumer::new("function").register(&calls.pool));
@@ -213,24 +235,29 @@ mod tests {
 
     #[test]
     fn a_query_and_all_of_them_have_limits_and_give_back_what_they_took() {
-        let total = Arc::new(MemoryTotal::new(150));
-        let pool =
-            || -> Arc<dyn MemoryPool> { Arc::new(QueryMemory::new(Arc::clone(&total), 100)) };
-        let (first, second) = (pool(), pool());
+        let total = Arc::new(MemoryTotal::new(300));
+        let pool = |owner| -> Arc<dyn MemoryPool> {
+            Arc::new(QueryMemory::new(Arc::clone(&total), Owner(owner), 100))
+        };
+        let (first, second, other) = (pool(1), pool(1), pool(2));
         let one = MemoryConsumer::new("one").register(&first);
         let two = MemoryConsumer::new("two").register(&second);
+        let three = MemoryConsumer::new("three").register(&other);
         one.try_grow(101).expect_err("more than a query may take");
         one.try_grow(100).expect("as much as it may take");
-        two.try_grow(51).expect_err("more than is left of the total");
-        two.try_grow(50).expect("what is left");
-        assert_eq!(total.used(), 150);
+        two.try_grow(51).expect_err("more than it leaves to other users");
+        two.try_grow(50).expect("as much as it leaves");
+        three.try_grow(75).expect("half of the rest");
+        three.try_grow(1).expect_err("more than it leaves");
+        assert_eq!((total.used(), other.reserved()), (225, 75));
         drop(one);
-        assert_eq!(total.used(), 50);
-        two.try_grow(50).expect("what the other gave back");
-        let take = |word_count| StatementMemory::take(&total, word_count, 100);
+        assert_eq!(total.used(), 125);
+        two.try_grow(50).expect("what the other query gave back");
+        let take = |word_count| StatementMemory::take(&total, Owner(1), word_count, 100);
         assert_eq!(take(WORD_COUNT_FREE).expect("no more than is free").bytes(), 0);
         take(WORD_COUNT_FREE + 1).expect_err("a word takes more than a query may");
-        drop(two);
-        assert_eq!((total.used(), first.reserved(), second.reserved()), (0, 0, 0));
+        drop((two, three));
+        let left = [&first, &second, &other].map(|it| it.reserved());
+        assert_eq!((total.used(), left), (0, [0; 3]));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::owner_of;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
@@ -23,6 +24,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement};
 use futures::{StreamExt, stream};
+use shares::Owner;
 
 use super::catalog::Catalog;
 use super::giving_way::GiveWay;
@@ -105,10 +107,10 @@ impl Engine {
         self.memory.used()
     }
 
-    /// Of a query whose statement holds so much of its memory.
-    fn runtime(&self, held_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> {
+    /// Of an owner's query whose statement holds so much of its memory.
+    fn runtime(&self, owner: Owner, held_bytes: usize) -> Result<Arc<RuntimeEnv>, SqlError> {
         let limit = self.query_bytes_max.saturating_sub(held_bytes);
-        let memory = QueryMemory::new(Arc::clone(&self.memory), limit);
+        let memory = QueryMemory::new(Arc::clone(&self.memory), owner, limit);
         let no_disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
         let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
         Ok(builder.with_disk_manager_builder(no_disk).build_arc()?)
@@ -180,6 +182,7 @@ impl TypePlanner for Types {
 /// Session in which a connection runs its queries.
 pub(crate) struct Session {
     engine: Arc<Engine>,
+    owner: Owner,
     state: Arc<SessionState>,
     planner: Planner,
 }
@@ -197,7 +200,8 @@ impl Session {
             register(&mut state, function);
         }
         let planner = engine.planners.of(&viewer.client.principal);
-        Self { engine, state: Arc::new(state), planner }
+        let owner = owner_of(&viewer.client.principal, viewer.client.address.ip());
+        Self { engine, owner, state: Arc::new(state), planner }
     }
 
     /// Where statements are parsed too.
@@ -249,7 +253,7 @@ impl Session {
     /// Takes the memory of a statement of so many words, before it is parsed.
     pub(crate) fn take_memory(&self, word_count: usize) -> Result<StatementMemory, SqlError> {
         let (total, limit) = (&self.engine.memory, self.engine.query_bytes_max);
-        StatementMemory::take(total, word_count, limit).map_err(|error| {
+        StatementMemory::take(total, self.owner, word_count, limit).map_err(|error| {
             SqlError::from(error)
                 .with_hint("Send a long list as a parameter that is an array, and rows by COPY.")
         })
@@ -292,7 +296,8 @@ impl Session {
         (plan, held_bytes): (LogicalPlan, usize),
         parameters: Vec<ScalarValue>,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>), SqlError> {
-        let (state, runtime) = (Arc::clone(&self.state), self.engine.runtime(held_bytes)?);
+        let (state, runtime) =
+            (Arc::clone(&self.state), self.engine.runtime(self.owner, held_bytes)?);
         let work = async move || {
             let plan = with_values(plan, parameters)?;
             let mut state = SessionState::clone(&state);
