@@ -934,6 +934,30 @@ fn a_client_is_told_what_it_may_do_where_it_asks() -> Result<()> {
     broker.stop()
 }
 
+#[test]
+fn who_may_not_describe_the_cluster_is_told_no_operation_of_it() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("acls.toml");
+    for (operation, expected) in [("Alter", 0b1_1000_0000), ("Create", 0)] {
+        std::fs::write(
+            &path,
+            format!(
+                "version = 1\n[[acl]]\nprincipal = \"User:*\"\npermission = \"Allow\"\n\
+                 operation = \"{operation}\"\nresource = \"Cluster\"\nname = \"kafka-cluster\"\n"
+            ),
+        )?;
+        let options = format!("--embedded 128M --acl-file {}", path.display());
+        let mut broker = Broker::start(&options)?;
+        let request =
+            of::DescribeClusterRequest::default().with_include_cluster_authorized_operations(true);
+        let answer = ask(&broker, ApiKey::DescribeCluster, 0, request)?;
+        let ResponseKind::DescribeCluster(it) = answer else { panic!("{answer:?}") };
+        ensure!(it.cluster_authorized_operations == expected, "{operation}: {it:?}");
+        broker.stop()?;
+    }
+    Ok(())
+}
+
 /// Goal: an answer to a fetch has a bounded size, whatever limits a client names.
 /// Method: more partitions than fit into one, each with a batch of 1 MB, all in one request.
 #[test]

@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use super::{Context, OF_THE_CLUSTER, code, on_blocking_thread, text};
+use super::{Context, code, on_blocking_thread, text};
 use crate::broker::NODE_ID;
 use crate::topics::{Found, NewTopic, OpenTopic, check_name};
 
@@ -66,7 +66,7 @@ pub(super) async fn metadata(context: &Context, request: MetadataRequest) -> Met
         let name = topic.name.as_deref().map_or("", |name| &**name);
         topic.topic_authorized_operations = context.topic_operations(shows_operations, name);
     }
-    let operations = context.operations(shows_own_operations, &OF_THE_CLUSTER, Resource::cluster());
+    let operations = context.cluster_operations(shows_own_operations);
     MetadataResponse::default()
         .with_cluster_authorized_operations(operations)
         .with_brokers(vec![node])
@@ -169,7 +169,7 @@ pub(super) fn describe(
     request: &DescribeClusterRequest,
 ) -> DescribeClusterResponse {
     let is_wanted = request.include_cluster_authorized_operations;
-    let operations = context.operations(is_wanted, &OF_THE_CLUSTER, Resource::cluster());
+    let operations = context.cluster_operations(is_wanted);
     let broker = &context.broker;
     let node = DescribeClusterBroker::default()
         .with_broker_id(BrokerId(NODE_ID))

@@ -90,6 +90,14 @@ impl Context {
         }
     }
 
+    /// Of the cluster none are told, as by Kafka, to who may not describe it.
+    fn cluster_operations(&self, is_wanted: bool) -> i32 {
+        match is_wanted && !self.may(Operation::Describe, Resource::cluster()) {
+            true => 0,
+            false => self.operations(is_wanted, &OF_THE_CLUSTER, Resource::cluster()),
+        }
+    }
+
     fn topic_operations(&self, is_wanted: bool, name: &str) -> i32 {
         self.operations(is_wanted, &OF_TOPICS, Resource::topic(name))
     }
