@@ -79,12 +79,12 @@ pub(crate) struct Options {
     pub(crate) broker_sql: Option<SocketAddr>,
 
     /// The ADDRESS:PORT of this host where the broker serves Kafka's clients without TLS, to reset
-    /// offsets of groups
+    /// offsets of groups and to delete topics
     #[arg(long, value_name = "ADDRESS", requires = "broker")]
     pub(crate) broker_kafka: Option<SocketAddr>,
 
-    /// The broker's user that queries run as and offsets are reset as; its access list says what it
-    /// may
+    /// The broker's user that queries run, offsets are reset and topics are deleted as; its access
+    /// list says what it may
     #[arg(long, value_name = "NAME", requires = "broker", requires = "broker_password_file")]
     pub(crate) broker_user: Option<String>,
 

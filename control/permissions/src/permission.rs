@@ -58,7 +58,9 @@ pub fn permission(operation: &str) -> Option<Permission> {
         | "status" | "metrics" | "show_standby" => to(Viewer, Everything),
         // Of the broker, if there is one. Who queries reads contents, as who attaches does.
         "list_topics" | "show_topic" | "show_group" => to(Viewer, Everything),
-        "query_topics" | "produce_record" | "reset_group" => to(Operator, Everything),
+        "query_topics" | "produce_record" | "reset_group" | "delete_topic" => {
+            to(Operator, Everything)
+        }
         // Virtual machines are the host's. Who types into one does more than look.
         "list_machines" | "show_machine" => to(Viewer, Everything),
         "create_machines" | "delete_machine" | "start_machine" | "shut_down_machine"

@@ -106,6 +106,17 @@ export class Dialog {
     await this.confirm();
   }
 
+  /** What became of each of several things, once all is told. */
+  async outcomes(): Promise<string[]> {
+    await this.element.getByRole('columnheader', { name: 'Result' }).waitFor();
+    const rows = await this.element
+      .locator('tbody tr')
+      .evaluateAll((all) =>
+        all.map((row) => Array.from(row.children).map((it) => it.textContent?.trim())),
+      );
+    return rows.map((cells) => cells.join(': '));
+  }
+
   async cancel(): Promise<void> {
     await this.element.getByRole('button', { name: 'Cancel' }).click();
     await this.element.waitFor({ state: 'hidden' });

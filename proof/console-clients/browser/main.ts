@@ -19,6 +19,7 @@ import { recovery } from './scenarios/recovery.ts';
 import { results } from './scenarios/results.ts';
 import { sessions } from './scenarios/sessions.ts';
 import { several } from './scenarios/several.ts';
+import { topics } from './scenarios/topics.ts';
 import { volumes } from './scenarios/volumes.ts';
 import { watching } from './scenarios/watching.ts';
 
@@ -43,6 +44,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   results,
   sessions,
   several,
+  topics,
   volumes,
   watching,
   weight,

@@ -20,6 +20,14 @@ fn plans_are_shown_and_results_are_drawn() -> Result<()> {
 }
 
 #[test]
+fn topics_are_deleted_one_and_several_by_one_confirmation() -> Result<()> {
+    if !has_browser() {
+        return Ok(());
+    }
+    Fixture::with_broker()?.run("topics")
+}
+
+#[test]
 fn offsets_of_groups_are_seen_and_reset() -> Result<()> {
     if !has_browser() {
         return Ok(());

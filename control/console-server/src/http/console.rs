@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
-use crate::broker::{Interface, Offsets, Queries};
+use crate::broker::{Interface, Kafka, Queries};
 use crate::gateway::Gateway;
 use crate::network::Network;
 use crate::page::Page;
@@ -36,7 +36,7 @@ pub(crate) struct Console {
     pub(crate) gateway: Gateway,
     pub(crate) broker: Option<Interface>,
     pub(crate) queries: Option<Queries>,
-    pub(crate) offsets: Option<Offsets>,
+    pub(crate) kafka: Option<Kafka>,
     pub(crate) watch: Watch,
     pub(crate) watchers: Arc<Shares<String>>,
     pub(crate) consoles: Arc<Shares<String>>,
@@ -57,6 +57,21 @@ impl Console {
     pub(crate) fn known_broker(&self) -> Result<&Interface, Refusal> {
         let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
         self.broker.as_ref().ok_or_else(nowhere)
+    }
+
+    /// The broker over Kafka's protocol, or that the console was not told of it.
+    pub(crate) fn known_kafka(&self) -> Result<&Kafka, Refusal> {
+        let what = "the console was started without --broker-kafka";
+        self.kafka.as_ref().ok_or_else(|| Refusal::new(Kind::NoBroker, what))
+    }
+
+    /// Word for an operation that takes an address of the broker and a role.
+    pub(crate) fn told_right(is_configured: bool, is_allowed: bool) -> &'static str {
+        match (is_configured, is_allowed) {
+            (false, _) => "not_configured",
+            (true, false) => "forbidden",
+            (true, true) => "allowed",
+        }
     }
 
     /// The description of a topic or group that the broker was asked for, by its kind and name.

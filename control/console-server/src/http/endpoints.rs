@@ -199,6 +199,9 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("Get a topic with its partitions and settings")
         .answers(Answer::Json)
         .refuses(&[Forbidden, NotFound, NoBroker, BrokerDown]),
+    Endpoint::delete("/console/v1/topics/{name}", "delete_topic", || delete(topics::delete))
+        .about("Delete a topic with its records; requires the role operator")
+        .refuses(&[Forbidden, NotFound, Conflict, NoBroker, BrokerDown]),
     Endpoint::post("/console/v1/topics/{name}/records", "produce_record", || post(topics::produce))
         .about("Write a record to a topic; requires the role operator")
         .takes(schema::<RecordCreate>())

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::broker::{Offsets, ResetError};
 use crate::gateway::check_unlimited;
 use crate::http::body::Body;
 use crate::http::caller::Known;
 use crate::http::console::Console;
 use crate::http::recorded::Change;
-use crate::refusal::{Kind, Refusal};
+use crate::http::topics::refusal_of_kafka;
+use crate::refusal::Refusal;
 
 const SHOW: &str = "show_group";
 const RESET: &str = "reset_group";
@@ -68,12 +68,7 @@ pub(super) async fn show(
     let told = console.known_broker()?.group(&name).await;
     let mut group = Console::found(told, "group", &name)?;
     let is_allowed = check_unlimited(&known.caller, RESET).is_ok();
-    group["resets"] = match (&console.offsets, is_allowed) {
-        (None, _) => "not_configured",
-        (Some(_), false) => "forbidden",
-        (Some(_), true) => "allowed",
-    }
-    .into();
+    group["resets"] = Console::told_right(console.kafka.is_some(), is_allowed).into();
     Ok(Json(group))
 }
 
@@ -86,8 +81,8 @@ pub(super) async fn reset(
 ) -> Result<Response, Refusal> {
     check_unlimited(&known.caller, RESET)?;
     let spec = spec_of(&asked)?;
-    let moves = offsets_of(&console)?.reset(&name, spec, &asked.topics).await;
-    let moves = moves.map_err(refusal_of)?;
+    let moves = console.known_kafka()?.reset(&name, spec, &asked.topics).await;
+    let moves = moves.map_err(refusal_of_kafka)?;
     // Who reset the wrong group finds here where it was.
     let change = Change { old: before(&moves), new: json!(asked) };
     let change_of = |it: OffsetMove| {
@@ -119,18 +114,4 @@ fn before(moves: &[OffsetMove]) -> Value {
         topics.entry(&it.topic).or_default().insert(it.partition.to_string(), from);
     }
     json!(topics)
-}
-
-fn offsets_of(console: &Console) -> Result<&Offsets, Refusal> {
-    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-kafka");
-    console.offsets.as_ref().ok_or_else(nowhere)
-}
-
-fn refusal_of(error: ResetError) -> Refusal {
-    match error {
-        ResetError::NotFound(what) => Refusal::new(Kind::NotFound, &what),
-        ResetError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
-        ResetError::Refused(what) => Refusal::new(Kind::Conflict, &what),
-        ResetError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
-    }
 }

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access::{Accounts, Attempts, AuditLog, AuditSink, Passwords, Sessions, Setup, is_name};
 use crate::backend::Backend;
-use crate::broker::{AskedFor, Interface, Offsets, Queries, SqlPlace};
+use crate::broker::{AskedFor, Interface, Kafka, Queries, SqlPlace};
 use crate::gateway::Gateway;
 use crate::http::certificate;
 use crate::http::connections::Connections;
@@ -153,7 +153,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
         consoles: Console::consoles(),
         broker: options.broker.clone().map(Interface::at),
         queries: queries(options)?,
-        offsets: offsets(options)?,
+        kafka: kafka(options)?,
         watch: Watch::begin(daemon),
         watchers: Console::watchers(),
         history,
@@ -176,15 +176,15 @@ fn queries(options: &Options) -> anyhow::Result<Option<Queries>> {
     Ok(Some(Queries::of(place)))
 }
 
-fn offsets(options: &Options) -> anyhow::Result<Option<Offsets>> {
+fn kafka(options: &Options) -> anyhow::Result<Option<Kafka>> {
     let Some(address) = options.broker_kafka else { return Ok(None) };
     ensure!(
         !options.broker_users,
         "--broker-kafka cannot be used with --broker-users: Kafka's protocol has no way to ask for \
-         the user by whom a reset was asked for, who would get the rights of --broker-user"
+         the user by whom a change was asked for, who would get the rights of --broker-user"
     );
-    let offsets = Offsets::at(address, options.broker_login());
-    offsets.context("--broker-kafka cannot be used").map(Some)
+    let kafka = Kafka::at(address, options.broker_login());
+    kafka.context("--broker-kafka cannot be used").map(Some)
 }
 
 /// The link is shown to who started the console by hand, and lies in a file otherwise: logs are

@@ -1,4 +1,5 @@
-//! Topics and groups of the broker, queries over topics, and records that are written to them.
+//! Topics and groups of the broker, queries over topics, records that are written to them, and
+//! topics that are deleted.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::broker::{NewRecord, Queries, QueryError, WriteError};
+use crate::broker::{KafkaError, NewRecord, Queries, QueryError, WriteError};
 use crate::gateway::check_unlimited;
 use crate::http::body::Body;
 use crate::http::caller::Known;
@@ -25,6 +26,7 @@ const LIST: &str = "list_topics";
 const SHOW: &str = "show_topic";
 const QUERY: &str = "query_topics";
 const PRODUCE: &str = "produce_record";
+const DELETE: &str = "delete_topic";
 
 /// A line of JSON for each thing that is told.
 const LINES: &str = "application/x-ndjson";
@@ -47,27 +49,30 @@ pub(super) struct RecordCreate {
     partition: Option<i32>,
 }
 
-/// Topics and groups, or why there are none; and whether who asks may query them.
+/// Topics and groups, or why there are none; and whether who asks may query and delete topics.
 pub(super) async fn list(
     known: Known,
     State(console): State<Arc<Console>>,
 ) -> Result<Json<Value>, Refusal> {
     check_unlimited(&known.caller, LIST)?;
     let is_allowed = check_unlimited(&known.caller, QUERY).is_ok();
-    let queries = match (&console.queries, is_allowed) {
-        (None, _) => "not_configured",
-        (Some(_), false) => "forbidden",
-        (Some(_), true) => "allowed",
+    let queries = Console::told_right(console.queries.is_some(), is_allowed);
+    let may_delete = check_unlimited(&known.caller, DELETE).is_ok();
+    let deletions = Console::told_right(console.kafka.is_some(), may_delete);
+    let rights = |mut told: Value| {
+        told["queries"] = queries.into();
+        told["deletions"] = deletions.into();
+        Json(told)
     };
     let Some(broker) = &console.broker else {
-        return Ok(Json(json!({"state": "not_configured", "queries": queries})));
+        return Ok(rights(json!({"state": "not_configured"})));
     };
-    Ok(Json(match broker.overview().await {
+    Ok(rights(match broker.overview().await {
         Ok(seen) => {
             let (topics, groups) = (seen.topics, seen.groups);
-            json!({"state": "up", "queries": queries, "topics": topics, "groups": groups})
+            json!({"state": "up", "topics": topics, "groups": groups})
         }
-        Err(why) => json!({"state": "down", "queries": queries, "failure": why}),
+        Err(why) => json!({"state": "down", "failure": why}),
     }))
 }
 
@@ -80,6 +85,20 @@ pub(super) async fn show(
     check_unlimited(&known.caller, SHOW)?;
     let told = console.known_broker()?.topic(&name).await;
     Console::found(told, "topic", &name).map(Json)
+}
+
+/// Deletes a topic with its records.
+pub(super) async fn delete(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    check_unlimited(&known.caller, DELETE)?;
+    let kafka = console.known_kafka()?;
+    // The log says what went: how many partitions, how large, and up to which offsets.
+    let told = console.known_broker()?.topic(&name).await.ok().flatten().unwrap_or_default();
+    kafka.delete_topic(&name).await.map_err(refusal_of_kafka)?;
+    Ok(Change::from(&told).told(StatusCode::NO_CONTENT.into_response()))
 }
 
 /// Runs a query until it ends, its reader goes, or who asked may not ask any more.
@@ -154,5 +173,14 @@ fn refusal_of(error: QueryError) -> Refusal {
         QueryError::Refused(what) => Refusal::in_field("query", &what),
         QueryError::Busy(what) => Refusal::new(Kind::Conflict, &what),
         QueryError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
+    }
+}
+
+pub(super) fn refusal_of_kafka(error: KafkaError) -> Refusal {
+    match error {
+        KafkaError::NotFound(what) => Refusal::new(Kind::NotFound, &what),
+        KafkaError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
+        KafkaError::Refused(what) => Refusal::new(Kind::Conflict, &what),
+        KafkaError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
     }
 }

@@ -1,5 +1,6 @@
 //! Topics, groups and queries of a real broker, by the console.
 
+mod deletions;
 mod groups;
 
 use std::fs;
@@ -306,7 +307,8 @@ fn a_query_ends_nothing_that_others_run() -> Result<()> {
 fn a_console_says_what_it_misses() -> Result<()> {
     let (fixture, administrator) = Fixture::with_administrator()?;
     let seen = fixture.get(&administrator, TOPICS)?.json()?;
-    assert_eq!(seen, json!({"state": "not_configured", "queries": "not_configured"}));
+    let nothing = "not_configured";
+    assert_eq!(seen, json!({"state": nothing, "queries": nothing, "deletions": nothing}));
     check(&fixture.get(&administrator, "/console/v1/topics/a")?, 404, "no_broker");
     check(&fixture.get(&administrator, "/console/v1/groups/a")?, 404, "no_broker");
     let reset = json!({"to": "latest"});

@@ -135,6 +135,9 @@ export interface BusyVolume {
   bytes_per_second: number;
 }
 
+/** Whether something may be done that takes a part of the broker's and a role. */
+export type Right = 'allowed' | 'forbidden' | 'not_configured';
+
 /** A topic of the broker, as its lists tell it. */
 export interface Topic {
   name: string;
@@ -176,7 +179,7 @@ export interface PartitionLag {
 export interface GroupDetails extends Group {
   type: string;
   topics: (Group['topics'][number] & { partitions: PartitionLag[] })[];
-  resets: 'allowed' | 'forbidden' | 'not_configured';
+  resets: Right;
 }
 
 /** Offset of a group in a partition, before and after; null: it had none. */
@@ -187,10 +190,11 @@ export interface OffsetChange {
   to: number;
 }
 
-/** Topics and groups; `queries` says whether who is logged in may query them. */
+/** Topics and groups; `queries` and `deletions` say whether who is logged in may do that. */
 export interface MessageLog {
   state: 'up' | 'down' | 'not_configured';
-  queries: 'allowed' | 'forbidden' | 'not_configured';
+  queries: Right;
+  deletions: Right;
   failure?: string;
   topics?: Topic[];
   /** null: the broker had no time to tell. */

@@ -1,11 +1,13 @@
-/** What is done to several volumes by one confirmation: a request for each of them. */
+/** What is done to several things by one confirmation: a request for each of them. */
 import { path } from '../api/calls';
-import type { Volume } from '../api/model';
+import type { Group, Topic, Volume } from '../api/model';
 import { bytes } from '../format';
 import { texts } from '../texts';
 import type { Operation, Step, Values } from './operation';
+import { deletionOf, readersOf } from './topics';
 
 const words = texts.volumes;
+const topicWords = texts.log;
 
 /** More names are counted, and not told before. */
 const NAMES_MAX = 10;
@@ -59,6 +61,25 @@ export function snapshotVolumes(volumes: readonly Volume[]): Operation {
   };
 }
 
+export function deleteTopics(topics: readonly Topic[], groups: readonly Group[]): Operation {
+  const size = topics.reduce((sum, topic) => sum + topic.size_bytes, 0);
+  const readers = readersOf(topics, groups);
+  return {
+    ...steps(topics.map(({ name }) => ({ name, ...deletionOf(name) }))),
+    title: topicWords.deleteManyTitle(topics.length),
+    button: topicWords.delete,
+    explanation: topicWords.deleteManyExplanation,
+    fields: [],
+    losses: [
+      topicWords.losesMany(topics.length, bytes(size)),
+      named(topics),
+      ...(readers.length > 0 ? [topicWords.losesOffsets(named(readers))] : []),
+    ],
+    nameToType: topicWords.together(topics.length),
+    done: () => topicWords.deletedMany(topics.length),
+  };
+}
+
 type OfSteps = Pick<Operation, 'each' | 'request' | 'command'>;
 
 /** The same by steps, the first of which stands for all where one is shown. */
@@ -76,8 +97,8 @@ function steps(given: Step[] | ((values: Values) => Step[])): OfSteps {
   };
 }
 
-function named(volumes: readonly Volume[]): string {
-  const names = volumes.slice(0, NAMES_MAX).map(({ name }) => name);
-  const more = volumes.length - names.length;
+function named(things: readonly { name: string }[]): string {
+  const names = things.slice(0, NAMES_MAX).map(({ name }) => name);
+  const more = things.length - names.length;
   return names.join(', ') + (more > 0 ? words.andMore(more) : '');
 }

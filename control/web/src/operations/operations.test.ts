@@ -413,3 +413,26 @@ test('several volumes have a request each, and one confirmation that counts them
     ['my wal@now', { volumes: ['my wal'], snapshot: 'now' }],
   ]);
 });
+
+test('several topics are deleted by one confirmation that names them and who reads them', () => {
+  const two = [TOPIC, { ...TOPIC, name: 'my log', size_bytes: 4096 }];
+  const group = { group: 'billing', state: 'Empty', member_count: 0, topics: [] };
+  const reads = { ...group, topics: [{ topic: 'my log', partition_count: 1, lag: 0 }] };
+  const deletion = several.deleteTopics(two, [{ ...group, group: 'other' }, reads]);
+  const steps = deletion.each?.(Values.of([])) ?? [];
+  expect(steps.map(({ request }) => `${request.method} ${request.path}`)).toEqual([
+    'DELETE /console/v1/topics/orders',
+    'DELETE /console/v1/topics/my%20log',
+  ]);
+  expect(commandLines(steps)).toBe(`memlane topic delete orders; memlane topic delete 'my log'`);
+  expect([deletion.nameToType, deletion.losses]).toEqual([
+    '2 topics',
+    [
+      '2 topics and 4.00 KiB of records.',
+      'orders, my log',
+      'What these groups have committed of it: billing.',
+    ],
+  ]);
+  const one = topics.deleteTopic(TOPIC, [reads]);
+  expect([one.nameToType, one.losses?.length]).toEqual(['orders', 1]);
+});

@@ -1,8 +1,9 @@
 /** What can be done to topics. */
 import { path } from '../api/calls';
-import type { TopicDetails } from '../api/model';
+import type { Group, Topic, TopicDetails } from '../api/model';
+import { bytes } from '../format';
 import { texts } from '../texts';
-import type { Operation, Values } from './operation';
+import type { Operation, Step, Values } from './operation';
 
 const words = texts.log;
 
@@ -56,6 +57,44 @@ export function produceRecord(topic: TopicDetails): Operation {
     command: (values) => ['sql', '-c', insertOf(topic.name, values)],
     done: () => words.produced(topic.name),
   };
+}
+
+export function deleteTopic(topic: TopicDetails, groups: readonly Group[]): Operation {
+  const { request, command } = deletionOf(topic.name);
+  const readers = readersOf([topic], groups).map(({ name }) => name);
+  return {
+    title: words.deleteTitle(topic.name),
+    button: words.delete,
+    explanation: words.deleteExplanation,
+    fields: [],
+    losses: [
+      words.losesTopic(topic.partition_count, bytes(topic.size_bytes)),
+      ...(readers.length > 0 ? [words.losesOffsets(readers.join(', '))] : []),
+    ],
+    nameToType: topic.name,
+    request: () => request,
+    command: () => command,
+    done: () => words.deleted(topic.name),
+  };
+}
+
+/** The request that deletes a topic, and the command that does the same. */
+export function deletionOf(name: string): Omit<Step, 'name'> {
+  return {
+    request: { method: 'DELETE', path: path`/console/v1/topics/${name}` },
+    command: ['topic', 'delete', name],
+  };
+}
+
+/** The groups that have committed offsets of one of these topics. */
+export function readersOf(
+  topics: readonly Topic[],
+  groups: readonly Group[],
+): readonly { name: string }[] {
+  const names = new Set(topics.map(({ name }) => name));
+  return groups
+    .filter((group) => group.topics.some(({ topic }) => names.has(topic)))
+    .map(({ group }) => ({ name: group }));
 }
 
 interface NewRecord {

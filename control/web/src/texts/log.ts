@@ -55,6 +55,28 @@ export const log = {
     `Not shown: ${many(count, 'offset', 'offsets')} that came meanwhile. Choose a partition and an offset to see them.`,
   firstPartitions: (count: number): string =>
     `Those of the first ${count} partitions; choose another one above.`,
+  select: (name: string): string => `Select ${name}`,
+  selectAll: 'Select all topics that are listed',
+  selected: (count: number): string => `${many(count, 'topic', 'topics')} selected`,
+  deleteSelected: 'Delete selected',
+  clearSelection: 'Clear selection',
+  delete: 'Delete',
+  deleteTitle: (name: string): string => `Delete topic ${name}`,
+  deleteExplanation:
+    'Producers and consumers that are connected are told that the topic is unknown. A consumer or producer may create it anew where the broker does that.',
+  losesTopic: (partitions: number, bytes: string): string =>
+    `The topic with ${many(partitions, 'partition', 'partitions')} and ${bytes} of records.`,
+  losesOffsets: (groups: string): string => `What these groups have committed of it: ${groups}.`,
+  deleted: (name: string): string => `Topic ${name} is deleted.`,
+  deleteManyTitle: (count: number): string => `Delete ${many(count, 'topic', 'topics')}`,
+  deleteManyExplanation:
+    'Each is deleted by itself. Those that the broker does not delete stay, and the result says why.',
+  losesMany: (count: number, bytes: string): string =>
+    `${many(count, 'topic', 'topics')} and ${bytes} of records.`,
+  deletedMany: (count: number): string => `${many(count, 'topic is', 'topics are')} deleted.`,
+  deletionsForbidden: 'Deleting topics takes the role operator.',
+  deletionsNotConfigured:
+    "Deleting topics needs the address where the broker serves Kafka's clients: start the console with --broker-kafka.",
   noRecords: 'There are no records here.',
   noRecordsNext: 'Go to older ones, choose another partition, or write one: memlane produce TOPIC.',
   recordsForbidden: 'Reading and producing records takes the role operator.',

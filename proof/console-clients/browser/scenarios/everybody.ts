@@ -11,6 +11,7 @@ import { ask, note } from '../host.ts';
 
 const NARROW = { width: 360, height: 740 };
 const WIDE = { width: 1280, height: 900 };
+const FINGER = { width: 390, height: 844 };
 const SCRIPT_BYTES_MAX = 200 * 1024;
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 /** More of them than any page has. */
@@ -120,6 +121,19 @@ export async function checkView(page: Page, name: string): Promise<void> {
     return on.filter((it) => it.tabIndex < 0).map((it) => it.outerHTML);
   });
   check(unreached.length === 0, `the keyboard reaches all of ${name}: ${unreached.join('\n')}`);
+}
+
+/** The same in both themes, on a wide screen and on one as wide as a finger. */
+export async function looksWell(page: Page, what: string): Promise<void> {
+  for (const theme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: theme });
+    for (const size of [WIDE, FINGER]) {
+      await page.setViewportSize(size);
+      await checkView(page, `${what}, ${theme}, ${size.width} pixels`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
 }
 
 /** From the login to a deleted volume without a mouse. */

@@ -71,7 +71,13 @@ export async function many(site: Site): Promise<void> {
     await page.addInitScript({ content: TELLS });
     await page.route('**/console/v1/topics', (route) =>
       route.fulfill({
-        json: { state: 'up', queries: 'forbidden', topics: TOPICS, groups: GROUPS },
+        json: {
+          state: 'up',
+          queries: 'forbidden',
+          deletions: 'allowed',
+          topics: TOPICS,
+          groups: GROUPS,
+        },
       }),
     );
     await own.logIn();

@@ -1,15 +1,11 @@
 /** What is done to several volumes by one confirmation, and told of each by its name. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Dialog, type Site } from '../console.ts';
+import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
-import { checkView } from './everybody.ts';
+import { looksWell } from './everybody.ts';
 
 const NAMES = ['bulk-a', 'bulk-b', 'bulk-c', 'bulk-d'];
 const PASSWORD = 'a long password of vera';
-const SIZES = [
-  { width: 1440, height: 900 },
-  { width: 390, height: 844 },
-];
 
 export async function several(site: Site): Promise<void> {
   for (const name of NAMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
@@ -56,7 +52,7 @@ async function selects(own: Console): Promise<void> {
   await page.getByRole('searchbox').fill('bulk-');
   await box(own, 'bulk-d').uncheck();
   await chosen.getByText('3 volumes selected').waitFor();
-  await looksWell(own, 'selected volumes');
+  await looksWell(own.page, 'selected volumes');
 }
 
 async function takesSnapshots(own: Console): Promise<void> {
@@ -67,7 +63,7 @@ async function takesSnapshots(own: Console): Promise<void> {
   const expected = ['a', 'b', 'c'].map((it) => `memlane snapshot create bulk-${it}@nightly`);
   check(line === expected.join('; '), `the command line has each: ${line}`);
   await dialog.submit().click();
-  const seen = await outcomes(dialog);
+  const seen = await dialog.outcomes();
   check(/exists|already/.test(seen[0] ?? ''), `the first one is told as refused: ${seen.join()}`);
   check(seen.slice(1).join() === 'bulk-b@nightly: Done,bulk-c@nightly: Done', seen.join());
   await dialog.element.getByText('1 of 3 were not done.').waitFor();
@@ -87,39 +83,17 @@ async function deletes(own: Console): Promise<void> {
   const dialog = await own.begin('Delete selected');
   check(await dialog.submit().isDisabled(), 'it waits for what has to be typed');
   await dialog.element.getByText('bulk-a, bulk-b, bulk-c, bulk-d').waitFor();
-  await looksWell(own, 'a confirmation for several');
+  await looksWell(own.page, 'a confirmation for several');
   await dialog.element.getByLabel('Type 4 volumes to confirm').fill('4 volumes');
   await ask('memlane', 'volume', 'delete', 'bulk-c');
   await dialog.submit().click();
-  const seen = await outcomes(dialog);
+  const seen = await dialog.outcomes();
   check(seen[0] === 'bulk-a: Done' && seen[3] === 'bulk-d: Done', seen.join());
   check(/^bulk-b: .*snapshot/.test(seen[1] ?? ''), `a refusal is told in words: ${seen[1]}`);
   check(/^bulk-c: .*(no volume|not found|does not exist)/.test(seen[2] ?? ''), seen[2] ?? '');
   await dialog.element.getByText('2 of 4 were not done.').waitFor();
-  await looksWell(own, 'outcomes');
+  await looksWell(own.page, 'outcomes');
   await dialog.element.getByRole('button', { name: 'Close' }).click();
   await until('those that were deleted go', async () => (await own.row('bulk-').count()) === 1);
   await own.row('bulk-b').waitFor();
-}
-
-async function outcomes(dialog: Dialog): Promise<string[]> {
-  await dialog.element.getByRole('columnheader', { name: 'Result' }).waitFor();
-  const rows = await dialog.element
-    .locator('tbody tr')
-    .evaluateAll((all) =>
-      all.map((row) => Array.from(row.children).map((it) => it.textContent?.trim())),
-    );
-  return rows.map((cells) => cells.join(': '));
-}
-
-async function looksWell(own: Console, what: string): Promise<void> {
-  for (const theme of ['light', 'dark'] as const) {
-    await own.page.emulateMedia({ colorScheme: theme });
-    for (const size of SIZES) {
-      await own.page.setViewportSize(size);
-      await checkView(own.page, `${what}, ${theme}, ${size.width} pixels`);
-    }
-  }
-  await own.page.emulateMedia({ colorScheme: 'light' });
-  await own.page.setViewportSize(SIZES[0] ?? { width: 1440, height: 900 });
 }

@@ -1,4 +1,4 @@
-//! Offsets of groups that somebody resets, over Kafka's protocol, which alone knows of them.
+//! Resets of offsets and deletions of topics, over Kafka's protocol.
 //!
 //! The connection is that of the user whom the console logs in as: the broker's access list says
 //! what that user may. Whatever the broker advertises, nothing goes to another host.
@@ -19,30 +19,30 @@ use crate::broker::queries::password;
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
-const RESET_TIME_MAX: Duration = Duration::from_secs(20);
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Metadata of a broker's topics and offsets of a group are shorter.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// Why the offsets of a group are as they were.
+/// Why nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ResetError {
+pub(crate) enum KafkaError {
     NotFound(String),
     /// The broker's access list is against it.
     Denied(String),
-    /// The group has members, or does not take it for another reason.
+    /// The group has members, or the broker does not do it for another reason.
     Refused(String),
-    /// Nobody answers, or not as the console needs it.
+    /// Nobody answers, or not as the console needs it: it may have been done.
     Broken(String),
 }
 
 /// The broker as Kafka's clients see it.
 #[derive(Debug)]
-pub(crate) struct Offsets {
+pub(crate) struct Kafka {
     client: Client,
 }
 
-impl Offsets {
+impl Kafka {
     /// `login`: the user, and the file of the password.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Offsets {
         group: &str,
         spec: OffsetSpec,
         topics: &[String],
-    ) -> Result<Vec<OffsetMove>, ResetError> {
+    ) -> Result<Vec<OffsetMove>, KafkaError> {
         let resetting = async {
             let moves = self.client.offset_moves(group, spec, topics).await?;
             if !moves.is_empty() {
@@ -81,36 +81,61 @@ impl Offsets {
             }
             Ok(moves)
         };
-        let reset = tokio::time::timeout(RESET_TIME_MAX, resetting).await;
+        let reset = tokio::time::timeout(CHANGE_TIME_MAX, resetting).await;
         let moves = reset.map_err(|_| {
-            let seconds = RESET_TIME_MAX.as_secs();
-            ResetError::Broken(format!(
+            let seconds = CHANGE_TIME_MAX.as_secs();
+            KafkaError::Broken(format!(
                 "the broker did not answer in {seconds} s, and offsets may have been reset"
             ))
         })?;
-        let moves = moves.map_err(|error| refusal_of(&error, group))?;
+        let moves = moves.map_err(|error| refusal_of_reset(&error, group))?;
         match moves.is_empty() {
-            true => Err(ResetError::NotFound(format!("group {group:?} has no committed offsets"))),
+            true => Err(KafkaError::NotFound(format!("group {group:?} has no committed offsets"))),
             false => Ok(moves),
         }
     }
+
+    /// Deletes a topic with its records, and with what groups have committed of it.
+    pub(crate) async fn delete_topic(&self, topic: &str) -> Result<(), KafkaError> {
+        let deleted = tokio::time::timeout(CHANGE_TIME_MAX, self.client.delete_topic(topic)).await;
+        let deleted = deleted.map_err(|_| {
+            let seconds = CHANGE_TIME_MAX.as_secs();
+            KafkaError::Broken(format!("the broker did not answer in {seconds} s"))
+        });
+        let deleted = deleted.and_then(|it| it.map_err(|error| refusal_of(&error)));
+        deleted.map_err(|error| match error {
+            KafkaError::Broken(what) => {
+                KafkaError::Broken(format!("{what}; topic {topic:?} may have been deleted"))
+            }
+            refused => refused,
+        })
+    }
 }
 
-fn refusal_of(error: &ClientError, group: &str) -> ResetError {
-    let why = error.source().map(|it| format!(": {it}")).unwrap_or_default();
-    let what = format!("{error}{why}");
+fn refusal_of_reset(error: &ClientError, group: &str) -> KafkaError {
     if error.is_of_members() {
-        return ResetError::Refused(format!(
+        return KafkaError::Refused(format!(
             "offsets can only be reset while the group is inactive, and group {group:?} has \
-             members: stop its consumers first ({what})"
+             members: stop its consumers first ({})",
+            told(error)
         ));
     }
+    refusal_of(error)
+}
+
+fn refusal_of(error: &ClientError) -> KafkaError {
+    let what = told(error);
     match error.kind() {
-        ErrorKind::Refused(ResponseError::UnknownTopicOrPartition) => ResetError::NotFound(what),
+        ErrorKind::Refused(ResponseError::UnknownTopicOrPartition) => KafkaError::NotFound(what),
         ErrorKind::Refused(
             ResponseError::GroupAuthorizationFailed | ResponseError::TopicAuthorizationFailed,
-        ) => ResetError::Denied(what),
-        ErrorKind::Refused(_) => ResetError::Refused(what),
-        _ => ResetError::Broken(what),
+        ) => KafkaError::Denied(what),
+        ErrorKind::Refused(_) => KafkaError::Refused(what),
+        _ => KafkaError::Broken(what),
     }
+}
+
+fn told(error: &ClientError) -> String {
+    let why = error.source().map(|it| format!(": {it}")).unwrap_or_default();
+    format!("{error}{why}")
 }
