@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use api::{ByteSize, CONSOLE_STATUS, ENDPOINTS, Endpoint, Method as ApiMethod, Volume};
 use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use permissions::{Operation, Permission, Reach, Unrecognized, permission};
 use serde::Deserialize;
@@ -127,6 +127,21 @@ impl Gateway {
             return Value::Null;
         }
         self.daemon.get(&operation.path()).await.unwrap_or_default()
+    }
+
+    /// A volume of the daemon's that the caller may see.
+    pub(crate) async fn volume(&self, caller: &Caller, name: &str) -> Result<Volume, Refusal> {
+        needed_of(caller, "show_volume")?;
+        if caller.is_limited() {
+            Limits::of(&self.accounts, caller).check(&[name])?;
+        }
+        let path = api::path_of(api::VOLUME_PATH, name);
+        let answer = self.daemon.ask(Asked::get(&path)).await.map_err(unanswered)?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Err(Refusal::new(Kind::NotFound, &format!("there is no volume {name:?}")));
+        }
+        let volume = serde_json::from_slice(&answer.body);
+        volume.map_err(|error| Refusal::new(Kind::BadGateway, &format!("the daemon: {error}")))
     }
 
     /// Opens a console of a machine, by its endpoint and name; [`check_unlimited`] says who may.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::access::attempts::network_of;
@@ -23,9 +23,18 @@ const FILES: [(&str, &str); 2] =
 /// entries go of those who have most, so that nobody pushes out what others did.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longer paths, and values, are cut off.
+/// Longer paths are cut off, and so are the values of changes that are longer as a whole.
 const PATH_CHARACTERS_MAX: usize = 512;
 const CHANGE_BYTES_MAX: usize = 4 << 10;
+
+/// The field of a change that was shortened: its length in bytes before. It takes no more than so
+/// many bytes.
+const TRUNCATED: &str = "truncated_bytes";
+const TRUNCATED_BYTES: usize = 64;
+
+/// Stands where something was cut off, and takes so much with what separates it.
+const CUT: &str = "…";
+const CUT_BYTES: usize = 16;
 
 /// Of what was refused to one user, or at one address, with one status, so many have an entry of
 /// their own within this time; the rest become counts.
@@ -49,7 +58,8 @@ pub(crate) struct AuditEntry {
     pub(crate) path: String,
     /// The status code of the answer.
     pub(crate) status: u16,
-    /// Requested change, with the state before it if that is known.
+    /// Requested change, with the state before it if that is known. If it was shortened to 4 KiB,
+    /// `truncated_bytes` has its whole length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Value>,
     /// Number of requests that this entry stands for: identical refusals are merged.
@@ -213,9 +223,7 @@ impl AuditLog {
     fn write(&self, open: &mut Open, by: By, mut entry: AuditEntry) -> io::Result<()> {
         entry.id = open.next_id;
         entry.path = entry.path.chars().take(PATH_CHARACTERS_MAX).collect();
-        if entry.change.as_ref().is_some_and(|it| it.to_string().len() > CHANGE_BYTES_MAX) {
-            entry.change = Some("too long to be kept".into());
-        }
+        entry.change = entry.change.map(shortened);
         let mut line = serde_json::to_vec(&entry)?;
         if let Some(sink) = &self.sink {
             sink.add(&line);
@@ -263,6 +271,79 @@ impl Drop for AuditLog {
             tracing::error!(%error, "the audit log cannot be written");
         }
     }
+}
+
+/// A change with what of its values there is room for, and its length where that is not all.
+fn shortened(mut change: Value) -> Value {
+    let length = length_of(&change);
+    if length <= CHANGE_BYTES_MAX {
+        return change;
+    }
+    cut(&mut change, CHANGE_BYTES_MAX - TRUNCATED_BYTES);
+    match &mut change {
+        Value::Object(fields) => _ = fields.insert(TRUNCATED.to_owned(), length.into()),
+        other => *other = json!({"new": other.take(), TRUNCATED: length}),
+    }
+    change
+}
+
+fn length_of(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+/// Cuts a value down to so many bytes of JSON. Of what is in a list or an object each takes half of
+/// the room that is left at most, and the last one all of it, so that what is short stays whole.
+fn cut(value: &mut Value, room: usize) {
+    if length_of(value) <= room {
+        return;
+    }
+    let left = room.saturating_sub(CUT_BYTES);
+    match value {
+        Value::String(text) => cut_text(text, left),
+        Value::Array(list) => {
+            let (mut left, count) = (left, list.len());
+            let mut index = 0;
+            list.retain_mut(|it| {
+                index += 1;
+                takes(it, 1, index == count, &mut left)
+            });
+            list.push(CUT.into());
+        }
+        Value::Object(fields) => {
+            let (mut left, count) = (left, fields.len());
+            let mut index = 0;
+            fields.retain(|name, it| {
+                index += 1;
+                let name_length = length_of(&Value::from(name.as_str()));
+                takes(it, name_length + 2, index == count, &mut left)
+            });
+            if fields.len() < count {
+                fields.insert(CUT.to_owned(), Value::Null);
+            }
+        }
+        // Numbers and words are as long as they are.
+        _ => {}
+    }
+}
+
+/// Cuts a part, and takes its room; `false`: there is none, for it and for what follows.
+fn takes(part: &mut Value, more: usize, is_last: bool, left: &mut usize) -> bool {
+    let share = if is_last { *left } else { *left / 2 };
+    cut(part, share.saturating_sub(more));
+    let length = length_of(part) + more;
+    let has_room = length <= *left;
+    *left = if has_room { *left - length } else { 0 };
+    has_room
+}
+
+fn cut_text(text: &mut String, room: usize) {
+    let mut end = room.min(text.len());
+    // Some characters are longer in JSON.
+    while end > 0 && (!text.is_char_boundary(end) || length_of(&text[..end].into()) > room) {
+        end -= 1 + usize::from(text.is_char_boundary(end)) * (end / 8);
+    }
+    text.truncate(end);
+    text.push_str(CUT);
 }
 
 /// As many of the newest entries of each as all have room for in half a file.
@@ -371,6 +452,36 @@ mod tests {
         };
         assert_eq!(ids(None, 2), [(4, "/v1/3".to_owned()), (3, "/v1/2".to_owned())]);
         assert_eq!(ids(Some(2), 10), [(1, "/v1/0".to_owned())]);
+    }
+
+    #[test]
+    fn a_long_change_is_shortened_and_says_how_long_it_was() {
+        let offsets: serde_json::Map<_, _> =
+            (0..2_000).map(|it| (it.to_string(), json!(it))).collect();
+        let texts = vec!["ä".repeat(300); 100];
+        let deep = (0..60).fold(json!("x".repeat(9_000)), |inside, _| json!({ "inside": inside }));
+        for (old, new) in [
+            (json!({ "orders": offsets }), json!({"to": "earliest"})),
+            (json!(null), json!({"query": "é".repeat(CHANGE_BYTES_MAX)})),
+            (json!(null), json!({"query": "\u{1}".repeat(CHANGE_BYTES_MAX)})),
+            (json!({ "texts": texts }), json!({ "texts": texts })),
+            (deep, json!({"name": "db"})),
+            (json!({"x".repeat(9_000): 1}), json!("y".repeat(9_000))),
+        ] {
+            let change = json!({"old": old, "new": new});
+            let length = change.to_string().len();
+            let kept = shortened(change.clone());
+            let kept_length = kept.to_string().len();
+            assert!(kept_length <= CHANGE_BYTES_MAX, "{kept_length} of {length}");
+            assert_eq!(kept["truncated_bytes"], length, "{kept}");
+            for field in ["old", "new"] {
+                let is_short = change[field].to_string().len() < 64;
+                assert!(!is_short || kept[field] == change[field], "{kept}");
+            }
+            assert!(kept_length > CHANGE_BYTES_MAX / 3, "{kept}");
+        }
+        let short = json!({"old": null, "new": "x".repeat(4_000)});
+        assert_eq!(shortened(short.clone()), short);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::http::sign_on::{self, Ways};
 use crate::http::topics::{self, QueryRequest, RecordCreate};
 use crate::http::{machine_consoles, watching};
 use crate::refusal::Kind::{
-    BrokerDown, Busy, Changed, Conflict, Exists, Forbidden, Forged, Invalid, InvalidField,
-    MachinesDown, NoBroker, NoMachines, NotFound, TooManyAttempts, Unauthorized,
+    BrokerDown, Busy, Changed, Conflict, DaemonDown, Exists, Forbidden, Forged, Invalid,
+    InvalidField, MachinesDown, NoBroker, NoMachines, NotFound, TooManyAttempts, Unauthorized,
 };
 use crate::sign_on::CALLBACK_PATH;
 
@@ -191,6 +191,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("List the volumes with most requests. Refused to users limited to projects")
         .answers(Answer::Json)
         .refuses(&[Forbidden]),
+    Endpoint::get("/console/v1/volumes/{name}/history", "show_volume_history", || {
+        get(watching::volume)
+    })
+    .about("Get the last hour of a volume's requests, and of latencies of its durability class")
+    .asks(SECONDS)
+    .answers(Answer::Json)
+    .refuses(&[Invalid, Forbidden, NotFound, DaemonDown]),
     Endpoint::get("/console/v1/topics", "list_topics", || get(topics::list))
         .about("List topics and groups of the broker, or the reason why there are none")
         .answers(Answer::Json)

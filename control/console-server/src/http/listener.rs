@@ -31,7 +31,7 @@ use crate::http::routes;
 use crate::options::{Options, PublicUrl};
 use crate::page::Page;
 use crate::sign_on::SignOn;
-use crate::watch::{self, Busiest, History, Watch};
+use crate::watch::{self, Busiest, History, VolumeHistory, Watch};
 
 /// A connection that does not get so far with TLS, or with the head of a request, is closed.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -141,7 +141,13 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     let busiest = Arc::new(Busiest::new());
     let sink = options.audit_to.as_ref().map(AuditSink::open).transpose();
     let sink = sink.context("--audit-to cannot be used")?;
-    tokio::spawn(watch::record(Arc::clone(&daemon), Arc::clone(&history), Arc::clone(&busiest)));
+    let volumes = Arc::new(VolumeHistory::default());
+    tokio::spawn(watch::record(
+        Arc::clone(&daemon),
+        Arc::clone(&history),
+        Arc::clone(&busiest),
+        Arc::clone(&volumes),
+    ));
     Ok(Arc::new(Console {
         sessions: Sessions::default(),
         attempts: Attempts::default(),
@@ -158,6 +164,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
         watchers: Console::watchers(),
         history,
         busiest,
+        volumes,
         page: Page::load(options.page.as_deref())?,
         public_url: options.public_url.as_ref().map(|it| it.0.clone()),
         proxies: options.trusted_proxy.clone(),

@@ -1,11 +1,11 @@
-//! Events that browsers are sent, and the history.
+//! Events that browsers are sent, and the histories.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Json, Response};
 use futures::stream;
@@ -16,6 +16,7 @@ use crate::gateway::may_see;
 use crate::http::caller::Known;
 use crate::http::console::Console;
 use crate::refusal::{Kind, Refusal};
+use crate::watch::Shown;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +86,21 @@ pub(super) async fn busiest(
     }
     let content_type = [(header::CONTENT_TYPE, "application/json")];
     Ok((content_type, console.busiest.written()).into_response())
+}
+
+/// The last hour of a volume. Who is limited to projects is not told latencies, which are of all
+/// volumes of its class.
+pub(super) async fn volume(
+    known: Known,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+    query: Result<Query<ChartsQuery>, QueryRejection>,
+) -> Result<Json<Vec<Shown>>, Refusal> {
+    let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
+    let volume = console.gateway.volume(&known.caller, &name).await?;
+    let class = (!known.caller.is_limited()).then_some(volume.durability);
+    let seconds = asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT);
+    Ok(Json(console.volumes.shown(&name, class, seconds)))
 }
 
 /// The names of all series, or the points of one.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-const BUCKETS: &str = "memlane_request_seconds_bucket{";
+pub(super) const BUCKETS: &str = "memlane_request_seconds_bucket{";
 
-/// Requests of a kind, all classes of durability together, and the names of its series.
+/// Requests of a kind, and the names of its series.
 const KINDS: &[(&str, [&str; 2])] = &[
     ("read", ["read_latency_p50_us", "read_latency_p99_us"]),
     ("write", ["write_latency_p50_us", "write_latency_p99_us"]),
@@ -23,25 +23,44 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
-    /// Microseconds of kinds that had requests since the last look.
+    /// Microseconds of kinds that had requests since the last look, all classes of durability
+    /// together.
     pub(super) fn figures(&mut self, samples: &HashMap<&str, f64>) -> Vec<(String, f64)> {
+        let figures = self.passed(None, samples);
+        figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
+    }
+
+    /// The same of one class.
+    pub(super) fn of_class(
+        &mut self,
+        class: &str,
+        samples: &HashMap<&str, f64>,
+    ) -> Vec<(&'static str, f64)> {
+        self.passed(Some(class), samples)
+    }
+
+    fn passed(
+        &mut self,
+        class: Option<&str>,
+        samples: &HashMap<&str, f64>,
+    ) -> Vec<(&'static str, f64)> {
         let mut figures = Vec::new();
         for (kind, series) in KINDS {
-            let now = buckets_of(kind, samples);
+            let now = buckets_of(kind, class, samples);
             let before = self.before.insert(kind, now.clone());
             let Some(passed) = before.and_then(|before| difference(&now, &before)) else {
                 continue;
             };
             for (share, name) in SHARES.iter().zip(series) {
                 let seconds = quantile(&passed, *share);
-                figures.extend(seconds.map(|it| ((*name).to_owned(), it * 1e6)));
+                figures.extend(seconds.map(|it| (*name, it * 1e6)));
             }
         }
         figures
     }
 }
 
-fn buckets_of(kind: &str, samples: &HashMap<&str, f64>) -> Buckets {
+fn buckets_of(kind: &str, class: Option<&str>, samples: &HashMap<&str, f64>) -> Buckets {
     let mut buckets = Buckets::new();
     for (name, count) in samples {
         let Some(labels) = name.strip_prefix(BUCKETS) else { continue };
@@ -49,7 +68,9 @@ fn buckets_of(kind: &str, samples: &HashMap<&str, f64>) -> Buckets {
             "+Inf" => Some(f64::INFINITY),
             number => number.parse().ok(),
         });
-        let Some(bound) = bound.filter(|_| label(labels, "kind") == Some(kind)) else { continue };
+        let is_it = label(labels, "kind") == Some(kind)
+            && class.is_none_or(|class| label(labels, "durability") == Some(class));
+        let Some(bound) = bound.filter(|_| is_it) else { continue };
         match buckets.iter_mut().find(|it| it.0 == bound) {
             Some((_, sum)) => *sum += count,
             None => buckets.push((bound, *count)),
@@ -122,6 +143,20 @@ mod tests {
         let expected = [1.0 + 2.0 * 10.0 / 30.0, 1.0 + 2.0 * 29.6 / 30.0];
         assert!((micros[0] - expected[0]).abs() < 1e-6, "{micros:?}");
         assert!((micros[1] - expected[1]).abs() < 1e-6, "{micros:?}");
+    }
+
+    #[test]
+    fn a_class_has_percentiles_of_its_own() {
+        let both = |ram, journal| page(ram, "ram") + &page(journal, "journal");
+        let (before, now) = (both([0, 0, 0], [0, 0, 0]), both([8, 8, 8], [0, 9, 9]));
+        let p99_of = |class| {
+            let mut latencies = Latencies::default();
+            latencies.of_class(class, &samples(&before));
+            latencies.of_class(class, &samples(&now)).get(1).map(|it| it.1)
+        };
+        assert!(p99_of("ram").is_some_and(|it| it <= 1.0), "{:?}", p99_of("ram"));
+        assert!(p99_of("journal").is_some_and(|it| it > 2.0), "{:?}", p99_of("journal"));
+        assert_eq!(p99_of("image"), None);
     }
 
     #[test]

@@ -5,8 +5,10 @@ mod history;
 mod latencies;
 mod live;
 mod recorder;
+mod volumes;
 
 pub(crate) use busiest::Busiest;
 pub(crate) use history::History;
 pub(crate) use live::Watch;
 pub(crate) use recorder::record;
+pub(crate) use volumes::{Shown, VolumeHistory};

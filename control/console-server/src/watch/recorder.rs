@@ -12,6 +12,7 @@ use crate::exchange::Asked;
 use crate::watch::busiest::{Busiest, Traffic};
 use crate::watch::history::History;
 use crate::watch::latencies::Latencies;
+use crate::watch::volumes::VolumeHistory;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// In seconds: what a console that is killed loses. The file has some megabytes at last.
@@ -53,7 +54,12 @@ struct Before {
 }
 
 /// Goes on as long as the console.
-pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>, busiest: Arc<Busiest>) {
+pub(crate) async fn record(
+    daemon: Arc<Backend>,
+    history: Arc<History>,
+    busiest: Arc<Busiest>,
+    volumes: Arc<VolumeHistory>,
+) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = Before::default();
@@ -65,9 +71,13 @@ pub(crate) async fn record(daemon: Arc<Backend>, history: Arc<History>, busiest:
                 let (samples, now) = (samples_of(&text), Instant::now());
                 history.add(unix_seconds(), &before.figures(&samples, now));
                 busiest.tell(&before.traffic.busiest(&samples, now));
+                volumes.look(unix_seconds(), &samples, now);
             }
             // A daemon that comes back counts anew.
-            _ => before = Before::default(),
+            _ => {
+                before = Before::default();
+                volumes.interrupt();
+            }
         }
         if count % STORED_EVERY == 0 {
             let history = Arc::clone(&history);

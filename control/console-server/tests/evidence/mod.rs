@@ -1,11 +1,17 @@
 //! Evidence of what was done, and what a change expects to find.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use system::{NbdClient, Request, wait_for};
+
 use crate::check;
 use crate::fixture::{Client, Fixture, PASSWORD};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn the_audit_log_says_what_was_changed_and_goes_to_a_second_place() -> Result<()> {
@@ -203,6 +209,65 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) -> Res
             None => ensure!(schema["additionalProperties"] != false, "{place} is not known"),
         }
     }
+    Ok(())
+}
+
+#[test]
+fn the_last_hour_of_a_volume_is_told_to_who_may_see_the_volume() -> Result<()> {
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    for name in ["shop-a", "quiet"] {
+        let volume = json!({"name": name, "size": "1MiB"});
+        assert_eq!(fixture.post(&administrator, "/v1/volumes", &volume)?.status, 201);
+    }
+    let project = json!({"name": "shop", "prefix": "shop-"});
+    assert_eq!(fixture.post(&administrator, "/console/v1/projects", &project)?.status, 201);
+    let sam = json!({"name": "sam", "role": "viewer", "projects": ["shop"]});
+    let sam = fixture.user(&administrator, &sam)?;
+    let path = |name: &str| format!("/console/v1/volumes/{name}/history");
+    check(&fixture.get(&Client::nobody(), &path("shop-a"))?, 401, "unauthorized");
+    check(&fixture.get(&sam, &path("quiet"))?, 403, "forbidden");
+    check(&fixture.get(&administrator, &path("nothing"))?, 404, "not_found");
+    check(
+        &fixture.get(&administrator, &format!("{}?seconds=x", path("quiet")))?,
+        400,
+        "invalid_request",
+    );
+    let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), "shop-a")?;
+    // The largest point of a series; none where it has no points.
+    let highest = |client: &Client, name: &str, series: &str| -> Result<Option<f64>> {
+        let told = fixture.get(client, &path(name))?.json()?;
+        let told = told.as_array().context("a list")?;
+        let points = told.iter().find(|it| it["series"] == series);
+        let points = points.and_then(|it| it["points"].as_array()).into_iter().flatten();
+        Ok(points.filter_map(|it| it[1].as_f64()).reduce(f64::max))
+    };
+    // Requests go on until a look has seen some: the first look only counts.
+    wait_for("rates of the volume", TIME_LIMIT, || {
+        for _ in 0..64 {
+            client.ask(&Request::Read { offset: 0, length: 4096 })?;
+        }
+        let rates = highest(&sam, "shop-a", "read_iops")?;
+        Ok(rates > Some(0.0) && highest(&administrator, "shop-a", "read_latency_p99_us")?.is_some())
+    })?;
+    ensure!(highest(&sam, "shop-a", "read_bytes_per_second")? > Some(0.0));
+    assert_eq!(highest(&sam, "shop-a", "read_latency_p99_us")?, None, "it is of other volumes too");
+    assert_eq!(highest(&administrator, "quiet", "read_iops")?, Some(0.0), "it is known to be idle");
+    Ok(())
+}
+
+#[test]
+fn an_entry_with_a_long_change_is_kept_and_says_that_it_was_shortened() -> Result<()> {
+    let (fixture, administrator) = Fixture::with_administrator()?;
+    let name = "x".repeat(9_000);
+    let asked = json!({"name": name, "size": "1MiB"});
+    assert_eq!(fixture.post(&administrator, "/v1/volumes", &asked)?.status, 422);
+    let found = fixture.get(&administrator, "/console/v1/audit?path=/v1/volumes")?.json()?;
+    let change = &found[0]["change"];
+    let length = json!({"old": null, "new": asked}).to_string().len();
+    assert_eq!(change["truncated_bytes"], length, "{change}");
+    let kept = change["new"]["name"].as_str().context("a name")?;
+    ensure!(kept.starts_with("xxxx") && kept.ends_with('…'), "{kept}");
+    assert_eq!(change["new"]["size"], "1MiB");
     Ok(())
 }
 

@@ -107,8 +107,8 @@ export interface AuditEntry {
   method: string;
   path: string;
   status: number;
-  /** What was asked for, and what was there before. */
-  change?: { old?: unknown; new?: unknown };
+  /** What was asked for, and what was there before; its length where it was shortened. */
+  change?: { old?: unknown; new?: unknown; truncated_bytes?: number };
   /** How many requests it stands for. */
   count: number;
 }

@@ -116,6 +116,7 @@ export const access = {
   auditExport: 'All as lines of JSON',
   auditBefore: 'before',
   auditAfter: 'now',
+  auditShortened: 'shortened, of bytes',
   noAudit: 'Nothing yet.',
   configuration: 'Configuration',
   configurationText:

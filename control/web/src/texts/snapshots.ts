@@ -4,7 +4,9 @@ import { many } from './many';
 export const snapshots = {
   title: 'Snapshots',
   none: 'None yet.',
-  timeline: 'Snapshots by age, the newest at the right',
+  timeline: 'By age, the newest at the right',
+  at: (name: string, taken: string): string => `${name}, taken ${taken}`,
+  restoreMarked: 'Restore this one',
   name: 'Snapshot',
   nameHint: 'Follows the @, as in db@before-upgrade.',
   taken: 'Taken',

@@ -151,6 +151,12 @@ export const volumes = {
   machineText: (socket: string, connected: boolean): string =>
     `${socket}${connected ? ', in use' : ', not in use'}`,
   socketFailed: 'could not be served at the last start',
+  ranges: { minutes: 'Last 10 minutes', hour: 'Last hour' },
+  activityHint:
+    'The console keeps the last hour of volumes that have requests, in steps of 5 s, until it is started again.',
+  latencyHint:
+    'Latencies are measured for all volumes of a durability class together, without the way to the client.',
+  latencyOfClass: (durability: string): string => `Latency of all ${durability} volumes`,
   events: 'Events of this volume',
   noEvents: 'None that the daemon remembers.',
   back: 'All volumes',

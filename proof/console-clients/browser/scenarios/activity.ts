@@ -1,8 +1,9 @@
 /** Charts move when something is read and written. */
 import type { Page } from 'playwright-core';
-import { until, withBrowser } from '../browser.ts';
+import { check, until, withBrowser } from '../browser.ts';
 import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
+import { looksWell } from './everybody.ts';
 
 export async function activity(site: Site): Promise<void> {
   await withBrowser(site.origin, async ({ page }) => {
@@ -26,7 +27,10 @@ export async function activity(site: Site): Promise<void> {
       .first()
       .waitFor();
     await page.locator('figure.chart', { hasText: 'Reduction' }).first().waitFor();
+    await ofOneVolume(own);
     await ask('end-io');
+    await restoresOnTheLineOfTime(own);
+    await own.visit('overview', 'Overview');
 
     for (const range of ['Last hour', 'Last day', 'Last 5 minutes']) {
       await page.getByLabel('Time', { exact: true }).selectOption({ label: range });
@@ -34,6 +38,47 @@ export async function activity(site: Site): Promise<void> {
     }
     await ask('memlane', 'volume', 'delete', 'busy');
   });
+}
+
+/** The page of a volume has its requests and throughput over time, and latencies of its class. */
+async function ofOneVolume(own: Console): Promise<void> {
+  const { page } = own;
+  await own.visit('volumes/busy', 'busy');
+  await until('the volume shows requests', async () => ((await highest(page)) ?? 0) > 10);
+  await page
+    .locator('figure.chart', { hasText: 'Throughput' })
+    .getByText(/read: /)
+    .waitFor();
+  const latency = page.locator('figure.chart', { hasText: 'Latency of all ram volumes' });
+  await latency
+    .getByText(/(read|write) p99/)
+    .first()
+    .waitFor();
+  await page.getByLabel('Time', { exact: true }).selectOption({ label: 'Last hour' });
+  await page.locator('figure.chart canvas').first().waitFor();
+  await looksWell(page, 'the activity of a volume');
+}
+
+/** Any snapshot is chosen on the line of time, the newest at first, and restored from there. */
+async function restoresOnTheLineOfTime(own: Console): Promise<void> {
+  const { page } = own;
+  await ask('write', 'busy', '8192', '11');
+  await ask('memlane', 'snapshot', 'create', 'busy@first');
+  await ask('write', 'busy', '8192', '12');
+  await ask('memlane', 'snapshot', 'create', 'busy@second');
+  await own.visit('volumes/busy', 'busy');
+  const chosen = page.locator('output');
+  await chosen.getByText(/^second, taken /).waitFor();
+  await page.getByRole('slider', { name: 'By age' }).press('Home');
+  await chosen.getByText(/^first, taken /).waitFor();
+  await looksWell(page, 'snapshots on a line of time');
+  const dialog = await own.begin('Restore this one');
+  await dialog.element.getByRole('heading', { name: 'Go back to busy@first' }).waitFor();
+  await dialog.confirmByName('busy');
+  await own.told('busy is as first was.');
+  check((await ask('check', 'busy', '8192', '11')) === 'same', 'the contents are those of first');
+  for (const name of ['first', 'second'])
+    await ask('memlane', 'snapshot', 'delete', `busy@${name}`);
 }
 
 /** The highest number in the table beside the chart of requests. */
