@@ -8,6 +8,7 @@ import { images, tasks, pool } from './texts/images';
 import { access } from './texts/access';
 import { log } from './texts/log';
 import { groups } from './texts/groups';
+import { firstRun } from './texts/first_run';
 
 export const texts = {
   general,
@@ -25,6 +26,7 @@ export const texts = {
   tasks,
   log,
   groups,
+  firstRun,
   pool,
   access,
 } as const;

@@ -4,6 +4,7 @@ import { activity } from './scenarios/activity.ts';
 import { administration } from './scenarios/administration.ts';
 import { commands } from './scenarios/commands.ts';
 import { axe, keyboard, weight } from './scenarios/everybody.ts';
+import { firstRun } from './scenarios/first_run.ts';
 import { firstStart } from './scenarios/first_start.ts';
 import { groups } from './scenarios/groups.ts';
 import { hostVolumes } from './scenarios/host_volumes.ts';
@@ -28,6 +29,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   administration,
   axe,
   commands,
+  first_run: firstRun,
   first_start: firstStart,
   groups,
   host_volumes: hostVolumes,
