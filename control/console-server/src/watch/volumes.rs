@@ -232,6 +232,8 @@ fn latencies_shown(kept: &VecDeque<OfClass>, from: u64) -> Vec<Shown> {
             }
         }
     }
+    // They keep their places, and with those their colours, whichever came first.
+    shown.sort_by_key(|it| it.series);
     shown
 }
 

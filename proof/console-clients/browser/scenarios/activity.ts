@@ -66,7 +66,13 @@ async function restoresOnTheLineOfTime(own: Console): Promise<void> {
   await ask('memlane', 'snapshot', 'create', 'busy@first');
   await ask('write', 'busy', '8192', '12');
   await ask('memlane', 'snapshot', 'create', 'busy@second');
-  await own.visit('volumes/busy', 'busy');
+  await own.visit('overview', 'Overview');
+  // Three clicks from the overview to the restore of a snapshot.
+  await page.getByRole('navigation').getByRole('link', { name: 'Volumes' }).click();
+  await page.getByRole('link', { name: 'busy', exact: true }).click();
+  const restore = await own.begin('Restore this one');
+  await restore.element.getByRole('heading', { name: 'Go back to busy@second' }).waitFor();
+  await restore.cancel();
   const chosen = page.locator('output');
   await chosen.getByText(/^second, taken /).waitFor();
   await page.getByRole('slider', { name: 'By age' }).press('Home');

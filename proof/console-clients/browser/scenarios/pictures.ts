@@ -18,6 +18,7 @@ export async function pictures(site: Site): Promise<void> {
   await ask('memlane', 'volume', 'create', 'shop-db', '--size', '10GiB', '--durability', 'image');
   await ask('write', 'shop-db', String(96 << 20), '5');
   await ask('memlane', 'clone', 'shop-db', 'shop-db-test');
+  await ask('memlane', 'snapshot', 'create', 'shop-db-test@before-upgrade');
   await furnishTopics();
   await ask('begin-io', 'shop-db-test');
   await withBrowser(site.origin, async ({ page }) => {
@@ -54,7 +55,7 @@ export async function pictures(site: Site): Promise<void> {
     await furnishMachines(site);
     for (const [name, path, heading] of [
       ['volumes', 'volumes', /Volumes/],
-      ['volume', 'volumes/seen', /seen/],
+      ['volume', 'volumes/shop-db-test', /shop-db-test/],
       ['machines', 'machines', /Virtual machines/],
       ['images', 'images', /Images/],
       ['tasks', 'tasks', /Tasks/],
@@ -62,7 +63,10 @@ export async function pictures(site: Site): Promise<void> {
     ] as const) {
       await own.visit(path, heading);
       await settled(page);
-      if (name === 'volume') await own.row('before').waitFor();
+      if (name === 'volume') {
+        await own.row('before-upgrade').waitFor();
+        await page.locator('figure.chart canvas').first().waitFor();
+      }
       await take(name);
     }
     await unfurnishMachines();
