@@ -32,6 +32,7 @@ mod set;
 mod changes;
 mod open;
 mod save;
+mod shipping;
 mod status;
 mod stream;
 
@@ -41,7 +42,9 @@ pub use newest::AcceptedImage;
 pub use open::{DurableSpec, Looked, Opened, Opening};
 pub use reliance::Missing;
 pub use save::{Extent as SaveExtent, SaveRequest};
+pub use replay::{Replayed, replay_onto};
 pub use set::DurableSet;
+pub use shipping::{Lag, Shipped, Shipper};
 pub use status::{ClassLoss, HoldUp};
 pub use stream::Streamed;
 pub use unfetched::{Unfetched, UnfetchedObject};

@@ -276,6 +276,8 @@ impl DurableSet {
             images: spec.images,
             clock: spec.clock,
             patience: spec.journal_options.patience,
+            has_own_image: AtomicBool::new(false),
+            writer_id: spec.writer.id,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
             journal_begins: begins,
             image_use: Mutex::default(),

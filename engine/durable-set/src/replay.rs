@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
-use journal::{Change, RecordKind, Refusal, Replay, VolumeRecord};
+use journal::{
+    Change, JournalError, Position, RecordKind, Refusal, Replay, SetId, VolumeRecord,
+};
+use sealing::SetKey;
+use storage::Folder;
 use volumes::{
     CapacityClass, Durability, Engine, ShrinkPolicy, Volume, VolumeError, VolumeErrorKind,
     VolumeName, VolumeSpec,
@@ -253,6 +257,43 @@ impl Replay for EngineReplay<'_> {
         }
         Ok(())
     }
+}
+
+/// Changes that a replay has made.
+#[derive(Debug)]
+pub struct Replayed {
+    pub transactions: u64,
+    /// Blocks whose contents are damaged in the journal: reads of them fail.
+    pub damaged_blocks: u64,
+    /// Why it ended before the journal does. What was made is of one instant.
+    pub ended_early: Option<JournalError>,
+    /// Volumes that could not be guaranteed, and why: they are thin.
+    pub guarantees_lost: Vec<(u64, VolumeError)>,
+    /// Volumes that are in no image, and not as a whole in the journal.
+    pub left_out: Vec<String>,
+}
+
+/// Makes the changes that a journal has from `from` on to a pool whose volumes are not served. A
+/// journal that is damaged, or lacks something, is replayed up to there. Fails when a change cannot
+/// be made or the folder cannot be read: then the pool holds something in between.
+pub fn replay_onto(
+    engine: &Arc<Engine>,
+    folder: &dyn Folder,
+    key: Option<&SetKey>,
+    set_id: SetId,
+    from: Position,
+) -> Result<Replayed, JournalError> {
+    let mut replay = EngineReplay::new(engine);
+    let (recovered, ended_early) =
+        journal::recover_until_damage(folder, key, set_id, from, &mut replay)?;
+    let guarantees_lost = replay.guarantee();
+    Ok(Replayed {
+        transactions: recovered.transactions,
+        damaged_blocks: recovered.damaged_blocks,
+        ended_early,
+        guarantees_lost,
+        left_out: replay.into_left_out(),
+    })
 }
 
 /// Deletes a volume, its snapshots first.

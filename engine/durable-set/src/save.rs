@@ -85,12 +85,17 @@ impl DurableSet {
                 other => break other?,
             }
         };
+        // The image is there all the same; the journal tries again by itself.
+        let _longer_than_needed = self.journal.end_checkpoint(position);
+        let written = self.journal.written();
+        let kept: Vec<u32> = written.iter().map(|written| written.segment).collect();
+        // The next image removes those that stay.
+        let _more_than_needed = claim.store(self).map(|claimed| claimed.remove_extracts(&kept));
+        self.has_own_image.store(true, Relaxed);
         drop(claim);
         if saved.bytes_written >= SPEED_BYTES_MIN {
             self.save_speed.store(saved.bytes_a_second(), Relaxed);
         }
-        // The image is there all the same; the journal tries again by itself.
-        let _longer_than_needed = self.journal.end_checkpoint(position);
         Ok(saved)
     }
 

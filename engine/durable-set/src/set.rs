@@ -42,6 +42,10 @@ pub struct DurableSet {
     /// Keeps changes apart from each other and from the beginning of a save. Never held while room
     /// in the journal is waited for.
     pub(crate) changes: Mutex<()>,
+    /// An image was saved under this claim: the journal continues it, and may be shipped.
+    pub(crate) has_own_image: AtomicBool,
+    /// Id of the writer, as in the claim.
+    pub(crate) writer_id: u128,
 }
 
 /// The right to write to the store of images, taken when it is first needed: a process that had it

@@ -311,6 +311,20 @@ impl ClaimedStore {
         Ok(removed)
     }
 
+    /// Removes extracts of the journal that the newest image covers, which this claim has saved:
+    /// those of other writers, and those of its own of segments that are not `kept`. In the order of
+    /// their names, so that what is left after a kill is the end of what was there.
+    pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<u64, ImageError> {
+        let mut removed_count = 0;
+        for (name, _) in self.store.extracts()? {
+            if name.writer != self.writer.id || !kept.contains(&name.segment) {
+                self.remove(ObjectName::Extract(name))?;
+                removed_count += 1;
+            }
+        }
+        Ok(removed_count)
+    }
+
     /// Looks at what is there.
     fn prepare(store: Arc<dyn ImageStore>, writer: StoreWriter) -> Result<Self, ImageError> {
         let found = find(&*store)?;

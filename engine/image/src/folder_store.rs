@@ -11,7 +11,7 @@ use storage::{
 
 use crate::error::{ImageError, ImageErrorKind};
 use crate::format::ALIGNMENT_BYTES;
-use crate::names::PackName;
+use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
 /// Images as files: `images/0000000007` and `packs/<writer>-<index>` within a folder.
@@ -19,6 +19,8 @@ use crate::store::{ImageStore, ObjectName, PackWriter};
 pub struct FolderStore {
     images: Arc<dyn Folder>,
     packs: Arc<dyn Folder>,
+    /// Extracts of the journal. `None`: a daemon that puts none has made the store.
+    journal: Option<Arc<dyn Folder>>,
     _lock: Option<FileLock>,
 }
 
@@ -32,7 +34,8 @@ impl FolderStore {
             let opened = folder.folder(name);
             opened.map_err(ImageError::storage(|| format!("open the folder {name}")))
         };
-        Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
+        let journal = Some(within("journal")?);
+        Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
     /// The store in the directory at `path`. Fails if there is none, and makes nothing. Its files
@@ -42,7 +45,11 @@ impl FolderStore {
             Ok(Arc::new(open_folder(&path.join(name))?))
         };
         open_folder(path)?;
-        Ok(Self { images: within("images")?, packs: within("packs")?, _lock: None })
+        let journal = match within("journal") {
+            Err(error) if error.kind == ImageErrorKind::NotFound => None,
+            opened => Some(opened?),
+        };
+        Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
     /// The store in the directory at `path`, made if there is none. Keeps other processes of this
@@ -59,11 +66,17 @@ impl FolderStore {
         lock(&open_folder(path)?).map(drop)
     }
 
-    fn folder_of(&self, object: ObjectName) -> (&dyn Folder, String) {
-        match object {
+    fn folder_of(&self, object: ObjectName) -> Result<(&dyn Folder, String), ImageError> {
+        Ok(match object {
             ObjectName::Image(number) => (&*self.images, image_file(number)),
             ObjectName::Pack(name) => (&*self.packs, name.to_string()),
-        }
+            ObjectName::Extract(name) => (self.journal(object)?, name.to_string()),
+        })
+    }
+
+    fn journal(&self, object: ObjectName) -> Result<&dyn Folder, ImageError> {
+        let missing = || ImageError::new(ImageErrorKind::NotFound, format!("find {object}"));
+        self.journal.as_deref().ok_or_else(missing)
     }
 
     fn write_image(&self, number: u32, manifest: &[u8]) -> Result<(), StorageError> {
@@ -115,7 +128,7 @@ impl ImageStore for FolderStore {
     }
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
-        let (folder, file) = self.folder_of(object);
+        let (folder, file) = self.folder_of(object)?;
         let read = folder.open(&file).and_then(|file| {
             // Beyond the end is damage of the file, not a mistake of the caller.
             let end = offset.checked_add(into.len() as u64);
@@ -152,14 +165,34 @@ impl ImageStore for FolderStore {
         Ok(files.iter().filter_map(name).collect())
     }
 
+    fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let object = ObjectName::Extract(name);
+        let folder = self.journal(object)?;
+        let put = put_whole(folder, &name.to_string(), &incoming(name), bytes);
+        put.map_err(ImageError::storage(|| format!("put {object}")))
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        let Some(folder) = &self.journal else { return Ok(Vec::new()) };
+        let files = list(&**folder, "extracts of the journal")?;
+        let name = |file: &FileInfo| Some((file.name.parse().ok()?, file.size_bytes));
+        let mut extracts: Vec<_> = files.iter().filter_map(name).collect();
+        extracts.sort_unstable();
+        Ok(extracts)
+    }
+
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
-        let (folder, file) = self.folder_of(object);
+        let (folder, file) = self.folder_of(object)?;
         // A manifest that went, and whose going is not durable, may come back: its packs stay till
         // then.
         let manifests = match object {
             ObjectName::Pack(_) => self.images.sync_names(),
-            ObjectName::Image(_) => Ok(()),
+            ObjectName::Image(_) | ObjectName::Extract(_) => Ok(()),
         };
+        if let ObjectName::Extract(name) = object {
+            // Left by a kill, if there is one.
+            let _ = folder.remove(&incoming(name));
+        }
         let removed = manifests.and_then(|()| folder.remove(&file));
         let removed = removed.and_then(|()| folder.sync_names());
         match removed {
@@ -190,6 +223,28 @@ impl PackWriter for FilePack {
     fn finish(self: Box<Self>) -> Result<(), ImageError> {
         self.file.sync().map_err(ImageError::storage(|| format!("finish pack {}", self.name)))
     }
+}
+
+/// Name under which an extract is written until it is whole: one for each writer.
+fn incoming(name: ExtractName) -> String {
+    format!("{:032x}.new", name.writer)
+}
+
+fn put_whole(
+    folder: &dyn Folder,
+    name: &str,
+    incoming: &str,
+    bytes: &AlignedBuffer,
+) -> Result<(), StorageError> {
+    match folder.remove(incoming) {
+        Err(error) if error.kind != StorageErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = folder.create(incoming, 0)?;
+    file.write(0, &[IoSlice::new(bytes)])?;
+    file.sync()?;
+    folder.rename(incoming, name)?;
+    folder.sync_names()
 }
 
 fn image_file(number: u32) -> String {

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod extract;
 mod format;
 mod names;
 mod store;
@@ -63,12 +64,14 @@ pub use claimed_store::{ClaimedStore, Removed};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};
+pub use extract::{EXTRACT_BYTES_MAX, ExtractHeader, encode_extract, read_extract};
 pub use folder_store::FolderStore;
 pub use format::manifest::{JournalPosition, LABEL_BYTES_MAX};
 pub use format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
 pub use kept_maps::{ChangedParts, KeptMaps};
 pub use listing::{ImageSummary, ListedImage, list_images};
-pub use names::{CHUNK_PAGES_MAX, ChunkNumber, ImageId, NoPackName, PackName, PageNumber};
+pub use manifests::{claimant_of, newest_claim_after};
+pub use names::{CHUNK_PAGES_MAX, ChunkNumber, ExtractName, ImageId, NoPackName, PackName, PageNumber};
 pub use open_image::{BlockRun, OpenImage};
 pub use refill::{Held, Refill};
 pub use rehearse::{Rehearsed, rehearse};

@@ -3,7 +3,7 @@
 use storage::AlignedBuffer;
 
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
-use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestKind};
 use crate::store::{ImageStore, ObjectName};
 
 /// State of a manifest.
@@ -58,4 +58,47 @@ pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manif
         ManifestState::Unfinished => Err(Disbelief::Unfinished.error(attempt())),
         ManifestState::Unreadable(error) => Err(error),
     }
+}
+
+/// The writer under whose claim image `number` was saved: of the newest claim before it. `None` if
+/// that cannot be told.
+pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, ImageError> {
+    let before = |&(found, _): &(u32, u64)| found < number;
+    for (found, size_bytes) in store.images()?.into_iter().filter(before).rev() {
+        match read_state(store, found, size_bytes) {
+            Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Fence => {
+                return Ok(Some(u128::from_le_bytes(manifest.set_id)));
+            }
+            // It may be a claim.
+            Ok(ManifestState::Unreadable(_)) => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.kind == ImageErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The highest number that is taken, and the writer of the newest claim among those after `number`,
+/// if there is one.
+pub fn newest_claim_after(
+    store: &dyn ImageStore,
+    number: u32,
+) -> Result<(u32, Option<u128>), ImageError> {
+    let images = store.images()?;
+    let top_number = images.last().map_or(0, |&(number, _)| number);
+    for (found, size_bytes) in images.into_iter().rev().take_while(|&(found, _)| found > number) {
+        match read_state(store, found, size_bytes) {
+            Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Fence => {
+                return Ok((top_number, Some(u128::from_le_bytes(manifest.set_id))));
+            }
+            Ok(ManifestState::Unreadable(error)) => return Err(error),
+            // Looked at again: it may become a claim.
+            Ok(ManifestState::Unfinished) => return Ok((found - 1, None)),
+            Ok(ManifestState::Whole(_)) => {}
+            Err(error) if error.kind == ImageErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((top_number, None))
 }

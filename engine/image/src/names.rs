@@ -63,6 +63,37 @@ impl fmt::Display for PackName {
     }
 }
 
+/// The name of an extract of the journal: its writer, and the place that it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExtractName {
+    /// The writer whose claim of the store it was put under, as in [`PackName`].
+    pub writer: u128,
+    /// Number of the segment.
+    pub segment: u32,
+    /// Place in the segment.
+    pub offset: u32,
+}
+
+impl fmt::Display for ExtractName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}-{:010}-{:010}", self.writer, self.segment, self.offset)
+    }
+}
+
+impl FromStr for ExtractName {
+    type Err = NoPackName;
+
+    fn from_str(name: &str) -> Result<Self, NoPackName> {
+        let parse = || {
+            let mut words = name.split('-');
+            let writer = u128::from_str_radix(words.next()?, 16).ok()?;
+            let (segment, offset) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            Some(Self { writer, segment, offset })
+        };
+        parse().filter(|parsed| parsed.to_string() == name).ok_or(NoPackName)
+    }
+}
+
 /// A place in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PackPlace {

@@ -12,11 +12,12 @@ use sealing::{KeyId, SetKey, WrappedKey};
 use storage::AlignedBuffer;
 
 use crate::error::{Disbelief, ImageError, ImageErrorKind};
+use crate::extract::check_is_sealed;
 use crate::format::ALIGNMENT_BYTES;
 use crate::format::sealed::{
     GROUP_BLOCKS, GroupHeader, ManifestKey, contents_bytes, manifest_header, read_manifest_header,
 };
-use crate::names::PackName;
+use crate::names::{ExtractName, PackName};
 use crate::sealed_pack::{SealedPack, seal};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
@@ -181,7 +182,7 @@ impl SealedStore {
 /// Where the groups of an object begin.
 fn groups_start(object: ObjectName) -> u64 {
     match object {
-        ObjectName::Pack(_) => 0,
+        ObjectName::Pack(_) | ObjectName::Extract(_) => 0,
         ObjectName::Image(_) => BLOCK_BYTES,
     }
 }
@@ -246,6 +247,8 @@ impl ImageStore for SealedStore {
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         match object {
             ObjectName::Pack(_) => self.read_groups(object, offset, into),
+            // The journal has encrypted what is in it.
+            ObjectName::Extract(_) => self.below.read(object, offset, into),
             ObjectName::Image(_) if self.check_manifest(object)? => {
                 self.read_groups(object, offset, into)
             }
@@ -303,6 +306,16 @@ impl ImageStore for SealedStore {
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
         let packs = self.below.packs()?;
         Ok(packs.into_iter().map(|(name, bytes)| (name, contents_bytes(bytes))).collect())
+    }
+
+    fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let attempt = || format!("put extract {name} of the journal");
+        check_is_sealed(name, bytes).map_err(|disbelief| disbelief.error(attempt()))?;
+        self.below.put_extract(name, bytes)
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        self.below.extracts()
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {

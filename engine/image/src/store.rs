@@ -4,8 +4,8 @@ use std::fmt::{self, Debug};
 
 use storage::AlignedBuffer;
 
-use crate::error::ImageError;
-use crate::names::PackName;
+use crate::error::{ImageError, ImageErrorKind};
+use crate::names::{ExtractName, PackName};
 
 /// Kind and name of an object in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,6 +13,8 @@ pub enum ObjectName {
     /// The manifest of the image of this number, or what takes the number.
     Image(u32),
     Pack(PackName),
+    /// A part of the journal, which continues an image.
+    Extract(ExtractName),
 }
 
 impl fmt::Display for ObjectName {
@@ -20,6 +22,7 @@ impl fmt::Display for ObjectName {
         match self {
             Self::Image(number) => write!(f, "the manifest of image {number}"),
             Self::Pack(name) => write!(f, "pack {name}"),
+            Self::Extract(name) => write!(f, "extract {name} of the journal"),
         }
     }
 }
@@ -82,6 +85,18 @@ pub trait ImageStore: Debug + Send + Sync {
 
     /// All packs with their sizes, also those that were begun and not finished.
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError>;
+
+    /// Puts an extract of the journal, whole or not at all. One that is there under the name is
+    /// replaced: whoever repeats an attempt puts the same. Fails with `Invalid` where the store
+    /// takes none.
+    fn put_extract(&self, name: ExtractName, _bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        Err(ImageError::new(ImageErrorKind::Invalid, format!("put extract {name} of the journal")))
+    }
+
+    /// All extracts of journals with their sizes, ascending by name.
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        Ok(Vec::new())
+    }
 
     /// Removes an object. That it is gone already is no error.
     fn remove(&self, object: ObjectName) -> Result<(), ImageError>;

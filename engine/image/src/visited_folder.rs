@@ -5,9 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
+use storage::AlignedBuffer;
+
 use crate::error::{ImageError, ImageErrorKind};
 use crate::folder_store::{FolderStore, open_folder};
-use crate::names::PackName;
+use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
 /// The images in a directory as they are at each call. A directory that is not there fails with
@@ -73,6 +75,14 @@ impl ImageStore for VisitedFolder {
 
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
         self.visit()?.packs()
+    }
+
+    fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        self.visit()?.put_extract(name, bytes)
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        self.visit()?.extracts()
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {

@@ -20,7 +20,8 @@ use crate::meter::{Failure, JournalStatus, Meter, Outcome};
 use crate::options::{Clock, FailurePolicy, JournalOptions};
 use crate::page_copy::{read_known, read_latest};
 use crate::replay::Position;
-use crate::segment_set::SegmentSet;
+use crate::segment_file::cannot_read;
+use crate::segment_set::{SegmentSet, Written};
 use crate::writer::Writer;
 
 /// Parts of which a journal is made.
@@ -322,6 +323,26 @@ impl Journal {
     /// Flushes that wait for the transaction that is being written, to share the next one.
     pub fn waiting_flushes(&self) -> usize {
         self.commits.gathered_count()
+    }
+
+    /// Durable parts of the segments that hold the journal, in the order in which they are read.
+    /// Waits for nothing.
+    pub fn written(&self) -> Vec<Written> {
+        self.segments.written()
+    }
+
+    /// Reads bytes of a segment as they lie on the disk, encrypted where the journal is. Returns
+    /// false if the segment is not part of the journal any more. Waits for the disk.
+    pub fn read_written(
+        &self,
+        segment: u32,
+        offset: u32,
+        into: &mut [u8],
+    ) -> Result<bool, JournalError> {
+        let Some(file) = self.segments.open(segment) else { return Ok(false) };
+        let read = file.read(u64::from(offset), into);
+        read.map_err(|error| cannot_read(segment, error))?;
+        Ok(true)
     }
 
     /// Bytes of the files that hold the journal.

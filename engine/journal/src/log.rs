@@ -243,6 +243,7 @@ impl Log {
         }
         *offset += u32::try_from(length).expect("a segment's length has 32 bits");
         self.end = Some(PreviousEnd { number: segment.number, end: *offset });
+        self.segments.note_written(*offset);
         self.next_sequence += 1;
         transaction.note_pages(&mut self.known(), address);
         Ok(length)

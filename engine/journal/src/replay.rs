@@ -100,7 +100,25 @@ pub fn recover(
     from: Position,
     replay: &mut dyn Replay,
 ) -> Result<Recovered, JournalError> {
-    let chain = Chain::find(folder, key, set_id, from.0)?;
+    let (recovered, failure) = recover_until_damage(folder, key, set_id, from, replay)?;
+    failure.map_or(Ok(recovered), Err)
+}
+
+/// The same for one who is content with what comes before damage, or before a part that is missing,
+/// which is returned then: `replay` was told of whole transactions. Other failures are failures.
+pub fn recover_until_damage(
+    folder: &dyn Folder,
+    key: Option<&SetKey>,
+    set_id: SetId,
+    from: Position,
+    replay: &mut dyn Replay,
+) -> Result<(Recovered, Option<JournalError>), JournalError> {
+    let is_damage =
+        |kind| matches!(kind, JournalErrorKind::Damaged | JournalErrorKind::Missing);
+    let chain = match Chain::find(folder, key, set_id, from.0) {
+        Err(error) if is_damage(error.kind) => return Ok((Recovered::default(), Some(error))),
+        found => found?,
+    };
     let next_sequence = chain.next_sequence().max(from.0);
     let report = Recovered { next_sequence, ..Recovered::default() };
     let pages = PageFetcher::new(folder, key, &chain);
@@ -112,9 +130,12 @@ pub fn recover(
         if link.end.next_sequence <= from.0 {
             continue;
         }
-        expected = Some(recovery.read_segment(folder, link, from.0, expected)?);
+        match recovery.read_segment(folder, link, from.0, expected) {
+            Err(error) if is_damage(error.kind) => return Ok((recovery.report, Some(error))),
+            read => expected = Some(read?),
+        }
     }
-    Ok(recovery.report)
+    Ok((recovery.report, None))
 }
 
 /// From where on the journal in a folder can be read to its end, as far as headers and lengths

@@ -15,7 +15,8 @@ pub(crate) struct Found {
     pub(crate) header: Result<SegmentHeader, FormatError>,
 }
 
-pub(crate) fn name_of(number: u32) -> String {
+/// Name of the file of a segment.
+pub fn name_of(number: u32) -> String {
     format!("{PREFIX}{number:08}")
 }
 

@@ -10,6 +10,7 @@ use storage::{Folder, StableFile, StorageErrorKind};
 
 use crate::chain::{Chain, Leftover};
 use crate::error::{JournalError, JournalErrorKind};
+use crate::format::SEGMENT_HEADER_BYTES;
 use crate::options::JournalOptions;
 use crate::segment_file::name_of;
 
@@ -41,6 +42,17 @@ struct Kept {
     file_bytes: u64,
     /// The sequence after its last transaction, once that is known.
     end_sequence: Option<u64>,
+    /// Where its last durable transaction ends; 0: it is not to be shipped.
+    written_bytes: u32,
+}
+
+/// Durable part of a segment: what readers may be given of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Number of the segment.
+    pub segment: u32,
+    /// Bytes from its beginning on, the header included.
+    pub bytes: u32,
 }
 
 #[derive(Debug)]
@@ -74,11 +86,13 @@ impl SegmentSet {
             number,
             file_bytes,
             end_sequence: newest,
+            written_bytes: 0,
         });
         let kept = chain.links.iter().map(|link| Kept {
             number: link.header.number,
             file_bytes: link.file_bytes,
             end_sequence: Some(link.end.next_sequence),
+            written_bytes: link.end.offset,
         });
         let state = State {
             kept: stray.chain(kept).collect(),
@@ -193,8 +207,24 @@ impl SegmentSet {
     /// The segment is part of the journal from now on.
     pub(crate) fn keep(&self, segment: &Segment) {
         let file_bytes = u64::from(segment.bytes);
-        let kept = Kept { number: segment.number, file_bytes, end_sequence: None };
+        let written_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
+        let number = segment.number;
+        let kept = Kept { number, file_bytes, end_sequence: None, written_bytes };
         self.lock().kept.push(kept);
+    }
+
+    /// The last segment is durable up to here.
+    pub(crate) fn note_written(&self, bytes: u32) {
+        if let Some(last) = self.lock().kept.last_mut() {
+            last.written_bytes = bytes;
+        }
+    }
+
+    /// Durable parts of the segments that hold the journal, by sequence.
+    pub(crate) fn written(&self) -> Vec<Written> {
+        let state = self.lock();
+        let written = state.kept.iter().filter(|kept| kept.written_bytes > 0);
+        written.map(|it| Written { segment: it.number, bytes: it.written_bytes }).collect()
     }
 
     /// Nothing more is written to the last segment. Its end is known.

@@ -45,6 +45,7 @@ impl Client {
         match object {
             ObjectName::Image(number) => prefix.join("images").join(image_name(number)),
             ObjectName::Pack(name) => prefix.join("packs").join(name.to_string()),
+            ObjectName::Extract(name) => prefix.join("journal").join(name.to_string()),
         }
     }
 }

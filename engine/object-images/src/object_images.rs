@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use image::{ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter};
+use image::{ExtractName, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use storage::AlignedBuffer;
 
 use crate::client::{Client, image_name};
 use crate::failure::image_error;
@@ -161,6 +162,22 @@ impl ImageStore for ObjectImages {
         let mut packs: Vec<_> = self.list("packs")?.iter().filter_map(pack).collect();
         packs.sort_unstable();
         Ok(packs)
+    }
+
+    fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let object = ObjectName::Extract(name);
+        let payload = PutPayload::from(bytes.to_vec());
+        let path = self.client.path(object);
+        let put = self.client.wait(self.client.objects.put(&path, payload));
+        put.map(|_| ()).map_err(|error| image_error(error, format!("put {object}")))
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        let extract =
+            |object: &ObjectMeta| Some((object.location.filename()?.parse().ok()?, object.size));
+        let mut extracts: Vec<_> = self.list("journal")?.iter().filter_map(extract).collect();
+        extracts.sort_unstable();
+        Ok(extracts)
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {

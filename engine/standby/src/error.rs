@@ -26,6 +26,9 @@ pub enum StandbyErrorKind {
     /// The store does not answer, or refuses.
     #[error("image store error")]
     Store,
+    /// What was shipped of the journal cannot be read or restored. The pool is a standby's still.
+    #[error("the journal after the newest image cannot be replayed")]
+    Replay,
     /// The pool has no memory left for what the image has.
     #[error("the pool is full; a standby needs as much memory as the pool that it follows")]
     PoolFull,

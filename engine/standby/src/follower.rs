@@ -14,7 +14,7 @@ use crate::adoption::{Bases, adopt};
 use crate::choice::{Chosen, choose};
 use crate::error::{StandbyError, StandbyErrorKind, causes};
 use crate::generation::Generation;
-use crate::key::open_store;
+use crate::key::{Opened, open_store};
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -121,7 +121,7 @@ impl Follower {
     pub fn follow(&self, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let mut work = self.lock_work();
         work.check_follows("follow the images of a store")?;
-        let Some(store) = self.open_store()? else { return self.without_image() };
+        let Some((store, _)) = self.open_store()? else { return self.without_image() };
         let fail = StandbyError::image("look for a new image");
         let top_number = store.images().map_err(fail)?.last().map_or(0, |&(number, _)| number);
         if work.top_number == Some(top_number) && self.is_complete(&work) {
@@ -140,7 +140,7 @@ impl Follower {
 
     /// Asks the store when its newest whole image was saved, by the clock of the host that did.
     pub fn newest_saved_unix_seconds(&self) -> Result<Option<u64>, StandbyError> {
-        let Some(store) = self.open_store()? else { return Ok(None) };
+        let Some((store, _)) = self.open_store()? else { return Ok(None) };
         Ok(choose(&store)?.image.map(|image| image.summary().created_seconds))
     }
 
@@ -260,8 +260,16 @@ impl Follower {
         self.engine.end_page_source(table_version)
     }
 
-    pub(crate) fn open_store(&self) -> Result<Option<Arc<dyn ImageStore>>, StandbyError> {
+    pub(crate) fn open_store(&self) -> Result<Option<Opened>, StandbyError> {
         open_store(&self.store, &self.keys)
+    }
+
+    /// Forgets that volumes hold what an image has: the next step fetches all of it.
+    pub(crate) fn forget_image(&self, work: &mut Work) {
+        for volume in self.engine.volumes() {
+            volume.map().set_image_base(None);
+        }
+        *work = Work { is_promoted: work.is_promoted, ..Work::default() };
     }
 
     /// Readers get nothing any more from here.

@@ -29,12 +29,16 @@ mod key;
 mod choice;
 
 mod adoption;
+mod extracts;
 
+mod continuation;
 mod follower;
 mod generation;
 mod promotion;
 
+pub use continuation::Continued;
 pub use error::{StandbyError, StandbyErrorKind};
+pub use extracts::Gap;
 pub use follower::{Follower, FollowerSpec, Progress, Step};
 pub use generation::Generation;
 pub use promotion::{NoteError, Promoted};

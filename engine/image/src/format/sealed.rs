@@ -183,6 +183,7 @@ fn place(object: ObjectName, group: u64) -> Vec<u8> {
             place.extend_from_slice(&name.writer.to_le_bytes());
             place.extend_from_slice(&name.index.to_le_bytes());
         }
+        ObjectName::Extract(_) => unreachable!("the journal encrypts what is in extracts"),
     }
     place.extend_from_slice(&group.to_le_bytes());
     place

@@ -10,7 +10,7 @@ use durable_set::{
     DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
 };
 use image::{
-    FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter,
+    ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter,
     Unwatched,
 };
 use journal::{JournalOptions, SystemClock};
@@ -29,7 +29,7 @@ const POOL_BYTES: u64 = 32 << 20;
 /// One that writes.
 pub(crate) struct Writer {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) set: DurableSet,
+    pub(crate) set: Arc<DurableSet>,
     _folder: tempfile::TempDir,
 }
 
@@ -96,7 +96,7 @@ impl Shared {
         let opened = DurableSet::open(&engine, self.spec("journal", key));
         let (set, opening) = opened.expect("nothing is there");
         assert!(matches!(opening.how, Opened::New), "{opening:?}");
-        Writer { engine, set, _folder: folder }
+        Writer { engine, set: Arc::new(set), _folder: folder }
     }
 
     pub(crate) fn standby(&self) -> Standby {
@@ -211,6 +211,8 @@ pub(crate) struct Watched {
     pub(crate) is_empty: AtomicBool,
     /// Reads of packs until the store is away.
     pub(crate) reads_left: Mutex<Option<u64>>,
+    /// Reads of extracts until the store is away.
+    pub(crate) extract_reads_left: Mutex<Option<u64>>,
     pub(crate) hidden: Mutex<Vec<PackName>>,
 }
 
@@ -222,6 +224,7 @@ impl Watched {
             is_away: AtomicBool::new(false),
             is_empty: AtomicBool::new(false),
             reads_left: Mutex::new(None),
+            extract_reads_left: Mutex::new(None),
             hidden: Mutex::default(),
         }
     }
@@ -250,6 +253,14 @@ impl ImageStore for Watched {
 
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
         self.check_answers()?;
+        if let ObjectName::Extract(_) = object {
+            let mut left = self.extract_reads_left.lock().expect("no thread panics");
+            match &mut *left {
+                Some(0) => return Err(ImageError::new(ImageErrorKind::Unavailable, "read")),
+                Some(count) => *count -= 1,
+                None => {}
+            }
+        }
         if let ObjectName::Pack(name) = object {
             let mut left = self.reads_left.lock().expect("no thread panics");
             match &mut *left {
@@ -286,6 +297,11 @@ impl ImageStore for Watched {
         let mut packs = self.store.packs()?;
         packs.retain(|(name, _)| !hidden.contains(name));
         Ok(packs)
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        self.check_answers()?;
+        self.store.extracts()
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {

@@ -1,0 +1,174 @@
+//! Putting the journal beside the images that it continues, as it grows.
+//!
+//! Extracts go out in the order of the journal, each once, by a thread of the owner. Nothing that
+//! writes to the journal waits for it: what is not shipped stays on the disk, which is what the lag
+//! counts. An attempt that failed is repeated with the same bytes under the same name, so that a
+//! request which arrives late changes nothing.
+//!
+//! Nothing is shipped before an image was saved under the claim of the set: extracts continue an
+//! image of the same claim, and no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use image::{
+    EXTRACT_BYTES_MAX, ExtractName, ImageError, ImageErrorKind, encode_extract, newest_claim_after,
+};
+use journal::Written;
+use storage::AlignedBuffer;
+use sync::atomic::Ordering::Relaxed;
+
+use crate::error::DurableError;
+use crate::set::DurableSet;
+
+const ATTEMPT: &str = "ship the journal to the image store";
+
+/// Extracts put in one turn: the owner looks at other things in between.
+const EXTRACTS_AT_ONCE_MAX: usize = 16;
+
+/// Ships the journal of a set. Of one owner, one for each set.
+#[derive(Debug)]
+pub struct Shipper {
+    set: Arc<DurableSet>,
+    /// Bytes of each segment that are in the store.
+    sent: HashMap<u32, u32>,
+    /// An extract of which it is not known whether the store has it.
+    pending: Option<Extract>,
+    /// Time before which all flushes are in the store.
+    shipped_unix_micros: Option<u64>,
+    /// Numbers up to here were looked through for claims of others.
+    looked_through: u32,
+    is_fenced: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Extract {
+    segment: u32,
+    offset: u32,
+    bytes: u32,
+    taken_unix_micros: u64,
+}
+
+/// Outcome of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shipped {
+    /// No image was saved under this claim: one is to be saved first.
+    NeedsImage,
+    /// All that was durable when the turn began is in the store.
+    All { extracts: usize, bytes: u64 },
+    /// There is more.
+    Some { extracts: usize, bytes: u64 },
+}
+
+/// Distance of the store from the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// Bytes of the journal that the store has not.
+    pub bytes: u64,
+    /// Time before which all flushes are in the store, in microseconds since 1970; `None` before
+    /// the first turn that shipped all.
+    pub shipped_unix_micros: Option<u64>,
+}
+
+impl Shipper {
+    pub fn new(set: Arc<DurableSet>) -> Self {
+        Self {
+            set,
+            sent: HashMap::new(),
+            pending: None,
+            shipped_unix_micros: None,
+            looked_through: 0,
+            is_fenced: false,
+        }
+    }
+
+    /// Puts what is durable and not in the store yet. `now_unix_micros` is the time now. Waits for
+    /// the disk and the store. After a failure the next turn goes on where this one ended; once
+    /// another writer has claimed the store every turn fails.
+    pub fn ship(&mut self, now_unix_micros: u64) -> Result<Shipped, DurableError> {
+        if !self.set.has_own_image.load(Relaxed) {
+            return Ok(Shipped::NeedsImage);
+        }
+        let written = self.set.journal.written();
+        self.sent.retain(|segment, _| written.iter().any(|kept| kept.segment == *segment));
+        let (mut extracts, mut bytes) = (0, 0);
+        while let Some(next) = self.next(&written, now_unix_micros) {
+            if extracts == EXTRACTS_AT_ONCE_MAX {
+                return Ok(Shipped::Some { extracts, bytes });
+            }
+            if extracts == 0 {
+                self.check_claim().map_err(DurableError::images(ATTEMPT))?;
+            }
+            self.pending = Some(next);
+            if self.put(next)? {
+                extracts += 1;
+                bytes += u64::from(next.bytes);
+            }
+            self.pending = None;
+            let sent = self.sent.entry(next.segment).or_default();
+            *sent = (*sent).max(next.offset + next.bytes);
+        }
+        self.shipped_unix_micros = Some(now_unix_micros);
+        Ok(Shipped::All { extracts, bytes })
+    }
+
+    /// Costs next to nothing.
+    pub fn lag(&self) -> Lag {
+        let left = |it: &Written| u64::from(it.bytes.saturating_sub(self.sent_of(it.segment)));
+        let bytes = self.set.journal.written().iter().map(left).sum();
+        Lag { bytes, shipped_unix_micros: self.shipped_unix_micros }
+    }
+
+    fn sent_of(&self, segment: u32) -> u32 {
+        self.sent.get(&segment).copied().unwrap_or(0)
+    }
+
+    /// The extract that comes next, which is the one that was being put, if there is one.
+    fn next(&self, written: &[Written], now_unix_micros: u64) -> Option<Extract> {
+        let is_kept = |it: &Extract| written.iter().any(|kept| kept.segment == it.segment);
+        if let Some(pending) = self.pending.filter(is_kept) {
+            return Some(pending);
+        }
+        let begun = written.iter().find(|it| self.sent_of(it.segment) < it.bytes)?;
+        let offset = self.sent_of(begun.segment);
+        let bytes = (begun.bytes - offset).min(EXTRACT_BYTES_MAX);
+        let is_last = written.last().is_some_and(|last| {
+            last.segment == begun.segment && last.bytes == offset + bytes
+        });
+        // More follows those before the last one.
+        let taken_unix_micros = match is_last {
+            true => now_unix_micros,
+            false => self.shipped_unix_micros.unwrap_or(0),
+        };
+        Some(Extract { segment: begun.segment, offset, bytes, taken_unix_micros })
+    }
+
+    /// Returns false if the segment has gone meanwhile: an image has what was in it.
+    fn put(&self, extract: Extract) -> Result<bool, DurableError> {
+        let Extract { segment, offset, bytes, taken_unix_micros } = extract;
+        let mut payload = AlignedBuffer::zeroed(bytes as usize);
+        let read = self.set.journal.read_written(segment, offset, &mut payload);
+        if !read.map_err(DurableError::journal(ATTEMPT))? {
+            return Ok(false);
+        }
+        let name = ExtractName { writer: self.set.writer_id, segment, offset };
+        let object = encode_extract(self.set.id, name, taken_unix_micros, &payload);
+        let put = self.set.images.put_extract(name, &object);
+        put.map_err(DurableError::images(ATTEMPT))?;
+        Ok(true)
+    }
+
+    /// Fails once another writer has claimed the store.
+    fn check_claim(&mut self) -> Result<(), ImageError> {
+        if !self.is_fenced {
+            let (looked_through, writer) =
+                newest_claim_after(&*self.set.images, self.looked_through)?;
+            self.looked_through = looked_through;
+            self.is_fenced = writer.is_some_and(|writer| writer != self.set.writer_id);
+        }
+        match self.is_fenced {
+            true => Err(ImageError::new(ImageErrorKind::Fenced, ATTEMPT)),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Extracts of a journal, in a store beside the images that they continue.
+//!
+//! An extract has the bytes of a part of one segment as they lie on the writer's disk, so those of
+//! an encrypted journal are encrypted. What they say is the journal's matter. A header of 4096
+//! bytes says where they are from, and has a digest of all of it: nothing is given to readers that
+//! is not what was put.
+
+use storage::AlignedBuffer;
+
+use crate::error::{Disbelief, ImageError};
+use crate::format::ALIGNMENT_BYTES;
+use crate::format::fields::{Fields, PutFields};
+use crate::names::ExtractName;
+use crate::store::{ImageStore, ObjectName};
+
+/// Bytes of a journal in one extract.
+pub const EXTRACT_BYTES_MAX: u32 = 4 << 20;
+
+const MAGIC: &[u8; 8] = b"MEMLEXTR";
+const VERSION: u32 = 1;
+/// Version of the segments of an encrypted journal.
+const SEALED_SEGMENT: u32 = 2;
+/// Bytes of the header before its digest; the digest ends at 256.
+const DIGEST: usize = 224;
+const PAYLOAD_DIGEST: usize = 80;
+
+/// Origin of an extract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtractHeader {
+    /// Id of the durable set.
+    pub set_id: [u8; 16],
+    pub name: ExtractName,
+    /// Bytes of the journal.
+    pub payload_bytes: u32,
+    /// Time before which all flushes are in this extract or the ones before, in microseconds since
+    /// 1970, by the clock of the host that wrote it.
+    pub taken_unix_micros: u64,
+}
+
+/// Bytes of an extract: a header, and the journal's bytes.
+pub fn encode_extract(
+    set_id: [u8; 16],
+    name: ExtractName,
+    taken_unix_micros: u64,
+    payload: &[u8],
+) -> AlignedBuffer {
+    let payload_bytes = u32::try_from(payload.len()).expect("an extract is short");
+    let mut header = Vec::with_capacity(ALIGNMENT_BYTES);
+    header.put(MAGIC);
+    header.put_u32(VERSION);
+    header.put_u32(payload_bytes);
+    header.put(&set_id);
+    header.put_u128(name.writer);
+    header.put_u32(name.segment);
+    header.put_u32(name.offset);
+    header.put_u64(taken_unix_micros);
+    header.put_zeros(PAYLOAD_DIGEST - header.len());
+    header.put(blake3::hash(payload).as_bytes());
+    header.put_zeros(ALIGNMENT_BYTES - header.len());
+    let digest = blake3::hash(&header);
+    header[DIGEST..DIGEST + 32].copy_from_slice(digest.as_bytes());
+    let mut bytes = AlignedBuffer::with_capacity(header.len() + payload.len());
+    bytes.extend_from_slice(&header);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Reads an extract of a store and compares it with its digests. Returns its header and the
+/// journal's bytes.
+pub fn read_extract(
+    store: &dyn ImageStore,
+    name: ExtractName,
+    size_bytes: u64,
+) -> Result<(ExtractHeader, AlignedBuffer), ImageError> {
+    let object = ObjectName::Extract(name);
+    let attempt = || format!("read {object}");
+    let payload_max = u64::from(EXTRACT_BYTES_MAX);
+    let header_bytes = ALIGNMENT_BYTES as u64;
+    let is_right = (header_bytes..=header_bytes + payload_max).contains(&size_bytes);
+    if !is_right {
+        return Err(Disbelief::Damaged("it has a length that no extract has").error(attempt()));
+    }
+    let length = usize::try_from(size_bytes).expect("it was compared with a limit");
+    let mut header = AlignedBuffer::zeroed(ALIGNMENT_BYTES);
+    store.read(object, 0, &mut header)?;
+    let mut payload = AlignedBuffer::zeroed(length - ALIGNMENT_BYTES);
+    store.read(object, header_bytes, &mut payload)?;
+    let decoded = decode(&mut header, name, &payload);
+    Ok((decoded.map_err(|disbelief| disbelief.error(attempt()))?, payload))
+}
+
+/// Refuses an extract that begins a segment which is not encrypted.
+pub(crate) fn check_is_sealed(name: ExtractName, bytes: &[u8]) -> Result<(), Disbelief> {
+    let segment = bytes.get(ALIGNMENT_BYTES..).unwrap_or_default();
+    let is_sealed = segment.get(..8) == Some(b"MEMLJSEG")
+        && segment.get(16..20) == Some(&SEALED_SEGMENT.to_le_bytes());
+    match name.offset == 0 && !is_sealed {
+        true => Err(Disbelief::NotSealed),
+        false => Ok(()),
+    }
+}
+
+fn decode(
+    header: &mut [u8],
+    name: ExtractName,
+    payload: &[u8],
+) -> Result<ExtractHeader, Disbelief> {
+    let damaged = Disbelief::Damaged;
+    let mut digest = [0; 32];
+    digest.copy_from_slice(&header[DIGEST..DIGEST + 32]);
+    header[DIGEST..DIGEST + 32].fill(0);
+    if header[..8] != *MAGIC || *blake3::hash(header).as_bytes() != digest {
+        return Err(damaged("its header is not as it was written"));
+    }
+    let mut fields = Fields::new(&header[8..]);
+    let short = damaged("its header is short");
+    let version = fields.u32().ok_or(short)?;
+    if version > VERSION {
+        return Err(Disbelief::Newer(version));
+    }
+    let payload_bytes = fields.u32().ok_or(short)?;
+    let set_id = fields.array().ok_or(short)?;
+    let writer = fields.u128().ok_or(short)?;
+    let (segment, offset) = (fields.u32().ok_or(short)?, fields.u32().ok_or(short)?);
+    let taken_unix_micros = fields.u64().ok_or(short)?;
+    if (ExtractName { writer, segment, offset }) != name {
+        return Err(damaged("it is another extract"));
+    }
+    let of_payload = &header[PAYLOAD_DIGEST..PAYLOAD_DIGEST + 32];
+    if payload.len() != payload_bytes as usize || *blake3::hash(payload).as_bytes() != *of_payload {
+        return Err(damaged("its bytes are not those that were put"));
+    }
+    Ok(ExtractHeader { set_id, name, payload_bytes, taken_unix_micros })
+}

@@ -1,0 +1,306 @@
+//! The journal that was shipped to a store, as a folder from which it is replayed.
+//!
+//! Only what continues without a gap is in it: each extract was compared with its digest, follows
+//! the one before in its segment, and each segment says where the one before ended. What comes
+//! after the first that is missing or damaged is left out.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
+
+use image::{ExtractName, ImageError, ImageStore, read_extract};
+use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
+use journal::segment_file_name;
+use storage::{
+    AlignedBuffer, FileInfo, Folder, StableFile, StorageAction, StorageError, StorageErrorKind,
+};
+
+use crate::error::causes;
+
+/// Extracts that were shipped under one claim.
+#[derive(Debug)]
+pub(crate) struct ShippedJournal {
+    pub(crate) folder: ShippedFolder,
+    /// Bytes of the journal that continue without a gap.
+    pub(crate) bytes: u64,
+    /// Time before which all flushes are in them or in the image, in microseconds since 1970; 0: it
+    /// is not known.
+    pub(crate) taken_unix_micros: u64,
+    /// Where what continues ends although there is more, why, and how many bytes there are more.
+    pub(crate) gap: Option<Gap>,
+}
+
+/// End of what continues without a gap, and what is left out after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Extract or segment that is missing or damaged.
+    pub what: String,
+    /// Bytes of extracts that are not used.
+    pub left_out_bytes: u64,
+}
+
+/// A segment as far as it was shipped.
+#[derive(Debug)]
+struct Segment {
+    header: SegmentHeader,
+    extracts: Vec<Piece>,
+    /// End of the last extract.
+    end: u32,
+    taken_unix_micros: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    name: ExtractName,
+    object_bytes: u64,
+    payload_bytes: u32,
+}
+
+/// Extracts of one segment in the order of their places.
+type Listed = BTreeMap<u32, Vec<(ExtractName, u64)>>;
+
+impl ShippedJournal {
+    /// Looks at what `writer` has shipped of the journal of a set after sequence `from`. Fails when
+    /// the store does not tell. Nothing is said to continue that is not there as it was put.
+    pub(crate) fn find(
+        store: &Arc<dyn ImageStore>,
+        writer: u128,
+        set_id: [u8; 16],
+        from: u64,
+    ) -> Result<Self, ImageError> {
+        let mut listed = Listed::new();
+        for (name, bytes) in store.extracts()? {
+            if name.writer == writer {
+                listed.entry(name.segment).or_default().push((name, bytes));
+            }
+        }
+        let mut found = Found { store, set_id, segments: BTreeMap::new(), gap: None };
+        found.collect(&listed, from)?;
+        let Found { segments, gap, .. } = found;
+        let taken = segments.values().map(|segment| segment.taken_unix_micros).max().unwrap_or(0);
+        let used: u64 = segments.values().map(|segment| u64::from(segment.end)).sum();
+        let all = listed.values().flatten().map(|(_, bytes)| bytes.saturating_sub(4096));
+        let left_out_bytes = all.sum::<u64>().saturating_sub(used);
+        Ok(Self {
+            folder: ShippedFolder { store: Arc::clone(store), segments: Arc::new(segments) },
+            bytes: used,
+            taken_unix_micros: taken,
+            gap: gap.map(|what| Gap { what, left_out_bytes }),
+        })
+    }
+}
+
+struct Found<'it> {
+    store: &'it Arc<dyn ImageStore>,
+    set_id: [u8; 16],
+    segments: BTreeMap<u32, Segment>,
+    gap: Option<String>,
+}
+
+impl Found<'_> {
+    fn collect(&mut self, listed: &Listed, from: u64) -> Result<(), ImageError> {
+        let mut before: Option<PreviousEnd> = None;
+        for (&number, extracts) in listed {
+            let (segment, failure) = self.segment(number, extracts)?;
+            let Some(segment) = segment else {
+                // Extracts before the image may be half removed: a later segment tells.
+                self.gap = self.gap.take().or(failure);
+                continue;
+            };
+            let end = PreviousEnd { number, end: segment.end };
+            if segment.header.first_sequence <= from {
+                // Nothing before it counts.
+                self.segments = BTreeMap::from([(number, segment)]);
+                (before, self.gap) = (Some(end), failure);
+                continue;
+            }
+            if self.gap.is_none() && (before.is_none() || segment.header.previous != before) {
+                let name = segment_file_name(number);
+                self.gap = Some(format!("the end of the segment before {name} is missing"));
+            }
+            if self.gap.is_none() {
+                self.segments.insert(number, segment);
+                (before, self.gap) = (Some(end), failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segment as far as it continues, and why it does not go on.
+    fn segment(
+        &mut self,
+        number: u32,
+        extracts: &[(ExtractName, u64)],
+    ) -> Result<(Option<Segment>, Option<String>), ImageError> {
+        let mut segment: Option<Segment> = None;
+        for &(name, object_bytes) in extracts {
+            let end = segment.as_ref().map_or(0, |segment| segment.end);
+            if name.offset != end {
+                let name = segment_file_name(number);
+                let gap = format!("extract at byte {end} of {name} is missing");
+                return Ok((segment, Some(gap)));
+            }
+            let (header, payload) = match read_extract(&**self.store, name, object_bytes) {
+                Ok(read) => read,
+                Err(error) if is_damage(&error) => return Ok((segment, Some(causes(&error)))),
+                Err(error) => return Err(error),
+            };
+            if header.set_id != self.set_id {
+                return Ok((segment, Some(format!("extract {name} is of another set"))));
+            }
+            let piece = Piece { name, object_bytes, payload_bytes: header.payload_bytes };
+            match &mut segment {
+                Some(segment) => segment.extracts.push(piece),
+                None => match segment_header(&payload, number) {
+                    Some(header) => {
+                        segment = Some(Segment { header, extracts: vec![piece], end: 0, taken_unix_micros: 0 });
+                    }
+                    None => {
+                        let gap = format!("extract {name} does not begin a segment");
+                        return Ok((None, Some(gap)));
+                    }
+                },
+            }
+            if let Some(segment) = &mut segment {
+                segment.end += header.payload_bytes;
+                segment.taken_unix_micros = segment.taken_unix_micros.max(header.taken_unix_micros);
+            }
+        }
+        Ok((segment, None))
+    }
+}
+
+fn is_damage(error: &ImageError) -> bool {
+    use image::ImageErrorKind::{Damaged, Newer, NotFound};
+    matches!(error.kind, Damaged | Newer | NotFound)
+}
+
+fn segment_header(payload: &[u8], number: u32) -> Option<SegmentHeader> {
+    let header = SegmentHeader::decode(payload.get(..SEGMENT_HEADER_BYTES)?).ok()?;
+    (header.number == number).then_some(header)
+}
+
+/// The folder in which a journal is looked for. It can be read, and not changed.
+#[derive(Debug)]
+pub(crate) struct ShippedFolder {
+    store: Arc<dyn ImageStore>,
+    segments: Arc<BTreeMap<u32, Segment>>,
+}
+
+#[derive(Debug)]
+struct ShippedFile {
+    store: Arc<dyn ImageStore>,
+    segments: Arc<BTreeMap<u32, Segment>>,
+    number: u32,
+    /// The extract that was read last.
+    kept: Mutex<Option<(u32, AlignedBuffer)>>,
+}
+
+fn refused(action: StorageAction, name: &str) -> StorageError {
+    let why = "the journal in an image store can be read only";
+    StorageError::new(StorageErrorKind::Invalid(why), action, name)
+}
+
+impl Folder for ShippedFolder {
+    fn create(&self, name: &str, _size_bytes: u64) -> Result<Arc<dyn StableFile>, StorageError> {
+        Err(refused(StorageAction::Create, name))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn StableFile>, StorageError> {
+        let number = self.segments.keys().find(|&&number| segment_file_name(number) == name);
+        let Some(&number) = number else { return Err(refused(StorageAction::Open, name)) };
+        let (store, segments) = (Arc::clone(&self.store), Arc::clone(&self.segments));
+        Ok(Arc::new(ShippedFile { store, segments, number, kept: Mutex::new(None) }))
+    }
+
+    fn folder(&self, name: &str) -> Result<Arc<dyn Folder>, StorageError> {
+        Err(refused(StorageAction::OpenFolder, name))
+    }
+
+    fn list(&self) -> Result<Vec<FileInfo>, StorageError> {
+        let file = |(&number, segment): (&u32, &Segment)| FileInfo {
+            name: segment_file_name(number),
+            size_bytes: u64::from(segment.header.segment_bytes),
+        };
+        Ok(self.segments.iter().map(file).collect())
+    }
+
+    fn rename(&self, from: &str, _to: &str) -> Result<(), StorageError> {
+        Err(refused(StorageAction::Rename, from))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        Err(refused(StorageAction::Remove, name))
+    }
+
+    fn sync_names(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> Result<u64, StorageError> {
+        Ok(0)
+    }
+}
+
+impl ShippedFile {
+    fn segment(&self) -> &Segment {
+        &self.segments[&self.number]
+    }
+
+    /// Copies what an extract has of a range, from its beginning on. Returns how much that is.
+    fn copy(&self, offset: u32, into: &mut [u8]) -> Result<usize, ImageError> {
+        let segment = self.segment();
+        let piece = segment.extracts.iter().rfind(|piece| piece.name.offset <= offset);
+        let piece = piece.expect("the first one begins the segment");
+        let skipped = (offset - piece.name.offset) as usize;
+        let mut kept = self.kept.lock().expect("no thread panics with an extract locked");
+        if kept.as_ref().is_none_or(|(at, _)| *at != piece.name.offset) {
+            let (_, payload) = read_extract(&*self.store, piece.name, piece.object_bytes)?;
+            *kept = Some((piece.name.offset, payload));
+        }
+        let (_, payload) = kept.as_ref().expect("it was read");
+        let count = into.len().min(piece.payload_bytes as usize - skipped);
+        into[..count].copy_from_slice(&payload[skipped..skipped + count]);
+        Ok(count)
+    }
+}
+
+impl StableFile for ShippedFile {
+    fn size_bytes(&self) -> u64 {
+        u64::from(self.segment().header.segment_bytes)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StorageError> {
+        let end = u64::from(self.segment().end);
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset + done as u64;
+            if at >= end {
+                // Nothing more was shipped: as if nothing more was written.
+                into[done..].fill(0);
+                break;
+            }
+            let at = u32::try_from(at).expect("a segment has fewer bytes");
+            done += self.copy(at, &mut into[done..]).map_err(|error| StorageError {
+                // Whatever the store says, it had it before: no part of the journal is missing.
+                kind: StorageErrorKind::Io,
+                action: StorageAction::Read,
+                name: segment_file_name(self.number),
+                source: Some(std::io::Error::other(error)),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, _offset: u64, _parts: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        Err(refused(StorageAction::Write, &segment_file_name(self.number)))
+    }
+
+    fn write_durably(&self, _offset: u64, _parts: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        Err(refused(StorageAction::WriteDurably, &segment_file_name(self.number)))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
+}

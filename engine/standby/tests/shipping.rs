@@ -1,0 +1,283 @@
+//! What was shipped of the journal comes back with a promotion, as far as it continues.
+
+mod support;
+
+use block_device::{BlockDevice, DeviceErrorKind};
+use durable_set::{Shipped, Shipper};
+use image::{ExtractName, ImageStore, ObjectName};
+use sealing::WrappingKey;
+use standby::Promoted;
+use support::{Shared, Standby, Writer, noise, read, write};
+use volumes::{Durability, ShrinkPolicy};
+
+const NOW: u64 = 1_700_000_000_000_000;
+
+fn ship(shipper: &mut Shipper, now: u64) -> usize {
+    match shipper.ship(now).expect("the store answers") {
+        Shipped::All { extracts, .. } => extracts,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn promote(standby: &Standby) -> Promoted {
+    standby.follower().promote(1 << 40, &mut |_| Ok(())).expect("the store answers")
+}
+
+fn read_promoted(standby: &Standby, name: &str, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
+    read(&standby.engine().volume(name).expect("it is there"), block)
+}
+
+/// A volume with an image of block 0, and blocks 1 to 8 that were flushed and shipped one after the
+/// other.
+fn ship_eight(shared: &Shared) -> (Writer, Shipper) {
+    let writer = shared.writer();
+    let volume = writer.create("one", Durability::Journal);
+    write(&volume, 0, 100);
+    writer.save();
+    let mut shipper = Shipper::new(writer.set.clone());
+    for block in 1..=8 {
+        write(&volume, block, block);
+        volume.flush().expect("the disk works");
+        assert_eq!(ship(&mut shipper, NOW + block), 1);
+    }
+    (writer, shipper)
+}
+
+fn extracts(shared: &Shared) -> Vec<ExtractName> {
+    let all = shared.images().extracts().expect("the disk works");
+    all.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn a_promotion_replays_what_was_shipped() {
+    let shared = Shared::new();
+    let mut standby = shared.standby();
+    let (writer, shipper) = ship_eight(&shared);
+    assert_eq!((shipper.lag().bytes, shipper.lag().shipped_unix_micros), (0, Some(NOW + 8)));
+    write(&writer.volume("one"), 9, 9);
+    writer.volume("one").flush().expect("the disk works");
+    assert!(shipper.lag().bytes > 0);
+    let promoted = promote(&standby);
+    let continued = &promoted.continued;
+    assert_eq!((continued.transactions, &continued.gap), (8, &None));
+    assert_eq!(continued.taken_unix_micros, Some(NOW + 8));
+    let (set, _) = shared.open_promoted(&mut standby);
+    assert!(read_promoted(&standby, "one", 0) == Ok(noise(100)));
+    for block in 1..=8 {
+        assert!(read_promoted(&standby, "one", block) == Ok(noise(block)), "block {block}");
+    }
+    assert!(read_promoted(&standby, "one", 9) == Ok(vec![0; 4096]), "it was not shipped");
+    drop(set);
+}
+
+#[test]
+fn what_was_replayed_is_in_the_next_image() {
+    let shared = Shared::new();
+    let mut standby = shared.standby();
+    let (_writer, _shipper) = ship_eight(&shared);
+    promote(&standby);
+    let (set, _) = shared.open_promoted(&mut standby);
+    let request = durable_set::SaveRequest {
+        extent: durable_set::SaveExtent::Durable,
+        created_seconds: 1_000_000_000,
+        label: String::new(),
+        bytes_a_second_max: None,
+    };
+    let number = set.save(&request, &image::Unwatched).expect("the disk works").id.number();
+    assert_eq!(extracts(&shared), [], "the image covers them");
+    let other = shared.standby();
+    other.follow_to(number);
+    for block in 1..=8 {
+        assert!(other.read("one", block) == Ok(noise(block)), "block {block}");
+    }
+    assert!(other.read("one", 0) == Ok(noise(100)));
+}
+
+#[test]
+fn nothing_is_applied_past_an_extract_that_is_missing_or_damaged() {
+    for (at, is_damaged) in [(0, false), (3, false), (3, true), (7, false), (7, true)] {
+        let shared = Shared::new();
+        let standby = shared.standby();
+        let (_writer, _shipper) = ship_eight(&shared);
+        let images = shared.images();
+        let of_tail = extracts(&shared).len() - 8;
+        let name = extracts(&shared)[of_tail + at];
+        match is_damaged {
+            true => {
+                let mut bytes = storage::AlignedBuffer::zeroed(8192);
+                let size = images.extracts().expect("it works");
+                let (_, size) = size.into_iter().find(|it| it.0 == name).expect("it is there");
+                bytes.resize(usize::try_from(size).expect("short"), 0);
+                images.read(ObjectName::Extract(name), 0, &mut bytes).expect("it is there");
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                images.put_extract(name, &bytes).expect("the disk works");
+            }
+            false => images.remove(ObjectName::Extract(name)).expect("the disk works"),
+        }
+        let promoted = promote(&standby);
+        let continued = promoted.continued;
+        assert_eq!(continued.transactions, at as u64, "{continued:?}");
+        // Nobody misses the last one if it is gone.
+        assert_eq!(continued.gap.is_some(), at != 7 || is_damaged, "{continued:?}");
+        for block in 1..=8 {
+            let expected = if block <= at as u64 { noise(block) } else { vec![0; 4096] };
+            assert!(read_promoted(&standby, "one", block) == Ok(expected), "block {block}");
+        }
+    }
+}
+
+#[test]
+fn extracts_of_a_writer_that_lost_its_claim_are_not_applied_to_newer_images() {
+    let shared = Shared::new();
+    let mut standby = shared.standby();
+    let (writer, mut shipper) = ship_eight(&shared);
+    promote(&standby);
+    let volume = writer.volume("one");
+    write(&volume, 10, 10);
+    volume.flush().expect("the disk works");
+    let refused = shipper.ship(NOW + 10).expect_err("the store is another's");
+    assert!(format!("{:?}", refused.source).contains("Fenced"), "{refused:?}");
+    let (set, _) = shared.open_promoted(&mut standby);
+    let before = extracts(&shared);
+    let request = durable_set::SaveRequest {
+        extent: durable_set::SaveExtent::Durable,
+        created_seconds: 1_000_000_000,
+        label: String::new(),
+        bytes_a_second_max: None,
+    };
+    set.save(&request, &image::Unwatched).expect("the disk works");
+    drop(set);
+    // One that arrives late: a later segment, which begins after the newer image.
+    let stale = ExtractName { segment: before[0].segment + 1, offset: 0, ..before[0] };
+    let bytes = image::encode_extract([1; 16], stale, NOW, &vec![7; 8192]);
+    shared.images().put_extract(stale, &bytes).expect("the disk works");
+    let third = shared.standby();
+    let promoted = third.follower().promote(1 << 50, &mut |_| Ok(())).expect("it answers");
+    assert_eq!((promoted.continued.transactions, promoted.continued.bytes), (0, 0));
+    assert!(read_promoted(&third, "one", 10) == Ok(vec![0; 4096]));
+    assert!(read_promoted(&third, "one", 8) == Ok(noise(8)));
+}
+
+#[test]
+fn a_promotion_whose_replay_is_cut_is_done_again() {
+    for reads in (0..100).step_by(3) {
+        let shared = Shared::new();
+        let mut standby = shared.standby();
+        let (writer, mut shipper) = ship_eight(&shared);
+        standby.follow_to(1 + 1);
+        *standby.store.extract_reads_left.lock().expect("no panic") = Some(reads);
+        let cut = standby.follower().promote(1 << 40, &mut |_| Ok(()));
+        *standby.store.extract_reads_left.lock().expect("no panic") = None;
+        if cut.is_ok() {
+            assert!(reads > 0, "something is read");
+            return;
+        }
+        if reads % 2 == 0 {
+            standby.start().expect("the pool is a standby's");
+        }
+        // The writer has saved nothing since; its journal is refused from now on.
+        write(&writer.volume("one"), 20, 20);
+        writer.volume("one").flush().expect("the disk works");
+        shipper.ship(NOW + 20).expect_err("the store is another's");
+        // Following shows the image, and nothing of what was replayed.
+        standby.follow();
+        assert!(standby.read("one", 3) == Ok(vec![0; 4096]), "after {reads} reads");
+        assert!(standby.read("one", 0) == Ok(noise(100)));
+        let promoted = promote(&standby);
+        assert_eq!(promoted.continued.transactions, 8, "after {reads} reads");
+        assert!(read_promoted(&standby, "one", 8) == Ok(noise(8)));
+    }
+    panic!("no promotion came about");
+}
+
+#[test]
+fn volumes_are_as_the_shipped_journal_lists_them() {
+    let shared = Shared::new();
+    let standby = shared.standby();
+    let writer = shared.writer();
+    for (name, class) in [
+        ("gone", Durability::Journal),
+        ("renamed", Durability::Journal),
+        ("grown", Durability::Journal),
+        ("of-images", Durability::Image),
+    ] {
+        write(&writer.create(name, class), 0, 1);
+    }
+    writer.save();
+    let mut shipper = Shipper::new(writer.set.clone());
+    write(&writer.volume("of-images"), 0, 2);
+    writer.engine.delete_volume("gone").expect("it is not used");
+    writer.engine.rename_volume("renamed", "other".parse().expect("good")).expect("it can be");
+    let size = 32 << 20;
+    writer.engine.resize_volume("grown", size, ShrinkPolicy::KeepData).expect("it can grow");
+    let made = writer.create("made", Durability::Journal);
+    made.map().set_anchored(true);
+    write(&made, 5, 55);
+    made.flush().expect("the disk works");
+    write(&writer.volume("grown"), 5000, 77);
+    writer.volume("grown").flush().expect("the disk works");
+    ship(&mut shipper, NOW);
+    promote(&standby);
+    let names: Vec<String> = standby.engine().volumes().iter().map(|it| it.name()).collect();
+    let mut names = names;
+    names.sort();
+    assert_eq!(names, ["grown", "made", "of-images", "other"]);
+    assert!(read_promoted(&standby, "grown", 5000) == Ok(noise(77)));
+    assert!(read_promoted(&standby, "made", 5) == Ok(noise(55)));
+    assert!(read_promoted(&standby, "other", 0) == Ok(noise(1)));
+    assert!(read_promoted(&standby, "of-images", 0) == Ok(noise(1)), "its class has no more");
+}
+
+#[test]
+fn nothing_is_shipped_before_an_image_and_an_image_removes_what_it_covers() {
+    let shared = Shared::new();
+    let writer = shared.writer();
+    let volume = writer.create("one", Durability::Journal);
+    let mut shipper = Shipper::new(writer.set.clone());
+    assert_eq!(shipper.ship(NOW).expect("it is not asked"), Shipped::NeedsImage);
+    for round in 0..6 {
+        writer.save();
+        for block in 0..300 {
+            write(&volume, block, 1000 * round + block);
+        }
+        volume.flush().expect("the disk works");
+        ship(&mut shipper, NOW + round);
+        let kept: Vec<u32> = writer.set.journal().written().iter().map(|it| it.segment).collect();
+        let shipped: Vec<u32> = extracts(&shared).iter().map(|name| name.segment).collect();
+        assert!(shipped.iter().all(|it| kept.contains(it)), "{shipped:?} of {kept:?}");
+    }
+    let standby = shared.standby();
+    assert_eq!(promote(&standby).continued.gap, None);
+    for block in 0..300 {
+        assert!(read_promoted(&standby, "one", block) == Ok(noise(5000 + block)), "{block}");
+    }
+}
+
+#[test]
+fn an_encrypted_journal_is_shipped_encrypted_and_replayed_with_its_key() {
+    let shared = Shared::new();
+    let key = WrappingKey::new([9; 32]);
+    let standby = shared.standby_of(32 << 20, vec![key.clone()]);
+    let writer = shared.writer_with(Some(&key));
+    let volume = writer.create("marked-name", Durability::Journal);
+    writer.save();
+    let mut shipper = Shipper::new(writer.set.clone());
+    let marked = b"marked contents. ".repeat(241)[..4096].to_vec();
+    volume.write(0, &marked).expect("there is room");
+    write(&volume, 1, 1);
+    volume.flush().expect("the disk works");
+    ship(&mut shipper, NOW);
+    let images = shared.images();
+    let all = images.extracts().expect("the disk works");
+    assert!(!all.is_empty());
+    for (name, size) in all {
+        let mut bytes = vec![0; usize::try_from(size).expect("short")];
+        images.read(ObjectName::Extract(name), 0, &mut bytes).expect("it is there");
+        for marker in [&b"marked-name"[..], &b"marked contents"[..], &noise(1)[..64]] {
+            assert!(!bytes.windows(marker.len()).any(|window| window == marker), "{name}");
+        }
+    }
+    assert_eq!(promote(&standby).continued.transactions, 1);
+    assert!(read_promoted(&standby, "marked-name", 0) == Ok(marked));
+}
