@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use codec::BLOCK_BYTES;
-use journal::{
-    Change, JournalError, Position, RecordKind, Refusal, Replay, SetId, VolumeRecord,
-};
+use journal::{Change, JournalError, Position, RecordKind, Refusal, Replay, SetId, VolumeRecord};
 use sealing::SetKey;
 use storage::Folder;
 use volumes::{

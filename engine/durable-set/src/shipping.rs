@@ -132,9 +132,9 @@ impl Shipper {
         let begun = written.iter().find(|it| self.sent_of(it.segment) < it.bytes)?;
         let offset = self.sent_of(begun.segment);
         let bytes = (begun.bytes - offset).min(EXTRACT_BYTES_MAX);
-        let is_last = written.last().is_some_and(|last| {
-            last.segment == begun.segment && last.bytes == offset + bytes
-        });
+        let is_last = written
+            .last()
+            .is_some_and(|last| last.segment == begun.segment && last.bytes == offset + bytes);
         // More follows those before the last one.
         let taken_unix_micros = match is_last {
             true => now_unix_micros,

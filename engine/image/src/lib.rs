@@ -71,7 +71,9 @@ pub use format::part::{BlockRef, LEAF_BLOCKS, LeafRefs};
 pub use kept_maps::{ChangedParts, KeptMaps};
 pub use listing::{ImageSummary, ListedImage, list_images};
 pub use manifests::{claimant_of, newest_claim_after};
-pub use names::{CHUNK_PAGES_MAX, ChunkNumber, ExtractName, ImageId, NoPackName, PackName, PageNumber};
+pub use names::{
+    CHUNK_PAGES_MAX, ChunkNumber, ExtractName, ImageId, NoPackName, PackName, PageNumber,
+};
 pub use open_image::{BlockRun, OpenImage};
 pub use refill::{Held, Refill};
 pub use rehearse::{Rehearsed, rehearse};

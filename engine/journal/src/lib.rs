@@ -49,6 +49,8 @@ pub use options::{
     Clock, FailurePolicy, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_COUNT_MIN,
     SystemClock,
 };
-pub use replay::{Change, Position, Recovered, Refusal, Replay, begins_at, recover, recover_until_damage};
+pub use replay::{
+    Change, Position, Recovered, Refusal, Replay, begins_at, recover, recover_until_damage,
+};
 pub use segment_file::{name_of as segment_file_name, set_aside};
 pub use segment_set::Written;

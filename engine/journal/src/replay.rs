@@ -113,8 +113,7 @@ pub fn recover_until_damage(
     from: Position,
     replay: &mut dyn Replay,
 ) -> Result<(Recovered, Option<JournalError>), JournalError> {
-    let is_damage =
-        |kind| matches!(kind, JournalErrorKind::Damaged | JournalErrorKind::Missing);
+    let is_damage = |kind| matches!(kind, JournalErrorKind::Damaged | JournalErrorKind::Missing);
     let chain = match Chain::find(folder, key, set_id, from.0) {
         Err(error) if is_damage(error.kind) => return Ok((Recovered::default(), Some(error))),
         found => found?,

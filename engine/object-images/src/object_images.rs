@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use image::{ExtractName, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter};
+use image::{
+    ExtractName, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter,
+};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use storage::AlignedBuffer;

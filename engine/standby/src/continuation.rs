@@ -84,10 +84,9 @@ impl Follower {
         let replayed = replayed.map_err(|error| {
             StandbyError::new(StandbyErrorKind::Replay, ATTEMPT).with_source(error)
         })?;
-        let ended_early = replayed.ended_early.map(|error| Gap {
-            what: causes(&error),
-            left_out_bytes: found.bytes,
-        });
+        let ended_early = replayed
+            .ended_early
+            .map(|error| Gap { what: causes(&error), left_out_bytes: found.bytes });
         let is_known = ended_early.is_none() && found.taken_unix_micros > 0;
         let volumes = self.engine.volumes();
         let name = |id| {

@@ -153,7 +153,12 @@ impl Found<'_> {
                 Some(segment) => segment.extracts.push(piece),
                 None => match segment_header(&payload, number) {
                     Some(header) => {
-                        segment = Some(Segment { header, extracts: vec![piece], end: 0, taken_unix_micros: 0 });
+                        segment = Some(Segment {
+                            header,
+                            extracts: vec![piece],
+                            end: 0,
+                            taken_unix_micros: 0,
+                        });
                     }
                     None => {
                         let gap = format!("extract {name} does not begin a segment");

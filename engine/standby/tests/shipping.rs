@@ -7,7 +7,7 @@ use durable_set::{Shipped, Shipper};
 use image::{ExtractName, ImageStore, ObjectName};
 use sealing::WrappingKey;
 use standby::Promoted;
-use support::{Shared, Standby, Writer, noise, read, write};
+use support::{PutFate, Shared, Standby, Writer, noise, read, write};
 use volumes::{Durability, ShrinkPolicy};
 
 const NOW: u64 = 1_700_000_000_000_000;
@@ -280,4 +280,90 @@ fn an_encrypted_journal_is_shipped_encrypted_and_replayed_with_its_key() {
     }
     assert_eq!(promote(&standby).continued.transactions, 1);
     assert!(read_promoted(&standby, "marked-name", 0) == Ok(marked));
+}
+
+#[test]
+fn a_store_that_fails_holds_up_no_flush_and_gets_the_rest_when_it_is_back() {
+    for fate in [PutFate::Lost, PutFate::AnswerLost] {
+        for puts in 0..4 {
+            let shared = Shared::new();
+            let writer = shared.writer();
+            let volume = writer.create("one", Durability::Journal);
+            writer.save();
+            let mut shipper = Shipper::new(writer.set.clone());
+            *shared.puts.0.lock().expect("no panic") = Some((puts, fate));
+            for block in 1..=8 {
+                write(&volume, block, block);
+                volume.flush().expect("the disk works");
+                let shipped = shipper.ship(NOW + block);
+                assert_eq!(shipped.is_ok(), block <= puts, "{shipped:?}");
+                assert_eq!(shipper.lag().bytes == 0, block <= puts);
+            }
+            let shown = shipper.lag().shipped_unix_micros;
+            assert_eq!(shown, (puts > 0).then_some(NOW + puts));
+            *shared.puts.0.lock().expect("no panic") = None;
+            shipper.ship(NOW + 9).expect("the store is back");
+            assert_eq!(shipper.lag().bytes, 0);
+            let standby = shared.standby();
+            let continued = promote(&standby).continued;
+            assert_eq!((continued.transactions, continued.gap), (8, None));
+            assert_eq!(continued.taken_unix_micros, Some(NOW + 9));
+            for block in 1..=8 {
+                assert!(read_promoted(&standby, "one", block) == Ok(noise(block)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_dies_while_it_ships_loses_at_most_what_the_lag_said() {
+    for fate in [PutFate::Lost, PutFate::AnswerLost] {
+        for puts in 0..4 {
+            let shared = Shared::new();
+            let writer = shared.writer();
+            let volume = writer.create("one", Durability::Journal);
+            writer.save();
+            let mut shipper = Shipper::new(writer.set.clone());
+            *shared.puts.0.lock().expect("no panic") = Some((puts, fate));
+            for block in 1..=4 {
+                write(&volume, block, block);
+                volume.flush().expect("the disk works");
+                assert_eq!(shipper.ship(NOW + block).is_ok(), block <= puts);
+            }
+            let standby = shared.standby();
+            let continued = promote(&standby).continued;
+            assert_eq!(continued.gap, None);
+            let told = shipper.lag().shipped_unix_micros.map_or(0, |micros| micros - NOW);
+            assert_eq!(told, puts);
+            assert!(continued.transactions >= told, "{continued:?}");
+            for block in 1..=4 {
+                let is_there = block <= continued.transactions;
+                let expected = if is_there { noise(block) } else { vec![0; 4096] };
+                assert!(read_promoted(&standby, "one", block) == Ok(expected), "block {block}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_journal_goes_out_in_turns_and_comes_back() {
+    let shared = Shared::new();
+    let writer = shared.writer();
+    let volume = writer.create("one", Durability::Journal);
+    writer.save();
+    let mut shipper = Shipper::new(writer.set.clone());
+    for block in 0..1500 {
+        write(&volume, block, block);
+        if block % 100 == 99 {
+            volume.flush().expect("the disk works");
+        }
+    }
+    while matches!(shipper.ship(NOW).expect("the store answers"), Shipped::Some { .. }) {}
+    let segments = writer.set.journal().written().len();
+    assert!(segments > 3, "{segments}");
+    let standby = shared.standby();
+    assert_eq!(promote(&standby).continued.gap, None);
+    for block in 0..1500 {
+        assert!(read_promoted(&standby, "one", block) == Ok(noise(block)), "block {block}");
+    }
 }

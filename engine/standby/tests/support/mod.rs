@@ -10,15 +10,15 @@ use durable_set::{
     DurableError, DurableSet, DurableSpec, Opened, Opening, SaveExtent, SaveRequest,
 };
 use image::{
-    ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName, PackWriter,
-    Unwatched,
+    ExtractName, FolderStore, ImageError, ImageErrorKind, ImageStore, ObjectName, PackName,
+    PackWriter, Unwatched,
 };
 use journal::{JournalOptions, SystemClock};
 use powercut::Disk;
 use region::{Region, RegionSpec};
 use sealing::{SetKey, WrappingKey};
 use standby::{Follower, FollowerSpec, StandbyError, Step};
-use storage::Folder;
+use storage::{AlignedBuffer, Folder};
 use volumes::{Durability, Engine, EngineOptions, Volume, VolumeSpec};
 
 pub(crate) const BLOCK: u64 = 4096;
@@ -47,11 +47,13 @@ pub(crate) struct Standby {
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
     writers: AtomicU64,
+    /// Fate of extracts that writers put.
+    pub(crate) puts: Arc<Puts>,
 }
 
 impl Shared {
     pub(crate) fn new() -> Self {
-        Self { disk: Disk::new(1 << 30), writers: AtomicU64::new(1) }
+        Self { disk: Disk::new(1 << 30), writers: AtomicU64::new(1), puts: Arc::default() }
     }
 
     pub(crate) fn images(&self) -> FolderStore {
@@ -73,7 +75,7 @@ impl Shared {
                 ..JournalOptions::default()
             },
             clock: Arc::new(SystemClock::new()),
-            images: Arc::new(self.images()),
+            images: Arc::new(Putting { store: self.images(), puts: Arc::clone(&self.puts) }),
             key,
             writer: (u128::from(number) << 32 | 7).into(),
             fresh_id: [u8::try_from(number).expect("few"); 16],
@@ -335,4 +337,80 @@ pub(crate) fn write(volume: &Volume, block: u64, seed: u64) {
 pub(crate) fn read(volume: &Volume, block: u64) -> Result<Vec<u8>, DeviceErrorKind> {
     let mut into = vec![0; 4096];
     volume.read(block * BLOCK, &mut into).map(|()| into).map_err(|error| error.kind)
+}
+
+/// Fate of an extract that is put while the store fails.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PutFate {
+    /// It does not come there.
+    Lost,
+    /// It does, and nobody hears of it.
+    AnswerLost,
+}
+
+/// Puts until the store fails, if it is to, and how it fails from then on.
+#[derive(Debug, Default)]
+pub(crate) struct Puts(pub(crate) Mutex<Option<(u64, PutFate)>>);
+
+/// The store of a writer.
+#[derive(Debug)]
+struct Putting {
+    store: FolderStore,
+    puts: Arc<Puts>,
+}
+
+impl ImageStore for Putting {
+    fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError> {
+        self.store.begin_pack(name)
+    }
+
+    fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError> {
+        self.store.create_image(number, manifest)
+    }
+
+    fn confirm_image(&self, number: u32) -> Result<(), ImageError> {
+        self.store.confirm_image(number)
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError> {
+        self.store.read(object, offset, into)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        self.store.reads_at_once()
+    }
+
+    fn images(&self) -> Result<Vec<(u32, u64)>, ImageError> {
+        self.store.images()
+    }
+
+    fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError> {
+        self.store.packs()
+    }
+
+    fn put_extract(&self, name: ExtractName, bytes: &AlignedBuffer) -> Result<(), ImageError> {
+        let fate = match &mut *self.puts.0.lock().expect("no thread panics") {
+            Some((0, fate)) => Some(*fate),
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        };
+        if !matches!(fate, Some(PutFate::Lost)) {
+            self.store.put_extract(name, bytes)?;
+        }
+        match fate {
+            Some(_) => Err(ImageError::new(ImageErrorKind::Unavailable, "put an extract")),
+            None => Ok(()),
+        }
+    }
+
+    fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        self.store.extracts()
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
+        self.store.remove(object)
+    }
 }

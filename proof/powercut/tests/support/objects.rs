@@ -78,6 +78,7 @@ impl RemoteStore {
         match object {
             ObjectName::Image(_) => &self.0.images,
             ObjectName::Pack(_) => &self.0.packs,
+            ObjectName::Extract(_) => unreachable!("this store takes none"),
         }
     }
 
@@ -112,6 +113,7 @@ impl State {
         let number = match object {
             ObjectName::Image(number) => u64::from(number),
             ObjectName::Pack(name) => 1 << 40 | u64::from(name.index),
+            ObjectName::Extract(name) => 1 << 41 | u64::from(name.offset),
         };
         let mut random = Random::new(seed ^ number << 8 ^ *puts);
         match random.one_in(UNUSUAL_ONE_IN) && !self.is_well {
@@ -182,6 +184,7 @@ fn name_of(object: ObjectName) -> String {
     match object {
         ObjectName::Image(number) => format!("{number:010}"),
         ObjectName::Pack(name) => name.to_string(),
+        ObjectName::Extract(name) => name.to_string(),
     }
 }
 
