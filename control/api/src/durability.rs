@@ -90,7 +90,7 @@ pub struct JournalStatus {
 }
 
 /// The store that images are saved to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ImagesStatus {
     /// A directory, or the URL of an object store.
     pub store: String,
@@ -104,6 +104,10 @@ pub struct ImagesStatus {
     /// Interval between images; null if images are saved on request only.
     #[schema(required)]
     pub every_seconds: Option<u64>,
+    /// Journal in the store; null if it is not shipped.
+    #[schema(required)]
+    #[serde(default)]
+    pub shipping: Option<ShippingStatus>,
     /// Why the last save failed; null if it succeeded.
     #[schema(required)]
     pub failure: Option<String>,
@@ -114,6 +118,21 @@ pub struct ImagesStatus {
     pub unfetched_bytes: u64,
     /// Objects that hold those bytes; a long list is cut.
     pub unfetched: Vec<UnfetchedObject>,
+}
+
+/// The journal that is shipped to the image store, for a standby.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShippingStatus {
+    /// Time since all flushes of class `journal` before it were in the store: what was flushed since
+    /// then is lost with this host. Null before the first image of this daemon.
+    #[schema(required)]
+    #[schema(minimum = 0)]
+    pub lag_seconds: Option<f64>,
+    /// Bytes of the journal that are not in the store yet.
+    pub lag_bytes: u64,
+    /// Why the last attempt failed; null if it succeeded.
+    #[schema(required)]
+    pub failure: Option<String>,
 }
 
 /// An object of the image store that cannot be read.

@@ -39,7 +39,7 @@ pub use attachment::{AttachAs, Attachment, AttachmentCreate};
 pub use document::{machines_openapi_json, openapi_json, success_words};
 pub use durability::{
     AtRisk, DurabilityStatus, EncryptionStatus, HoldUp, ImagesStatus, JournalState, JournalStatus,
-    UnfetchedObject, VolumeBytes,
+    ShippingStatus, UnfetchedObject, VolumeBytes,
 };
 pub use endpoints::{
     ACCEPT_LOSS_PATH, ATTACHMENT_PATH, ATTACHMENTS_PATH, Answer, CLONE_PATH, DISCONNECT_PATH,

@@ -70,10 +70,18 @@ pub struct Promotion {
     pub image: u64,
     /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
     pub saved_unix_seconds: u64,
-    /// Time since then, whose writes are lost; null if it is not known.
+    /// Time whose writes are lost: since the image, or since the newest flush of class `journal` that
+    /// was shipped after it; null if it is not known.
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lost_seconds: Option<f64>,
+    /// Transactions of the journal that were shipped after the image, and replayed.
+    #[serde(default)]
+    pub replayed_transactions: u64,
+    /// Where the replay ended although more was shipped; null if all was replayed.
+    #[schema(required)]
+    #[serde(default)]
+    pub replay_ended: Option<String>,
     /// Bytes still to be fetched, on access and in the background.
     pub to_fetch_bytes: u64,
     /// Guaranteed volumes that became thin for lack of memory.

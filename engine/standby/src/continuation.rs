@@ -10,7 +10,7 @@ use sealing::SetKey;
 use volumes::ImageBase;
 
 use crate::error::{StandbyError, StandbyErrorKind, causes};
-use crate::extracts::{Gap, ShippedJournal};
+use crate::extracts::{Gap, ShippedJournal, Verified};
 use crate::follower::Follower;
 
 const ATTEMPT: &str = "replay the journal in the image store";
@@ -61,13 +61,15 @@ impl Follower {
         &self,
         store: &Arc<dyn ImageStore>,
         image: &OpenImage,
+        verified: &mut Verified,
     ) -> Result<Option<ShippedJournal>, StandbyError> {
         let fail = StandbyError::image(ATTEMPT);
         let summary = image.summary();
         // Extracts of another claim continue other images.
         let claimant = claimant_of(&**store, summary.id.number()).map_err(&fail)?;
         let Some(writer) = claimant else { return Ok(None) };
-        let found = ShippedJournal::find(store, writer, summary.set_id, begins_at(image).0);
+        let from = begins_at(image).0;
+        let found = ShippedJournal::find(store, writer, summary.set_id, from, verified);
         let found = found.map_err(&fail)?;
         Ok(Some(found).filter(|found| found.bytes > 0 || found.gap.is_some()))
     }

@@ -4,11 +4,11 @@
 //! the one before in its segment, and each segment says where the one before ended. What comes
 //! after the first that is missing or damaged is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
-use image::{ExtractName, ImageError, ImageStore, read_extract};
+use image::{ExtractHeader, ExtractName, ImageError, ImageStore, read_extract};
 use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
 use journal::segment_file_name;
 use storage::{
@@ -67,6 +67,7 @@ impl ShippedJournal {
         writer: u128,
         set_id: [u8; 16],
         from: u64,
+        verified: &mut Verified,
     ) -> Result<Self, ImageError> {
         let mut listed = Listed::new();
         for (name, bytes) in store.extracts()? {
@@ -74,7 +75,8 @@ impl ShippedJournal {
                 listed.entry(name.segment).or_default().push((name, bytes));
             }
         }
-        let mut found = Found { store, set_id, segments: BTreeMap::new(), gap: None };
+        verified.retain(|name, _| listed.contains_key(&name.segment));
+        let mut found = Found { store, verified, set_id, segments: BTreeMap::new(), gap: None };
         found.collect(&listed, from)?;
         let Found { segments, gap, .. } = found;
         let taken = segments.values().map(|segment| segment.taken_unix_micros).max().unwrap_or(0);
@@ -90,7 +92,19 @@ impl ShippedJournal {
     }
 }
 
+/// Extracts that were compared with their digests before, so that they are read once.
+pub(crate) type Verified = HashMap<ExtractName, (u64, Facts)>;
+
+/// What an extract says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    extract: ExtractHeader,
+    /// Header of the segment, if the extract begins with one.
+    segment: Option<SegmentHeader>,
+}
+
 struct Found<'it> {
+    verified: &'it mut Verified,
     store: &'it Arc<dyn ImageStore>,
     set_id: [u8; 16],
     segments: BTreeMap<u32, Segment>,
@@ -140,18 +154,19 @@ impl Found<'_> {
                 let gap = format!("extract at byte {end} of {name} is missing");
                 return Ok((segment, Some(gap)));
             }
-            let (header, payload) = match read_extract(&**self.store, name, object_bytes) {
+            let facts = match self.facts(name, object_bytes) {
                 Ok(read) => read,
                 Err(error) if is_damage(&error) => return Ok((segment, Some(causes(&error)))),
                 Err(error) => return Err(error),
             };
+            let header = facts.extract;
             if header.set_id != self.set_id {
                 return Ok((segment, Some(format!("extract {name} is of another set"))));
             }
             let piece = Piece { name, object_bytes, payload_bytes: header.payload_bytes };
             match &mut segment {
                 Some(segment) => segment.extracts.push(piece),
-                None => match segment_header(&payload, number) {
+                None => match facts.segment.filter(|it| it.number == number) {
                     Some(header) => {
                         segment = Some(Segment {
                             header,
@@ -175,14 +190,27 @@ impl Found<'_> {
     }
 }
 
+impl Found<'_> {
+    fn facts(&mut self, name: ExtractName, object_bytes: u64) -> Result<Facts, ImageError> {
+        if let Some((bytes, facts)) = self.verified.get(&name)
+            && *bytes == object_bytes
+        {
+            return Ok(*facts);
+        }
+        let (extract, payload) = read_extract(&**self.store, name, object_bytes)?;
+        let facts = Facts { extract, segment: segment_header(&payload) };
+        self.verified.insert(name, (object_bytes, facts));
+        Ok(facts)
+    }
+}
+
 fn is_damage(error: &ImageError) -> bool {
     use image::ImageErrorKind::{Damaged, Newer, NotFound};
     matches!(error.kind, Damaged | Newer | NotFound)
 }
 
-fn segment_header(payload: &[u8], number: u32) -> Option<SegmentHeader> {
-    let header = SegmentHeader::decode(payload.get(..SEGMENT_HEADER_BYTES)?).ok()?;
-    (header.number == number).then_some(header)
+fn segment_header(payload: &[u8]) -> Option<SegmentHeader> {
+    SegmentHeader::decode(payload.get(..SEGMENT_HEADER_BYTES)?).ok()
 }
 
 /// The folder in which a journal is looked for. It can be read, and not changed.

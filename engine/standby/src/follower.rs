@@ -13,6 +13,7 @@ use volumes::{BlockView, Engine, PageSource, Volume};
 use crate::adoption::{Bases, adopt};
 use crate::choice::{Chosen, choose};
 use crate::error::{StandbyError, StandbyErrorKind, causes};
+use crate::extracts::{Gap, Verified};
 use crate::generation::Generation;
 use crate::key::{Opened, open_store};
 
@@ -49,6 +50,8 @@ pub(crate) struct Work {
     changed: Option<ChangedParts>,
     /// The highest number that was taken when the store was last asked.
     top_number: Option<u32>,
+    /// Extracts of the journal that were looked at.
+    verified: Verified,
     /// The pool is another's matter from now on.
     pub(crate) is_promoted: bool,
 }
@@ -68,6 +71,11 @@ pub struct Progress {
     pub image_number: Option<u32>,
     /// Time at which that was saved, by the clock of the host that saved it.
     pub saved_unix_seconds: Option<u64>,
+    /// Time before which all flushes of class `journal` are in what was shipped after the image, in
+    /// microseconds since 1970, by the clock of the host that shipped it.
+    pub shipped_unix_micros: Option<u64>,
+    /// Where what was shipped cannot be replayed past, and why.
+    pub gap: Option<Gap>,
     /// Bytes of it that are not in memory yet.
     pub to_fetch_bytes: u64,
     /// Newer images that were skipped, the newest first, and why.
@@ -120,22 +128,40 @@ impl Follower {
     /// what they have; the next call goes on.
     pub fn follow(&self, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let mut work = self.lock_work();
+        let step = self.step(&mut work, watch)?;
+        self.look_at_shipped(&mut work)?;
+        Ok(step)
+    }
+
+    /// Looks at how far the journal was shipped after the image that the volumes hold.
+    fn look_at_shipped(&self, work: &mut Work) -> Result<(), StandbyError> {
+        let Some(image) = work.image.clone() else { return Ok(()) };
+        let Some((store, _)) = self.open_store()? else { return Ok(()) };
+        let found = self.find_shipped(&store, &image, &mut work.verified)?;
+        let mut known = self.known();
+        let taken = found.as_ref().map(|found| found.taken_unix_micros).filter(|&it| it > 0);
+        known.progress.shipped_unix_micros = taken;
+        known.progress.gap = found.and_then(|found| found.gap);
+        Ok(())
+    }
+
+    fn step(&self, work: &mut Work, watch: &dyn Watch) -> Result<Step, StandbyError> {
         work.check_follows("follow the images of a store")?;
         let Some((store, _)) = self.open_store()? else { return self.without_image() };
         let fail = StandbyError::image("look for a new image");
         let top_number = store.images().map_err(fail)?.last().map_or(0, |&(number, _)| number);
-        if work.top_number == Some(top_number) && self.is_complete(&work) {
+        if work.top_number == Some(top_number) && self.is_complete(work) {
             return Ok(Step::Unchanged);
         }
         let before = work.image.clone();
-        if !self.bring_to_newest(&store, &mut work)? {
+        if !self.bring_to_newest(&store, work)? {
             return self.without_image();
         }
         let is_same = work.image.as_ref().map(|it| it.id()) == before.map(|it| it.id());
-        if is_same && self.is_complete(&work) {
+        if is_same && self.is_complete(work) {
             return Ok(Step::Unchanged);
         }
-        self.fetch(&mut work, watch)
+        self.fetch(work, watch)
     }
 
     /// Asks the store when its newest whole image was saved, by the clock of the host that did.

@@ -18,6 +18,7 @@ use volumes::{CapacityClass, Durability, PageSource, SetId};
 
 use crate::continuation::Continued;
 use crate::error::{StandbyError, StandbyErrorKind, causes};
+use crate::extracts::Verified;
 use crate::follower::{Follower, absent_bytes};
 
 /// Failure of an owner to note a promotion.
@@ -72,7 +73,8 @@ impl Follower {
             self.engine.set_page_source(Some((image.id().word(), pages)));
         }
         let mut guarantees_lost = self.guarantee(&image);
-        let shipped = self.find_shipped(&store, &image)?;
+        // Each is read anew: what was right once may be damaged by now.
+        let shipped = self.find_shipped(&store, &image, &mut Verified::new())?;
         // From here on the pool is no image's, until it is a set's own.
         let bases = shipped.as_ref().map(|_| self.take_bases());
         let continued = shipped.map(|shipped| self.replay(&shipped, key.as_deref(), &image));

@@ -74,6 +74,13 @@ fn promotion_text(promotion: &Promotion) -> String {
     );
     let before = if promotion.is_repeated { "was promoted before, " } else { "promoted " };
     let mut text = format!("{before}from image {}: {lost}", promotion.image);
+    if promotion.replayed_transactions > 0 {
+        let count = promotion.replayed_transactions;
+        text += &format!("; {count} transactions of the journal were replayed");
+    }
+    if let Some(ended) = &promotion.replay_ended {
+        text += &format!("; the replay ended early: {ended}");
+    }
     if promotion.to_fetch_bytes > 0 {
         let left = ByteSize(promotion.to_fetch_bytes).rounded();
         text += &format!("; {left} are fetched in the background");

@@ -32,6 +32,9 @@ const JOURNAL_BYTES_MAX_MIN: u64 = 4 << 20;
 /// Images more often than this would be saved all the time.
 const IMAGES_EVERY_MIN: Duration = Duration::from_secs(1);
 
+/// The shortest interval at which the journal is shipped.
+const SHIP_EVERY_MIN: Duration = Duration::from_millis(100);
+
 /// How often a standby looks for a new image.
 const STANDBY_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const STANDBY_INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -145,6 +148,8 @@ pub(crate) struct ImagesConfig {
     /// `None`: only when asked.
     pub(crate) every: Option<Duration>,
     pub(crate) keep_count: usize,
+    /// Interval at which the journal is shipped. `None`: it is not.
+    pub(crate) ship_every: Option<Duration>,
     pub(crate) saves_at_stop: bool,
 }
 
@@ -346,6 +351,11 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
     if every.is_some_and(|every| every < IMAGES_EVERY_MIN) {
         bail!("every in [images] is too short; the minimum is {} s", IMAGES_EVERY_MIN.as_secs());
     }
+    let ship_every = images.ship_every.map(|interval| interval.0);
+    if ship_every.is_some_and(|every| every < SHIP_EVERY_MIN) {
+        let least = SHIP_EVERY_MIN.as_millis();
+        bail!("ship-every in [images] is too short; the minimum is {least} ms");
+    }
     if images.keep == Some(0) {
         bail!("keep = 0 in [images] is invalid; keep at least 1 image");
     }
@@ -356,6 +366,7 @@ fn images_config(settings: &Settings, state_dir: &Path) -> anyhow::Result<Images
         credentials: credentials.map(attempt).transpose()?,
         every,
         keep_count: images.keep.unwrap_or(IMAGES_KEPT_DEFAULT),
+        ship_every,
         saves_at_stop: images.save_at_stop.unwrap_or(true),
     })
 }

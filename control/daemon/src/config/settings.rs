@@ -219,6 +219,10 @@ settings! {
         #[arg(long = "images-keep", id = "images-keep", value_name = "COUNT")]
         pub(super) keep: Option<usize>,
 
+        /// Interval at which the journal is shipped to the store for a standby [default: never]
+        #[arg(long = "images-ship-every", id = "images-ship-every", value_name = "TIME")]
+        pub(super) ship_every: Option<Interval>,
+
         /// Save an image before the daemon ends [default: true]
         #[arg(long = "images-save-at-stop", id = "images-save-at-stop", value_name = "BOOL")]
         pub(super) save_at_stop: Option<bool>,

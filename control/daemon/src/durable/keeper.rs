@@ -11,6 +11,7 @@ use image::ImageId;
 use volumes::{Durability, Volume};
 
 use crate::config::OnJournalFailure;
+use crate::durable::shipping::ship;
 use crate::durable::state::Durable;
 use crate::more_time::MoreTime;
 use crate::tasks::Tasks;
@@ -35,10 +36,12 @@ const FETCH_WAIT_MAX: Duration = Duration::from_secs(60);
 /// The running thread. Dropped, it ends after the step in hand.
 pub(crate) struct Keeper {
     _ticker: Ticker,
+    _shipping: Option<Ticker>,
 }
 
 impl Keeper {
     pub(crate) fn start(durable: Arc<Durable>, tasks: Arc<Tasks>) -> anyhow::Result<Self> {
+        let shipping = ship(&durable).context("cannot start the thread that ships the journal")?;
         let mut maintained = DurabilityLoop {
             durable,
             tasks,
@@ -52,7 +55,7 @@ impl Keeper {
         };
         let ticker = Ticker::start("durability", maintained.interval(), move || maintained.step())
             .context("cannot start the thread that maintains journal and images")?;
-        Ok(Self { _ticker: ticker })
+        Ok(Self { _ticker: ticker, _shipping: shipping })
     }
 }
 

@@ -10,6 +10,7 @@ mod encryption;
 mod jobs;
 mod keeper;
 mod saving;
+mod shipping;
 mod state;
 mod status;
 

@@ -18,6 +18,7 @@ use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
 use crate::durable::encryption::Encryption;
+use crate::durable::shipping::Shipping;
 use crate::events::{EventLog, unix_seconds};
 
 /// How long the service manager is told that reading a journal may take.
@@ -52,11 +53,12 @@ pub(crate) struct Parts<'config> {
 pub(crate) struct Durable {
     pub(super) engine: Arc<Engine>,
     pub(super) events: Arc<EventLog>,
-    pub(super) set: DurableSet,
+    pub(super) set: Arc<DurableSet>,
     pub(super) journal_config: JournalConfig,
     pub(super) images_config: ImagesConfig,
     pub(super) encryption: Option<Encryption>,
     pub(super) known: Mutex<Known>,
+    pub(super) shipping: Mutex<Shipping>,
     /// Keeps other processes from the same journal.
     _journal_lock: FileLock,
 }
@@ -175,11 +177,12 @@ impl Durable {
         Ok(Arc::new(Self {
             engine: parts.engine,
             events: parts.events,
-            set,
+            set: Arc::new(set),
             journal_config: parts.journal.clone(),
             images_config: parts.images.clone(),
             encryption,
             known: Mutex::new(known),
+            shipping: Mutex::default(),
             _journal_lock: lock,
         }))
     }

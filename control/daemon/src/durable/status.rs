@@ -39,6 +39,7 @@ impl Durable {
                 last_image: known.newest.map(|newest| u64::from(newest.number)),
                 last_saved_unix_seconds: known.newest.map(|newest| newest.saved_unix_seconds),
                 every_seconds: self.images_config.every.map(|every| every.as_secs()),
+                shipping: self.shipping_status(),
                 failure: known.failure,
                 to_fetch_bytes: self.set.absent_blocks() * BLOCK_BYTES as u64,
                 unfetched_bytes: unfetched.blocks * BLOCK_BYTES as u64,

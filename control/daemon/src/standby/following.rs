@@ -16,7 +16,7 @@ use volumes::Engine;
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
 use crate::durable::{causes, place_of, store_writer};
 use crate::events::EventLog;
-use crate::standby::lag::lag_seconds;
+use crate::standby::lag::{lag_seconds, lag_seconds_since};
 use crate::standby::role::{note_pending, note_promoted};
 use crate::ticker::Ticker;
 use crate::wanted::Restart;
@@ -244,7 +244,7 @@ impl Standby {
         for (name, error) in &promoted.guarantees_lost {
             let message = format!(
                 "the volume is thin: there is too little memory to guarantee its capacity: {}",
-                causes(error)
+                error
             );
             self.events.error("guarantee_lost", Some(name), message);
         }
@@ -305,7 +305,15 @@ fn promotion_of(promoted: &Promoted) -> Promotion {
     Promotion {
         image: u64::from(promoted.image_number),
         saved_unix_seconds: promoted.saved_unix_seconds,
-        lost_seconds: lag_seconds(promoted.saved_unix_seconds),
+        lost_seconds: match promoted.continued.taken_unix_micros {
+            Some(micros) => lag_seconds_since(Duration::from_micros(micros)),
+            None => lag_seconds(promoted.saved_unix_seconds),
+        },
+        replayed_transactions: promoted.continued.transactions,
+        replay_ended: promoted.continued.gap.as_ref().map(|gap| {
+            let left_out = ByteSize(gap.left_out_bytes).rounded();
+            format!("{}; {left_out} after it are lost", gap.what)
+        }),
         to_fetch_bytes: promoted.to_fetch_bytes,
         guarantees_lost: names.collect(),
         is_repeated: false,

@@ -112,6 +112,8 @@ mod tests {
             image: 7,
             saved_unix_seconds: 1_700_000_000,
             lost_seconds: Some(1.5),
+            replayed_transactions: 3,
+            replay_ended: None,
             to_fetch_bytes: 4096,
             guarantees_lost: vec!["db".to_owned()],
             is_repeated: false,

@@ -3,7 +3,7 @@
 use api::{AtRisk, DurabilityStatus, ImagesStatus, SkippedImage, StandbyState, Warning};
 
 use crate::standby::following::Standby;
-use crate::standby::lag::lag_seconds;
+use crate::standby::lag::lag_of;
 
 impl Standby {
     pub(crate) fn status(&self) -> api::Standby {
@@ -20,6 +20,7 @@ impl Standby {
             let waits = || "the image store has no image yet".to_owned();
             (state == StandbyState::Waiting).then(waits)
         });
+        let lag_seconds = lag_of(&progress);
         let skipped = progress.skipped.into_iter();
         let skipped =
             skipped.map(|(number, cause)| SkippedImage { number: u64::from(number), cause });
@@ -30,7 +31,7 @@ impl Standby {
             image: image.map(u64::from),
             newest_image: progress.image_number.map(u64::from),
             newest_saved_unix_seconds: progress.saved_unix_seconds,
-            lag_seconds: progress.saved_unix_seconds.and_then(lag_seconds),
+            lag_seconds,
             lag_bytes: progress.to_fetch_bytes,
             skipped: skipped.collect(),
         }
@@ -49,6 +50,7 @@ impl Standby {
                 last_image: status.newest_image,
                 last_saved_unix_seconds: status.newest_saved_unix_seconds,
                 every_seconds: None,
+                shipping: None,
                 failure: None,
                 to_fetch_bytes: status.lag_bytes,
                 unfetched_bytes: 0,

@@ -201,6 +201,7 @@ fn images_config(dir: &Path) -> ImagesConfig {
         credentials: None,
         every: None,
         keep_count: 2,
+        ship_every: None,
         saves_at_stop: true,
     }
 }

@@ -1,0 +1,124 @@
+//! The thread that ships the journal to the store of images, for a standby.
+//!
+//! It alone waits for the store. Flushes and saves know nothing of it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use api::ShippingStatus;
+use durable_set::{DurableError, Lag, Shipped, Shipper};
+use image::{ImageError, ImageErrorKind};
+
+use crate::durable::state::{Durable, causes};
+use crate::ticker::Ticker;
+
+/// How long a store that fails is left alone at most. It begins with the interval, and doubles.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What is known of shipping.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shipping {
+    /// `None`: nothing is shipped yet.
+    pub(super) lag: Option<Lag>,
+    /// Why the last turn failed.
+    pub(super) failure: Option<String>,
+}
+
+/// Starts shipping, if it is configured.
+pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {
+    let Some(every) = durable.images_config.ship_every else { return Ok(None) };
+    let shipper = Shipper::new(Arc::clone(&durable.set));
+    let mut shipped = ShippingLoop { durable: Arc::clone(durable), shipper, every, wait: every };
+    Ticker::start("shipping", every, move || shipped.turn()).map(Some)
+}
+
+struct ShippingLoop {
+    durable: Arc<Durable>,
+    shipper: Shipper,
+    every: Duration,
+    wait: Duration,
+}
+
+impl ShippingLoop {
+    /// Ships what there is. Returns how long to wait.
+    fn turn(&mut self) -> Duration {
+        if !self.durable.set.has_journaled_volumes() {
+            return self.every;
+        }
+        let shipped = self.shipper.ship(unix_micros());
+        let failure = match &shipped {
+            Ok(Shipped::NeedsImage) => {
+                // The keeper saves one.
+                self.durable.known().is_wanted = true;
+                None
+            }
+            Ok(_) => None,
+            Err(error) => Some(causes(error)),
+        };
+        self.note(failure);
+        match shipped {
+            Ok(Shipped::Some { .. }) => Duration::ZERO,
+            Ok(_) => {
+                self.wait = self.every;
+                self.every
+            }
+            // Nothing changes that any more.
+            Err(error) if is_fenced(&error) => WAIT_MAX.max(self.every),
+            Err(_) => {
+                let wait = self.wait;
+                self.wait = (wait * 2).min(WAIT_MAX).max(self.every);
+                wait
+            }
+        }
+    }
+
+    /// Takes note of a turn, and tells when the store begins and ends to fail.
+    fn note(&self, failure: Option<String>) {
+        let events = &self.durable.events;
+        let lag = Some(self.shipper.lag());
+        let known = Shipping { lag, failure: failure.clone() };
+        let before = std::mem::replace(&mut *self.durable.shipping(), known).failure;
+        match (before, failure) {
+            (None, Some(cause)) => {
+                let message = format!(
+                    "cannot ship the journal to the image store: {cause}; a standby lacks what is \
+                     flushed from now on"
+                );
+                events.error("shipping_failing", None, message);
+            }
+            (Some(_), None) => {
+                let message = "the journal is shipped to the image store again".to_owned();
+                events.info("shipping_resumed", None, message);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Durable {
+    pub(super) fn shipping_status(&self) -> Option<ShippingStatus> {
+        self.images_config.ship_every?;
+        let Shipping { lag, failure } = self.shipping().clone();
+        let seconds = |micros| unix_micros().saturating_sub(micros) as f64 / 1e6;
+        Some(ShippingStatus {
+            lag_seconds: lag.and_then(|lag| lag.shipped_unix_micros).map(seconds),
+            lag_bytes: lag.map_or(0, |lag| lag.bytes),
+            failure,
+        })
+    }
+
+    pub(super) fn shipping(&self) -> std::sync::MutexGuard<'_, Shipping> {
+        self.shipping.lock().expect("no thread panics with this lock")
+    }
+}
+
+fn is_fenced(error: &DurableError) -> bool {
+    let source = error.source.as_deref().and_then(|source| source.downcast_ref::<ImageError>());
+    source.is_some_and(|error| error.kind == ImageErrorKind::Fenced)
+}
+
+fn unix_micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
