@@ -123,8 +123,8 @@ pub struct ImagesStatus {
 /// The journal that is shipped to the image store, for a standby.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShippingStatus {
-    /// Time since all flushes of class `journal` before it were in the store: what was flushed since
-    /// then is lost with this host. Null before the first image of this daemon.
+    /// Time since all of the journal was in the store: what was flushed since then is lost with
+    /// this host. Null before the first image of this daemon.
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lag_seconds: Option<f64>,

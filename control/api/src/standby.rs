@@ -48,6 +48,14 @@ pub struct Standby {
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lag_seconds: Option<f64>,
+    /// The same for flushes of class `journal`, whose journal the writer ships: time since the
+    /// newest part of it that could be replayed. Null if none was shipped after the image.
+    #[schema(required)]
+    #[schema(minimum = 0)]
+    pub journal_lag_seconds: Option<f64>,
+    /// Where a replay would end although more was shipped; null if all could be replayed.
+    #[schema(required)]
+    pub journal_gap: Option<String>,
     /// Bytes of the newest image that are not in memory yet.
     pub lag_bytes: u64,
     /// Newer images that are damaged or incomplete.
@@ -70,11 +78,15 @@ pub struct Promotion {
     pub image: u64,
     /// Time at which that was saved, in seconds since 1970, by the clock of the host that saved it.
     pub saved_unix_seconds: u64,
-    /// Time whose writes are lost: since the image, or since the newest flush of class `journal` that
-    /// was shipped after it; null if it is not known.
+    /// Time since then, whose writes are lost; null if it is not known.
     #[schema(required)]
     #[schema(minimum = 0)]
     pub lost_seconds: Option<f64>,
+    /// The same for flushes of class `journal`, whose journal was shipped; null if none was.
+    #[schema(required)]
+    #[schema(minimum = 0)]
+    #[serde(default)]
+    pub journal_lost_seconds: Option<f64>,
     /// Transactions of the journal that were shipped after the image, and replayed.
     #[serde(default)]
     pub replayed_transactions: u64,

@@ -312,8 +312,8 @@ impl ClaimedStore {
     }
 
     /// Removes extracts of the journal that the newest image covers, which this claim has saved:
-    /// those of other writers, and those of its own of segments that are not `kept`. In the order of
-    /// their names, so that what is left after a kill is the end of what was there.
+    /// those of other writers, and those of its own of segments that are not `kept`. By name, so that
+    /// what is left after a kill is the end of what was there.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<u64, ImageError> {
         let mut removed_count = 0;
         for (name, _) in self.store.extracts()? {

@@ -1,9 +1,10 @@
 //! Consistent copies of volumes, in a folder or an object store: saved, kept, verified, restored.
 //!
-//! A store holds two kinds of objects that never change. A pack is a run of chunks: the new pages
+//! A store holds three kinds of objects that never change. A pack is a run of chunks: the new pages
 //! of one leaf each, or a part of a map, under the digest of their bytes. A manifest names the
 //! volumes of one image and all chunks that it refers to, wherever they lie. An image is there
 //! when its manifest is, and gone when that is; packs that no manifest names are removed later.
+//! An extract is a part of the journal that continues an image.
 //!
 //! Invariants:
 //! - Nothing that was read is used before its digest was compared, and no offset before it was

@@ -95,7 +95,7 @@ impl ShippedJournal {
 /// Extracts that were compared with their digests before, so that they are read once.
 pub(crate) type Verified = HashMap<ExtractName, (u64, Facts)>;
 
-/// What an extract says.
+/// Origin of an extract, and the beginning of its segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     extract: ExtractHeader,

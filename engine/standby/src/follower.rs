@@ -12,6 +12,7 @@ use volumes::{BlockView, Engine, PageSource, Volume};
 
 use crate::adoption::{Bases, adopt};
 use crate::choice::{Chosen, choose};
+use crate::continuation::find_shipped;
 use crate::error::{StandbyError, StandbyErrorKind, causes};
 use crate::extracts::{Gap, Verified};
 use crate::generation::Generation;
@@ -137,7 +138,7 @@ impl Follower {
     fn look_at_shipped(&self, work: &mut Work) -> Result<(), StandbyError> {
         let Some(image) = work.image.clone() else { return Ok(()) };
         let Some((store, _)) = self.open_store()? else { return Ok(()) };
-        let found = self.find_shipped(&store, &image, &mut work.verified)?;
+        let found = find_shipped(&store, &image, &mut work.verified)?;
         let mut known = self.known();
         let taken = found.as_ref().map(|found| found.taken_unix_micros).filter(|&it| it > 0);
         known.progress.shipped_unix_micros = taken;

@@ -19,7 +19,8 @@
 //! It starts no thread and reads no clock: the owner calls [`Follower::follow`] now and then.
 //!
 //! Modules stand in levels, each naming none below it: the store and its key; the choice of an
-//! image; volumes that become those of an image; the follower.
+//! image; volumes that become those of an image; the journal that was shipped after it; the
+//! follower.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -29,9 +30,11 @@ mod key;
 mod choice;
 
 mod adoption;
+
 mod extracts;
 
 mod continuation;
+
 mod follower;
 mod generation;
 mod promotion;

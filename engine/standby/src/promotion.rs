@@ -16,7 +16,7 @@ use std::sync::Arc;
 use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
 use volumes::{CapacityClass, Durability, PageSource, SetId};
 
-use crate::continuation::Continued;
+use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases};
 use crate::error::{StandbyError, StandbyErrorKind, causes};
 use crate::extracts::Verified;
 use crate::follower::{Follower, absent_bytes};
@@ -74,10 +74,11 @@ impl Follower {
         }
         let mut guarantees_lost = self.guarantee(&image);
         // Each is read anew: what was right once may be damaged by now.
-        let shipped = self.find_shipped(&store, &image, &mut Verified::new())?;
+        let shipped = find_shipped(&store, &image, &mut Verified::new())?;
         // From here on the pool is no image's, until it is a set's own.
-        let bases = shipped.as_ref().map(|_| self.take_bases());
-        let continued = shipped.map(|shipped| self.replay(&shipped, key.as_deref(), &image));
+        let bases = shipped.as_ref().map(|_| take_bases(&self.engine));
+        let continued =
+            shipped.map(|shipped| replay(&self.engine, &shipped, key.as_deref(), &image));
         let promoted = continued.transpose().and_then(|continued| {
             let continued = continued.unwrap_or_default();
             guarantees_lost.extend(continued.guarantees_lost.iter().cloned());
@@ -91,7 +92,7 @@ impl Follower {
         self.end_generation();
         self.engine.end_restoring();
         // A kill in between has the next image be a full one.
-        self.give_back(&bases.unwrap_or_default());
+        give_back(&self.engine, &bases.unwrap_or_default());
         work.is_promoted = true;
         Ok(promoted)
     }

@@ -1,4 +1,4 @@
-//! What was shipped of the journal comes back with a promotion, as far as it continues.
+//! A journal that was shipped comes back with a promotion, as far as it continues.
 
 mod support;
 

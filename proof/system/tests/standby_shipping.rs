@@ -133,7 +133,6 @@ fn run(store: Store, random: &mut Random) -> Result<()> {
     let again: api::Promotion = serde_json::from_str(&again)?;
     ensure!(again == api::Promotion { is_repeated: true, ..told }, "{again:?}");
     ensure!(round.found()? == found, "a repeated promotion changes nothing");
-    // The former writer comes back and is refused; what it has now is in no image.
     round.standby.save_image()?;
     round.standby.kill()?;
     round.standby.start_again()?;

@@ -59,8 +59,15 @@ pub(super) fn text(standby: &Standby) -> String {
         ("image read", image(standby.image)),
         ("newest image", newest),
         ("lag", seconds.unwrap_or_else(|| "unknown".to_owned())),
+        (
+            "journal lag",
+            standby
+                .journal_lag_seconds
+                .map_or_else(|| "as the image".to_owned(), |it| format!("{it:.1} s")),
+        ),
         ("to fetch", ByteSize(standby.lag_bytes).rounded()),
     ];
+    fields.extend(standby.journal_gap.clone().map(|gap| ("journal gap", gap)));
     fields.extend(standby.cause.clone().map(|cause| ("cause", cause)));
     let skipped = standby.skipped.iter();
     fields.extend(skipped.map(|image| ("skipped", format!("{}: {}", image.number, image.cause))));
@@ -77,6 +84,9 @@ fn promotion_text(promotion: &Promotion) -> String {
     if promotion.replayed_transactions > 0 {
         let count = promotion.replayed_transactions;
         text += &format!("; {count} transactions of the journal were replayed");
+        if let Some(seconds) = promotion.journal_lost_seconds {
+            text += &format!(", so of class journal at most the last {seconds:.1} s are lost");
+        }
     }
     if let Some(ended) = &promotion.replay_ended {
         text += &format!("; the replay ended early: {ended}");

@@ -7,23 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::ShippingStatus;
-use durable_set::{DurableError, Lag, Shipped, Shipper};
+use durable_set::{DurableError, Shipped, Shipper};
 use image::{ImageError, ImageErrorKind};
 
-use crate::durable::state::{Durable, causes};
+use crate::durable::state::{Durable, Shipping, causes};
 use crate::ticker::Ticker;
 
 /// How long a store that fails is left alone at most. It begins with the interval, and doubles.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// What is known of shipping.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Shipping {
-    /// `None`: nothing is shipped yet.
-    pub(super) lag: Option<Lag>,
-    /// Why the last turn failed.
-    pub(super) failure: Option<String>,
-}
 
 /// Starts shipping, if it is configured.
 pub(super) fn ship(durable: &Arc<Durable>) -> io::Result<Option<Ticker>> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use durable_set::{AcceptedImage, DurableSet, DurableSpec, Missing, Opened, Opening};
+use durable_set::{AcceptedImage, DurableSet, DurableSpec, Lag, Missing, Opened, Opening};
 use image::{FolderStore, ImageStore, ImageSummary, PackName, StoreWriter};
 use journal::{
     FailurePolicy, Journal, JournalErrorKind, JournalOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
@@ -18,7 +18,6 @@ use volumes::Engine;
 
 use crate::config::{EncryptionConfig, ImagesConfig, JournalConfig, OnJournalFailure, StorePlace};
 use crate::durable::encryption::Encryption;
-use crate::durable::shipping::Shipping;
 use crate::events::{EventLog, unix_seconds};
 
 /// How long the service manager is told that reading a journal may take.
@@ -84,6 +83,15 @@ pub(super) struct Known {
     /// Version of the volume table that the newest image has: [`Engine::table_version`] before it.
     /// `None`: others than there are.
     pub(super) table_version: Option<u64>,
+}
+
+/// Knowledge of the journal in the store of images.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shipping {
+    /// `None`: nothing is shipped yet.
+    pub(super) lag: Option<Lag>,
+    /// Why the last turn failed.
+    pub(super) failure: Option<String>,
 }
 
 /// The newest image.

@@ -17,6 +17,8 @@ pub(super) fn write(metrics: &Metrics) -> String {
     write_pool(&mut page, &metrics.status.pool);
     write_limits(&mut page, &metrics.pool);
     write_durability(&mut page, &metrics.status.durability);
+    let images = metrics.status.durability.images.as_ref();
+    write_shipping(&mut page, images.and_then(|images| images.shipping.as_ref()));
     write_standby(&mut page, metrics.status.standby.as_ref());
     write_volumes(&mut page, &metrics.volumes);
     write_volume_traffic(&mut page, &metrics.volumes);
@@ -59,6 +61,19 @@ fn write_daemon(page: &mut Page, metrics: &Metrics) {
     page.counter("memlane_events_total", "Events since the daemon started.", metrics.event_count);
 }
 
+/// Families of the journal in the image store, where it is shipped.
+fn write_shipping(page: &mut Page, shipping: Option<&api::ShippingStatus>) {
+    let Some(shipping) = shipping else { return };
+    let is_failing = u8::from(shipping.failure.is_some());
+    page.gauge("memlane_shipping_failing", "1 while the journal cannot be shipped.", is_failing);
+    if let Some(seconds) = shipping.lag_seconds {
+        let help = "Time since all of the journal was in the image store.";
+        page.gauge("memlane_shipping_lag_seconds", help, seconds);
+    }
+    let help = "Bytes of the journal that are not in the image store yet.";
+    page.gauge("memlane_shipping_lag_bytes", help, shipping.lag_bytes);
+}
+
 /// Families of a standby, also where the daemon is none.
 fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     page.gauge("memlane_standby", "1 while the daemon is a standby.", u8::from(standby.is_some()));
@@ -68,6 +83,10 @@ fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     if let Some(seconds) = standby.lag_seconds {
         let help = "Time since the newest image was saved: writes that would be lost.";
         page.gauge("memlane_standby_lag_seconds", help, seconds);
+    }
+    if let Some(seconds) = standby.journal_lag_seconds {
+        let help = "Time since the journal was last shipped: flushes that would be lost.";
+        page.gauge("memlane_standby_journal_lag_seconds", help, seconds);
     }
     let help = "Bytes of the newest image that are not in memory yet.";
     page.gauge("memlane_standby_lag_bytes", help, standby.lag_bytes);

@@ -16,7 +16,7 @@ use volumes::Engine;
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
 use crate::durable::{causes, place_of, store_writer};
 use crate::events::EventLog;
-use crate::standby::lag::{lag_seconds, lag_seconds_since};
+use crate::standby::lag::{journal_lag_seconds, lag_seconds};
 use crate::standby::role::{note_pending, note_promoted};
 use crate::ticker::Ticker;
 use crate::wanted::Restart;
@@ -269,6 +269,15 @@ impl Standby {
     /// Refuses while the writer seems to be alive, or it is not known what would be lost.
     fn check_quiet(&self) -> Result<(), Problem> {
         let newest = self.follower.newest_saved_unix_seconds().map_err(refused)?;
+        let shipped = self.follower.progress().shipped_unix_micros.and_then(journal_lag_seconds);
+        if let Some(seconds) = shipped.filter(|&seconds| seconds < WRITER_QUIET_SECONDS_MIN) {
+            let detail = format!(
+                "the writer of {} shipped its journal {seconds:.1} s ago and seems to be running; \
+                 stop it, or use --force",
+                self.place
+            );
+            return Err(Problem::new(ProblemKind::InUse, detail));
+        }
         match newest.and_then(lag_seconds) {
             Some(seconds) if seconds >= WRITER_QUIET_SECONDS_MIN => Ok(()),
             Some(seconds) => {
@@ -305,10 +314,8 @@ fn promotion_of(promoted: &Promoted) -> Promotion {
     Promotion {
         image: u64::from(promoted.image_number),
         saved_unix_seconds: promoted.saved_unix_seconds,
-        lost_seconds: match promoted.continued.taken_unix_micros {
-            Some(micros) => lag_seconds_since(Duration::from_micros(micros)),
-            None => lag_seconds(promoted.saved_unix_seconds),
-        },
+        lost_seconds: lag_seconds(promoted.saved_unix_seconds),
+        journal_lost_seconds: promoted.continued.taken_unix_micros.and_then(journal_lag_seconds),
         replayed_transactions: promoted.continued.transactions,
         replay_ended: promoted.continued.gap.as_ref().map(|gap| {
             let left_out = ByteSize(gap.left_out_bytes).rounded();

@@ -3,7 +3,7 @@
 use api::{AtRisk, DurabilityStatus, ImagesStatus, SkippedImage, StandbyState, Warning};
 
 use crate::standby::following::Standby;
-use crate::standby::lag::lag_of;
+use crate::standby::lag::{journal_lag_seconds, lag_seconds};
 
 impl Standby {
     pub(crate) fn status(&self) -> api::Standby {
@@ -20,7 +20,6 @@ impl Standby {
             let waits = || "the image store has no image yet".to_owned();
             (state == StandbyState::Waiting).then(waits)
         });
-        let lag_seconds = lag_of(&progress);
         let skipped = progress.skipped.into_iter();
         let skipped =
             skipped.map(|(number, cause)| SkippedImage { number: u64::from(number), cause });
@@ -31,7 +30,9 @@ impl Standby {
             image: image.map(u64::from),
             newest_image: progress.image_number.map(u64::from),
             newest_saved_unix_seconds: progress.saved_unix_seconds,
-            lag_seconds,
+            lag_seconds: progress.saved_unix_seconds.and_then(lag_seconds),
+            journal_lag_seconds: progress.shipped_unix_micros.and_then(journal_lag_seconds),
+            journal_gap: progress.gap.map(|gap| gap.what),
             lag_bytes: progress.to_fetch_bytes,
             skipped: skipped.collect(),
         }
