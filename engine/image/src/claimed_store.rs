@@ -312,7 +312,7 @@ impl ClaimedStore {
     }
 
     /// Removes extracts of the journal that the newest image covers, which this claim has saved:
-    /// those of other writers, and those of its own of segments that are not `kept`. By name, so that
+    /// those of other writers, and its own ones of segments that are not `kept`. By name, so that
     /// what is left after a kill is the end of what was there.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<u64, ImageError> {
         let mut removed_count = 0;

@@ -75,12 +75,18 @@ fn samples_of(page: &str) -> BTreeSet<&str> {
 
 /// The metrics of a daemon that has volumes of each class, a journal, an image and all exports.
 fn metrics() -> Result<String> {
-    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "" })?;
+    let daemon =
+        Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--images-ship-every 100ms" })?;
     for class in ["ram", "image", "journal"] {
         daemon.memlane(&format!("volume create {class} --size 8MiB --durability {class}"))?;
     }
     daemon.memlane("image rehearse")?;
     daemon.save_image()?;
+    let is_shipped = || {
+        let shipping = daemon.status()?.durability.images.and_then(|images| images.shipping);
+        Ok(shipping.is_some_and(|it| it.lag_seconds.is_some()))
+    };
+    wait_for("the journal to be shipped", TIME_LIMIT, is_shipped)?;
     let answer = daemon.ask(api::METRICS_PATH)?;
     daemon.finish()?;
     body_of(&answer)
@@ -99,11 +105,12 @@ fn standby_metrics() -> Result<String> {
         let flags = format!("--no-fuse --images-store {store} {flags}");
         Daemon::start_flagged("96MiB".to_owned(), flags)
     };
-    let writer = start("")?;
-    writer.memlane("volume create db --size 8MiB --durability image")?;
+    let writer = start("--images-ship-every 100ms")?;
+    writer.memlane("volume create db --size 8MiB --durability journal")?;
     writer.save_image()?;
     let standby = start("--standby-follow --standby-every 100ms")?;
-    let has_image = || Ok(standby.status()?.standby.is_some_and(|it| it.lag_seconds.is_some()));
+    let has_image =
+        || Ok(standby.status()?.standby.is_some_and(|it| it.journal_lag_seconds.is_some()));
     wait_for("the standby to find the image", TIME_LIMIT, has_image)?;
     let answer = standby.ask(api::METRICS_PATH)?;
     standby.finish()?;
