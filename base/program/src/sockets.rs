@@ -15,8 +15,10 @@ pub fn bind_in_place(
     path: &Path,
     restrict: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<UnixListener> {
-    let new_path = path.with_extension("sock.new");
     let doing = |what: &str| format!("cannot {what} the socket {}", path.display());
+    let name = path.file_name().with_context(|| doing("find the name of"))?;
+    // Hidden: who looks for sockets in the folder, as the kubelet does, finds whole ones only.
+    let new_path = path.with_file_name(format!(".{}.new", name.display()));
     remove_if_there(&new_path).with_context(|| doing("replace"))?;
     let listener = UnixListener::bind(&new_path).with_context(|| doing("make"))?;
     restrict(&new_path)?;
@@ -48,6 +50,8 @@ mod tests {
         let first = bind_in_place(&path, |_| Ok(())).expect("it is free");
         let refused = bind_in_place(&path, |new| {
             assert!(new != path && new.exists());
+            let name = new.file_name().expect("it has a name").to_string_lossy().into_owned();
+            assert!(name.starts_with('.'), "who looks for sockets finds {name}");
             anyhow::bail!("not for {}", path.display())
         });
         refused.expect_err("it was not restricted");

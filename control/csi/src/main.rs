@@ -12,6 +12,7 @@
 //! again.
 #![forbid(unsafe_code)]
 
+mod authority;
 mod busy;
 mod capability;
 mod class;

@@ -26,6 +26,7 @@ use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic_prost::ProstCodec;
 
+use crate::authority::Connection;
 use crate::driver::{Driver, NAME};
 use crate::options::Options;
 use crate::wire::{Nothing, Registration, RegistrationStatus};
@@ -125,7 +126,7 @@ where
     });
     http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(CALL_COUNT_MAX)
-        .serve_connection(TokioIo::new(connection), service)
+        .serve_connection(TokioIo::new(Connection::new(connection)), service)
         .await
 }
 

@@ -7,6 +7,7 @@ mod copies;
 mod fixture;
 mod kills;
 mod pods;
+mod registration;
 #[allow(dead_code, reason = "tests make some of the calls, and read some of the answers")]
 #[path = "../../src/wire/mod.rs"]
 mod wire;
