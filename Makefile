@@ -1,7 +1,7 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo demo-log demo-sql test check bench deb release docs soak fmt toolchain packages-%
+.PHONY: help demo demo-log demo-sql test check bench deb release docs soak kubernetes fmt toolchain packages-%
 
 help:
 	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
@@ -11,6 +11,7 @@ help:
 	@echo 'make check     what every commit passes: format, lints, tidy, unit tests'
 	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'
 	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients'
+	@echo 'make kubernetes  a cluster of one node whose pods use volumes (half an hour the first time: Kubernetes is built)'
 	@echo 'make deb       Debian packages of all programs in target/deb'
 	@echo 'make release   packages, container files, bill of materials and checksums of the tagged commit in target/release-files'
 	@echo 'make docs      a site of all documents in target/docs/book, with search (mdBook is installed the first time)'
@@ -46,6 +47,9 @@ docs: toolchain
 
 soak: packages-test toolchain
 	@cargo xtask soak
+
+kubernetes: packages-test toolchain
+	@cargo xtask kubernetes
 
 fmt: toolchain
 	@cargo fmt --all

@@ -42,6 +42,7 @@ usage: cargo xtask TASK
   stress FILTER   ten times the suites whose names contain FILTER, beside four busy processes
   bench           measure everything quickly and leave a report in target/bench
   soak            the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients
+  kubernetes      a cluster of one node whose pods use volumes; Kubernetes is built the first time
   deb [--programs FOLDER]
                   Debian packages in target/deb, of release programs or of those in FOLDER
   release [--programs FOLDER]
@@ -81,6 +82,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["stress", filter] => tasks::stress(filter),
         ["bench"] => tasks::bench(),
         ["soak"] => tasks::soak(),
+        ["kubernetes"] => tasks::kubernetes(),
         ["deb"] => tasks::deb(),
         ["deb-check", folder] => tasks::deb_check(Path::new(folder)),
         ["deb", "--programs", folder] => tasks::deb_of(Path::new(folder)),

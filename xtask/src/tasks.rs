@@ -86,10 +86,16 @@ const SHIPPED: &[&str] = &[
     "guest",
     "system",
     "kafka-clients",
+    "csi",
+    "kubernetes",
 ];
 
 /// The program that runs the suites that clients of Kafka bring along.
 const KAFKA_SUITES: &str = "run-kafka-suites";
+
+/// The program that runs a cluster, and the packages of those that it needs as they ship.
+const CLUSTER: &str = "run-kubernetes";
+const CLUSTER_PACKAGES: &[&str] = &["daemon", "cli", "csi", "kubernetes"];
 
 /// The packages that become Debian's.
 const PACKAGED: &[&str] =
@@ -285,12 +291,19 @@ pub(crate) fn soak() -> Result<()> {
     let mut outcome = counted(tried);
     let kafka_suites = builds::path_of(&programs, KAFKA_SUITES)?;
     outcome.add(counted(run_to_end(&mut Command::new(kafka_suites))));
+    outcome.add(counted(run_to_end(&mut command_as_root(builds::path_of(&programs, CLUSTER)?))));
     outcome.add(runner.run_all(&root, &long)?);
     let (name, count) = DRAWN_SEED_COUNT;
     runner.variables.retain(|(variable, _)| variable != name);
     runner.variables.push((name.into(), std::env::var_os(name).unwrap_or_else(|| count.into())));
     outcome.add(runner.run_all(&root, &drawn)?);
     conclude(outcome)
+}
+
+/// A cluster whose pods use volumes, on the programs as they ship.
+pub(crate) fn kubernetes() -> Result<()> {
+    let programs = builds::shipped(&house::root(), CLUSTER_PACKAGES, Features::Default)?;
+    run_to_end(&mut command_as_root(builds::path_of(&programs, CLUSTER)?))
 }
 
 /// Debian packages of the programs as they ship.

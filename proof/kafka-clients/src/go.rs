@@ -65,29 +65,60 @@ fn program_folder() -> PathBuf {
 /// # Errors
 /// No Go is installed that could fetch that one, a module cannot be had, or Go fails.
 pub fn run_go(sources: &Path, folder: &Path, words: &[&str]) -> Result<()> {
+    with_go(sources, folder, |go| go.run(words, BUILD_TIME_LIMIT).map(drop))
+}
+
+/// Has `work` run the Go of `go/toolchain` as often as it likes, and removes what Go fetched and
+/// kept.
+///
+/// # Errors
+/// As [`run_go`].
+pub fn with_go(
+    sources: &Path,
+    folder: &Path,
+    work: impl FnOnce(&Go<'_>) -> Result<()>,
+) -> Result<()> {
     let toolchain = toolchain(&program_folder().join("toolchain"), folder)?;
-    let program = folder.join("client");
-    let words = words.iter().map(|word| match *word {
-        "client" => program.as_os_str(),
-        word => OsStr::new(word),
-    });
-    Tool::new("env")
-        .arg(toolchain.join("bin/go"))
-        .args(words)
-        .time_limit(BUILD_TIME_LIMIT)
-        .current_dir(sources)
-        .env("GOTOOLCHAIN", "local")
-        .env("GOROOT", text_of(&toolchain)?)
-        .env("GOPATH", text_of(&folder.join("modules"))?)
-        .env("GOCACHE", text_of(&folder.join("built"))?)
-        .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
-        .env("CGO_ENABLED", "0")
-        .check()?;
+    work(&Go { toolchain, sources, folder })?;
     // What was built needs neither.
     for kept in ["modules", "built"] {
         fs::remove_dir_all(folder.join(kept)).with_context(|| format!("cannot remove {kept}"))?;
     }
     Ok(())
+}
+
+/// The Go of `go/toolchain`, for one module.
+pub struct Go<'a> {
+    toolchain: PathBuf,
+    sources: &'a Path,
+    folder: &'a Path,
+}
+
+impl Go<'_> {
+    /// Runs it to its end and returns what it printed. The word `client` is that path in the
+    /// folder.
+    ///
+    /// # Errors
+    /// A module cannot be had, or Go fails or takes longer than the limit.
+    pub fn run(&self, words: &[&str], time_limit: Duration) -> Result<String> {
+        let program = self.folder.join("client");
+        let words = words.iter().map(|word| match *word {
+            "client" => program.as_os_str(),
+            word => OsStr::new(word),
+        });
+        Tool::new("env")
+            .arg(self.toolchain.join("bin/go"))
+            .args(words)
+            .time_limit(time_limit)
+            .current_dir(self.sources)
+            .env("GOTOOLCHAIN", "local")
+            .env("GOROOT", text_of(&self.toolchain)?)
+            .env("GOPATH", text_of(&self.folder.join("modules"))?)
+            .env("GOCACHE", text_of(&self.folder.join("built"))?)
+            .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false")
+            .env("CGO_ENABLED", "0")
+            .check()
+    }
 }
 
 /// Fetches the toolchain, as its sum says, and makes it one that runs.

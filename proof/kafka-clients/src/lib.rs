@@ -17,7 +17,7 @@ mod tool_box;
 
 pub use broker::{Broker, is_skipped};
 pub use fetched::Recipe;
-pub use go::{GoClient, run_go};
+pub use go::{Go, GoClient, run_go, with_go};
 pub use java::{JavaClient, jars};
 pub use python::{PythonClient, make_environment, modules_in};
 pub use suites::{Counts, SUITES, Suite};

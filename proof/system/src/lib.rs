@@ -15,6 +15,7 @@ mod interruption;
 mod mounted;
 mod nbd_client;
 mod nbd_shell;
+pub mod page;
 mod process;
 mod seed;
 mod stamp;

@@ -4,35 +4,39 @@
 //! |---|---|
 //! | a block `sh` | run, line by line, where the blocks before it left off |
 //! | a block `sh needs=fio,cc` | the same, where these programs or built files are there |
+//! | a block `sh cluster` | run by those who have a Kubernetes cluster |
 //! | a block `sh example` | not run: it takes what tests do not have, or shows alternatives |
 //! | a block `sql` | its statements, sent to the broker that the page has started |
 //! | a block `python NAME.py` | written to that file |
 //! | `<!-- test: COMMAND -->` | run too; readers do not see it |
+//! | `<!-- cluster test: COMMAND -->` | the same, in a cluster |
 
 use anyhow::{Context, Result, bail};
 
 /// Something to do, and the line of the page that it stands in.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) line: usize,
-    pub(crate) action: Action,
+pub struct Step {
+    pub line: usize,
+    pub action: Action,
 }
 
+/// Kinds of steps.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     Run { script: String, needs: Vec<String> },
+    RunInCluster { script: String },
     Write { file: String, text: String },
 }
 
 /// All steps of a page, in order.
-pub(crate) fn steps(page: &str) -> Result<Vec<Step>> {
+///
+/// # Errors
+/// If a block has no end, or is of no known kind.
+pub fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = (1..).zip(page.lines());
     while let Some((line, text)) = lines.next() {
-        if let Some(command) = hidden_command(text) {
-            let script = command.to_owned();
-            steps.push(Step { line, action: Action::Run { script, needs: Vec::new() } });
-        }
+        steps.extend(hidden(text).map(|action| Step { line, action }));
         let Some(words) = text.strip_prefix("```") else { continue };
         let mut block = String::new();
         loop {
@@ -48,8 +52,13 @@ pub(crate) fn steps(page: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn hidden_command(text: &str) -> Option<&str> {
-    text.strip_prefix("<!-- test: ")?.strip_suffix(" -->")
+fn hidden(text: &str) -> Option<Action> {
+    let text = text.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+    if let Some(script) = text.strip_prefix("cluster test: ") {
+        return Some(Action::RunInCluster { script: script.to_owned() });
+    }
+    let script = text.strip_prefix("test: ")?.to_owned();
+    Some(Action::Run { script, needs: Vec::new() })
 }
 
 /// What the words after the fence say about the block.
@@ -57,6 +66,7 @@ fn action(words: &str, text: String) -> Result<Option<Action>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     Ok(match words[..] {
         ["sh", "example"] => None,
+        ["sh", "cluster"] => Some(Action::RunInCluster { script: text }),
         ["sh"] => Some(Action::Run { script: text, needs: Vec::new() }),
         ["sh", needs] => {
             let needs = needs.strip_prefix("needs=").context("blocks are sh, or sh needs=…")?;
@@ -81,7 +91,9 @@ mod tests {
     fn blocks_files_and_hidden_commands_are_found() {
         let page = "a\n<!-- test: b c -->\n```sh\nd\ne\n```\n```sh example\nf\n```\n\
                     ```toml\ng\n```\n```sh needs=h,i\nj\n```\n```python k.py\nl\n```\n\
-                    ```sql\nm;\n```\n```sql example\nn\n```\n";
+                    ```sql\nm;\n```\n```sql example\nn\n```\n\
+                    <!-- cluster test: o -->\n```sh cluster\np\n```\n";
+        let cluster = |script: &str| Action::RunInCluster { script: script.to_owned() };
         let run = |script: &str, needs: &[&str]| Action::Run {
             script: script.to_owned(),
             needs: needs.iter().map(|&name| name.to_owned()).collect(),
@@ -93,6 +105,8 @@ mod tests {
             Step { line: 13, action: run("j\n", &["h", "i"]) },
             Step { line: 16, action: write },
             Step { line: 19, action: run("memlane sql <<'END'\nm;\nEND\n", &["memlane-broker"]) },
+            Step { line: 25, action: cluster("o") },
+            Step { line: 26, action: cluster("p\n") },
         ];
         assert_eq!(steps(page).expect("a good page"), expected);
     }
