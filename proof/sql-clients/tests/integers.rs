@@ -151,6 +151,21 @@ const TYPED: &[&str] = &[
     "SELECT 1 = 1::bigint, 1 = 1.0, 1 < 3000000000, 1 BETWEEN 0 AND 2, 1 IN (1, 3000000000)",
 ];
 
+/// Queries with NULL and literals in quotes, whose types come from what stands beside them; one a
+/// line.
+const UNTYPED: &str = include_str!("untyped.txt");
+
+#[test]
+fn literals_without_a_type_take_that_of_what_stands_beside_them() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let mut script = Script::default();
+    UNTYPED.lines().for_each(|it| script.add(it));
+    compare(&script, &fixture, &reference, 0)
+}
+
 #[test]
 fn integers_have_the_types_of_postgresql() -> Result<()> {
     if is_skipped(PROGRAMS) {

@@ -70,6 +70,7 @@ impl Engine {
             .with_config(config)
             .with_default_features()
             .with_type_planner(Arc::new(Types))
+            .with_relation_planners(vec![Arc::new(dialect::TypedTables)])
             .with_analyzer_rules(analyzer_rules())
             .with_optimizer_rules(optimizer_rules())
             .with_physical_optimizer_rules(physical_rules())
@@ -86,6 +87,7 @@ impl Engine {
         planners.insert(2, Arc::new(growing::Operators::new(&base)?));
         planners.insert(3, Arc::new(dialect::NameCasts));
         planners.insert(0, Arc::new(dialect::KnownOperators));
+        planners.insert(0, Arc::new(dialect::QuotedNumbers));
         planners.insert(0, Arc::new(dialect::Integers));
         planners.insert(0, Arc::new(Look));
         base = SessionStateBuilder::new_from_existing(base).with_expr_planners(planners).build();
@@ -243,7 +245,8 @@ impl Session {
             if columns == dialect::Columns::Ordered {
                 dialect::check_wild_joins(&plan)?;
             }
-            let plan = dialect::with_exact_relations(dialect::with_array_parameters(plan)?)?;
+            let plan = dialect::with_typed_columns(dialect::with_array_parameters(plan)?)?;
+            let plan = dialect::with_exact_relations(plan)?;
             let point_read = PointRead::of(&plan, &state);
             Ok((plan, point_read))
         };

@@ -6,7 +6,7 @@ use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, Operator};
+use datafusion::logical_expr::{Expr, Operator, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::array_functions;
@@ -16,9 +16,12 @@ use super::conversions::{self, To};
 use super::extract::extract;
 use super::inexact::refused;
 use super::interval_functions;
+use super::jsonb::canonical;
+use super::jsonb_functions;
 use super::planned::{is_json, type_of};
 use super::regex::Use;
 use super::shifts::{Towards, shifted};
+use crate::error::SqlError;
 
 /// Turns operators into calls of ours, as far as types are known. Those on what has a type later
 /// are changed then, by [`numbers`](super::numbers).
@@ -32,6 +35,16 @@ impl ExprPlanner for Operators {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         let operator = match expr.op {
+            BinaryOperator::Minus
+            | BinaryOperator::HashMinus
+            | BinaryOperator::QuestionPipe
+            | BinaryOperator::QuestionAnd
+            | BinaryOperator::AtArrow
+            | BinaryOperator::ArrowAt
+                if is_json(&expr.left, schema) || is_json(&expr.right, schema) =>
+            {
+                return of_jsonb(expr, schema);
+            }
             BinaryOperator::Plus => Operator::Plus,
             BinaryOperator::Minus => Operator::Minus,
             BinaryOperator::Multiply => Operator::Multiply,
@@ -122,10 +135,39 @@ fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryE
     }
 }
 
+/// An operator of jsonb, whose other operand may be a literal.
+fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    use BinaryOperator::{ArrowAt, AtArrow, HashMinus, Minus, QuestionPipe, StringConcat};
+    let jsonb = |operand: Expr| match operand {
+        it if is_json(&it, schema) => Ok(it),
+        Expr::Literal(ScalarValue::Null, metadata) => {
+            Ok(Expr::Literal(ScalarValue::Null, metadata))
+        }
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
+            Ok(lit(canonical(&text).map_err(SqlError::into_engine)?))
+        }
+        // A jsonb and a text are joined as texts.
+        _ => Err(refused(&format!("{} of JSON and another type", expr.op)).into_engine()),
+    };
+    let (left, right) = (expr.left, expr.right);
+    let (name, operands) = match &expr.op {
+        StringConcat => (jsonb_functions::CONCATENATED, vec![jsonb(left)?, jsonb(right)?]),
+        AtArrow => (jsonb_functions::CONTAINS, vec![jsonb(left)?, jsonb(right)?]),
+        ArrowAt => (jsonb_functions::CONTAINS, vec![jsonb(right)?, jsonb(left)?]),
+        Minus => (jsonb_functions::WITHOUT, vec![jsonb(left)?, right]),
+        HashMinus => (jsonb_functions::WITHOUT_PATH, vec![jsonb(left)?, right]),
+        QuestionPipe => (jsonb_functions::HAS_ANY, vec![jsonb(left)?, right]),
+        _ => (jsonb_functions::HAS_ALL, vec![jsonb(left)?, right]),
+    };
+    let function = jsonb_functions::functions().into_iter().find(|it| it.name() == name);
+    let function = function.ok_or_else(|| refused("this operator of JSON").into_engine())?;
+    Ok(PlannerResult::Planned(function.call(operands)))
+}
+
 /// `||`: NULL adds nothing to an array, and JSON is no text.
 fn joined(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
     if is_json(&expr.left, schema) || is_json(&expr.right, schema) {
-        return Err(refused("|| of JSON").into_engine());
+        return of_jsonb(expr, schema);
     }
     let bytes = |it: &Expr| conversions::call(To::Bytea, it.clone());
     let mut expr = expr;

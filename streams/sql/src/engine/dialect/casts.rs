@@ -68,6 +68,20 @@ pub(in crate::engine) fn udf(to: &DataType) -> Option<Arc<ScalarUDF>> {
     Some(function(name, to.clone()))
 }
 
+/// A literal in quotes as a number of a type; `None` where that is no type of numbers.
+pub(super) fn number_of(literal: &ScalarValue, to: &DataType) -> Result<Option<ColumnarValue>> {
+    let signature = Signature::any(1, Volatility::Immutable);
+    let (name, to) = match to {
+        DataType::Int16 => (INT2, to.clone()),
+        DataType::Int32 => (INT4, to.clone()),
+        DataType::Int64 => (INT8, to.clone()),
+        it if it.is_decimal() => (NUMERIC, DataType::Decimal128(PRECISION, SCALE)),
+        _ => return Ok(None),
+    };
+    let number = CastTo { name, to, signature }.cast(&literal.to_array()?)?;
+    Ok(Some(ColumnarValue::Scalar(ScalarValue::try_from_array(&number, 0)?)))
+}
+
 /// The type that a function casts to.
 pub(in crate::engine) fn cast_target(function: &ScalarUDF) -> Option<DataType> {
     let function = strict(function);

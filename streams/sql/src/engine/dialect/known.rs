@@ -32,6 +32,12 @@ const INTERNAL: &[&str] = &[
     "json_exists",
     "json_get",
     "json_get_text",
+    "jsonb_concatenated",
+    "jsonb_contains_jsonb",
+    "jsonb_has_all",
+    "jsonb_has_any",
+    "jsonb_without",
+    "jsonb_without_path",
     "part_of_expression",
     "pattern",
     "pattern_found",
@@ -308,12 +314,19 @@ fn form(expr: &Expr) -> Result<(), SqlError> {
                 | BinaryOperator::QuestionAnd
                 | BinaryOperator::QuestionPipe
                 | BinaryOperator::AtArrow
-                | BinaryOperator::ArrowAt),
+                | BinaryOperator::ArrowAt
+                | BinaryOperator::HashMinus
+                | BinaryOperator::Minus),
             ..
         } if is_plain_json(left) => {
             let what = format!("operator does not exist: json {op} unknown");
             let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what);
             Err(error.with_hint("Write ::jsonb."))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right }
+            if is_plain_json(left) || is_plain_json(right) =>
+        {
+            Err(refused("|| of json").with_hint("Write ::jsonb, or ::text."))
         }
         Expr::BinaryOp { left, op: BinaryOperator::Arrow | BinaryOperator::LongArrow, right }
             if is_scalar_json(left) && !is_key(right) =>

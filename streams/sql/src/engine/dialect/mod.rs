@@ -26,6 +26,7 @@ mod intervals;
 mod json_functions;
 mod json_text;
 mod jsonb;
+mod jsonb_functions;
 mod kinds;
 mod known;
 mod letters;
@@ -61,6 +62,7 @@ mod truncated;
 mod united;
 mod units;
 mod unmerged;
+mod untyped;
 mod written;
 
 pub(super) use any::with_array_parameters;
@@ -82,6 +84,7 @@ pub(super) use real_functions::numerics_of;
 pub(super) use relations::with_exact_relations;
 pub(super) use short_names::unmarked;
 pub(super) use syntax::adapt;
+pub(super) use untyped::{QuotedNumbers, TypedTables, with_typed_columns};
 
 use std::sync::Arc;
 
@@ -98,6 +101,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.push(short_names::function());
     functions.push(to_char::to_char());
     functions.extend(json_functions::functions());
+    functions.extend(jsonb_functions::functions());
     functions.extend(text_functions::functions());
     functions.extend(time_functions::functions());
     functions.push(epochs::function());

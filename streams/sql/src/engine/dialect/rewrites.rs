@@ -146,7 +146,7 @@ fn json(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
     Ok(Some(cast_to(literal, DataType::JSON)))
 }
 
-fn cast_to(inner: Expr, data_type: DataType) -> Expr {
+pub(super) fn cast_to(inner: Expr, data_type: DataType) -> Expr {
     Expr::Cast {
         kind: CastKind::Cast,
         expr: Box::new(inner),

@@ -1,7 +1,7 @@
 //! EXCEPT ALL and INTERSECT ALL: equal rows are numbered, and each number counts once.
 
 use datafusion::sql::sqlparser::ast::{
-    Query, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor,
+    Expr, Query, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -9,6 +9,9 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::inexact::refused;
 use super::names::figure;
 use crate::error::SqlError;
+
+/// Name of the table that a side becomes.
+pub(super) const SIDES: &str = "sides\0";
 
 /// Rewrites what a query has of them, but for the queries in it.
 pub(super) fn number_rows(body: &mut SetExpr) -> Result<(), SqlError> {
@@ -23,12 +26,16 @@ pub(super) fn number_rows(body: &mut SetExpr) -> Result<(), SqlError> {
         return Err(refused(&format!("{op} ALL of SELECT *"))
             .with_hint("Name the columns that are compared."));
     };
+    if has_null(left) || has_null(right) {
+        return Err(refused(&format!("{op} ALL of NULL without a type"))
+            .with_hint("Write NULL with its type, as NULL::text."));
+    }
     let columns: Vec<_> = (0..names.len()).map(|it| format!("column_{it}")).collect();
     let columns = columns.join(", ");
     let side = || {
         format!(
             "SELECT {columns}, row_number() OVER (PARTITION BY {columns}) FROM (SELECT 1) AS \
-             sides({columns})"
+             \"{SIDES}\"({columns})"
         )
     };
     let named = names
@@ -52,6 +59,16 @@ pub(super) fn number_rows(body: &mut SetExpr) -> Result<(), SqlError> {
     }
     *body = numbered;
     Ok(())
+}
+
+fn has_null(body: &SetExpr) -> bool {
+    let SetExpr::Select(select) = body else { return false };
+    select.projection.iter().any(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            matches!(expr, Expr::Value(ValueWithSpan { value: Value::Null, .. }))
+        }
+        _ => false,
+    })
 }
 
 fn put_into(side: &mut SetExpr, body: &mut SetExpr) {

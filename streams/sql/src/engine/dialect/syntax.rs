@@ -23,6 +23,7 @@ use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
 use super::short_names::shorten_names;
 use super::text_functions::LIKE_ESCAPE;
+use super::untyped::{type_recursion, type_values};
 use super::written::{binary, call, in_list, nested, number, text_of};
 use crate::error::SqlError;
 
@@ -53,6 +54,12 @@ impl VisitorMut for Adapter {
             name_apart(&mut table.query);
         }
         order_by_place(query);
+        type_values(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        type_recursion(query);
         ControlFlow::Continue(())
     }
 

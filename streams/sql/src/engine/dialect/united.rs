@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, Result};
+use datafusion::common::{
+    DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, Result, ScalarValue,
+};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, RecursiveQuery,
@@ -13,6 +15,7 @@ use datafusion::logical_expr::{
 
 use super::inexact::refused;
 use super::numbers::mixed_column;
+use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
 
 /// Refuses columns of which the engine gives another type.
@@ -62,7 +65,7 @@ pub(super) fn of_one_type(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// INTERSECT and EXCEPT are such joins, and nothing else is before subqueries become joins.
-fn is_set_operation(join: &Join) -> bool {
+pub(super) fn is_set_operation(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
 }
@@ -130,7 +133,20 @@ fn check_terms(query: &RecursiveQuery) -> Result<()> {
     let begins = query.static_term.schema();
     for (begins, goes_on) in begins.fields().iter().zip(types_before(&query.recursive_term)?) {
         let (of, other) = (begins.data_type(), &goes_on);
-        if of == other || !of.is_numeric() || !other.is_numeric() {
+        if !of.is_numeric() || !other.is_numeric() {
+            if sql_name(of) != sql_name(other) && !other.is_null() {
+                let what = format!(
+                    "recursive query {:?} has a column {:?} of type {} and then of type {}",
+                    query.name,
+                    begins.name(),
+                    sql_name(of),
+                    sql_name(other)
+                );
+                return Err(SqlError::new(SqlState::DATATYPE, what).into_engine());
+            }
+            continue;
+        }
+        if of == other {
             continue;
         }
         if of.is_decimal() && other.is_decimal() {
@@ -157,6 +173,10 @@ fn types_before(term: &LogicalPlan) -> Result<Vec<DataType>> {
         return Ok(term.schema().fields().iter().map(|it| it.data_type().clone()).collect());
     };
     let before = |expr: &Expr| match expr.clone().unalias() {
+        // A literal in quotes is of any type.
+        Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(ScalarValue::Utf8(_), _)) => {
+            Ok(DataType::Null)
+        }
         Expr::Cast(cast) => cast.expr.get_type(projection.input.schema()),
         expr => expr.get_type(projection.input.schema()),
     };

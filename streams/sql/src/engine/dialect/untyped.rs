@@ -1,0 +1,428 @@
+//! Columns of literals that have no type yet: NULL, and texts in quotes. PostgreSQL gives them the
+//! type of the other side of a UNION, INTERSECT or EXCEPT, and takes them for texts in a table of
+//! FROM. The engine leaves them as they are until all is planned, and plans what reads them by it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannedRelation, PlannerResult, RawBinaryExpr, RelationPlanner,
+    RelationPlannerContext, RelationPlanning,
+};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
+    Union,
+};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType as SqlType, Expr as Parsed, Query, Select, SelectItem, SetExpr,
+    TableFactor, Value, ValueWithSpan,
+};
+
+use super::casts::number_of;
+use super::conversions::{To, converted};
+use super::inexact::refused;
+use super::jsonb::canonical;
+use super::planned::type_of;
+use super::rewrites::cast_to;
+use super::set_operations::SIDES;
+use super::united::is_set_operation;
+use crate::error::SqlError;
+use crate::wire::PgType;
+
+/// Functions that give one of their operands.
+const GIVE_ONE: &[&str] = &["coalesce", "greatest", "least", "nullif"];
+
+/// What texts are.
+const TEXT: DataType = DataType::Utf8View;
+
+/// Gives the columns of tables in FROM their types before the query around them is planned.
+#[derive(Debug)]
+pub(in crate::engine) struct TypedTables;
+
+thread_local! {
+    /// Whether the table that is planned next was handed on by [`TypedTables`].
+    static IS_HANDED_ON: Cell<bool> = const { Cell::new(false) };
+}
+
+impl RelationPlanner for TypedTables {
+    fn plan_relation(
+        &self,
+        mut relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<RelationPlanning> {
+        let alias = match &mut relation {
+            _ if IS_HANDED_ON.take() => return Ok(RelationPlanning::Original(Box::new(relation))),
+            TableFactor::Derived { lateral: false, alias, .. }
+            | TableFactor::Table { args: None, alias, .. } => alias.take(),
+            _ => return Ok(RelationPlanning::Original(Box::new(relation))),
+        };
+        IS_HANDED_ON.set(true);
+        let plan = context.plan(relation)?;
+        let mut plan = with_column_types(plan)?;
+        // A side of a set operation takes its types from the other one.
+        if alias.as_ref().is_none_or(|it| it.name.value != SIDES) {
+            plan = of_texts(plan)?;
+        }
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
+    }
+}
+
+/// The plan with set operations whose sides have the types that they give each other.
+pub(in crate::engine) fn with_typed_columns(plan: LogicalPlan) -> Result<LogicalPlan, SqlError> {
+    Ok(with_column_types(plan)?)
+}
+
+fn with_column_types(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let is_changed = Cell::new(false);
+    let typed = plan.transform_up_with_subqueries(|plan| {
+        let valued = with_values(plan)?;
+        let typed = of_sides(valued.data)?;
+        let typed =
+            Transformed::new_transformed(typed.data, typed.transformed || valued.transformed);
+        is_changed.set(is_changed.get() || typed.transformed);
+        Ok(match (is_changed.get(), typed.data) {
+            (false, plan) => Transformed::no(plan),
+            (true, LogicalPlan::Union(union)) => Transformed::yes(united(union.inputs)?),
+            (true, plan) => Transformed::yes(plan.recompute_schema()?),
+        })
+    });
+    Ok(typed?.data)
+}
+
+/// A set operation whose sides have types by each other.
+fn of_sides(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Union(union) if union.inputs.len() == 2 => {
+            let sides = (Arc::clone(&union.inputs[0]), Arc::clone(&union.inputs[1]));
+            let sides = typed_sides(sides, true)?;
+            Ok(match sides.transformed {
+                false => Transformed::no(LogicalPlan::Union(union)),
+                true => Transformed::yes(united(vec![sides.data.0, sides.data.1])?),
+            })
+        }
+        LogicalPlan::Join(mut join) if is_set_operation(&join) => {
+            let sides = typed_sides((join.left, join.right), false)?;
+            (join.left, join.right) = sides.data;
+            Ok(Transformed::new_transformed(LogicalPlan::Join(join), sides.transformed))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+fn united(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
+    Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
+}
+
+type Sides = (Arc<LogicalPlan>, Arc<LogicalPlan>);
+
+/// The engine makes the left side of INTERSECT and EXCEPT distinct by itself.
+fn typed_sides((mut left, mut right): Sides, is_union: bool) -> Result<Transformed<Sides>> {
+    let mut is_changed = false;
+    for side in [&mut left, &mut right] {
+        let is_text = |index| literal(side, index).is_none() || is_union && is_distinct(side);
+        if (0..side.schema().fields().len()).any(|it| is_null(side, it) && is_text(it)) {
+            *side = Arc::new(of_texts(LogicalPlan::clone(side))?);
+            is_changed = true;
+        }
+    }
+    let text: FieldRef = Arc::new(Field::new("", TEXT, true));
+    for index in 0..left.schema().fields().len().min(right.schema().fields().len()) {
+        let of = |side: &LogicalPlan| Arc::clone(&side.schema().fields()[index]);
+        let (of_left, of_right) = (of(&left), of(&right));
+        match (literal(&left, index).is_some(), literal(&right, index).is_some()) {
+            (true, true) => {
+                is_changed |= set_type(&mut left, index, &text)?;
+                is_changed |= set_type(&mut right, index, &text)?;
+            }
+            (true, false) => is_changed |= set_type(&mut left, index, &of_right)?,
+            (false, true) => is_changed |= set_type(&mut right, index, &of_left)?,
+            (false, false) => {}
+        }
+    }
+    Ok(Transformed::new_transformed((left, right), is_changed))
+}
+
+/// The literal without a type that a column is. The engine's own texts are of another type than
+/// those of quotes.
+fn literal(plan: &LogicalPlan, index: usize) -> Option<&ScalarValue> {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let mut expr = projection.expr.get(index)?;
+            while let Expr::Alias(alias) = expr {
+                expr = &alias.expr;
+            }
+            match expr {
+                Expr::Literal(value @ (ScalarValue::Null | ScalarValue::Utf8(Some(_))), None) => {
+                    Some(value)
+                }
+                _ => None,
+            }
+        }
+        LogicalPlan::Limit(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Distinct(Distinct::All(_)) => literal(plan.inputs()[0], index),
+        _ => None,
+    }
+}
+
+/// Texts that stand for themselves, as json and as jsonb: which of them it is is not known.
+fn of_json(text: &str) -> Result<()> {
+    match canonical(text).map_err(SqlError::into_engine)? == text {
+        true => Ok(()),
+        false => Err(refused("a quoted literal beside JSON")
+            .with_hint("Write ::json or ::jsonb behind it.")
+            .into_engine()),
+    }
+}
+
+fn is_plain_date(text: &str) -> bool {
+    let is_digit = |index| text.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
+    text.len() == 10
+        && [0, 1, 2, 3, 5, 6, 8, 9].into_iter().all(is_digit)
+        && text.as_bytes()[4] == b'-'
+        && text.as_bytes()[7] == b'-'
+}
+
+/// Operators and functions that give one of their operands have one type for all.
+fn with_values(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let typed = expr.transform_up(|it| of_operands(it, &schema))?;
+        Ok(typed.update_data(|it| name.restore(it)))
+    })
+}
+
+fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let operands: Vec<&mut Expr> = match &mut expr {
+        Expr::Case(case) => {
+            let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            thens.chain(case.else_expr.as_deref_mut()).collect()
+        }
+        Expr::ScalarFunction(call) if GIVE_ONE.contains(&call.func.name()) => {
+            call.args.iter_mut().collect()
+        }
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let (quoted, others): (Vec<_>, Vec<_>) = operands.into_iter().partition(|it| is_quoted(it));
+    if quoted.is_empty() {
+        return Ok(Transformed::no(expr));
+    }
+    let mut common: Option<FieldRef> = None;
+    for other in others {
+        let (_, field) = other.to_field(schema)?;
+        common = match common {
+            _ if field.data_type().is_null() => continue,
+            None => Some(field),
+            Some(before) => {
+                let (one, other) = (before.data_type(), field.data_type());
+                match one == other {
+                    true => Some(before),
+                    false => match comparison_coercion(one, other) {
+                        Some(both) => Some(Arc::new(Field::new("", both, true))),
+                        None => return Ok(Transformed::no(expr)),
+                    },
+                }
+            }
+        };
+    }
+    let Some(common) = common.filter(|it| !it.data_type().is_string() || is_json(it)) else {
+        return Ok(Transformed::no(expr));
+    };
+    let mut is_changed = false;
+    for it in quoted {
+        if let Expr::Literal(literal, _) = &*it
+            && let Some(typed) = as_type(literal, &common)?
+        {
+            *it = typed;
+            is_changed = true;
+        }
+    }
+    Ok(Transformed::new_transformed(expr, is_changed))
+}
+
+fn is_json(field: &Field) -> bool {
+    PgType::of(field) == PgType::JSON
+}
+
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)), None))
+}
+
+/// Has arithmetic on a number and a literal in quotes be on two numbers.
+#[derive(Debug)]
+pub(in crate::engine) struct QuotedNumbers;
+
+impl ExprPlanner for QuotedNumbers {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+        if matches!(expr.op, Plus | Minus | Multiply | Divide | Modulo) {
+            let (quoted, other) = match (&mut expr.left, &mut expr.right) {
+                (left, right) if is_quoted(left) && !is_quoted(right) => (left, right),
+                (left, right) if is_quoted(right) && !is_quoted(left) => (right, left),
+                _ => return Ok(PlannerResult::Original(expr)),
+            };
+            // The type of a CASE is not known yet.
+            if let Ok(of) = type_of(other, schema)
+                && of.is_numeric()
+                && !other.exists(|it| Ok(matches!(it, Expr::Case(_))))?
+                && let Expr::Literal(literal, _) = &*quoted
+                && let Some(typed) = as_type(literal, &Field::new("", of, true))?
+            {
+                *quoted = typed;
+            }
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Gives a column that is a literal a type; whether there is a way to it.
+fn set_type(plan: &mut Arc<LogicalPlan>, index: usize, to: &FieldRef) -> Result<bool> {
+    let Some(typed) = literal(plan, index).and_then(|it| as_type(it, to).transpose()) else {
+        return Ok(false);
+    };
+    *plan = Arc::new(with_literal(LogicalPlan::clone(plan), index, typed?)?);
+    Ok(true)
+}
+
+fn with_literal(plan: LogicalPlan, index: usize, typed: Expr) -> Result<LogicalPlan> {
+    match plan {
+        LogicalPlan::Projection(mut projection) => {
+            let (table, field) = projection.schema.qualified_field(index);
+            let typed = typed.alias_qualified(table.cloned(), field.name());
+            projection.expr[index] = typed;
+            let plan = Projection::try_new(projection.expr, projection.input)?;
+            Ok(LogicalPlan::Projection(plan))
+        }
+        other => {
+            let input = with_literal(other.inputs()[0].clone(), index, typed)?;
+            other.with_new_exprs(other.expressions(), vec![input])?.recompute_schema()
+        }
+    }
+}
+
+/// A literal as a value of a type; `None` where that is not known to be as PostgreSQL has it.
+pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>> {
+    let ScalarValue::Utf8(Some(text)) = literal else {
+        let metadata = FieldMetadata::from(to);
+        let metadata = (!metadata.is_empty()).then_some(metadata);
+        let value = ScalarValue::try_from(to.data_type())?;
+        return Ok((!value.data_type().is_null()).then_some(Expr::Literal(value, metadata)));
+    };
+    let of_text = |to| converted(to, &ColumnarValue::Scalar(literal.clone()));
+    let value = match to.data_type() {
+        _ if is_json(to) => return of_json(text).map(|()| None),
+        _ if !to.metadata().is_empty() => return Ok(None),
+        it if it.is_string() => ColumnarValue::Scalar(literal.cast_to(&TEXT)?),
+        DataType::Float64 => of_text(To::Float8)?,
+        DataType::Float32 => of_text(To::Float4)?,
+        DataType::Timestamp(_, None) => of_text(To::Timestamp)?,
+        DataType::Timestamp(_, Some(_)) => of_text(To::Timestamptz)?,
+        DataType::Boolean if matches!(text.as_str(), "t" | "f" | "true" | "false") => {
+            ColumnarValue::Scalar(ScalarValue::from(text.starts_with('t')))
+        }
+        DataType::Date32 if is_plain_date(text) => {
+            ColumnarValue::Scalar(literal.cast_to(to.data_type())?)
+        }
+        it => match number_of(literal, it)? {
+            Some(number) => number,
+            None => return Ok(None),
+        },
+    };
+    let ColumnarValue::Scalar(value) = value else { return Ok(None) };
+    Ok(Some(Expr::Literal(value, None)))
+}
+
+fn is_distinct(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Distinct(_))
+}
+
+fn is_null(plan: &LogicalPlan, index: usize) -> bool {
+    plan.schema().field(index).data_type().is_null()
+}
+
+/// The plan of a table, whose columns are texts where they have no type of themselves.
+fn of_texts(mut plan: LogicalPlan) -> Result<LogicalPlan> {
+    let untyped =
+        |plan: &LogicalPlan| (0..plan.schema().fields().len()).find(|it| is_null(plan, *it));
+    let text: FieldRef = Arc::new(Field::new("", TEXT, true));
+    while let Some(index) = untyped(&plan) {
+        let mut typed = Arc::new(plan);
+        if set_type(&mut typed, index, &text)? {
+            plan = Arc::unwrap_or_clone(typed);
+            continue;
+        }
+        let columns = typed.schema().iter().map(|(table, field)| {
+            let column = Expr::from((table, field));
+            match field.data_type().is_null() {
+                true => {
+                    let cast = column.cast_to(&TEXT, typed.schema())?;
+                    Ok(cast.alias_qualified(table.cloned(), field.name()))
+                }
+                false => Ok(column),
+            }
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        plan = LogicalPlanBuilder::from(typed).project(columns)?.build()?;
+    }
+    Ok(plan)
+}
+
+/// Has NULL be a text in what a recursive query begins with.
+pub(super) fn type_recursion(query: &mut Query) {
+    let Some(with) = query.with.as_mut().filter(|it| it.recursive) else { return };
+    for table in &mut with.cte_tables {
+        if let SetExpr::SetOperation { left, .. } = table.query.body.as_mut()
+            && let SetExpr::Select(select) = left.as_mut()
+        {
+            type_nulls(select);
+        }
+    }
+}
+
+/// Has NULL and literals in quotes be JSON where another row of VALUES has it written.
+pub(super) fn type_values(query: &mut Query) {
+    let SetExpr::Values(values) = query.body.as_mut() else { return };
+    let count = values.rows.iter().map(|row| row.content.len()).max().unwrap_or_default();
+    for index in 0..count {
+        let written = values.rows.iter().find_map(|row| match row.content.get(index) {
+            Some(Parsed::Cast { data_type: it @ (SqlType::JSON | SqlType::JSONB), .. }) => {
+                Some(it.clone())
+            }
+            _ => None,
+        });
+        let Some(data_type) = written else { continue };
+        for row in &mut values.rows {
+            if let Some(expr) = row.content.get_mut(index)
+                && let Parsed::Value(ValueWithSpan {
+                    value: Value::Null | Value::SingleQuotedString(_),
+                    ..
+                }) = expr
+            {
+                *expr = cast_to(expr.clone(), data_type.clone());
+            }
+        }
+    }
+}
+
+fn type_nulls(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+            && let Parsed::Value(ValueWithSpan { value: Value::Null, .. }) = expr
+        {
+            *expr = cast_to(expr.clone(), SqlType::Text);
+        }
+    }
+}
