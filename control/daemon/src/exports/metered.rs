@@ -134,8 +134,9 @@ struct Modified {
 }
 
 thread_local! {
-    /// Requests of this thread until one is timed.
-    static UNTIMED_LEFT: Cell<u32> = const { Cell::new(0) };
+    /// Reads and writes of this thread until one is timed. Each kind has a count of its own: where
+    /// they alternate, one count would come to zero at the same kind again and again.
+    static UNTIMED_LEFT: [Cell<u32>; 2] = const { [const { Cell::new(0) }; 2] };
 }
 
 impl MeteredVolume {
@@ -210,7 +211,12 @@ impl MeteredVolume {
     }
 
     fn time<T>(&self, timed: Timed, request: impl FnOnce() -> T) -> T {
-        if timed != Timed::Flush && !is_turn() {
+        let is_turn = match timed {
+            Timed::Read => is_turn(0),
+            Timed::Write => is_turn(1),
+            Timed::Flush => true,
+        };
+        if !is_turn {
             return request();
         }
         let start = Instant::now();
@@ -221,8 +227,10 @@ impl MeteredVolume {
     }
 }
 
-fn is_turn() -> bool {
+/// `kind` is the index of its count.
+fn is_turn(kind: usize) -> bool {
     UNTIMED_LEFT.with(|left| {
+        let left = &left[kind];
         let is_turn = left.get() == 0;
         left.set(if is_turn { TIMED_ONE_IN - 1 } else { left.get() - 1 });
         is_turn
@@ -322,7 +330,16 @@ mod tests {
     #[test]
     fn one_in_so_many_requests_is_timed() {
         let rounds = 10;
-        let timed = (0..TIMED_ONE_IN * rounds).filter(|_| is_turn()).count();
+        let timed = (0..TIMED_ONE_IN * rounds).filter(|_| is_turn(0)).count();
         assert_eq!(timed, rounds as usize);
+    }
+
+    #[test]
+    fn both_kinds_are_timed_where_they_alternate() {
+        let mut timed = [0; 2];
+        for number in 0..TIMED_ONE_IN as usize * 20 {
+            timed[number % 2] += usize::from(is_turn(number % 2));
+        }
+        assert_eq!(timed, [10, 10]);
     }
 }
