@@ -77,8 +77,8 @@ pub(crate) struct Transaction {
     pub(crate) state: State,
     /// Who made or first used it since the start. Not in the state log.
     pub(crate) owner: Owner,
-    /// Whether a transaction of it may have had a part on a disk, as is assumed of those that were
-    /// loaded. Not in the state log.
+    /// A transaction of it may have had a part on a disk, as is assumed of those that were loaded.
+    /// Not in the state log.
     pub(crate) is_on_disk: bool,
 }
 
