@@ -6,6 +6,9 @@
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
 mod server;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +19,19 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: u64 = 4096;
 /// Blocks of the volume: no round writes more.
 const BLOCKS: u64 = 16 << 10;
+
+/// Blocks that a replay has to bring, and blocks of each of the writes that make them.
+const REPLAYED_BLOCKS: u64 = 6 << 10;
+const BATCH_BLOCKS: u64 = 64;
+const PROMOTION_KILLS: u64 = 7;
+/// Longest time from the first request to promote to a kill. It doubles with each, so that some
+/// come within the replay, however fast the host is.
+const PROMOTION_MICROSECONDS_MAX: u64 = 20_000;
+
+const UPLOAD_ROUNDS: u64 = 2;
+const UPLOAD_KILLS: u64 = 3;
+/// Longest time from a flush to a kill: a few intervals of uploads.
+const UPLOAD_MICROSECONDS_MAX: u64 = 300_000;
 
 /// The store while the writer is at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +81,29 @@ impl Round {
             self.flushed.push((Instant::now(), block));
         }
         Ok(())
+    }
+
+    /// Writes so many blocks more, and flushes after each of a few requests.
+    fn write_batches(&mut self, blocks: u64) -> Result<()> {
+        let mut db = NbdClient::connect(&self.writer.nbd_socket(), "db")?;
+        for _ in 0..blocks / BATCH_BLOCKS {
+            let first = self.flushed.len() as u64;
+            let batch = first..first + BATCH_BLOCKS;
+            let data = batch.clone().flat_map(stamped).collect();
+            db.ask(&Request::Write { offset: first * BLOCK_BYTES, data })?;
+            db.ask(&Request::Flush)?;
+            let now = Instant::now();
+            self.flushed.extend(batch.map(|block| (now, block)));
+        }
+        Ok(())
+    }
+
+    /// Blocks that the lag promises which the writer shows now. `None`: it shows none.
+    fn promised(&self) -> Result<Option<u64>> {
+        let asked = Instant::now();
+        let Some(lag) = self.lag()? else { return Ok(None) };
+        let until = asked.checked_sub(lag).context("the host runs for longer")?;
+        Ok(Some(self.flushed.iter().filter(|(time, _)| *time < until).count() as u64))
     }
 
     fn lag(&self) -> Result<Option<Duration>> {
@@ -147,6 +186,105 @@ fn what_was_flushed_before_the_lag_that_was_shown_outlives_the_writer() -> Resul
     for store in [Store::There, Store::BackInTime, Store::Away] {
         run(store, &mut random).with_context(|| {
             format!("{store:?}; MEMLANE_SEED={seed} cargo xtask test standby_shipping")
+        })?;
+    }
+    Ok(())
+}
+
+/// Asks for a promotion. The daemon may be killed before it answers.
+fn ask_to_promote(socket: &Path) -> std::io::Result<String> {
+    let body = r#"{"force": true}"#;
+    let mut connection = UnixStream::connect(socket)?;
+    write!(
+        connection,
+        "POST {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        api::STANDBY_PROMOTE_PATH,
+        body.len()
+    )?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn kill_while_replaying(random: &mut Random) -> Result<()> {
+    let mut round = Round::start()?;
+    round.write_batches(BATCH_BLOCKS)?;
+    wait_for("the journal to be shipped", TIME_LIMIT, || Ok(round.lag()?.is_some()))?;
+    round.write_batches(REPLAYED_BLOCKS)?;
+    let all = round.flushed.len() as u64;
+    wait_for("all to be shipped", TIME_LIMIT, || Ok(round.promised()? == Some(all)))?;
+    round.writer.kill()?;
+    let mut promoted_count = 0;
+    for kill in 0..PROMOTION_KILLS {
+        let socket = round.standby.api_socket();
+        let asking = std::thread::spawn(move || ask_to_promote(&socket));
+        std::thread::sleep(Duration::from_micros(random.below(PROMOTION_MICROSECONDS_MAX << kill)));
+        round.standby.kill()?;
+        let answer = asking.join().expect("it does not panic").unwrap_or_default();
+        round.standby.start_again()?;
+        let is_promoted = round.standby.status()?.standby.is_none();
+        ensure!(is_promoted || !answer.starts_with("HTTP/1.1 200"), "not kept: {answer}");
+        ensure!(is_promoted || promoted_count == 0, "it was promoted before");
+        promoted_count += u64::from(is_promoted);
+        if is_promoted {
+            let found = round.found()?;
+            ensure!(found == all, "{found} of {all} after kill {kill}");
+        }
+    }
+    let begun = Instant::now();
+    let told = round.standby.memlane("--json standby promote --force")?;
+    let told: api::Promotion = serde_json::from_str(&told)?;
+    ensure!(told.is_repeated == (promoted_count > 0), "{told:?}");
+    ensure!(told.replay_ended.is_none(), "{told:?}");
+    let elapsed = begun.elapsed();
+    let found = round.found()?;
+    eprintln!(
+        "measured: {all} flushed, promoted before {promoted_count} of {PROMOTION_KILLS} kills, \
+         {found} found, {:?} transactions replayed, the last promotion took {elapsed:?}",
+        told.replayed_transactions
+    );
+    ensure!(found == all, "{found} of {all}");
+    round.standby.finish()
+}
+
+fn kill_while_uploading(random: &mut Random) -> Result<()> {
+    let mut round = Round::start()?;
+    round.write_batches(BATCH_BLOCKS)?;
+    wait_for("the journal to be shipped", TIME_LIMIT, || Ok(round.lag()?.is_some()))?;
+    // What was promised once is there whatever the writer does afterwards.
+    let mut promised = 0;
+    for kill in 0..UPLOAD_KILLS {
+        round.write_batches((1 + random.below(16)) * BATCH_BLOCKS)?;
+        std::thread::sleep(Duration::from_micros(random.below(UPLOAD_MICROSECONDS_MAX)));
+        promised = promised.max(round.promised()?.unwrap_or(0));
+        round.writer.kill()?;
+        if kill + 1 < UPLOAD_KILLS {
+            round.writer.start_again()?;
+        }
+    }
+    let told = round.standby.memlane("--json standby promote --force")?;
+    let found = round.found()?;
+    let flushed = round.flushed.len();
+    eprintln!("measured: {flushed} flushed, {promised} promised, {found} found");
+    ensure!(found >= promised, "{found} of {promised} that were promised: {told}");
+    round.standby.finish()
+}
+
+#[test]
+fn a_standby_that_is_killed_while_it_replays_is_promoted_to_all_that_was_shipped() -> Result<()> {
+    let seed = seed()?;
+    kill_while_replaying(&mut Random::new(seed))
+        .with_context(|| format!("MEMLANE_SEED={seed} cargo xtask test standby_shipping"))
+}
+
+#[test]
+fn what_the_lag_promised_outlives_a_writer_that_is_killed_while_it_uploads() -> Result<()> {
+    let seed = seed()?;
+    let mut random = Random::new(seed);
+    for round in 0..UPLOAD_ROUNDS {
+        kill_while_uploading(&mut random).with_context(|| {
+            format!("round {round}; MEMLANE_SEED={seed} cargo xtask test standby_shipping")
         })?;
     }
     Ok(())
