@@ -61,7 +61,7 @@ pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manif
 }
 
 /// The writer under whose claim image `number` was saved: of the newest claim before it. `None` if
-/// that cannot be told.
+/// there is no claim. Fails when a manifest cannot be read that may be the claim.
 pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, ImageError> {
     let before = |&(found, _): &(u32, u64)| found < number;
     for (found, size_bytes) in store.images()?.into_iter().filter(before).rev() {
@@ -69,8 +69,7 @@ pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, 
             Ok(ManifestState::Whole(manifest)) if manifest.kind == ManifestKind::Fence => {
                 return Ok(Some(u128::from_le_bytes(manifest.set_id)));
             }
-            // It may be a claim.
-            Ok(ManifestState::Unreadable(_)) => return Ok(None),
+            Ok(ManifestState::Unreadable(error)) => return Err(error),
             Ok(_) => {}
             Err(error) if error.kind == ImageErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -10,7 +10,7 @@ use sealing::SetKey;
 use volumes::{Engine, ImageBase};
 
 use crate::error::{StandbyError, StandbyErrorKind, causes};
-use crate::extracts::{Gap, ShippedJournal, Verified};
+use crate::extracts::{Gap, ShippedJournal, Verified, is_damage};
 
 const ATTEMPT: &str = "replay the journal in the image store";
 
@@ -63,8 +63,18 @@ pub(crate) fn find_shipped(
     let fail = StandbyError::image(ATTEMPT);
     let summary = image.summary();
     // Extracts of another claim continue other images.
-    let claimant = claimant_of(&**store, summary.id.number()).map_err(&fail)?;
-    let Some(writer) = claimant else { return Ok(None) };
+    let writer = match claimant_of(&**store, summary.id.number()) {
+        Ok(Some(writer)) => writer,
+        Ok(None) => return Ok(None),
+        // Nothing is lost by it where nothing was shipped.
+        Err(_) if store.extracts().map_err(&fail)?.is_empty() => return Ok(None),
+        Err(error) if is_damage(&error) => {
+            let why = format!("whose journal continues the image is not known: {}", causes(&error));
+            return ShippedJournal::unusable(store, why).map(Some).map_err(fail);
+        }
+        // Asked again, the store may tell.
+        Err(error) => return Err(fail(error)),
+    };
     let from = begins_at(image).0;
     let found = ShippedJournal::find(store, writer, summary.set_id, from, verified);
     let found = found.map_err(&fail)?;

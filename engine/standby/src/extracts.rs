@@ -81,8 +81,7 @@ impl ShippedJournal {
         let Found { segments, gap, .. } = found;
         let taken = segments.values().map(|segment| segment.taken_unix_micros).max().unwrap_or(0);
         let used: u64 = segments.values().map(|segment| u64::from(segment.end)).sum();
-        let all = listed.values().flatten().map(|(_, bytes)| bytes.saturating_sub(4096));
-        let left_out_bytes = all.sum::<u64>().saturating_sub(used);
+        let left_out_bytes = payload_bytes(listed.values().flatten()).saturating_sub(used);
         Ok(Self {
             folder: ShippedFolder { store: Arc::clone(store), segments: Arc::new(segments) },
             bytes: used,
@@ -90,6 +89,22 @@ impl ShippedJournal {
             gap: gap.map(|what| Gap { what, left_out_bytes }),
         })
     }
+
+    /// None of what was shipped, and why.
+    pub(crate) fn unusable(store: &Arc<dyn ImageStore>, what: String) -> Result<Self, ImageError> {
+        let left_out_bytes = payload_bytes(&store.extracts()?);
+        Ok(Self {
+            folder: ShippedFolder { store: Arc::clone(store), segments: Arc::default() },
+            bytes: 0,
+            taken_unix_micros: 0,
+            gap: Some(Gap { what, left_out_bytes }),
+        })
+    }
+}
+
+/// Bytes of the journal in extracts, without their headers.
+fn payload_bytes<'it>(listed: impl IntoIterator<Item = &'it (ExtractName, u64)>) -> u64 {
+    listed.into_iter().map(|(_, bytes)| bytes.saturating_sub(4096)).sum()
 }
 
 /// Extracts that were compared with their digests before, so that they are read once.
@@ -204,7 +219,7 @@ impl Found<'_> {
     }
 }
 
-fn is_damage(error: &ImageError) -> bool {
+pub(crate) fn is_damage(error: &ImageError) -> bool {
     use image::ImageErrorKind::{Damaged, Newer, NotFound};
     matches!(error.kind, Damaged | Newer | NotFound)
 }

@@ -128,6 +128,30 @@ fn nothing_is_applied_past_an_extract_that_is_missing_or_damaged() {
 }
 
 #[test]
+fn a_claim_that_cannot_be_read_is_told_and_nothing_that_was_shipped_is_applied() {
+    let shared = Shared::new();
+    let standby = shared.standby();
+    let (_writer, _shipper) = ship_eight(&shared);
+    let images = shared.images();
+    let (image, _) = *images.images().expect("it works").last().expect("one was saved");
+    standby.follow_to(image);
+    let (claim, bytes) = images.images().expect("it works")[0];
+    assert!(claim < image, "the claim comes first");
+    let mut manifest = storage::AlignedBuffer::zeroed(usize::try_from(bytes).expect("short"));
+    images.read(ObjectName::Image(claim), 0, &mut manifest).expect("it is there");
+    manifest[100] ^= 1;
+    images.remove(ObjectName::Image(claim)).expect("the disk works");
+    images.create_image(claim, &manifest).expect("the disk works");
+    let continued = promote(&standby).continued;
+    assert_eq!((continued.transactions, continued.taken_unix_micros), (0, None));
+    let gap = continued.gap.expect("it is told");
+    assert!(gap.what.contains(&format!("read the manifest of image {claim}")), "{gap:?}");
+    assert!(gap.left_out_bytes > 0, "{gap:?}");
+    assert!(read_promoted(&standby, "one", 0) == Ok(noise(100)));
+    assert!(read_promoted(&standby, "one", 1) == Ok(vec![0; 4096]));
+}
+
+#[test]
 fn extracts_of_a_writer_that_lost_its_claim_are_not_applied_to_newer_images() {
     let shared = Shared::new();
     let mut standby = shared.standby();

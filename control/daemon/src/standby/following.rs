@@ -63,6 +63,9 @@ pub(super) struct Known {
     pub(super) has_looked: bool,
     /// Images whose skipping was told of.
     skipped: Vec<u32>,
+    /// Gap in the journal at the last step, and it was told of.
+    journal_gap: Option<String>,
+    is_gap_told: bool,
     wait: Duration,
 }
 
@@ -138,6 +141,7 @@ impl Standby {
             return self.interval;
         }
         self.tell_skipped();
+        self.tell_journal_gap();
         let failure = match &step {
             Err(error) => Some(causes(error)),
             Ok(Step::Incomplete { image_number, left_bytes, cause, .. }) => {
@@ -192,6 +196,24 @@ impl Standby {
         }
     }
 
+    /// Tells once of a gap in the journal in the store that two steps have found: an image that is
+    /// saved in between removes extracts.
+    fn tell_journal_gap(&self) {
+        let gap = self.follower.progress().gap.map(|gap| gap.what);
+        let mut known = self.known();
+        let stays = known.journal_gap == gap;
+        let was_told = std::mem::replace(&mut known.is_gap_told, stays);
+        known.journal_gap.clone_from(&gap);
+        drop(known);
+        if let Some(gap) = gap.filter(|_| stays && !was_told) {
+            let message = format!(
+                "the journal in {} cannot be replayed as a whole after the image: {gap}",
+                self.place
+            );
+            self.events.error("journal_gap", None, message);
+        }
+    }
+
     /// Takes over from the writer, and has the daemon start anew as one that writes. Repeated, it
     /// gives the same answer.
     pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
@@ -241,6 +263,10 @@ impl Standby {
             self.place, promoted.image_number
         );
         self.events.warning("standby_promoted", None, message);
+        if let Some(ended) = &promotion.replay_ended {
+            let message = format!("the journal in {} was not replayed whole: {ended}", self.place);
+            self.events.error("journal_gap", None, message);
+        }
         for (name, error) in &promoted.guarantees_lost {
             let message = format!(
                 "the volume is thin: there is too little memory to guarantee its capacity: {}",
