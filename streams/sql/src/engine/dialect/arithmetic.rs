@@ -18,6 +18,7 @@ use super::inexact::refused;
 use super::interval_functions;
 use super::jsonb::canonical;
 use super::jsonb_functions;
+use super::own::no_operator;
 use super::planned::{is_json, type_of};
 use super::regex::Use;
 use super::shifts::{Towards, shifted};
@@ -150,6 +151,10 @@ fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawB
         _ => Err(refused(&format!("{} of JSON and another type", expr.op)).into_engine()),
     };
     let (left, right) = (expr.left, expr.right);
+    let takes_jsons = matches!(expr.op, StringConcat | AtArrow | ArrowAt);
+    if !takes_jsons && is_json(&right, schema) {
+        return Err(no_operator(&expr.op).into_engine());
+    }
     let (name, operands) = match &expr.op {
         StringConcat => (jsonb_functions::CONCATENATED, vec![jsonb(left)?, jsonb(right)?]),
         AtArrow => (jsonb_functions::CONTAINS, vec![jsonb(left)?, jsonb(right)?]),

@@ -18,7 +18,7 @@ use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection,
-    Union,
+    Union, lit,
 };
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType as SqlType, Expr as Parsed, Query, Select, SelectItem, SetExpr,
@@ -66,11 +66,21 @@ impl RelationPlanner for TypedTables {
         IS_HANDED_ON.set(true);
         let plan = context.plan(relation)?;
         let mut plan = with_column_types(plan)?;
-        // A side of a set operation takes its types from the other one.
-        if alias.as_ref().is_none_or(|it| it.name.value != SIDES) {
+        // A side of a set operation takes its types from the other one. Subqueries of empty tables of
+        // the catalogue are NULLs of any type.
+        if alias.as_ref().is_none_or(|it| it.name.value != SIDES) && !is_without_rows(&plan) {
             plan = of_texts(plan)?;
         }
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
+    }
+}
+
+fn is_without_rows(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => is_without_rows(&alias.input),
+        LogicalPlan::Projection(projection) => is_without_rows(&projection.input),
+        LogicalPlan::Filter(filter) => filter.predicate == lit(false),
+        _ => false,
     }
 }
 
