@@ -66,8 +66,8 @@ impl RelationPlanner for TypedTables {
         IS_HANDED_ON.set(true);
         let plan = context.plan(relation)?;
         let mut plan = with_column_types(plan)?;
-        // A side of a set operation takes its types from the other one. Columns of an empty table of
-        // the catalogue are NULLs of any type.
+        // A side of a set operation takes its types from the other one. Columns of empty tables
+        // of the catalogue are NULLs of any type.
         if alias.as_ref().is_none_or(|it| it.name.value != SIDES) && !is_without_rows(&plan) {
             plan = of_texts(plan)?;
         }
