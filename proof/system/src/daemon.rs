@@ -329,12 +329,7 @@ impl Daemon {
 
     /// Answer to a request that is written out, and that asks to close the connection.
     pub fn request(&self, text: &str) -> Result<String> {
-        let mut connection = UnixStream::connect(self.api_socket())?;
-        connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
-        connection.write_all(text.as_bytes())?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        Ok(answer)
+        request_at(&self.api_socket(), text)
     }
 
     pub fn status(&self) -> Result<api::Status> {
@@ -410,6 +405,28 @@ impl Drop for Daemon {
         let checked = check_for_panics(&self.log_path());
         assert!(checked.is_ok() || thread::panicking(), "the daemon panicked: {checked:?}");
     }
+}
+
+/// Asks a daemon for a promotion, of which it is not known whether it is answered: the daemon may
+/// be killed meanwhile.
+pub fn ask_to_promote(api_socket: &Path) -> Result<String> {
+    let body = r#"{"force": true}"#;
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        api::STANDBY_PROMOTE_PATH,
+        body.len()
+    );
+    request_at(api_socket, &request)
+}
+
+fn request_at(api_socket: &Path, text: &str) -> Result<String> {
+    let mut connection = UnixStream::connect(api_socket)?;
+    connection.set_read_timeout(Some(ANSWER_TIME_LIMIT))?;
+    connection.write_all(text.as_bytes())?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Asks again and again until `is_true`, for as long as `time_limit`.

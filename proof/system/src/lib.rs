@@ -25,7 +25,7 @@ mod tool;
 
 pub use attached::{attach, device_size_bytes, written_sector_count};
 pub use broker::{Broker, ask_broker, free_address};
-pub use daemon::{Daemon, DaemonOptions, product, product_path, wait_for};
+pub use daemon::{Daemon, DaemonOptions, ask_to_promote, product, product_path, wait_for};
 pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};

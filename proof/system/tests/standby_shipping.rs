@@ -6,14 +6,11 @@
 #[path = "../../../engine/object-images/tests/server/mod.rs"]
 mod server;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use server::Server;
-use system::{Daemon, NbdClient, Random, Request, seed, wait_for};
+use system::{Daemon, NbdClient, Random, Request, ask_to_promote, seed, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: u64 = 4096;
@@ -189,22 +186,6 @@ fn what_was_flushed_before_the_lag_that_was_shown_outlives_the_writer() -> Resul
         })?;
     }
     Ok(())
-}
-
-/// Asks for a promotion. The daemon may be killed before it answers.
-fn ask_to_promote(socket: &Path) -> std::io::Result<String> {
-    let body = r#"{"force": true}"#;
-    let mut connection = UnixStream::connect(socket)?;
-    write!(
-        connection,
-        "POST {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        api::STANDBY_PROMOTE_PATH,
-        body.len()
-    )?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 fn kill_while_replaying(random: &mut Random) -> Result<()> {
