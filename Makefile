@@ -1,7 +1,7 @@
 # Each target is one command; the logic is in xtask. `make` alone lists them.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help demo demo-log demo-sql test check bench deb release docs soak kubernetes fmt toolchain packages-%
+.PHONY: help demo demo-log demo-sql test check bench performance deb release docs soak kubernetes fmt toolchain packages-%
 
 help:
 	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
@@ -9,6 +9,7 @@ help:
 	@echo 'make demo-sql  topics and views that SQL defines, whose broker is killed (long the first time: the SQL engine is built)'
 	@echo 'make test      everything: unit, property, loom, crash, clients, block device, kills; FILTER=name for some suites'
 	@echo 'make check     what every commit passes: format, lints, tidy, unit tests'
+	@echo 'make performance  the figures of docs/performance.md, measured anew (two hours)'
 	@echo 'make bench     every measurement, quickly, and a report of it (15 minutes at most)'
 	@echo 'make soak      the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients'
 	@echo 'make kubernetes  a cluster of one node whose pods use volumes (half an hour the first time: Kubernetes is built)'
@@ -34,6 +35,9 @@ check: toolchain
 
 bench: packages-test toolchain
 	@cargo xtask bench
+
+performance: packages-test toolchain
+	@cargo xtask performance
 
 deb: packages-deb toolchain
 	@cargo xtask deb

@@ -41,6 +41,7 @@ usage: cargo xtask TASK
   test [FILTER]   everything; with FILTER only the suites whose name contains it
   stress FILTER   ten times the suites whose names contain FILTER, beside four busy processes
   bench           measure everything quickly and leave a report in target/bench
+  performance     measure what docs/performance.md shows and write it; two hours, and resumable
   soak            the long runs: 10,000 kills, 20 power cuts, suites of Kafka clients
   kubernetes      a cluster of one node whose pods use volumes; Kubernetes is built the first time
   deb [--programs FOLDER]
@@ -81,6 +82,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["test", filter] => tasks::test(filter),
         ["stress", filter] => tasks::stress(filter),
         ["bench"] => tasks::bench(),
+        ["performance"] => tasks::performance(),
         ["soak"] => tasks::soak(),
         ["kubernetes"] => tasks::kubernetes(),
         ["deb"] => tasks::deb(),

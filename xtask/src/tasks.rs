@@ -362,6 +362,50 @@ pub(crate) fn bench() -> Result<()> {
     run_to_end(command_as_root(program).args(["report", folder]))
 }
 
+/// Suites of the page on performance, each with its arguments.
+const PERFORMANCE: [&str; 8] = [
+    "peers --only jobs,pgbench --case randread --target volume,run,nbd,vhost-user,zram,tmpfs,loop,\
+     nbdkit,qemu-nbd,qsd-nbd,qsd-vhost,qsd-vhost-iothread,qsd-vhost-io_uring",
+    "durability",
+    "cpio --only fio --cores 1 --target volume,run,zram,loop",
+    "log --target broker,kafka --mixes 0 --rates 50 --consumers 1",
+    "log --target broker,kafka --mixes 0 --rates 50 --consumers 1 --sync",
+    "sql",
+    "reduction",
+    "engine",
+];
+
+/// Measures what the page on performance shows, and writes that page. What was measured before in
+/// `target/performance` is not measured again.
+pub(crate) fn performance() -> Result<()> {
+    let root = house::root();
+    let packages = ["daemon", "cli", "preload", "broker", "bench", "kafka-clients"];
+    let programs = builds::shipped(&root, &packages, Features::Default)?;
+    let program = builds::path_of(&programs, BENCH)?;
+    fetch(builds::path_of(&programs, "fetch-kafka-clients")?)?;
+    let measured = root.join("target/performance");
+    let mut folders = Vec::new();
+    for (index, arguments) in PERFORMANCE.iter().enumerate() {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let folder = measured.join(format!("{}-{}", index + 1, arguments[0]));
+        let mut command = command_as_root(program);
+        command.env("MEMLANE_KAFKA_LIBS", root.join("target/kafka-clients/jars"));
+        command.args(&arguments).args(["--profile", "standard", "--out"]).arg(&folder);
+        if folder.join("manifest.json").exists() {
+            command.arg("--resume");
+        }
+        run_to_end(&mut command)?;
+        folders.push(folder);
+    }
+    let kept = root.join("docs/performance/runs");
+    if kept.exists() {
+        fs::remove_dir_all(&kept).with_context(|| format!("cannot remove {}", kept.display()))?;
+    }
+    let mut report = Command::new(program);
+    report.arg("report").args(&folders).arg("--keep").arg(&kept);
+    run_to_end(report.arg("--markdown").arg(root.join("docs/performance.md")))
+}
+
 /// The demonstration of volumes.
 pub(crate) fn demo() -> Result<()> {
     let program = built_demo(&["daemon", "cli", "system"], Features::Default, 2)?;

@@ -1,10 +1,12 @@
 //! One page that shows recorded runs, and the same for other programs.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use report::Report;
+use results::RunFolder;
 
 use crate::output;
 
@@ -20,9 +22,14 @@ pub(crate) struct Arguments {
     /// Also write every row as a line of CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Also write bars and medians as a page of Markdown
+    /// Also write a page of Markdown for readers who decide, with its pictures and all rows in the
+    /// folder of that name beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
+    /// Also write the runs in compact form, one folder each, into this folder: enough to make the
+    /// page of Markdown again
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
     /// Also write charts as Vega-Lite specifications into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) vega: Option<PathBuf>,
@@ -40,7 +47,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         write(path, &report.csv()?)?;
     }
     if let Some(path) = &arguments.markdown {
-        write(path, &report.markdown())?;
+        write_markdown(&report, path)?;
+    }
+    if let Some(folder) = &arguments.keep {
+        for (index, run) in arguments.folders.iter().enumerate() {
+            let run = RunFolder::open(run)?;
+            run.write_compact(&folder.join((index + 1).to_string()))?;
+        }
     }
     if let Some(folder) = &arguments.vega {
         fs::create_dir_all(folder)
@@ -48,6 +61,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         for (name, text) in report.vega() {
             write(&folder.join(name), &text)?;
         }
+    }
+    Ok(())
+}
+
+fn write_markdown(report: &Report, page: &Path) -> Result<()> {
+    let name = page.file_name().and_then(OsStr::to_str);
+    let name = name.with_context(|| format!("{} names no file", page.display()))?;
+    ensure!(name.ends_with(".md"), "{name} is no page of Markdown: end its name with .md");
+    let folder = page.with_extension("");
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    for (path, text) in report.markdown(name) {
+        write(&page.with_file_name(path), &text)?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@ use crate::book::Book;
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
 
-/// As targets are called that had the cores kept awake for them.
-const AWAKE_SUFFIX: &str = " (cores kept awake)";
+/// End of the names of targets that had the cores kept awake for them.
+pub(crate) const AWAKE_SUFFIX: &str = " (cores kept awake)";
 
 /// A bound on a figure.
 #[derive(Clone, Copy, Debug)]
@@ -435,7 +435,7 @@ fn at_least(limit: f64, measured: Option<Estimated>) -> Bar {
 }
 
 /// The newest run's group of which this is true.
-fn newest<'groups, 'book>(
+pub(crate) fn newest<'groups, 'book>(
     groups: &'groups [Group<'book>],
     is_it: impl Fn(&Group<'book>) -> bool,
 ) -> Option<&'groups Group<'book>> {

@@ -24,6 +24,8 @@ pub(crate) struct Estimated {
 pub(crate) enum Format {
     /// Nanoseconds, shown as microseconds.
     Micros,
+    /// Nanoseconds, shown as milliseconds.
+    Millis,
     /// Nanoseconds as they are.
     Nanos,
     /// Bytes a second, shown as millions.
@@ -45,6 +47,7 @@ impl Format {
     pub(crate) fn unit(self) -> f64 {
         match self {
             Self::Micros => 1e3,
+            Self::Millis => 1e6,
             Self::MegabytesPerSecond => 1e6,
             Self::Mebibytes => f64::from(1 << 20),
             Self::Percent => 0.01,
@@ -56,6 +59,7 @@ impl Format {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Micros => "µs",
+            Self::Millis => "ms",
             Self::Nanos => "ns",
             Self::MegabytesPerSecond => "MB/s",
             Self::Mebibytes => "MiB",

@@ -64,13 +64,15 @@ impl<'book> Group<'book> {
         self.first().row.params.get(name)?.as_u64()
     }
 
-    /// Returns whether every one of these parameters has this value; numbers are written as text.
+    /// Returns whether every one of these parameters has this value; numbers and flags are
+    /// written as text.
     pub(crate) fn has(&self, params: &[(&str, &str)]) -> bool {
         params.iter().all(|(name, expected)| {
             let value = self.first().row.params.get(*name);
             value.is_some_and(|value| match value {
                 Value::String(text) => text == expected,
                 Value::Number(number) => number.as_u64() == expected.parse().ok(),
+                Value::Bool(flag) => flag.to_string() == *expected,
                 _ => false,
             })
         })

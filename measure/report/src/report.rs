@@ -52,9 +52,10 @@ impl Report {
         text.expect("the document is plain data") + "\n"
     }
 
-    /// Bars and medians as a page of Markdown.
-    pub fn markdown(&self) -> String {
-        markdown::write(&self.book(), &self.runs)
+    /// A page of Markdown of this file name for readers who decide, and what it links to, in a
+    /// folder beside it: paths and texts.
+    pub fn markdown(&self, page: &str) -> Vec<(String, String)> {
+        markdown::write(page, &self.runs)
     }
 
     /// Every row as a line of CSV.

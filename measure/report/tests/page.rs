@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use report::Report;
@@ -368,17 +369,19 @@ fn every_row_and_every_number_of_it_is_in_the_json() {
     assert!(recorded == rows, "a row is not as it was recorded");
 }
 
+/// Texts of the documentation of these rows by their paths.
+fn documentation(manifest: Manifest) -> BTreeMap<String, String> {
+    Report::new(vec![(manifest, support::rows())]).markdown("performance.md").into_iter().collect()
+}
+
 #[test]
-fn markdown_names_commit_seed_and_windows_and_a_smoke_test_decides_nothing() {
-    let decided = Report::new(vec![(support::manifest(), support::rows())]).markdown();
-    let bar = "on one core, attached, over loop's | at most 1×";
-    for expected in
-        ["`0123abcd`", "seed 42", "| window, s |", "| 30.0 |", " | met |", "### cpio", bar]
-    {
-        assert!(decided.contains(expected), "no {expected} in {decided}");
+fn rows_in_markdown_name_commit_seed_and_windows() {
+    let rows = &documentation(support::manifest())["performance/rows.md"];
+    for expected in ["`0123abcd`", "seed 42", "| window, s |", "| 30.0 |", "### cpio"] {
+        assert!(rows.contains(expected), "no {expected} in {rows}");
     }
     let section = |suite: &str| {
-        let (_, rest) = decided.split_once(&format!("\n### {suite}\n")).expect("it has a part");
+        let (_, rest) = rows.split_once(&format!("\n### {suite}\n")).expect("it has a part");
         rest.split("\n#").next().expect("the text itself at least").to_owned()
     };
     for suite in ["tpcc", "placement"] {
@@ -388,11 +391,73 @@ fn markdown_names_commit_seed_and_windows_and_a_smoke_test_decides_nothing() {
     for reason in ["skipped: this kernel has no brd", "invalid: other guests took 12 %"] {
         assert!(peers.contains(reason), "{reason} is not told: {peers}");
     }
+}
+
+#[test]
+fn the_page_for_readers_who_decide_compares_each_use_and_says_where_a_peer_is_better() {
+    let files = documentation(support::manifest());
+    let page = &files["performance.md"];
+    let line = |job: &str| {
+        let line = page.lines().find(|line| line.contains(job));
+        line.unwrap_or_else(|| panic!("{job} is not compared: {page}")).to_owned()
+    };
+    let scan = line("| JSON scan, range that 50 % pass |");
+    assert!(scan.contains("PostgreSQL: "), "{scan}");
+    let lost = page.split_once("## When not to use it").expect("it says so").1;
+    let lost = lost.split("\n## ").next().expect("the text itself at least");
+    assert!(lost.contains("in flight: zram lz4, 2.61× faster."), "{lost}");
+    assert!(!lost.contains("NBD"), "{lost}");
+    // An interval by order statistics begins with six repeats, and these have five.
+    let table = page.split_once("## When not to use it").expect("it says so").0;
+    assert!(!table.contains('['), "{table}");
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".svg")) {
+        assert!(page.contains(&format!("]({path})")), "{path} is not shown");
+        assert!(text.starts_with("<svg xmlns=") && text.contains("prefers-color-scheme"), "{text}");
+    }
+    assert!(page.contains("](performance/rows.md)"), "{page}");
+}
+
+#[test]
+fn windows_under_two_seconds_count_for_nothing_on_the_page() {
+    let mut rows = support::rows();
+    rows.retain(|row| row.suite == Suite::Sql);
+    let text = |rows: &[Row]| {
+        let report = Report::new(vec![(support::manifest(), rows.to_vec())]);
+        report.markdown("performance.md").swap_remove(0).1
+    };
+    assert!(text(&rows).contains("| JSON scan, range that 50 % pass |"));
+    rows.iter_mut().for_each(|row| row.time.duration_s = 1.9);
+    assert!(!text(&rows).contains("| JSON scan"), "{}", text(&rows));
+}
+
+#[test]
+fn a_smoke_test_decides_nothing() {
+    let decided = &documentation(support::manifest())["performance.md"];
+    assert!(decided.contains(" | missed | "), "{decided}");
     let quick = Manifest { profile: "quick".to_owned(), ..support::manifest() };
-    let report = Report::new(vec![(quick, support::rows())]);
-    let (text, page) = (report.markdown(), report.html());
-    assert!(text.contains("met, smoke test") && !text.contains(" | met |"), "{text}");
+    let page = Report::new(vec![(quick.clone(), support::rows())]).html();
+    let text = &documentation(quick)["performance.md"];
+    assert!(text.contains("missed, smoke test") && !text.contains(" | missed | "), "{text}");
     let page = Html::parse_document(&page);
     let said: String = page.select(&selector("#verdict tbody")).flat_map(|it| it.text()).collect();
     assert!(said.contains("met, smoke test"), "{said}");
+}
+
+#[test]
+fn a_compact_run_gives_the_same_documentation() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let made = folder.path().join("made");
+    let mut run = RunFolder::create(&made, support::manifest()).expect("it is new");
+    for row in support::rows() {
+        let Row { suite, case, target, repeat, .. } = row.clone();
+        let key = StepKey { suite, case, target, repeat };
+        run.append(StepRecord { key, rows: vec![row] }).expect("it can be written");
+    }
+    let compact = folder.path().join("compact");
+    run.write_compact(&compact).expect("it can be written");
+    let text =
+        |folder: &Path| Report::read(&[folder]).expect("it holds a run").markdown("performance.md");
+    assert_eq!(text(&made), text(&compact));
+    let size = |folder: &Path| std::fs::metadata(folder.join("steps.jsonl")).expect("there").len();
+    assert!(size(&compact) < size(&made));
 }

@@ -135,6 +135,17 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Writes the same run to another folder without histograms and courses over the time: small
+    /// enough for a repository.
+    pub fn write_compact(&self, path: &Path) -> Result<()> {
+        let mut compact = Self::create(path, self.manifest.clone())?;
+        for record in &self.records {
+            let rows = record.rows.iter().cloned().map(Row::compact).collect();
+            compact.append(StepRecord { key: record.key.clone(), rows })?;
+        }
+        Ok(())
+    }
+
     /// Writes what is derived from the steps.
     pub fn write_results(&self) -> Result<()> {
         let rows: Vec<&Row> = self.rows().collect();

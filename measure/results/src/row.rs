@@ -132,6 +132,17 @@ impl Row {
         }
     }
 
+    /// The row without its histogram, its rounds, and its courses over the time.
+    pub(crate) fn compact(mut self) -> Self {
+        self.series.clear();
+        self.strips.clear();
+        self.rounds.clear();
+        if let Some(latency) = &mut self.latency {
+            latency.histogram.clear();
+        }
+        self
+    }
+
     pub fn is_valid(&self) -> bool {
         self.validity == Validity::Valid
     }

@@ -36,7 +36,7 @@ pub(super) fn case_name(writers: u64) -> String {
 fn seconds(profile: Profile) -> f64 {
     match profile {
         Profile::Quick => 0.4,
-        Profile::Standard => 2.0,
+        Profile::Standard => 2.2,
         Profile::Full => 20.0,
     }
 }

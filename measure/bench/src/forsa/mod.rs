@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_matrix_has_every_cell_of_the_paper_five_times() {
+    fn the_standard_matrix_has_every_cell_of_the_paper_six_times() {
         planned(&["--target=null", "--profile=standard", "--variants=paper"], |plan| {
             let plan = plan.expect("it needs nothing");
             if !plan.skipped.is_empty() {
                 eprintln!("skipped: {:?}", plan.skipped);
                 return;
             }
-            assert_eq!(plan.steps.len(), 2 * 4 * 6 * 5);
+            assert_eq!(plan.steps.len(), 2 * 4 * 6 * 6);
             assert!(plan.steps.iter().any(|step| step.case == "randwrite 131072 jobs=32 depth=1"));
         });
     }
@@ -172,7 +172,7 @@ mod tests {
             let plan = plan.expect("it needs nothing");
             let fair = plan.steps.iter().filter(|step| step.case.ends_with("io_uring"));
             let skipped = !plan.skipped.is_empty();
-            assert!(skipped || fair.count() == 2 * 4 * papers::FORSA_JOBS.len() * 5);
+            assert!(skipped || fair.count() == 2 * 4 * papers::FORSA_JOBS.len() * 6);
         });
     }
 

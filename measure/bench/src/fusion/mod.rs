@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_matrix_has_ten_sizes_seven_depths_and_four_patterns_five_times() {
+    fn the_standard_matrix_has_ten_sizes_seven_depths_and_four_patterns_six_times() {
         let words = ["bench", "--target=null", "--profile=standard"];
         let line = <Line as clap::Parser>::try_parse_from(words).expect("the words are known");
         let session = Session::new(&line.options, std::path::PathBuf::new());
@@ -187,9 +187,9 @@ mod tests {
             eprintln!("skipped: {:?}", plan.skipped);
             return;
         }
-        assert_eq!(plan.steps.len(), 10 * 7 * 4 * 5);
+        assert_eq!(plan.steps.len(), 10 * 7 * 4 * 6);
         for case in ["read 2048 jobs=1 depth=1", "randwrite 1048576 jobs=1 depth=64"] {
-            assert_eq!(plan.steps.iter().filter(|step| step.case == case).count(), 5);
+            assert_eq!(plan.steps.iter().filter(|step| step.case == case).count(), 6);
         }
     }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Arguments {
     /// Only these targets of the jobs; all where nothing is said
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     targets: Vec<String>,
+    /// Only jobs whose names begin so: randread, "randread 4096", "randread 4096 jobs=1 depth=16"
+    #[arg(long = "case", value_delimiter = ',', value_name = "NAME")]
+    cases: Vec<String>,
     /// Seconds for each job; as the profile says where nothing is said
     #[arg(long)]
     seconds: Option<f64>,
@@ -94,9 +97,19 @@ impl Arguments {
     fn seconds(&self, profile: Profile) -> f64 {
         self.seconds.unwrap_or(match profile {
             Profile::Quick => 0.45,
-            Profile::Standard => 1.2,
+            Profile::Standard => 2.2,
             Profile::Full => 60.0,
         })
+    }
+
+    /// Jobs of each target, and those of them that are also run with the cores kept awake.
+    fn jobs(&self, profile: Profile) -> Vec<(Job, Cores)> {
+        let mut jobs = jobs(self.seconds(profile), awake_jobs(profile));
+        jobs.retain(|(job, _)| {
+            let name = case_name(job);
+            self.cases.is_empty() || self.cases.iter().any(|case| name.starts_with(case))
+        });
+        jobs
     }
 
     fn specs(&self, profile: Profile) -> Result<Vec<Spec>> {
@@ -115,6 +128,12 @@ pub(crate) fn plan<'plan>(
 ) -> Result<Plan<'plan>> {
     ensure!(arguments.seconds.is_none_or(|it| it > 0.0), "--seconds takes a number above 0");
     ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+    let is_known = !arguments.jobs(session.profile).is_empty();
+    ensure!(
+        is_known,
+        "--case names no job: {} is the name of one",
+        case_name(&jobs(1.0, AwakeJobs::None)[0].0)
+    );
     let mut plan = Plan::default();
     if arguments.wants(Part::Jobs) {
         add_jobs(arguments, session, &mut plan)?;
@@ -147,13 +166,12 @@ fn add_jobs<'plan>(
             reason,
         });
     }
-    let awake_jobs = awake_jobs(session.profile);
     let memory_bytes = memory_bytes(&targets);
     let mut random = Random::new(session.seed);
     for repeat in 0..repeats(session.profile) {
         let mut steps = Vec::new();
         for target in &targets {
-            for (job, cores) in jobs(arguments.seconds(session.profile), awake_jobs) {
+            for (job, cores) in arguments.jobs(session.profile) {
                 let is_of_null = target.spec().kind == Kind::Null;
                 if is_of_null && cores == Cores::Awake {
                     continue;
@@ -172,7 +190,9 @@ fn add_jobs<'plan>(
         }
     }
     let disks: Vec<Kind> = disks.into_iter().map(|spec| spec.kind).collect();
-    virtual_disks::add(&disks, arguments.seconds(session.profile), &place, session, plan);
+    let profile = session.profile;
+    let jobs = (&*arguments.jobs(profile), arguments.seconds(profile));
+    virtual_disks::add(&disks, jobs, &place, session, plan);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use results::{CPU_FOR_EACH_IO, Io, LatencyKind, Row, Suite};
 use system::{Random, processor_seconds};
 
-use super::{AWAKE_SUFFIX, jobs, repeats};
+use super::{AWAKE_SUFFIX, repeats};
 use crate::fio_step::{BUSY_FLAG, Cores, SETTLING_TIME_LIMIT, case_name, params_of, shuffle};
 use crate::run::{Cost, Plan, Session, Skip, Step, unix_ms};
 use crate::targets::fio::{Job, Pattern};
@@ -39,7 +39,7 @@ struct Made {
 /// Adds the jobs on these kinds, which are disks over vhost-user.
 pub(super) fn add<'plan>(
     kinds: &[Kind],
-    seconds: f64,
+    (jobs, seconds): (&[(Job, Cores)], f64),
     place: &Place,
     session: &'plan Session,
     plan: &mut Plan<'plan>,
@@ -59,13 +59,12 @@ pub(super) fn add<'plan>(
             }),
         }
     }
-    let awake = super::awake_jobs(session.profile);
     let memory_bytes = disks.iter().map(|disk| disk.spec.memory_bytes(place)).sum();
     let mut random = Random::new(session.seed ^ 0x5d);
     for repeat in 0..repeats(session.profile) {
         let mut steps = Vec::new();
         for disk in &disks {
-            for (number, (job, cores)) in jobs(seconds, awake).into_iter().enumerate() {
+            for (number, &(job, cores)) in jobs.iter().enumerate() {
                 let fills = repeat == 0 && number == 0;
                 let asked = Asked { job, cores, repeat, seconds };
                 steps.push(step(disk, asked, (fills, memory_bytes), session));

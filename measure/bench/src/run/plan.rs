@@ -9,7 +9,7 @@ use results::{Row, StepKey, Suite};
 pub(crate) enum Profile {
     /// A smoke test in minutes: not for publication.
     Quick,
-    /// Five repeats of enough seconds for intervals that mean something.
+    /// Six repeats of enough seconds for intervals that mean something.
     Standard,
     /// The papers' lengths: hours.
     Full,
@@ -28,7 +28,7 @@ impl Profile {
     pub(crate) fn repeats(self) -> u32 {
         match self {
             Self::Quick => 1,
-            Self::Standard => 5,
+            Self::Standard => 6,
             Self::Full => 3,
         }
     }

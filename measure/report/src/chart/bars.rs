@@ -1,6 +1,6 @@
 //! Level bars with their intervals, a line that all are held against, and a mark that one is.
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::axis::{Axis, name_width, round, short_name};
 use crate::figure::{Estimated, Format};
@@ -14,6 +14,29 @@ const GROUP_DISTANCE: f64 = 34.0;
 
 /// How far a limit's mark stands out above and below its bar.
 const LIMIT_REACH: f64 = 3.5;
+
+/// Style of a picture that stands alone.
+const PICTURE_STYLE: &str = include_str!("picture.css");
+
+/// Places of a chart's parts.
+struct Layout {
+    axis: Axis,
+    /// Left end of the bars.
+    left: f64,
+    /// Top of each bar.
+    places: Vec<f64>,
+    bottom: f64,
+}
+
+impl Layout {
+    fn height(&self) -> f64 {
+        self.bottom + 36.0
+    }
+
+    fn view_box(&self) -> String {
+        format!("0 0 {WIDTH} {}", self.height())
+    }
+}
 
 pub(crate) struct Bars {
     pub(crate) title: String,
@@ -83,36 +106,60 @@ impl Bar {
 
 impl Bars {
     pub(crate) fn show(&self) -> Markup {
+        let layout = self.layout();
+        html! {
+            figure.chart.wide {
+                figcaption { (self.title) span.hint { (self.format.hint(self.hint)) } }
+                svg viewBox=(layout.view_box()) role="img" aria-label=(self.title) {
+                    (self.drawing(&layout))
+                }
+                (self.key())
+            }
+        }
+    }
+
+    /// Text of an SVG file of its own, which follows the reader's choice of light or dark.
+    pub(crate) fn picture(&self) -> String {
+        let layout = self.layout();
+        let picture = html! {
+            svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(layout.height())
+                viewBox=(layout.view_box()) role="img" aria-label=(self.title) {
+                style { (PreEscaped(PICTURE_STYLE)) }
+                rect.paper width="100%" height="100%" {}
+                (self.drawing(&layout))
+            }
+        };
+        picture.into_string() + "\n"
+    }
+
+    fn layout(&self) -> Layout {
         let limits = self.bars.iter().filter_map(|bar| bar.limit.as_ref().map(|limit| limit.0));
         let max = self.bars.iter().map(Bar::reach).chain(limits).fold(0.0, f64::max);
         let max = self.line.as_ref().map_or(max, |(value, _)| value.max(max));
         let left = name_width(self.bars.iter().map(|bar| &*bar.name));
-        let axis = Axis::linear(max, self.format, (left, RIGHT));
         let places = self.places();
         let bottom = places.last().map_or(TOP, |place| place + DISTANCE);
+        Layout { axis: Axis::linear(max, self.format, (left, RIGHT)), left, places, bottom }
+    }
+
+    fn drawing(&self, layout: &Layout) -> Markup {
+        let Layout { axis, left, places, bottom } = layout;
         html! {
-            figure.chart.wide {
-                figcaption { (self.title) span.hint { (self.format.hint(self.hint)) } }
-                svg viewBox={ "0 0 " (WIDTH) " " (bottom + 36.0) } role="img"
-                    aria-label=(self.title) {
-                    (axis.draw_level((TOP, bottom), self.format))
-                    @if let Some((name, format)) = self.beside {
-                        text.name x=(WIDTH) y=(bottom + 29.0) text-anchor="end" {
-                            (name) ", " (format.name())
-                        }
-                    }
-                    @for (index, bar) in self.bars.iter().enumerate() {
-                        @if index == 0 || self.bars[index - 1].group != bar.group {
-                            text.group x="0" y=(places[index] - 8.0) { (bar.group) }
-                        }
-                        (self.bar(bar, (left, places[index]), &axis))
-                    }
-                    (self.held_against(bottom, &axis))
-                    @for (bar, y) in self.bars.iter().zip(&places) {
-                        (self.numbers(bar, y + BAR / 2.0, &axis))
-                    }
+            (axis.draw_level((TOP, *bottom), self.format))
+            @if let Some((name, format)) = self.beside {
+                text.name x=(WIDTH) y=(bottom + 29.0) text-anchor="end" {
+                    (name) ", " (format.name())
                 }
-                (self.key())
+            }
+            @for (index, bar) in self.bars.iter().enumerate() {
+                @if index == 0 || self.bars[index - 1].group != bar.group {
+                    text.group x="0" y=(places[index] - 8.0) { (bar.group) }
+                }
+                (self.bar(bar, (*left, places[index]), axis))
+            }
+            (self.held_against(*bottom, axis))
+            @for (bar, y) in self.bars.iter().zip(places) {
+                (self.numbers(bar, y + BAR / 2.0, axis))
             }
         }
     }

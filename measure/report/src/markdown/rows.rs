@@ -1,61 +1,30 @@
-//! The same measurements as a page of Markdown: documentation that is made, not written.
+//! Every measurement of the recorded runs, run by run.
 
 use std::fmt::Write;
 
 use results::{Estimate, Manifest, Row, Suite, Summary, Validity, summarise};
 use serde_json::Value;
 
-use crate::bars;
-use crate::book::Book;
-use crate::figure::{Estimated, Format};
+use super::table;
+use crate::figure::Format;
 
-const HEAD: &str = "# Performance
+const HEAD: &str = "# Rows of the recorded runs
 
-What `memlane bench` measured, also where it falls short; what a figure is worth is told in
-[guides/measuring.md](guides/measuring.md). This page is made from recorded runs and not edited:
-`memlane bench report DIR… --markdown docs/performance.md`.
+Every measurement behind [the page on performance](PAGE), run by run. Like that page, this one is
+generated from the recorded runs.
 
 Figures are medians of repeats; brackets hold 95 % intervals. Windows are the seconds that a
 repeat was measured for; *valid* are the repeats that count, and remarks say why others do not.
 ";
 
-pub(crate) fn write(book: &Book, runs: &[(Manifest, Vec<Row>)]) -> String {
-    let mut page = HEAD.to_owned();
-    page += &verdicts(book);
+/// Tables of all rows, with a link back to the page of this file name.
+pub(super) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> String {
+    let mut text = HEAD.replace("PAGE", &format!("../{page}"));
     for (index, (manifest, rows)) in runs.iter().enumerate() {
-        page += &format!("\n## Run {}\n\n{}", index + 1, machine(manifest));
-        page += &tables(manifest, rows);
+        text += &format!("\n## Run {}\n\n{}", index + 1, machine(manifest));
+        text += &tables(manifest, rows);
     }
-    page
-}
-
-fn verdicts(book: &Book) -> String {
-    let bars = bars::judge(book);
-    let mut rows = Vec::new();
-    for bar in &bars {
-        let (Some(estimate), Some(verdict)) = (&bar.measured, bar.verdict(book)) else { continue };
-        rows.push(vec![
-            bar.what.to_owned(),
-            bar.bound.words(bar.format),
-            estimated(estimate, bar.format),
-            verdict.text.to_owned(),
-        ]);
-    }
-    if rows.is_empty() {
-        return String::new();
-    }
-    let table = table(&["what", "bar", "measured", "verdict"], &rows);
-    format!("\n## Bars\n\n{table}")
-}
-
-fn estimated(estimate: &Estimated, format: Format) -> String {
-    let median = format.text_with_unit(estimate.value());
-    match &estimate.interval {
-        Some((low, high)) => {
-            format!("{median} [{} – {}]", format.text(low.value), format.text(high.value))
-        }
-        None => median,
-    }
+    text
 }
 
 fn machine(manifest: &Manifest) -> String {
@@ -235,15 +204,4 @@ fn interval(name: &str, estimate: &Estimate) -> String {
         "" => format!("{median} {words}"),
         unit => format!("{median} {unit} ({words})"),
     }
-}
-
-fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let heading: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
-    let mut text = line(&heading) + &format!("|{}\n", "---|".repeat(columns.len()));
-    rows.iter().for_each(|row| text += &line(row));
-    text
 }

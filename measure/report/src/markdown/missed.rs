@@ -1,0 +1,83 @@
+//! Bars that were missed, and why.
+
+use super::{estimated, table};
+use crate::bars::{self, Bar};
+use crate::book::Book;
+
+/// Causes of missed bars by the bars' short names: what a profile or a count showed.
+const CAUSES: [(&str, &str); 12] = [
+    (
+        "cycles per I/O, to loop",
+        "Without ublk an attached volume is a loop device over a FUSE file: FUSE and the daemon \
+         come on top of the loop device",
+    ),
+    (
+        "cycles per I/O, to zram",
+        "zram works within the caller's system call; FUSE and the daemon do not",
+    ),
+    (
+        "NOPM on a journal volume, to disk",
+        "The journal lies on the disk that it is compared with, so each commit waits for the \
+         same flush",
+    ),
+    (
+        "gain of logs only",
+        "The journal lies on the disk that it is compared with; a log gains from a faster one \
+         only",
+    ),
+    ("SQL scan, 1 %", "The batch's bytes are searched and copied out of the volume for each query"),
+    (
+        "SQL scan, 50 %",
+        "Each match is parsed whole, because a text that is not JSON has no fields; PostgreSQL \
+         parsed it when it was stored",
+    ),
+    ("SQL groups", "Each record is parsed; PostgreSQL parsed it when it was stored"),
+    ("live query, 0 %", "A filter parses each record; a consumer gets batches unchanged"),
+    ("live query, 1 %", "A filter parses each record; a consumer gets batches unchanged"),
+    (
+        "live query, 50 %",
+        "Each row is parsed and written as text; a consumer gets batches unchanged",
+    ),
+    (
+        "live query, 100 %",
+        "Each row is parsed and written as text; a consumer gets batches unchanged",
+    ),
+    (
+        "10,000 live queries, 0.1 %",
+        "Each record gives ten rows: the time goes into their memory and the FETCH statements of \
+         ten thousand cursors",
+    ),
+];
+
+/// Table of the bars that were missed, or a sentence where none was.
+pub(super) fn write(book: &Book) -> String {
+    let judged = bars::judge(book);
+    let told: Vec<_> = judged.iter().filter_map(|bar| Some((bar, bar.verdict(book)?))).collect();
+    let is_missed = |text: &str| text.starts_with("missed");
+    let lines: Vec<Vec<String>> = told
+        .iter()
+        .filter(|(_, verdict)| is_missed(verdict.text))
+        .map(|(bar, verdict)| line(bar, verdict.text))
+        .collect();
+    let counted =
+        format!("{} of {} bars that were measured are met.", told.len() - lines.len(), told.len());
+    match lines.as_slice() {
+        [] => counted + "\n",
+        lines => {
+            let columns = ["bar", "at", "measured", "verdict", "cause"];
+            format!("{counted} The others:\n\n{}", table(&columns, lines))
+        }
+    }
+}
+
+fn line(bar: &Bar, verdict: &str) -> Vec<String> {
+    let cause = CAUSES.iter().find(|(short, _)| *short == bar.short);
+    let measured = bar.measured.as_ref().map(|it| estimated(it, bar.format)).unwrap_or_default();
+    vec![
+        bar.what.to_owned(),
+        bar.bound.words(bar.format),
+        measured,
+        verdict.to_owned(),
+        cause.map_or("not known", |(_, cause)| cause).to_owned(),
+    ]
+}

@@ -1,0 +1,143 @@
+//! Documentation made from recorded runs: a page for readers who decide, its pictures, and a page
+//! of all rows.
+
+mod missed;
+mod rows;
+mod uses;
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use results::{Manifest, Row};
+
+use crate::book::Book;
+use crate::figure::{Estimated, Format};
+
+/// Shortest measurement that the page counts, in seconds.
+const WINDOW_MIN_S: f64 = 2.0;
+
+/// Repeats from which an interval lies between two measured values, whatever their distribution.
+const INTERVAL_REPEATS_MIN: u64 = 6;
+
+const HEAD: &str = "# Performance
+
+Memlane beside what it may replace, measured in turn on the same machine. *Survives* is what
+acknowledged data outlives: a kill of its server, or a loss of power.
+";
+
+const NOT_FOR: &str = "
+Also: Memlane needs memory for its index and for its own programs, so a few hundred MiB are better
+kept on tmpfs. It has no cluster of its own: [scope](scope.md) says what it will not do.
+";
+
+/// A file of the documentation: its path beside the page, and its text.
+pub(crate) type File = (String, String);
+
+/// The page named `page`, and the files in the folder beside it, which has its name without `.md`.
+pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
+    let folder = page.trim_end_matches(".md");
+    let long_enough = |row: &&Row| !(0.0..WINDOW_MIN_S).contains(&row.time.duration_s);
+    let counted = runs.iter().map(|(manifest, rows)| {
+        (manifest.clone(), rows.iter().filter(long_enough).cloned().collect())
+    });
+    let book = Book::new(counted);
+    let pictures = uses::pictures(&book);
+    let text = decision(&book, folder, &pictures);
+    let mut files = vec![(page.to_owned(), text)];
+    files.push((format!("{folder}/rows.md"), rows::write(page, runs)));
+    files.extend(pictures.into_iter().map(|(file, _, text)| (format!("{folder}/{file}"), text)));
+    files
+}
+
+fn decision(book: &Book, folder: &str, pictures: &[(&str, String, String)]) -> String {
+    let measured = uses::measured(book);
+    let mut text = format!("{HEAD}\n{}", uses::compared(&measured));
+    text += "\n## When not to use it\n\n";
+    for line in uses::lost(&measured) {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "- {line}");
+    }
+    text += NOT_FOR;
+    text += "\n## Charts\n";
+    for (file, caption, _) in pictures {
+        let _ = write!(text, "\n{caption}.\n\n![{caption}]({folder}/{file})\n");
+    }
+    text += "\n## Missed bars\n\n";
+    text += &missed::write(book);
+    text + &made(book, folder)
+}
+
+/// Machine and way of measuring, once.
+fn made(book: &Book, folder: &str) -> String {
+    let distinct = |text: &dyn Fn(&Manifest) -> String| {
+        let mut all: Vec<String> = Vec::new();
+        for value in book.manifests.iter().map(text) {
+            if !all.contains(&value) {
+                all.push(value);
+            }
+        }
+        all.join("; ")
+    };
+    let machine = distinct(&|it| {
+        let host = &it.host;
+        let memory = Format::Mebibytes.text_with_unit(host.memory_bytes as f64);
+        format!("{} cores of {}, {memory} of memory, Linux {}", host.cores, host.cpu, host.kernel)
+    });
+    let commits = distinct(&|it| {
+        let commit = it.tool.commit.as_deref().unwrap_or("unknown");
+        format!("`{}`", commit.get(..12).unwrap_or(commit))
+    });
+    let days = distinct(&|it| day(it.started_unix_ms));
+    let profiles = distinct(&|it| it.profile.clone());
+    format!(
+        "
+## How it was measured
+
+Machine: {machine}. Date: {days}. Commit: {commits}. Profile: {profiles}.
+
+Figures are medians of repeats. Brackets hold 95 % intervals by order statistics, from six repeats
+on. A ratio is the median of the ratios of each repeat, in which both took turns. The best peer is
+the fastest, with the processor's cores kept awake where that helps it, as Memlane does itself.
+Measurements under two seconds are left out.
+
+[All rows]({folder}/rows.md), with the commands that measured them. [Measuring](guides/measuring.md)
+explains the suites, [notes on performance](performance-notes.md) the causes.
+
+This page is generated; `make performance` measures and writes it anew on your machine.
+"
+    )
+}
+
+/// Day of a time, in UTC.
+fn day(unix_ms: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms);
+    let mut text = humantime::format_rfc3339_seconds(time).to_string();
+    text.truncate("2026-01-31".len());
+    text
+}
+
+fn has_interval(estimate: &Estimated) -> bool {
+    estimate.n >= INTERVAL_REPEATS_MIN
+}
+
+/// A median with its interval, where there are repeats enough for one.
+fn estimated(estimate: &Estimated, format: Format) -> String {
+    let median = format.text_with_unit(estimate.value());
+    match &estimate.interval {
+        Some((low, high)) if has_interval(estimate) => {
+            format!("{median} [{} – {}]", format.text(low.value), format.text(high.value))
+        }
+        _ => median,
+    }
+}
+
+fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let heading: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
+    let mut text = line(&heading) + &format!("|{}\n", "---|".repeat(columns.len()));
+    rows.iter().for_each(|row| text += &line(row));
+    text
+}
