@@ -28,6 +28,11 @@ pub struct AttachmentCreate {
     /// databases for shared disks allow this; two writers corrupt others.
     #[serde(default)]
     pub share: bool,
+    /// Flush each write before it is answered, for a volume that holds a database's log. A loop
+    /// device has all writes wait behind a flush; with this, durable writes of several threads
+    /// share one. Not for ublk devices, whose flushes hold up no writes.
+    #[serde(default)]
+    pub flush_each_write: bool,
 }
 
 /// An attached volume. It stays attached over restarts of the daemon, until it is detached.
@@ -41,4 +46,7 @@ pub struct Attachment {
     /// Path of the block device; null if attaching failed at the last start.
     #[schema(example = "/dev/loop0", required)]
     pub device: Option<String>,
+    /// Each write is flushed before it is answered. Absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub flush_each_write: bool,
 }

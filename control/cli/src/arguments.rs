@@ -108,6 +108,10 @@ pub(crate) enum Command {
         /// Attach it although it is exported to virtual machines; what is on it must allow that
         #[arg(long)]
         share: bool,
+
+        /// Flush each write before it is answered: for a volume that holds a database's log
+        #[arg(long)]
+        flush_each_write: bool,
     },
 
     /// Take the block device of a volume away

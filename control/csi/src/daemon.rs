@@ -120,7 +120,12 @@ impl Daemon {
             return Ok(device.clone());
         }
         let name = volume.name.clone();
-        let request = AttachmentCreate { volume: name, attach_as: AttachAs::Auto, share: false };
+        let request = AttachmentCreate {
+            volume: name,
+            attach_as: AttachAs::Auto,
+            share: false,
+            flush_each_write: false,
+        };
         let attached = self.client.ask(Method::Post, api::ATTACHMENTS_PATH, &request);
         let attached: Attachment = attached.map_err(status_of)?;
         attached.device.ok_or_else(|| {

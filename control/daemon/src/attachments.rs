@@ -21,6 +21,10 @@ pub(crate) struct Attached {
     /// Others may write to the volume besides.
     #[serde(default, rename = "share")]
     pub(crate) is_shared: bool,
+    /// Each write is flushed before it is answered. Absent where it is not, so that an earlier
+    /// version reads the list.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) flush_each_write: bool,
     /// The block device; `None` when the host refused it at the last start.
     #[serde(skip)]
     pub(crate) device: Option<String>,

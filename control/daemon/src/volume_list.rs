@@ -158,6 +158,7 @@ mod tests {
             volume_id,
             name: format!("v{volume_id}"),
             is_shared: true,
+            flush_each_write: true,
             attach_as: AttachAs::Loop,
             device: device.map(str::to_owned),
         }
@@ -192,8 +193,9 @@ mod tests {
 
     #[test]
     fn lists_come_back_and_devices_do_not() {
-        let entry =
-            serde_json::json!({"volume_id": 2, "volume": "v2", "as": "loop", "share": true});
+        let entry = serde_json::json!({
+            "volume_id": 2, "volume": "v2", "as": "loop", "share": true, "flush_each_write": true,
+        });
         let expected = serde_json::json!({"version": 1, "attachments": [entry]});
         let device = Some("/dev/loop0");
         check_file(attached(1, device), attached(2, device), &expected);

@@ -216,8 +216,10 @@ impl Export {
         }
     }
 
-    /// Makes the volume appear as a block device, or finds the one that it is.
-    pub fn attach(&self, name: &str) -> Result<Attachment, AttachError> {
+    /// Makes the volume appear as a block device, or finds the one that it is. A new one flushes
+    /// each write if that is asked for, and takes no flushes then; one that is there keeps to what
+    /// it was made for.
+    pub fn attach(&self, name: &str, flush_each_write: bool) -> Result<Attachment, AttachError> {
         let (file, device) = self.find(name)?;
         let _alone = self.lock_devices();
         self.refresh_fd_store()?;
@@ -228,6 +230,7 @@ impl Export {
                 sector_bytes: device.geometry().sector.bytes(),
                 write_cache: loop_cache(device.as_ref()),
                 is_read_only: device.is_read_only(),
+                flush_each_write: flush_each_write && !device.is_read_only(),
                 is_at_hand: !device.data_may_be_away(),
             },
         };
@@ -330,7 +333,7 @@ impl Export {
             return Ok(());
         };
         let _alone = self.lock_devices();
-        let Some(Bound { number, .. }) = self.bound(file) else {
+        let Some(Bound { number, flushes_each_write: false, .. }) = self.bound(file) else {
             return Ok(());
         };
         let write_cache = loop_cache(device.as_ref());
@@ -502,18 +505,19 @@ fn look_at_devices(
 ) -> Result<(HashMap<FileId, Bound>, Vec<DeadDevice>), AttachError> {
     let (mut known, mut dead) = (HashMap::new(), Vec::new());
     for device in list_devices(config)? {
-        let (number, file) = match device {
-            Listed::Alive { number, node, whose: Whose::Ours, .. } => {
-                (number, FileId::of_node(node))
+        let (number, file, flushes_each_write) = match device {
+            Listed::Alive { number, node, whose: Whose::Ours, flushes_each_write, .. } => {
+                (number, FileId::of_node(node), flushes_each_write)
             }
             // Those of others fail, too, and are for those to remove who made them.
             Listed::Alive { .. } => continue,
-            Listed::Dead { number, .. } => (number, None),
+            Listed::Dead { number, .. } => (number, None, false),
         };
         match file.filter(|&id| files.by_id(id).is_some()) {
             Some(file) => {
                 let sequence = sequence_of(number);
-                known.insert(file, Bound { number, sequence, is_new: false });
+                let bound = Bound { number, sequence, is_new: false, flushes_each_write };
+                known.insert(file, bound);
             }
             None => dead.extend(remove_device(config, device)),
         }

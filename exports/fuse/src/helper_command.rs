@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use block_device::WriteCache;
 use export_kit::{AttachError, AttachErrorKind};
 use kernel::{Backing, LoopBinding, LoopControl, LoopDevice, Partitions};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::file_users::{self, FileUser};
@@ -36,6 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What the name of each device begins with that is bound here: others bind devices to the same
 /// files.
 const OUR_MARK: &str = "memlane:";
+
+/// The same of a device whose file is open for durable writes (`O_DSYNC`): each write is flushed,
+/// and the kernel need not ask for it. A name has one of both for as long as it is bound.
+const DURABLE_MARK: &str = "memlane:dsync:";
 
 /// Something to be done with the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +86,9 @@ pub(crate) struct DeviceShape {
     #[serde(with = "CacheForm")]
     pub(crate) write_cache: WriteCache,
     pub(crate) is_read_only: bool,
+    /// Each write is to be flushed before it is answered, and no flushes are to be sent. Decides
+    /// for a device that is bound; one that is there keeps what it has.
+    pub(crate) flush_each_write: bool,
     /// Its first block can be read at once, which the kernel does to look for partitions.
     pub(crate) is_at_hand: bool,
 }
@@ -133,6 +140,8 @@ pub(crate) struct Bound {
     pub(crate) sequence: Option<u64>,
     /// Bound by this command, not by one before it.
     pub(crate) is_new: bool,
+    /// Its file is open for durable writes, so it sends no flushes.
+    pub(crate) flushes_each_write: bool,
 }
 
 /// One loop device on a file below the mount point.
@@ -143,6 +152,7 @@ pub(crate) enum Listed {
         node: u64,
         whose: Whose,
         is_read_only: bool,
+        flushes_each_write: bool,
     },
     Dead {
         number: u32,
@@ -243,7 +253,7 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
         .read(true)
         // The driver makes a device read-only whose file is not open for writing.
         .write(!shape.is_read_only)
-        .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+        .custom_flags(open_flags(shape).bits().cast_signed())
         .open(&path)
         .map_err(failed)?;
     let inode = backing_file.metadata().map_err(failed)?.ino();
@@ -252,11 +262,12 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
         let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Each of our devices has its file locked.
         let earlier = (!is_locked).then_some(shape);
-        if let Some(number) = device_on(mount_point, inode, earlier)? {
+        if let Some((number, flushes_each_write)) = device_on(mount_point, inode, earlier)? {
             // A former process may have ended before it told the kernel.
-            set_write_cache(number, shape.write_cache)?;
+            set_write_cache(number, shape.cache_of(flushes_each_write))?;
             let sequence = sequence_of(number);
-            return Ok(Outcome::Attached(Bound { number, sequence, is_new: false }));
+            let bound = Bound { number, sequence, is_new: false, flushes_each_write };
+            return Ok(Outcome::Attached(bound));
         }
         if is_locked {
             return bind_with_direct_io(&path, backing_file, shape);
@@ -272,6 +283,20 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     }
 }
 
+impl DeviceShape {
+    /// Write cache of a device, whose file may be open for durable writes.
+    fn cache_of(self, flushes_each_write: bool) -> WriteCache {
+        if flushes_each_write { WriteCache::Absent } else { self.write_cache }
+    }
+}
+
+fn open_flags(shape: DeviceShape) -> OFlags {
+    match shape.flush_each_write {
+        true => OFlags::DIRECT | OFlags::DSYNC,
+        false => OFlags::DIRECT,
+    }
+}
+
 fn bind_with_direct_io(
     path: &Path,
     file: File,
@@ -283,19 +308,20 @@ fn bind_with_direct_io(
     let binding = device.binding().map_err(|error| device_error("examine", number, error))?;
     let sequence = sequence_of(number);
     let fit = match binding.is_some_and(|binding| binding.direct_io) {
-        true => set_write_cache(number, shape.write_cache),
+        true => set_write_cache(number, shape.cache_of(shape.flush_each_write)),
         false => {
             let attempt = format!("use direct I/O on /dev/loop{number}");
             Err(AttachError::new(AttachErrorKind::Kernel, attempt)
                 .with_hint("without it, every block would be held in memory twice"))
         }
     };
-    if fit.is_ok() {
-        set_completion(number, Completion::OnTheCoreThatAsked);
-        return Ok(Outcome::Attached(Bound { number, sequence, is_new: true }));
+    if let Err(error) = fit {
+        device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
+        return Err(error);
     }
-    device.unbind_when_closed().map_err(|error| device_error("unbind", number, error))?;
-    fit.map(|()| Outcome::Attached(Bound { number, sequence, is_new: true }))
+    set_completion(number, Completion::OnTheCoreThatAsked);
+    let flushes_each_write = shape.flush_each_write;
+    Ok(Outcome::Attached(Bound { number, sequence, is_new: true, flushes_each_write }))
 }
 
 /// Where a block device completes requests: `rq_affinity` in the kernel's
@@ -345,13 +371,13 @@ fn queue_attribute(number: u32, attribute: &str) -> String {
     format!("/sys/block/loop{number}/queue/{attribute}")
 }
 
-/// Our device on a file, if there is one; it has our mark, or is of the shape that an earlier
-/// version may have made.
+/// Number of our device on a file, if there is one, and whether each of its writes is flushed. It
+/// has our mark, or is of the shape that an earlier version may have made.
 fn device_on(
     mount_point: &Path,
     inode: u64,
     earlier: Option<DeviceShape>,
-) -> Result<Option<u32>, AttachError> {
+) -> Result<Option<(u32, bool)>, AttachError> {
     let devices = list(mount_point)?;
     let is_ours = |device: &&Listed| match device {
         Listed::Alive { node, whose: Whose::Ours, .. } => *node == inode,
@@ -364,13 +390,17 @@ fn device_on(
         _ => false,
     };
     let found = devices.iter().find(is_ours).or_else(|| devices.iter().find(is_earlier));
-    Ok(found.map(Listed::number))
+    Ok(found.map(|device| (device.number(), device.flushes_each_write())))
 }
 
 impl Listed {
     pub(crate) fn number(&self) -> u32 {
         let (Self::Alive { number, .. } | Self::Dead { number, .. }) = self;
         *number
+    }
+
+    fn flushes_each_write(&self) -> bool {
+        matches!(self, Self::Alive { flushes_each_write: true, .. })
     }
 }
 
@@ -384,7 +414,8 @@ fn bind_free_device(
             .with_hint("load the loop module (modprobe loop) and run as root")
             .with_source(error)
     })?;
-    let name = format!("{OUR_MARK}{}", path.display());
+    let mark = if shape.flush_each_write { DURABLE_MARK } else { OUR_MARK };
+    let name = format!("{mark}{}", path.display());
     let partitions = match shape.is_at_hand {
         true => Partitions::LookedFor,
         false => Partitions::LookedForLater,
@@ -488,7 +519,9 @@ fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
         (Ok(None), _) => None,
         (Ok(Some(binding)), Ok(root)) if binding.file_system == root.dev() => {
             let (node, is_read_only) = (binding.inode, binding.is_read_only);
-            Some(Listed::Alive { number, node, whose: whose(&binding), is_read_only })
+            let flushes_each_write = binding.name.starts_with(DURABLE_MARK);
+            let whose = whose(&binding);
+            Some(Listed::Alive { number, node, whose, is_read_only, flushes_each_write })
         }
         _ => Some(Listed::Dead { number, file }),
     }
@@ -594,11 +627,13 @@ mod tests {
         sector_bytes: 512,
         write_cache: WriteCache::Absent,
         is_read_only: true,
+        flush_each_write: true,
         is_at_hand: true,
     };
 
     fn bound(number: u32) -> Outcome {
-        Outcome::Attached(Bound { number, sequence: Some(4), is_new: true })
+        let bound = Bound { number, sequence: Some(4), is_new: true, flushes_each_write: true };
+        Outcome::Attached(bound)
     }
 
     fn commands() -> [HelperCommand; 8] {
@@ -656,7 +691,9 @@ mod tests {
         check_way(Ok(Outcome::Done), &resize);
         check_way(Ok(Outcome::Done), &set_cache);
         let whose = Whose::Unmarked;
-        let alive = Listed::Alive { number: 1, node: 9, whose, is_read_only: true };
+        let flushes_each_write = true;
+        let alive =
+            Listed::Alive { number: 1, node: 9, whose, is_read_only: true, flushes_each_write };
         let dead =
             Listed::Dead { number: 2, file: OsString::from_vec(b"/run/a\t\xFF\n".into()).into() };
         check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);

@@ -24,25 +24,61 @@ pub(crate) struct Header {
 /// Operation that is asked for. Fields that this server has no use for are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'message> {
-    Init { major: u32, minor: u32, max_readahead: u32, flags: u64 },
-    Lookup { name: &'message [u8] },
+    Init {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u64,
+    },
+    Lookup {
+        name: &'message [u8],
+    },
     Forget,
     GetAttributes,
-    SetAttributes { new_size: Option<u64>, changes_owner_or_mode: bool },
-    Open { to_write: bool },
+    SetAttributes {
+        new_size: Option<u64>,
+        changes_owner_or_mode: bool,
+    },
+    /// `is_durable`: each change of the file is to be durable when it is answered.
+    Open {
+        to_write: bool,
+        is_durable: bool,
+    },
     OpenDirectory,
-    ReadDirectory { after: u64, bytes_max: u32 },
-    Read { offset: u64, length: u32 },
-    Write { offset: u64, data: &'message [u8], is_fua: bool },
+    ReadDirectory {
+        after: u64,
+        bytes_max: u32,
+    },
+    Read {
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        offset: u64,
+        data: &'message [u8],
+        is_fua: bool,
+    },
     Sync,
     SyncDirectory,
-    Allocate { offset: u64, length: u64, mode: u32 },
-    Seek { offset: u64, whence: u32 },
+    Allocate {
+        handle: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    Seek {
+        offset: u64,
+        whence: u32,
+    },
     FileSystemStatus,
-    Release { handle: u64 },
+    Release {
+        handle: u64,
+    },
     Interrupt,
     Destroy,
-    Unknown { opcode: u32 },
+    Unknown {
+        opcode: u32,
+    },
 }
 
 /// A message that is not what its header says.
@@ -116,7 +152,11 @@ fn parse_body<'message>(opcode: u32, fields: &mut Fields<'message>) -> Option<Op
         opcode::FORGET | opcode::BATCH_FORGET => Operation::Forget,
         opcode::GETATTR => Operation::GetAttributes,
         opcode::SETATTR => parse_set_attributes(fields)?,
-        opcode::OPEN => Operation::Open { to_write: fields.u32()? & OPEN_ACCESS != OPEN_TO_READ },
+        opcode::OPEN => {
+            let flags = fields.u32()?;
+            let to_write = flags & OPEN_ACCESS != OPEN_TO_READ;
+            Operation::Open { to_write, is_durable: flags & OPEN_DURABLE != 0 }
+        }
         opcode::OPENDIR => Operation::OpenDirectory,
         opcode::READ => {
             let (offset, length) = parse_span(fields)?;
@@ -134,9 +174,8 @@ fn parse_body<'message>(opcode: u32, fields: &mut Fields<'message>) -> Option<Op
         opcode::INTERRUPT => Operation::Interrupt,
         opcode::DESTROY => Operation::Destroy,
         opcode::FALLOCATE => {
-            fields.skip(8)?;
-            let (offset, length) = (fields.u64()?, fields.u64()?);
-            Operation::Allocate { offset, length, mode: fields.u32()? }
+            let (handle, offset, length) = (fields.u64()?, fields.u64()?, fields.u64()?);
+            Operation::Allocate { handle, offset, length, mode: fields.u32()? }
         }
         opcode::LSEEK => {
             let (offset, whence) = parse_span(fields)?;
@@ -340,20 +379,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn opening_says_whether_to_write() {
+    fn opening_says_whether_to_write_and_whether_durably() {
         for (access, to_write) in [(0, false), (1, true), (2, true)] {
-            let flags = access | 0o40_000;
-            check(
-                &Message::new(opcode::OPEN, 3).u32(flags).u32(0).build(),
-                Operation::Open { to_write },
-            );
+            for (durable, is_durable) in [(0o40_000, false), (0o10_000, true), (0o4_010_000, true)]
+            {
+                check(
+                    &Message::new(opcode::OPEN, 3).u32(access | durable).u32(0).build(),
+                    Operation::Open { to_write, is_durable },
+                );
+            }
         }
     }
 
     #[test]
     fn allocation_and_seeking_are_understood() {
-        let body = Message::new(opcode::FALLOCATE, 3).u64(0).u64(10).u64(20).u32(3).u32(0);
-        check(&body.build(), Operation::Allocate { offset: 10, length: 20, mode: 3 });
+        let body = Message::new(opcode::FALLOCATE, 3).u64(5).u64(10).u64(20).u32(3).u32(0);
+        check(&body.build(), Operation::Allocate { handle: 5, offset: 10, length: 20, mode: 3 });
         let body = Message::new(opcode::LSEEK, 3).u64(0).u64(10).u32(4).u32(0);
         check(&body.build(), Operation::Seek { offset: 10, whence: 4 });
     }

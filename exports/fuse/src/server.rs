@@ -70,6 +70,11 @@ const OPEN_NO_FLUSH: u32 = 1 << 5;
 const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 const OPEN_FLAGS: u32 = OPEN_DIRECT_IO | OPEN_NO_FLUSH | OPEN_PARALLEL_DIRECT_WRITES;
 
+/// Bit of the handles of files that are open for durable writes (`O_DSYNC`). Writes come with that
+/// flag, discards and zeros with the handle alone, which outlives this process. Handles are times
+/// in nanoseconds, which leave the bit free.
+const DURABLE_HANDLE: u64 = 1 << 63;
+
 const ALLOCATE_KEEP_SIZE: u32 = 1 << 0;
 const ALLOCATE_PUNCH_HOLE: u32 = 1 << 1;
 const ALLOCATE_ZERO_RANGE: u32 = 1 << 4;
@@ -134,8 +139,13 @@ impl Server<'_> {
                     Err(failure)
                 }
             },
-            Operation::Allocate { offset, length, mode } => {
-                self.allocate(header, ByteRange::new(offset, length), mode)
+            Operation::Allocate { handle, offset, length, mode } => {
+                match self.allocate(header, ByteRange::new(offset, length), mode) {
+                    Ok(device) if handle & DURABLE_HANDLE != 0 => {
+                        return Ok(Some(flush_of(header, None, device.as_ref())));
+                    }
+                    allocated => allocated.map(|_| Reply::done(unique)),
+                }
             }
             ref other => {
                 self.counters.others.add(1);
@@ -172,17 +182,18 @@ impl Server<'_> {
                     .inspect_err(|_| self.tell_of_refusal(header))?;
                 Ok(Reply::attributes(unique, &node))
             }
-            Operation::Open { to_write } => {
+            Operation::Open { to_write, is_durable } => {
                 // The mode alone does not keep root from it.
                 if to_write && self.is_only_read(header)? {
                     return Err(Failure::ReadOnly);
                 }
                 self.device(header)?;
                 let handle = self.open.opened(header.node);
-                Ok(Reply::opened(unique, handle, OPEN_FLAGS))
+                let mark = if is_durable { DURABLE_HANDLE } else { 0 };
+                Ok(Reply::opened(unique, handle | mark, OPEN_FLAGS))
             }
             Operation::Release { handle } => {
-                self.open.closed(header.node, handle);
+                self.open.closed(header.node, handle & !DURABLE_HANDLE);
                 Ok(Reply::done(unique))
             }
             Operation::OpenDirectory => Ok(Reply::opened(unique, 0, 0)),
@@ -297,7 +308,12 @@ impl Server<'_> {
 
     /// Discards, and zeros that take no data to write. The kernel promises its users zeros in the
     /// whole range of a discard, so blocks that the range cuts are written in part.
-    fn allocate(&self, header: Header, range: ByteRange, mode: u32) -> Result<Reply, Failure> {
+    fn allocate(
+        &self,
+        header: Header,
+        range: ByteRange,
+        mode: u32,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
         self.counters.zeroes.add(1);
         let device = self.device(header)?;
         let zeroes = match mode & !ALLOCATE_KEEP_SIZE {
@@ -314,7 +330,7 @@ impl Server<'_> {
             let inside = ByteRange::new(range.start, length);
             device.write_zeroes(inside, zeroes).map_err(failure_of)?;
         }
-        Ok(Reply::done(header.unique))
+        Ok(device)
     }
 
     fn serve_listing(&self, unique: u64, after: u64, bytes_max: u32) -> io::Result<()> {

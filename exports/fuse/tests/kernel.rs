@@ -325,6 +325,43 @@ fn a_device_learns_at_the_next_start_that_its_volume_has_a_write_cache_now() {
     assert_eq!(fixture::read_attribute(&cache), "write back");
 }
 
+/// Goal: nothing that a device which flushes each write has answered is lost with the power, be it
+/// a write, zeros or a discard, and neither a restart nor another durability changes that.
+#[test]
+fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
+    let Some(mut fixture) = Fixture::build(&[("db", 512, 8 * MIB)]) else { return };
+    let device = fixture.attach_durable("db");
+    let cache = fixture::attribute(&device, "queue/write_cache");
+    let check = |fixture: &mut Fixture, file: &File| {
+        assert_eq!(fixture::read_attribute(&cache), "write through");
+        check_flush(fixture, true, || file.write_all_at(&[7; 4096], 0).expect("it is written"));
+        for way in [&["--zeroout"][..], &[]] {
+            let mut discard = tool("blkdiscard");
+            discard.args(way).args(["--offset=4096", "--length=8192"]).arg(&device);
+            check_flush(fixture, true, || run(&mut discard));
+        }
+        check_flush(fixture, false, || file.sync_all().expect("nothing is to be flushed"));
+    };
+    let mut options = OpenOptions::new();
+    // The kernel hands a write on before it returns.
+    let through = options.write(true).custom_flags(O_DSYNC);
+    let file = through.open(&device).expect("the device opens");
+    check(&mut fixture, &file);
+    assert_eq!(fixture.ask("write-cache db"), "ok ");
+    check(&mut fixture, &file);
+    fixture.kill();
+    fixture.start();
+    check(&mut fixture, &file);
+    // A list that was lost does not know of it, and changes nothing.
+    assert_eq!(fixture.attach("db"), device);
+    check(&mut fixture, &file);
+    drop(file);
+    assert_eq!(fixture.ask("detach db"), "ok ");
+    let device = fixture.attach("db");
+    let cache = fixture::attribute(&device, "queue/write_cache");
+    assert_eq!(fixture::read_attribute(&cache), "write back");
+}
+
 /// Goal: a caller whose flush failed is told so, however it was asked for, and all others
 /// are served as ever.
 #[test]

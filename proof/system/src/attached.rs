@@ -9,7 +9,12 @@ use crate::tool::Tool;
 
 /// Attaches the volume and returns its device, as the command line prints it.
 pub fn attach(daemon: &Daemon, volume: &str) -> Result<PathBuf> {
-    let printed = daemon.memlane(&format!("attach {volume}"))?;
+    attach_with(daemon, volume, "")
+}
+
+/// Attaches the volume with these options.
+pub fn attach_with(daemon: &Daemon, volume: &str, options: &str) -> Result<PathBuf> {
+    let printed = daemon.memlane(&format!("attach {volume} {options}"))?;
     let device = PathBuf::from(printed.trim());
     ensure!(device.starts_with("/dev"), "attach printed {printed:?}, which is no device");
     Ok(device)

@@ -23,7 +23,7 @@ mod steps;
 mod stripe;
 mod tool;
 
-pub use attached::{attach, device_size_bytes, written_sector_count};
+pub use attached::{attach, attach_with, device_size_bytes, written_sector_count};
 pub use broker::{Broker, ask_broker, free_address};
 pub use daemon::{Daemon, DaemonOptions, ask_to_promote, product, product_path, wait_for};
 pub use file_checker::FileChecker;

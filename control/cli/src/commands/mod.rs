@@ -59,8 +59,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
         Command::Pool(command) => pool::run(&client, command, form),
         Command::Standby(command) => standby::run(&client, command),
         Command::Events { after, view } => pool::events(&client, after, &view),
-        Command::Attach { name, attach_as, share } => {
-            let request = AttachmentCreate { volume: name, attach_as, share };
+        Command::Attach { name, attach_as, share, flush_each_write } => {
+            let request = AttachmentCreate { volume: name, attach_as, share, flush_each_write };
             let attachment: Attachment =
                 client.ask(Method::Post, api::ATTACHMENTS_PATH, &request)?;
             connection::remark_host(&client.address, "the block device is one", form);

@@ -40,8 +40,9 @@ pub(crate) trait KernelDevices: Send + Sync {
     }
 
     /// Makes the volume a block device and returns its path. A volume that is one already keeps
-    /// its device.
-    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure>;
+    /// its device. `flush_each_write` is for new loop devices alone.
+    fn attach(&self, volume: &Arc<Volume>, flush_each_write: bool)
+    -> Result<String, DeviceFailure>;
 
     /// Whether a device that was attached or found is there. A loop device may have been taken away
     /// by hand. Never waits.

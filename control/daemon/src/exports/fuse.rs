@@ -97,8 +97,13 @@ impl FuseDevices {
 const NO_PANIC: &str = "no thread panics with this lock";
 
 impl KernelDevices for FuseDevices {
-    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
-        let attachment = self.on_export(|export| export.attach(&volume.name()))?;
+    fn attach(
+        &self,
+        volume: &Arc<Volume>,
+        flush_each_write: bool,
+    ) -> Result<String, DeviceFailure> {
+        let attachment =
+            self.on_export(|export| export.attach(&volume.name(), flush_each_write))?;
         Ok(attachment.device.display().to_string())
     }
 

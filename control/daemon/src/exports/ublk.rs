@@ -100,7 +100,11 @@ impl KernelDevices for UblkDevices {
         matches!(&*self.state(), State::Running(_))
     }
 
-    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
+    fn attach(
+        &self,
+        volume: &Arc<Volume>,
+        _flush_each_write: bool,
+    ) -> Result<String, DeviceFailure> {
         {
             let mut state = self.state();
             if let State::Missing(_) = &*state {

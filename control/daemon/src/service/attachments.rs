@@ -35,6 +35,7 @@ impl Service {
             let detail = format!("volume {name:?} is already attached as {device}");
             return Err(Problem::new(ProblemKind::AlreadyExists, detail).in_field("volume"));
         }
+        check_flush_each_write(request, &volume)?;
         if !request.share && !volume.is_read_only() {
             self.check_unshared(&volume)?;
         }
@@ -56,12 +57,13 @@ impl Service {
         volume: &Arc<Volume>,
     ) -> Result<Attached, Problem> {
         let name = &request.volume;
-        let (way, device) = self.attach_by_best(request.attach_as, volume)?;
+        let (way, device) = self.attach_by_best(request, volume)?;
         let entry = Attached {
             volume_id: volume.id(),
             name: name.clone(),
             attach_as: way,
             is_shared: request.share,
+            flush_each_write: request.flush_each_write,
             device: Some(device),
         };
         let stored = self.attachments.insert(entry.clone());
@@ -96,10 +98,11 @@ impl Service {
     /// Attaches by the driver that is asked for, or else by the best that this host offers.
     fn attach_by_best(
         &self,
-        attach_as: AttachAs,
+        request: &AttachmentCreate,
         volume: &Arc<Volume>,
     ) -> Result<(AttachAs, String), Problem> {
         let name = volume.name();
+        let attach_as = if request.flush_each_write { AttachAs::Loop } else { request.attach_as };
         let refused = |failure: &DeviceFailure| {
             let problem = refusals::of_device("attach", &name, failure);
             let is_missing = matches!(failure, DeviceFailure::Missing(_));
@@ -108,7 +111,7 @@ impl Service {
         if attach_as != AttachAs::Loop
             && let Some(ublk) = &self.ublk
         {
-            match ublk.attach(volume) {
+            match ublk.attach(volume, false) {
                 Ok(device) => return Ok((AttachAs::Ublk, device)),
                 Err(failure) if attach_as == AttachAs::Ublk => return Err(refused(&failure)),
                 Err(DeviceFailure::Missing(_)) => {}
@@ -125,7 +128,8 @@ impl Service {
             Devices::On { devices, .. } => devices,
             Devices::Off { reason } => return Err(switched_off(reason)),
         };
-        let device = devices.attach(volume).map_err(|failure| refused(&failure))?;
+        let attached = devices.attach(volume, request.flush_each_write);
+        let device = attached.map_err(|failure| refused(&failure))?;
         Ok((AttachAs::Loop, device))
     }
 
@@ -195,8 +199,10 @@ impl Service {
 
     fn restore(&self, driver: &dyn KernelDevices, way: AttachAs, volume: &Arc<Volume>) {
         let name = volume.name();
-        let is_shared = self.attachments.get(volume.id()).is_some_and(|entry| entry.is_shared);
-        let device = match self.attach_again(driver, volume, is_shared) {
+        let listed = self.attachments.get(volume.id());
+        let (is_shared, flush_each_write) =
+            listed.map_or((false, false), |entry| (entry.is_shared, entry.flush_each_write));
+        let device = match self.attach_again(driver, volume, (is_shared, flush_each_write)) {
             Ok(device) => {
                 tracing::info!(volume = name, device, "attachment restored");
                 Some(device)
@@ -206,7 +212,14 @@ impl Service {
                 None
             }
         };
-        let entry = Attached { volume_id: volume.id(), name, attach_as: way, is_shared, device };
+        let entry = Attached {
+            volume_id: volume.id(),
+            name,
+            attach_as: way,
+            is_shared,
+            flush_each_write,
+            device,
+        };
         self.note_attachment(entry);
         self.note_holder(volume.id());
     }
@@ -216,10 +229,11 @@ impl Service {
         &self,
         driver: &dyn KernelDevices,
         volume: &Arc<Volume>,
-        is_shared: bool,
+        (is_shared, flush_each_write): (bool, bool),
     ) -> Result<String, String> {
         let was_there = driver.devices().iter().any(|(id, _)| *id == volume.id());
-        let device = driver.attach(volume).map_err(|failure| failure.to_string())?;
+        let attached = driver.attach(volume, flush_each_write);
+        let device = attached.map_err(|failure| failure.to_string())?;
         if was_there || is_shared || volume.is_read_only() {
             return Ok(device);
         }
@@ -246,7 +260,8 @@ impl Service {
 
     fn describe_attachment(&self, entry: Attached) -> Attachment {
         let device = self.device_in(&entry);
-        Attachment { volume: entry.name, attach_as: entry.attach_as, device }
+        let Attached { name, attach_as, flush_each_write, .. } = entry;
+        Attachment { volume: name, attach_as, device, flush_each_write }
     }
 
     fn drop_lost(&self, volume_id: u64) {
@@ -261,6 +276,19 @@ impl Service {
         }
         self.note_holder(volume_id);
     }
+}
+
+/// Refuses to flush each write of a volume that takes none, and of a ublk device, whose flushes
+/// hold up no writes.
+fn check_flush_each_write(request: &AttachmentCreate, volume: &Volume) -> Result<(), Problem> {
+    let why = match request.attach_as {
+        _ if !request.flush_each_write => return Ok(()),
+        _ if volume.is_read_only() => "is read-only: there are no writes to flush",
+        AttachAs::Ublk => "cannot flush each write as a ublk device; attach it as loop",
+        AttachAs::Auto | AttachAs::Loop => return Ok(()),
+    };
+    let detail = format!("volume {:?} {why}", request.volume);
+    Err(Problem::new(ProblemKind::InvalidField, detail).in_field("flush_each_write"))
 }
 
 fn switched_off(reason: &str) -> Problem {

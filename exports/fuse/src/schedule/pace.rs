@@ -63,7 +63,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const DISCARD: Operation<'_> = Operation::Allocate { offset: 0, length: 1, mode: 3 };
+    const DISCARD: Operation<'_> = Operation::Allocate { handle: 0, offset: 0, length: 1, mode: 3 };
 
     #[test]
     fn discards_count_as_slow_until_they_were_quick() {

@@ -406,6 +406,20 @@ fn a_flush_is_left_to_the_caller_with_everything_before_it_done() {
 }
 
 #[test]
+fn zeros_in_a_file_that_is_open_for_durable_writes_are_flushed() {
+    let bench = Bench::new();
+    let zero = |handle| {
+        let body = Message::new(43, node()).u64(handle).u64(0).u64(4096);
+        body.u32(ALLOCATE_ZERO_RANGE | ALLOCATE_KEEP_SIZE).u32(0).build()
+    };
+    assert_eq!(flush_after(&bench, &zero(5)), None);
+    let flush = Flush { unique: 77, node: node(), written_bytes: None, may_wait: true };
+    assert_eq!(flush_after(&bench, &zero(5 | DURABLE_HANDLE)), Some(flush));
+    let past_the_end = Message::new(43, node()).u64(DURABLE_HANDLE).u64(0).u64(1 << 40);
+    assert_eq!(flush_after(&bench, &past_the_end.u32(ALLOCATE_ZERO_RANGE).u32(0).build()), None);
+}
+
+#[test]
 fn a_flush_of_a_device_without_a_write_cache_never_waits() {
     let bench = Bench::without_write_cache();
     let message = Message::new(20, node()).u64(0).u64(0).build();

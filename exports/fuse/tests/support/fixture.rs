@@ -112,9 +112,18 @@ impl Fixture {
     }
 
     pub(crate) fn attach(&mut self, name: &str) -> PathBuf {
-        let answer = self.ask(&format!("attach {name}"));
+        self.device_of(&format!("attach {name}"))
+    }
+
+    /// A device whose writes are flushed one by one.
+    pub(crate) fn attach_durable(&mut self, name: &str) -> PathBuf {
+        self.device_of(&format!("attach-durable {name}"))
+    }
+
+    fn device_of(&mut self, command: &str) -> PathBuf {
+        let answer = self.ask(command);
         let device = answer.strip_prefix("ok ");
-        device.unwrap_or_else(|| panic!("attach {name}: {answer}")).into()
+        device.unwrap_or_else(|| panic!("{command}: {answer}")).into()
     }
 
     pub(crate) fn mount_point(&self) -> PathBuf {

@@ -73,7 +73,8 @@ fn serve(directory: &Path) -> ExitCode {
 
 fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
     in_words(match *words {
-        ["attach", name] => export.attach(name).map(|found| found.device.display().to_string()),
+        ["attach", name] => attach(export, name, false),
+        ["attach-durable", name] => attach(export, name, true),
         ["detach", name] => export.detach(id_of(volumes, name)).map(|()| String::new()),
         ["write-cache", name] => {
             export.write_cache_changed(id_of(volumes, name)).map(|()| String::new())
@@ -104,6 +105,10 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
         ["traffic"] => Ok(format!("{:?}", export.traffic())),
         _ => Ok("what?".into()),
     })
+}
+
+fn attach(export: &Export, name: &str, flush_each_write: bool) -> Result<String, AttachError> {
+    export.attach(name, flush_each_write).map(|found| found.device.display().to_string())
 }
 
 fn id_of(volumes: &Volumes, name: &str) -> FileId {

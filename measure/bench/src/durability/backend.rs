@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use system::{Ability, Daemon, Interruption, Mounted, NbdClient, Tool, attach, missing};
+use system::{
+    Ability, Daemon, Interruption, Mounted, NbdClient, Tool, attach, attach_with, missing,
+};
 
 use super::setup::{DiskFolder, OwnDaemon};
 use super::writers::{Storage, Writer};
@@ -36,17 +38,20 @@ pub(super) enum Backend {
     Ext4,
     /// The attached volume itself.
     Attached,
+    /// The same, whose device flushes each write.
+    EachFlushed,
     Nbd,
 }
 
 impl Backend {
-    pub(super) const ALL: [Self; 4] = [Self::Disk, Self::Ext4, Self::Attached, Self::Nbd];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Disk, Self::Ext4, Self::Attached, Self::EachFlushed, Self::Nbd];
 
     /// Why it cannot be had here.
     pub(super) fn missing(self) -> Option<String> {
         match self {
             Self::Disk | Self::Nbd => None,
-            Self::Attached => missing(&[Ability::BlockDevices]),
+            Self::Attached | Self::EachFlushed => missing(&[Ability::BlockDevices]),
             Self::Ext4 => missing(&[Ability::BlockDevices, Ability::Program("mkfs.ext4")]),
         }
     }
@@ -56,6 +61,7 @@ impl Backend {
             Self::Disk => "disk",
             Self::Ext4 => "ext4",
             Self::Attached => "raw",
+            Self::EachFlushed => "log",
             Self::Nbd => "nbd",
         }
     }
@@ -67,6 +73,7 @@ impl fmt::Display for Backend {
             Self::Disk => "files on the disk",
             Self::Ext4 => "journal volume attached + ext4",
             Self::Attached => "journal volume attached",
+            Self::EachFlushed => "journal volume attached, each write flushed",
             Self::Nbd => "journal volume NBD",
         })
     }
@@ -76,7 +83,7 @@ impl fmt::Display for Backend {
 /// that serves them, and the folder last.
 pub(super) struct Backends {
     ext4: Option<Mounted>,
-    device: Option<PathBuf>,
+    devices: Vec<(Backend, PathBuf)>,
     daemon: OwnDaemon,
     folder: DiskFolder,
 }
@@ -85,7 +92,7 @@ impl Backends {
     pub(super) fn new(wanted: &[Backend]) -> Result<Self> {
         let folder = DiskFolder::new()?;
         let daemon = OwnDaemon::start(&folder, POOL_BYTES)?;
-        let mut backends = Self { ext4: None, device: None, daemon, folder };
+        let mut backends = Self { ext4: None, devices: Vec::new(), daemon, folder };
         for &backend in wanted {
             backends.make(backend).with_context(|| format!("cannot make {backend}"))?;
         }
@@ -122,7 +129,14 @@ impl Backends {
                 let folder = self.folder.path().join("mnt");
                 self.ext4 = Some(Mounted::new(&device, &folder, "noatime")?);
             }
-            Backend::Attached => self.device = Some(attach(self.daemon(), backend.volume())?),
+            Backend::Attached => {
+                let device = attach(self.daemon(), backend.volume())?;
+                self.devices.push((backend, device));
+            }
+            Backend::EachFlushed => {
+                let device = attach_with(self.daemon(), backend.volume(), "--flush-each-write")?;
+                self.devices.push((backend, device));
+            }
             Backend::Nbd => {}
         }
         (0..WRITERS_MAX).try_for_each(|index| self.fill(backend, index))
@@ -147,7 +161,10 @@ impl Backends {
         if let Some(path) = self.file(backend, index) {
             return Ok((Box::new(open(&path)?), 0..SHARE_BYTES));
         }
-        let device = || self.device.as_deref().context("the volume was not attached");
+        let device = || {
+            let found = self.devices.iter().find(|(attached, _)| *attached == backend);
+            found.map(|(_, device)| &**device).context("the volume was not attached")
+        };
         let storage: Box<dyn Storage> = match backend {
             Backend::Nbd => {
                 Box::new(NbdClient::connect(&self.daemon().nbd_socket(), backend.volume())?)
@@ -162,7 +179,7 @@ impl Backends {
         let folder = match backend {
             Backend::Disk => self.folder.path().join("files"),
             Backend::Ext4 => self.ext4.as_ref()?.folder().to_owned(),
-            Backend::Attached | Backend::Nbd => return None,
+            Backend::Attached | Backend::EachFlushed | Backend::Nbd => return None,
         };
         Some(folder.join(format!("writer-{index}")))
     }

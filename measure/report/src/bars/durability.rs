@@ -13,6 +13,7 @@ const BYTES_PER_S: &str = "figures/bytes_per_s";
 
 const EXT4: &str = "journal volume attached + ext4";
 const ATTACHED: &str = "journal volume attached";
+const EACH_FLUSHED: &str = "journal volume attached, each write flushed";
 const NBD: &str = "journal volume NBD";
 const DISK_FILES: &str = "files on the disk";
 const VOLUME: &str = "volume of class image";
@@ -47,6 +48,11 @@ fn flush_bars(book: &Book, groups: &[Group]) -> Vec<Bar> {
         at_least(3.0, gained(ATTACHED)).named(
             "8 writers on an attached journal volume, durable writes over one's",
             "8 writers",
+        ),
+        at_least(3.0, gained(EACH_FLUSHED)).named(
+            "8 writers on an attached journal volume that flushes each write, durable writes over \
+             one's",
+            "8 writers, each flushed",
         ),
         at_least(3.0, gained(NBD)).named(
             "8 writers on a journal volume over NBD, durable writes over one's",

@@ -44,6 +44,11 @@ async fn what_cannot_be_attached_is_refused_by_field() {
     let cases = [
         (r#"{"volume": "a", "as": "ublk"}"#, "not_supported", "as"),
         (r#"{"volume": "a", "as": "scsi"}"#, "invalid_field", "as"),
+        (
+            r#"{"volume": "a", "as": "ublk", "flush_each_write": true}"#,
+            "invalid_field",
+            "flush_each_write",
+        ),
         (r#"{"volume": "nobody"}"#, "not_found", "volume"),
         (r#"{"volume": 7}"#, "invalid_field", "volume"),
         (r#"{"volume": "a", "at": 1}"#, "unknown_field", "at"),

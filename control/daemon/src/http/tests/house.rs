@@ -274,7 +274,11 @@ impl KernelDevices for PretendedDevices {
         self.check().is_ok()
     }
 
-    fn attach(&self, volume: &Arc<Volume>) -> Result<String, DeviceFailure> {
+    fn attach(
+        &self,
+        volume: &Arc<Volume>,
+        _flush_each_write: bool,
+    ) -> Result<String, DeviceFailure> {
         self.check()?;
         self.making.lock().expect("no panics").iter().for_each(|see| see());
         let mut bound = self.bound.lock().expect("no panics");
