@@ -12,10 +12,11 @@ use utoipa::openapi::{
     PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
 };
 
-use crate::endpoints::{
-    Answer, BODY_PROBLEMS, ENDPOINTS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind,
-    SchemaOf, Tag, schema,
+use crate::endpoint::{
+    Answer, BODY_PROBLEMS, Endpoint, GENERAL_PROBLEMS, Method, Query, QueryKind, SchemaOf, Tag,
+    schema,
 };
+use crate::endpoints::ENDPOINTS;
 use crate::machine_endpoints::MACHINE_ENDPOINTS;
 use crate::problem::{PROBLEM_CONTENT_TYPE, Problem};
 

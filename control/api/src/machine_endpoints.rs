@@ -1,10 +1,13 @@
 //! Every path and method of `memlane-machines`.
 
-use crate::endpoints::{Answer, Endpoint, OPENAPI_PATH, Query, QueryKind, SchemaOf, schema};
+use crate::endpoint::{Answer, Endpoint, Query, QueryKind, SchemaOf, schema};
+use crate::endpoints::OPENAPI_PATH;
 use crate::machine::{
     DiskAttach, DiskDetach, Machine, MachineCreate, MachineSnapshot, MachineSnapshotCreate,
     MachinesCreated,
 };
+use crate::permission::Reach::{Everything, Nothing};
+use crate::permission::Role::{Operator, Viewer};
 use crate::problem::ProblemKind::{
     AlreadyExists, Busy, HostFailed, InUse, InvalidField, InvalidRequest, NoSpace, NotFound,
     NotSupported, TooManyVolumes,
@@ -40,54 +43,70 @@ const VOLUMES: &[Query] =
 
 /// Endpoints of `memlane-machines`. Where libvirt or the daemon fails, that is `host_failed`.
 pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
-    Endpoint::get(MACHINES_PATH, "list_machines", Answer::Many(schema::<Machine>()))
-        .about("List all virtual machines of this host, sorted by name")
-        .refuses(&[HostFailed]),
-    Endpoint::post(MACHINES_PATH, "create_machines", Answer::One(schema::<MachinesCreated>()))
-        .about("Create one machine or several identical ones: all of them, or none")
-        .takes(schema::<MachineCreate>())
-        .refuses(&[InvalidField, NotFound, AlreadyExists, InUse, NoSpace, HostFailed]),
-    Endpoint::get(MACHINE_PATH, "show_machine", MACHINE)
+    Endpoint::get(
+        MACHINES_PATH,
+        "list_machines",
+        Viewer.on(Everything),
+        Answer::Many(schema::<Machine>()),
+    )
+    .about("List all virtual machines of this host, sorted by name")
+    .refuses(&[HostFailed]),
+    Endpoint::post(
+        MACHINES_PATH,
+        "create_machines",
+        Operator.on(Everything),
+        Answer::One(schema::<MachinesCreated>()),
+    )
+    .about("Create one machine or several identical ones: all of them, or none")
+    .takes(schema::<MachineCreate>())
+    .refuses(&[InvalidField, NotFound, AlreadyExists, InUse, NoSpace, HostFailed]),
+    Endpoint::get(MACHINE_PATH, "show_machine", Viewer.on(Everything), MACHINE)
         .about("Get a machine")
         .refuses(&[NotFound, HostFailed]),
-    Endpoint::delete(MACHINE_PATH, "delete_machine")
+    Endpoint::delete(MACHINE_PATH, "delete_machine", Operator.on(Everything))
         .about("Delete a stopped machine that Memlane created")
         .asks(VOLUMES)
         .refuses(&[NotFound, NotSupported, InUse, InvalidField, HostFailed]),
-    Endpoint::post(MACHINE_START_PATH, "start_machine", MACHINE)
+    Endpoint::post(MACHINE_START_PATH, "start_machine", Operator.on(Everything), MACHINE)
         .answers(200)
         .about("Start a stopped machine")
         .refuses(&[NotFound, Busy, HostFailed]),
-    Endpoint::post(MACHINE_SHUT_DOWN_PATH, "shut_down_machine", MACHINE)
+    Endpoint::post(MACHINE_SHUT_DOWN_PATH, "shut_down_machine", Operator.on(Everything), MACHINE)
         .answers(200)
         .about("Ask the guest to shut down (ACPI); a guest may ignore it")
         .refuses(&[NotFound, Busy, HostFailed]),
-    Endpoint::post(MACHINE_KILL_PATH, "kill_machine", MACHINE)
+    Endpoint::post(MACHINE_KILL_PATH, "kill_machine", Operator.on(Everything), MACHINE)
         .answers(200)
         .about("Force a machine off")
         .refuses(&[NotFound, Busy, HostFailed]),
-    Endpoint::post(MACHINE_ATTACH_PATH, "attach_disk", MACHINE)
+    Endpoint::post(MACHINE_ATTACH_PATH, "attach_disk", Operator.on(Everything), MACHINE)
         .answers(200)
         .about("Attach a volume to a machine that Memlane created, also while it runs")
         .takes(schema::<DiskAttach>())
         .refuses(&[InvalidField, NotFound, NotSupported, AlreadyExists, InUse, HostFailed]),
-    Endpoint::post(MACHINE_DETACH_PATH, "detach_disk", MACHINE)
+    Endpoint::post(MACHINE_DETACH_PATH, "detach_disk", Operator.on(Everything), MACHINE)
         .answers(200)
         .about("Detach a volume from a machine that Memlane created, also while it runs")
         .takes(schema::<DiskDetach>())
         .refuses(&[InvalidField, NotFound, NotSupported, Busy, HostFailed]),
-    Endpoint::post(MACHINE_SNAPSHOT_PATH, "snapshot_machine", Answer::One(SNAPSHOT))
-        .about("Create snapshots of all volumes of a machine at the same instant")
-        .takes(schema::<MachineSnapshotCreate>())
-        .refuses(&[NotFound, NotSupported, AlreadyExists, TooManyVolumes, NoSpace, HostFailed]),
-    Endpoint::get(MACHINE_SERIAL_PATH, "serial_console", Answer::Nothing)
+    Endpoint::post(
+        MACHINE_SNAPSHOT_PATH,
+        "snapshot_machine",
+        Operator.on(Everything),
+        Answer::One(SNAPSHOT),
+    )
+    .about("Create snapshots of all volumes of a machine at the same instant")
+    .takes(schema::<MachineSnapshotCreate>())
+    .refuses(&[NotFound, NotSupported, AlreadyExists, TooManyVolumes, NoSpace, HostFailed]),
+    Endpoint::get(MACHINE_SERIAL_PATH, "serial_console", Operator.on(Everything), Answer::Nothing)
         .answers(CONSOLE_STATUS)
         .about("Open the serial console; the connection is upgraded (Upgrade: tcp)")
         .asks(FORCE)
         .refuses(&[InvalidRequest, InvalidField, NotFound, InUse, Busy, HostFailed]),
-    Endpoint::get(MACHINE_VNC_PATH, "graphical_console", Answer::Nothing)
+    Endpoint::get(MACHINE_VNC_PATH, "graphical_console", Operator.on(Everything), Answer::Nothing)
         .answers(CONSOLE_STATUS)
         .about("Open the graphical console (VNC, RFB); the connection is upgraded (Upgrade: tcp)")
         .refuses(&[InvalidRequest, NotFound, NotSupported, Busy, HostFailed]),
-    Endpoint::get(OPENAPI_PATH, "openapi", Answer::Json).about("Get this OpenAPI document"),
+    Endpoint::get(OPENAPI_PATH, "openapi", Viewer.on(Nothing), Answer::Json)
+        .about("Get this OpenAPI document"),
 ];

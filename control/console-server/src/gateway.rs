@@ -1,16 +1,18 @@
 //! Requests that go on to the daemon or to `memlane-machines`, after the permission check.
 //!
-//! Which operation a request asks for and what that takes is the business of `permissions`; here is
-//! who has it, and what projects allow.
+//! Which operation a request asks for and what that takes is the business of `api`; here is who
+//! has it, and what projects allow.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use api::{ByteSize, CONSOLE_STATUS, ENDPOINTS, Endpoint, Method as ApiMethod, Volume};
+use api::{
+    ByteSize, CONSOLE_STATUS, ENDPOINTS, Endpoint, Method as ApiMethod, Operation, Permission,
+    Reach, Role, Unrecognized, Volume, permission,
+};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use permissions::{Operation, Permission, Reach, Unrecognized, permission};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -102,7 +104,8 @@ impl Gateway {
         incoming: Incoming<'_>,
     ) -> Result<Response, Refusal> {
         let operation = Operation::of(incoming.method, incoming.uri).map_err(unrecognized)?;
-        let needed = needed_of(caller, operation.endpoint.operation)?;
+        let needed = operation.endpoint.permission;
+        check_role(caller, needed.role)?;
         if operation.endpoint.status == CONSOLE_STATUS {
             let what = "here a console is a WebSocket, at /console/v1/machines/NAME/serial or \
                         /screen; on the host, memlane vm console is one";
@@ -120,7 +123,7 @@ impl Gateway {
     /// daemon's.
     pub(crate) async fn before(&self, caller: &Caller, uri: &Uri) -> Value {
         let Ok(operation) = Operation::of(&Method::GET, uri) else { return Value::Null };
-        let may_look = needed_of(caller, operation.endpoint.operation).is_ok();
+        let may_look = check_role(caller, operation.endpoint.permission.role).is_ok();
         let is_inside = |name: &String| may_see(&self.accounts, caller)(name);
         let is_seen = may_look && operation.name.as_ref().is_some_and(is_inside);
         if !is_seen || operation.is_of_machines() {
@@ -131,7 +134,7 @@ impl Gateway {
 
     /// A volume of the daemon's that the caller may see.
     pub(crate) async fn volume(&self, caller: &Caller, name: &str) -> Result<Volume, Refusal> {
-        needed_of(caller, "show_volume")?;
+        check_role(caller, role_of("show_volume")?)?;
         if caller.is_limited() {
             Limits::of(&self.accounts, caller).check(&[name])?;
         }
@@ -144,7 +147,7 @@ impl Gateway {
         volume.map_err(|error| Refusal::new(Kind::BadGateway, &format!("the daemon: {error}")))
     }
 
-    /// Opens a console of a machine, by its endpoint and name; [`check_unlimited`] says who may.
+    /// Opens a console of a machine, by its endpoint and name; [`check_console`] says who may.
     pub(crate) async fn open_console(
         &self,
         (path, name): (&str, &str),
@@ -339,24 +342,31 @@ impl Gateway {
     }
 }
 
+/// Returns whether a caller may open a console of a machine, by the operation's name.
+pub(crate) fn check_console(caller: &Caller, operation: &str) -> Result<(), Refusal> {
+    check_unlimited(caller, role_of(operation)?)
+}
+
 /// Returns whether a caller may do what concerns no project: topics, consoles of machines.
-pub(crate) fn check_unlimited(caller: &Caller, operation: &str) -> Result<(), Refusal> {
-    needed_of(caller, operation)?;
+pub(crate) fn check_unlimited(caller: &Caller, least: Role) -> Result<(), Refusal> {
+    check_role(caller, least)?;
     match caller.is_limited() {
         true => Err(beyond_projects()),
         false => Ok(()),
     }
 }
 
-/// What an operation asks for, of a caller whose role is enough.
-fn needed_of(caller: &Caller, operation: &str) -> Result<Permission, Refusal> {
-    let needed = permission(operation);
-    let needed = needed.ok_or_else(|| Refusal::forbidden("nobody may do that"))?;
-    if caller.role < needed.role {
-        let what = format!("it takes the role {}", needed.role.name());
-        return Err(Refusal::forbidden(&what));
+/// The least role for the operation of this name.
+fn role_of(operation: &str) -> Result<Role, Refusal> {
+    let needed = permission(operation).map(|it| it.role);
+    needed.ok_or_else(|| Refusal::forbidden("nobody may do that"))
+}
+
+fn check_role(caller: &Caller, least: Role) -> Result<(), Refusal> {
+    if caller.role >= least {
+        return Ok(());
     }
-    Ok(needed)
+    Err(Refusal::forbidden(&format!("it takes the role {}", least.name())))
 }
 
 fn beyond_projects() -> Refusal {

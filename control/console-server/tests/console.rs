@@ -13,16 +13,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::{ENDPOINTS, Endpoint, Method};
+use api::{ENDPOINTS, Endpoint, Method, Role};
 use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use system::wait_for;
 
 use crate::fixture::{Answer, Client, Fixture, PASSWORD};
-
-/// What only administrators may do, by the names of the OpenAPI document.
-const FOR_ADMINISTRATORS: &[&str] =
-    &["change_pool", "restore_image", "delete_image", "accept_loss", "promote_standby"];
 
 /// What anybody may ask.
 const FOR_EVERYBODY: &[&str] = &["health", "readiness"];
@@ -93,10 +89,10 @@ fn each_operation_of_the_daemon_takes_a_login_and_its_role() -> Result<()> {
     for endpoint in ENDPOINTS {
         let name = endpoint.operation;
         let is_public = FOR_EVERYBODY.contains(&name);
-        let rank = match endpoint.method {
-            Method::Get => 0,
-            _ if FOR_ADMINISTRATORS.contains(&name) => 2,
-            _ => 1,
+        let rank = match endpoint.permission.role {
+            Role::Viewer => 0,
+            Role::Operator => 1,
+            Role::Administrator => 2,
         };
         for client in [&Client::nobody(), &Client::with_token("made-up")] {
             let status = try_endpoint(&fixture, client, endpoint)?.status;

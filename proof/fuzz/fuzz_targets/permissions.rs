@@ -1,7 +1,7 @@
 //! Arbitrary methods, paths and parameters before the console's check of permissions.
 #![no_main]
 
-#[path = "../../../control/permissions/tests/support/storm.rs"]
+#[path = "../../../control/api/tests/support/storm.rs"]
 mod storm;
 
 use libfuzzer_sys::fuzz_target;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use permissions::Role;
+use api::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use state_file::StateFile;

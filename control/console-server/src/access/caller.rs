@@ -1,6 +1,6 @@
 //! Who asks.
 
-use permissions::Role;
+use api::Role;
 
 /// Who asks, and what they may do at this moment.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use api::Role;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
-use permissions::Role;
 
 use crate::access::{Caller, Login, Secret};
 use crate::clock::unix_seconds;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::Role;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Json, Response};
 use kafka_client::{OffsetMove, OffsetSpec};
@@ -18,8 +19,8 @@ use crate::http::recorded::Change;
 use crate::http::topics::refusal_of_kafka;
 use crate::refusal::Refusal;
 
-const SHOW: &str = "show_group";
-const RESET: &str = "reset_group";
+const SHOW: Role = Role::Viewer;
+const RESET: Role = Role::Operator;
 
 /// Position that offsets are reset to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]

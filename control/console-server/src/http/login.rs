@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use api::Role;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use permissions::Role;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

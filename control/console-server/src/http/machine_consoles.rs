@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{interval, timeout};
 
 use crate::exchange::Connected;
-use crate::gateway::check_unlimited;
+use crate::gateway::check_console;
 use crate::http::caller::{Known, check_origin};
 use crate::http::console::Console;
 use crate::refusal::{Kind, Refusal};
@@ -29,7 +29,7 @@ use crate::shares;
 /// Far more than a browser sends at once.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// By their names in the table of permissions.
+/// By their names in the table of operations.
 const SERIAL: &str = "serial_console";
 const SCREEN: &str = "graphical_console";
 
@@ -91,7 +91,7 @@ pub(super) async fn serial(
     Path(name): Path<String>,
     query: Result<Query<SerialQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
-    check_unlimited(&asked.known.caller, SERIAL)?;
+    check_console(&asked.known.caller, SERIAL)?;
     let query = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
     let force = if query.force == Some(true) { "true" } else { "false" };
     let query = vec![("force", force)];
@@ -103,7 +103,7 @@ pub(super) async fn screen(
     State(console): State<Arc<Console>>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    check_unlimited(&asked.known.caller, SCREEN)?;
+    check_console(&asked.known.caller, SCREEN)?;
     let query = Vec::new();
     open(asked, console, Place { operation: SCREEN, path: MACHINE_VNC_PATH, name, query })
 }
@@ -134,7 +134,7 @@ async fn serve(
     let opened = console.gateway.open_console((place.path, &place.name), &place.query).await;
     let end = match opened {
         Ok(Connected::Open(machine)) => {
-            let may = |caller| check_unlimited(&caller, place.operation).is_ok();
+            let may = |caller| check_console(&caller, place.operation).is_ok();
             let passing = pass(&mut socket, machine, || known.now(&console).is_some_and(may));
             tokio::select! {
                 end = passing => end,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use api::decode;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use permissions::decode;
 use serde::Serialize;
 use utoipa::ToSchema;
 

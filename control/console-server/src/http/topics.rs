@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use api::Role;
 use axum::body::{Body as ResponseBody, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
@@ -22,11 +23,12 @@ use crate::http::console::Console;
 use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 
-const LIST: &str = "list_topics";
-const SHOW: &str = "show_topic";
-const QUERY: &str = "query_topics";
-const PRODUCE: &str = "produce_record";
-const DELETE: &str = "delete_topic";
+/// Role for a look at topics, and those for what reads or changes their contents: who queries reads
+/// them, as who attaches a volume does.
+const LOOK: Role = Role::Viewer;
+const QUERY: Role = Role::Operator;
+const PRODUCE: Role = Role::Operator;
+const DELETE: Role = Role::Operator;
 
 /// A line of JSON for each thing that is told.
 const LINES: &str = "application/x-ndjson";
@@ -54,7 +56,7 @@ pub(super) async fn list(
     known: Known,
     State(console): State<Arc<Console>>,
 ) -> Result<Json<Value>, Refusal> {
-    check_unlimited(&known.caller, LIST)?;
+    check_unlimited(&known.caller, LOOK)?;
     let is_allowed = check_unlimited(&known.caller, QUERY).is_ok();
     let queries = Console::told_right(console.queries.is_some(), is_allowed);
     let may_delete = check_unlimited(&known.caller, DELETE).is_ok();
@@ -82,7 +84,7 @@ pub(super) async fn show(
     State(console): State<Arc<Console>>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    check_unlimited(&known.caller, SHOW)?;
+    check_unlimited(&known.caller, LOOK)?;
     let told = console.known_broker()?.topic(&name).await;
     Console::found(told, "topic", &name).map(Json)
 }

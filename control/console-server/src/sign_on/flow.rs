@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use api::Role;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use permissions::Role;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 use serde::{Deserialize, Serialize};

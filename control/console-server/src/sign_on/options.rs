@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use permissions::Role;
+use api::Role;
 
 /// Provider that is trusted, and the roles that its claims give.
 #[derive(Clone, Debug, Default, Args)]

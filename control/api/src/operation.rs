@@ -3,8 +3,13 @@
 //! A path is taken apart, compared with the tables of the daemon and of `memlane-machines`, and put
 //! together again from what was understood: they never see a path that the check did not.
 
-use api::{ENDPOINTS, Endpoint, MACHINE_ENDPOINTS, MACHINES_PATH};
 use http::{Method, Uri};
+
+use crate::endpoint::Endpoint;
+use crate::endpoints::ENDPOINTS;
+use crate::machine_endpoints::{MACHINE_ENDPOINTS, MACHINES_PATH};
+use crate::path::{path_of, with_query};
+use crate::permission::Permission;
 
 /// Why a request asks for no operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +40,7 @@ impl Operation {
     pub fn of(method: &Method, uri: &Uri) -> Result<Self, Unrecognized> {
         let segments = segments(uri.path()).ok_or(Unrecognized::Path)?;
         let fitting = |it: &&Endpoint| matches_path(it.path, &segments);
-        let mut of_path = ENDPOINTS.iter().chain(MACHINE_ENDPOINTS).filter(fitting).peekable();
+        let mut of_path = endpoints().filter(fitting).peekable();
         if of_path.peek().is_none() {
             return Err(Unrecognized::Path);
         }
@@ -63,15 +68,24 @@ impl Operation {
     /// The path for whom it is of.
     pub fn path(&self) -> String {
         let path = match &self.name {
-            Some(name) => api::path_of(self.endpoint.path, name),
+            Some(name) => path_of(self.endpoint.path, name),
             None => self.endpoint.path.to_owned(),
         };
         if self.query.is_empty() {
             return path;
         }
         let pairs: Vec<_> = self.query.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-        api::with_query(&path, &pairs)
+        with_query(&path, &pairs)
     }
+}
+
+fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
+    ENDPOINTS.iter().chain(MACHINE_ENDPOINTS)
+}
+
+/// Rights for the operation of this name in the OpenAPI documents; `None`: nobody may.
+pub fn permission(operation: &str) -> Option<Permission> {
+    endpoints().find(|it| it.operation == operation).map(|it| it.permission)
 }
 
 fn matches_path(template: &str, segments: &[String]) -> bool {
@@ -131,6 +145,9 @@ pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Method as ApiMethod;
+    use crate::machine_endpoints::CONSOLE_STATUS;
+    use crate::permission::{Reach, Role};
 
     fn operation(method: Method, uri: &str) -> Result<(&'static str, String), Unrecognized> {
         let uri: Uri = uri.parse().expect("a path");
@@ -175,6 +192,34 @@ mod tests {
         for uri in ["/v1/volumes?admin=true", "/v1/events?after=%zz"] {
             let refused = operation(Method::GET, uri);
             assert!(matches!(refused, Err(Unrecognized::Query(_))), "{uri}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn what_changes_something_takes_more_than_looking() {
+        for endpoint in endpoints() {
+            let asked = endpoint.permission.role;
+            let only_looks = endpoint.method == ApiMethod::Get && endpoint.status != CONSOLE_STATUS;
+            assert_eq!(asked == Role::Viewer, only_looks, "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_a_volume_in_its_path_is_limited_by_it() {
+        for endpoint in endpoints().filter(|it| {
+            ["{name}", "{volume}"].iter().any(|placeholder| it.path.contains(placeholder))
+        }) {
+            let reach = endpoint.permission.reach;
+            let is_limited = matches!(
+                reach,
+                Reach::Named
+                    | Reach::Compared
+                    | Reach::Changed
+                    | Reach::Cloned
+                    | Reach::Restored
+                    | Reach::Everything
+            );
+            assert!(is_limited, "{endpoint:?}");
         }
     }
 }

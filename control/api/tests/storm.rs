@@ -4,9 +4,8 @@ mod support {
     pub(crate) mod storm;
 }
 
-use api::{ENDPOINTS, MACHINE_ENDPOINTS};
+use api::{ENDPOINTS, MACHINE_ENDPOINTS, Operation};
 use http::{Method, Uri};
-use permissions::Operation;
 use proptest::prelude::*;
 use support::storm;
 

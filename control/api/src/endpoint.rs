@@ -1,0 +1,218 @@
+//! One method of one path, as an entry of the tables has it.
+
+use std::borrow::Cow;
+
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::permission::Permission;
+use crate::problem::ProblemKind::{
+    self, BodyTooLarge, InvalidField, InvalidRequest, Timeout, UnknownField,
+};
+use crate::task::Task;
+
+/// The method of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// The schema of a type.
+#[derive(Clone, Copy, Debug)]
+pub struct SchemaOf {
+    pub name: fn() -> Cow<'static, str>,
+    /// Adds it, and those that it refers to.
+    pub add_to: fn(&mut Vec<(String, RefOr<Schema>)>),
+}
+
+/// That of `T`.
+pub const fn schema<T: ToSchema>() -> SchemaOf {
+    SchemaOf { name: T::name, add_to: add_schema::<T> }
+}
+
+fn add_schema<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
+}
+
+/// Body of an answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    /// One object.
+    One(SchemaOf),
+    /// An array of objects.
+    Many(SchemaOf),
+    /// A JSON document of a schema that others define.
+    Json,
+    /// Plain text.
+    Text,
+    Nothing,
+}
+
+/// A parameter after the `?` of a path, which may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub kind: QueryKind,
+}
+
+impl Query {
+    pub const fn new(name: &'static str, kind: QueryKind, summary: &'static str) -> Self {
+        Self { name, summary, kind }
+    }
+}
+
+/// Type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    Text,
+    /// Not negative.
+    Number,
+    /// `true` or `false`.
+    Flag,
+}
+
+/// Entity tag of the settings that a path stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    Without,
+    /// Answers carry it as `ETag`.
+    Shown,
+    /// As `Shown`, and the request may name it as `If-Match`.
+    Matched,
+}
+
+/// One method of one path.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    pub method: Method,
+    /// With a placeholder at most, as in [`VOLUME_PATH`].
+    pub path: &'static str,
+    pub query: &'static [Query],
+    pub tag: Tag,
+    /// A name for generated clients.
+    pub operation: &'static str,
+    /// Rights that it takes of users of the console.
+    pub permission: Permission,
+    pub summary: &'static str,
+    /// The schema of the request's body.
+    pub request: Option<SchemaOf>,
+    /// The status code of success.
+    pub status: u16,
+    pub answer: Answer,
+    /// The refusals that belong to this endpoint. Those of every endpoint are in
+    /// [`GENERAL_PROBLEMS`].
+    pub problems: &'static [ProblemKind],
+}
+
+/// The refusals that any endpoint may answer with.
+pub(crate) const GENERAL_PROBLEMS: &[ProblemKind] = &[
+    ProblemKind::Forbidden,
+    ProblemKind::Standby,
+    ProblemKind::Starting,
+    ProblemKind::ShuttingDown,
+    ProblemKind::Internal,
+];
+
+impl Endpoint {
+    pub(crate) const fn get(
+        path: &'static str,
+        operation: &'static str,
+        permission: Permission,
+        answer: Answer,
+    ) -> Self {
+        Self {
+            method: Method::Get,
+            path,
+            query: &[],
+            tag: Tag::Without,
+            operation,
+            permission,
+            summary: "",
+            request: None,
+            status: 200,
+            answer,
+            problems: &[],
+        }
+    }
+
+    pub(crate) const fn post(
+        path: &'static str,
+        operation: &'static str,
+        permission: Permission,
+        answer: Answer,
+    ) -> Self {
+        let this = Self::get(path, operation, permission, answer);
+        Self { method: Method::Post, status: 201, ..this }
+    }
+
+    /// A request that something be begun: the answer is the task to watch.
+    pub(crate) const fn begin(
+        path: &'static str,
+        operation: &'static str,
+        permission: Permission,
+    ) -> Self {
+        Self::post(path, operation, permission, Answer::One(schema::<Task>())).answers(202)
+    }
+
+    pub(crate) const fn patch(
+        path: &'static str,
+        operation: &'static str,
+        permission: Permission,
+        answer: Answer,
+    ) -> Self {
+        Self { method: Method::Patch, ..Self::get(path, operation, permission, answer) }
+    }
+
+    pub(crate) const fn delete(
+        path: &'static str,
+        operation: &'static str,
+        permission: Permission,
+    ) -> Self {
+        let this = Self::get(path, operation, permission, Answer::Nothing);
+        Self { method: Method::Delete, status: 204, ..this }
+    }
+
+    pub(crate) const fn about(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
+    }
+
+    pub(crate) const fn takes(self, schema: SchemaOf) -> Self {
+        Self { request: Some(schema), ..self }
+    }
+
+    pub(crate) const fn asks(self, query: &'static [Query]) -> Self {
+        Self { query, ..self }
+    }
+
+    pub(crate) const fn tagged(self, tag: Tag) -> Self {
+        Self { tag, ..self }
+    }
+
+    pub(crate) const fn answers(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(crate) const fn refuses(self, problems: &'static [ProblemKind]) -> Self {
+        Self { problems, ..self }
+    }
+}
+
+/// The refusals that any endpoint with a body may answer with.
+pub(crate) const BODY_PROBLEMS: &[ProblemKind] =
+    &[InvalidRequest, InvalidField, UnknownField, BodyTooLarge, Timeout];
