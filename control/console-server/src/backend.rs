@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rest_client::{Answer, converse, upgrade_request};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
-use crate::exchange::{Answer, Asked, Connected, exchange, upgrade};
+use crate::exchange::{Asked, exchange};
 
 /// Each serves 64 connections; the rest is for those who use its socket.
 const REQUESTS_AT_ONCE_MAX: usize = 32;
@@ -91,10 +92,12 @@ impl Backend {
     }
 
     /// A connection that becomes a console's, or the answer that refuses it.
-    pub(crate) async fn upgrade(&self, path: &str) -> Result<Connected, NoAnswer> {
+    pub(crate) async fn upgrade(&self, path: &str) -> Result<Answer, NoAnswer> {
         let connecting = async {
-            let upgraded = upgrade(self.connect().await?, path, ANSWER_BYTES_MAX).await;
-            upgraded.map_err(|what| self.broken(&what))
+            let stream = self.connect().await?;
+            let request = upgrade_request(path, api::CONSOLE_PROTOCOL);
+            let answer = converse(stream, request, ANSWER_BYTES_MAX).await;
+            answer.map_err(|broken| self.broken(&broken.to_string()))
         };
         self.in_time(connecting).await
     }

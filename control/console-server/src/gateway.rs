@@ -13,13 +13,14 @@ use api::{
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use rest_client::Answer;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Accounts, Caller, Project};
 use crate::backend::{Backend, NoAnswer};
-use crate::exchange::{Answer, Asked, Connected};
+use crate::exchange::Asked;
 use crate::refusal::{Kind, Refusal};
 
 /// Headers of answers that go on to the caller.
@@ -152,7 +153,7 @@ impl Gateway {
         &self,
         (path, name): (&str, &str),
         query: &[(&str, &str)],
-    ) -> Result<Connected, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let path = api::with_query(&api::path_of(path, name), query);
         self.machines()?.upgrade(&path).await.map_err(machines_unanswered)
     }

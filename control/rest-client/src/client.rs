@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Method, Problem};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::{HeaderMap, Request, StatusCode, header};
+use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::address::Address;
 use crate::console::Console;
 use crate::error::{ConsoleRefusal, RestError};
+use crate::exchange::{Answer, Broken, converse, upgrade_request};
 use crate::session::Session;
 
 /// How long a connection may take, and then the handshake of TLS.
@@ -124,18 +124,11 @@ impl Client {
                     .to_owned(),
             ));
         };
-        let request = Request::builder()
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .header(header::CONNECTION, "upgrade")
-            .header(header::UPGRADE, protocol)
-            .body(Full::new(Bytes::new()))
-            .expect("paths of the interface are quoted");
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| RestError::Other(format!("cannot wait for an answer: {error}")))?
-            .block_on(upgrade_over(socket, request))
+            .block_on(upgrade_over(socket, path, protocol))
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, RestError> {
@@ -152,12 +145,6 @@ impl Client {
             Address::Console(console) => exchange_with(console, request).await,
         }
     }
-}
-
-/// An answer that is no refusal.
-struct Answer {
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 async fn exchange_with(
@@ -178,29 +165,18 @@ async fn exchange_with(
 
 async fn upgrade_over(
     socket: &Path,
-    request: Request<Full<Bytes>>,
+    path: &str,
+    protocol: &str,
 ) -> Result<(UnixSocket, Bytes), RestError> {
     let place = socket.display().to_string();
     let lost = |error: &dyn Display| RestError::Unreachable(format!("{place} broke off: {error}"));
     let stream = connect(UnixStream::connect(socket), &place).await?;
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| lost(&error))?;
-    let answering = async {
-        let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
-        let status = response.status();
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            return hyper::upgrade::on(response).await.map_err(|error| lost(&error));
-        }
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Err(failure_of(status, &body.map_err(|error| lost(&error))?.to_bytes()))
+    let answer = converse(stream, upgrade_request(path, protocol), ANSWER_BYTES_MAX).await;
+    let answer = answer.map_err(|error| lost(&error))?;
+    let Some(upgraded) = answer.upgraded else {
+        return Err(failure_of(answer.status, &answer.body));
     };
-    let connection = connection.with_upgrades();
-    tokio::pin!(answering, connection);
-    let upgraded = tokio::select! {
-        upgraded = &mut answering => upgraded?,
-        _ = &mut connection => answering.await?,
-    };
-    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+    let parts = upgraded.into_inner().downcast::<TokioIo<UnixStream>>();
     let parts = parts.map_err(|_| RestError::Other(format!("{place} is no socket")))?;
     let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
     stream.set_nonblocking(false).map_err(|error| lost(&error))?;
@@ -223,35 +199,24 @@ async fn connect<T>(
 }
 
 async fn exchange_over(
-    connection: impl AsyncRead + AsyncWrite + Unpin,
+    connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     place: &str,
     request: Request<Full<Bytes>>,
 ) -> Result<Answer, RestError> {
-    let lost = |error: hyper::Error| {
-        RestError::Unreachable(format!("the daemon at {place} ended the connection: {error}"))
-    };
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(connection)).await.map_err(lost)?;
-    let answering = async {
-        let response = sender.send_request(request).await.map_err(lost)?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
-            RestError::Unreachable(format!(
-                "the answer of the daemon at {place} broke off: {error}"
-            ))
-        })?;
-        Ok((head, body.to_bytes()))
-    };
-    tokio::pin!(answering, connection);
-    let answer: Result<(_, Bytes), RestError> = tokio::select! {
-        answer = &mut answering => answer,
-        // The connection may end with the last byte of the answer.
-        _ = &mut connection => answering.await,
-    };
-    let (head, body) = answer?;
-    match head.status.is_success() {
-        true => Ok(Answer { headers: head.headers, body }),
-        false => Err(failure_of(head.status, &body)),
+    let answer = converse(connection, request, ANSWER_BYTES_MAX).await;
+    let answer = answer.map_err(|broken| {
+        RestError::Unreachable(match &broken {
+            Broken::Ended(error) => {
+                format!("the daemon at {place} ended the connection: {error}")
+            }
+            Broken::Cut(error) => {
+                format!("the answer of the daemon at {place} broke off: {error}")
+            }
+        })
+    })?;
+    match answer.status.is_success() {
+        true => Ok(answer),
+        false => Err(failure_of(answer.status, &answer.body)),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Requests to a daemon over its REST interface, one connection for each: for programs that wait
-//! for the answer.
+//! for the answer. [`converse`] is for those that do other things meanwhile, over any connection.
 //!
 //! ```text
 //! Client ── Address ── a socket, or a port of this host: the daemon itself
@@ -15,6 +15,7 @@ mod address;
 mod client;
 mod console;
 mod error;
+mod exchange;
 mod session;
 mod token;
 mod trust;
@@ -24,6 +25,7 @@ pub use address::Address;
 pub use client::Client;
 pub use console::{Console, ConsoleTrust, Proof};
 pub use error::{ConsoleRefusal, RestError};
+pub use exchange::{Answer, Broken, converse, upgrade_request};
 pub use session::Session;
 pub use token::Token;
 pub use trust::Pin;

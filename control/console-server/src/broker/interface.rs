@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use rest_client::Answer;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::broker::place::HttpPlace;
-use crate::exchange::{Answer, Asked, exchange};
+use crate::exchange::{Asked, exchange};
 
 const TOPICS_PATH: &str = "/v1/topics";
 const TOPIC_PATH: &str = "/v1/topics/{name}";

@@ -15,11 +15,11 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+use rest_client::Answer;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{interval, timeout};
 
-use crate::exchange::Connected;
 use crate::gateway::check_console;
 use crate::http::caller::{Known, check_origin};
 use crate::http::console::Console;
@@ -133,7 +133,7 @@ async fn serve(
 ) {
     let opened = console.gateway.open_console((place.path, &place.name), &place.query).await;
     let end = match opened {
-        Ok(Connected::Open(machine)) => {
+        Ok(Answer { upgraded: Some(machine), .. }) => {
             let may = |caller| check_console(&caller, place.operation).is_ok();
             let passing = pass(&mut socket, machine, || known.now(&console).is_some_and(may));
             tokio::select! {
@@ -141,7 +141,7 @@ async fn serve(
                 () = held.taken() => End::Failed("others need the place".to_owned()),
             }
         }
-        Ok(Connected::Refused(answer)) => End::Failed(detail_of(&answer.body)),
+        Ok(answer) => End::Failed(detail_of(&answer.body)),
         Err(refusal) => End::Failed(refusal.detail().to_owned()),
     };
     let (code, reason) = match end {

@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use axum::body::Bytes;
 use axum::http::{Request, Uri, header};
 use http_body_util::Full;
+use rest_client::converse;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -15,8 +16,6 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use crate::exchange::converse;
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -102,7 +101,7 @@ impl Fetch {
             .header(header::ACCEPT, "application/json")
             .body(Full::new(body))?;
         let answer = converse(stream, request, ANSWER_BYTES_MAX).await;
-        let answer = answer.map_err(|what| anyhow::anyhow!("{url}: {what}"))?;
+        let answer = answer.map_err(|broken| anyhow::anyhow!("{url}: {broken}"))?;
         // What a refusal says may hold what was sent: it is not shown on.
         ensure!(answer.status.as_u16() == 200, "{url} answered {}", answer.status);
         serde_json::from_slice(&answer.body).with_context(|| format!("{url} answered no JSON"))
