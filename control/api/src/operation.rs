@@ -195,6 +195,29 @@ mod tests {
         }
     }
 
+    /// To accept a change: `UPDATE_OPENAPI=1 cargo test -p api`, and look at the difference.
+    #[test]
+    fn the_page_knows_the_least_role_of_each_operation() {
+        let mut lines: Vec<_> = endpoints()
+            .map(|it| format!("  {}: '{}',\n", it.operation, it.permission.role.name()))
+            .collect();
+        lines.sort();
+        lines.dedup();
+        let text = format!(
+            "/** The least role for each operation, of the tables in control/api: remade by its \
+             tests. */\n\
+             import type {{ Role }} from './model';\n\n\
+             export const LEAST_ROLES = {{\n{}}} as const satisfies Record<string, Role>;\n",
+            lines.concat()
+        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../web/src/api/roles.ts");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, &text).expect("the file can be written");
+        }
+        let committed = std::fs::read_to_string(path).expect("the file is committed");
+        assert!(committed == text, "stale; run UPDATE_OPENAPI=1 cargo test -p api");
+    }
+
     #[test]
     fn what_changes_something_takes_more_than_looking() {
         for endpoint in endpoints() {

@@ -4,6 +4,7 @@ import { Console, type Site } from '../console.ts';
 import { ask } from '../host.ts';
 
 const MIB = 1 << 20;
+const PASSWORD = 'a long password of otto';
 
 export async function images(site: Site): Promise<void> {
   await withBrowser(site.origin, async ({ page }) => {
@@ -51,12 +52,32 @@ export async function images(site: Site): Promise<void> {
     await done(own, 'Save an image');
     await own.visit('images', 'Images');
     await own.row('second one').waitFor();
+    await operatorsSaveAndVerifyAlone(own, number);
     dialog = await own.begin(`Delete ${number}`);
     await dialog.confirmByName(number);
     await own.row('first one').waitFor({ state: 'detached' });
     await ask('memlane', 'volume', 'delete', 'kept');
     await ask('memlane', 'volume', 'delete', 'kept-again');
   });
+}
+
+/** Who may neither restore nor delete an image has no button for it. */
+async function operatorsSaveAndVerifyAlone(own: Console, number: string): Promise<void> {
+  await own.visit('administration/users', /Users/);
+  const dialog = await own.begin('Add a user');
+  await dialog.fill({ Name: 'otto', Password: PASSWORD, Role: 'operator' });
+  await dialog.confirm();
+  await own.row('otto').waitFor();
+  await own.logOut();
+  await own.logIn('otto', PASSWORD);
+  await own.visit('images', 'Images');
+  await own.button(`Verify ${number}`).waitFor();
+  for (const name of [`Restore ${number}`, `Delete ${number}`]) {
+    check((await own.button(name).count()) === 0, `an operator has no button ${name}`);
+  }
+  await own.logOut();
+  await own.logIn();
+  await own.visit('images', 'Images');
 }
 
 /** Tasks are shown, the newest first, and their states come by themselves. */
