@@ -63,6 +63,16 @@ pub enum Answer {
     Nothing,
 }
 
+/// One `T`.
+pub(crate) const fn one<T: ToSchema>() -> Answer {
+    Answer::One(schema::<T>())
+}
+
+/// Any number of `T`.
+pub(crate) const fn many<T: ToSchema>() -> Answer {
+    Answer::Many(schema::<T>())
+}
+
 /// A parameter after the `?` of a path, which may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
@@ -167,7 +177,7 @@ impl Endpoint {
         operation: &'static str,
         permission: Permission,
     ) -> Self {
-        Self::post(path, operation, permission, Answer::One(schema::<Task>())).answers(202)
+        Self::post(path, operation, permission, one::<Task>()).answers(202)
     }
 
     pub(crate) const fn patch(

@@ -1,6 +1,6 @@
 //! Every path and method of `memlane-machines`.
 
-use crate::endpoint::{Answer, Endpoint, Query, QueryKind, SchemaOf, schema};
+use crate::endpoint::{Answer, Endpoint, Query, QueryKind, many, one, schema};
 use crate::endpoints::OPENAPI_PATH;
 use crate::machine::{
     DiskAttach, DiskDetach, Machine, MachineCreate, MachineSnapshot, MachineSnapshotCreate,
@@ -31,9 +31,7 @@ pub const CONSOLE_PROTOCOL: &str = "tcp";
 /// The answer after which a connection is a console: 101 Switching Protocols.
 pub const CONSOLE_STATUS: u16 = 101;
 
-const MACHINE: Answer = Answer::One(schema::<Machine>());
-
-const SNAPSHOT: SchemaOf = schema::<MachineSnapshot>();
+const MACHINE: Answer = one::<Machine>();
 
 const FORCE: &[Query] =
     &[Query::new("force", QueryKind::Flag, "Disconnect the client that has the terminal now")];
@@ -43,19 +41,14 @@ const VOLUMES: &[Query] =
 
 /// Endpoints of `memlane-machines`. Where libvirt or the daemon fails, that is `host_failed`.
 pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
-    Endpoint::get(
-        MACHINES_PATH,
-        "list_machines",
-        Viewer.on(Everything),
-        Answer::Many(schema::<Machine>()),
-    )
-    .about("List all virtual machines of this host, sorted by name")
-    .refuses(&[HostFailed]),
+    Endpoint::get(MACHINES_PATH, "list_machines", Viewer.on(Everything), many::<Machine>())
+        .about("List all virtual machines of this host, sorted by name")
+        .refuses(&[HostFailed]),
     Endpoint::post(
         MACHINES_PATH,
         "create_machines",
         Operator.on(Everything),
-        Answer::One(schema::<MachinesCreated>()),
+        one::<MachinesCreated>(),
     )
     .about("Create one machine or several identical ones: all of them, or none")
     .takes(schema::<MachineCreate>())
@@ -93,7 +86,7 @@ pub const MACHINE_ENDPOINTS: &[Endpoint] = &[
         MACHINE_SNAPSHOT_PATH,
         "snapshot_machine",
         Operator.on(Everything),
-        Answer::One(SNAPSHOT),
+        one::<MachineSnapshot>(),
     )
     .about("Create snapshots of all volumes of a machine at the same instant")
     .takes(schema::<MachineSnapshotCreate>())
