@@ -277,6 +277,7 @@ impl DurableSet {
             clock: spec.clock,
             patience: spec.journal_options.patience,
             has_own_image: AtomicBool::new(false),
+            may_have_extracts: AtomicBool::new(true),
             writer_id: spec.writer.id,
             claimed: Mutex::new(Claim { writer: spec.writer, store: None }),
             journal_begins: begins,

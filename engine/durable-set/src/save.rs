@@ -87,10 +87,6 @@ impl DurableSet {
         };
         // The image is there all the same; the journal tries again by itself.
         let _longer_than_needed = self.journal.end_checkpoint(position);
-        let written = self.journal.written();
-        let kept: Vec<u32> = written.iter().map(|written| written.segment).collect();
-        // The next image removes those that stay.
-        let _more_than_needed = claim.store(self).map(|claimed| claimed.remove_extracts(&kept));
         self.has_own_image.store(true, Relaxed);
         drop(claim);
         if saved.bytes_written >= SPEED_BYTES_MIN {
@@ -173,6 +169,26 @@ impl DurableSet {
         let in_use = self.images_in_use();
         let removed = claimed.retain(newest_count, &in_use);
         removed.map_err(DurableError::images("delete old images"))
+    }
+
+    /// Removes what was shipped of the journal and is in an image that was saved under this claim:
+    /// to be called after each save. Asks the store only if it may have some. What stays after a
+    /// failure is removed by the next call.
+    pub fn remove_shipped(&self) -> Result<(), DurableError> {
+        let mut claim = self.claim();
+        if !self.has_own_image.load(Relaxed) || !self.may_have_extracts.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let written = self.journal.written();
+        let kept: Vec<u32> = written.iter().map(|written| written.segment).collect();
+        let removed = claim.store(self).and_then(|claimed| {
+            let removed = claimed.remove_extracts(&kept);
+            removed.map_err(DurableError::images("remove the shipped journal that an image has"))
+        });
+        if removed.as_ref().map_or(true, |removed| removed.kept > 0) {
+            self.may_have_extracts.store(true, Relaxed);
+        }
+        removed.map(drop)
     }
 
     /// Deletes an image, and what only it refers to.

@@ -44,6 +44,9 @@ pub struct DurableSet {
     pub(crate) changes: Mutex<()>,
     /// An image was saved under this claim: the journal continues it, and may be shipped.
     pub(crate) has_own_image: AtomicBool,
+    /// The store may have extracts of the journal: those of a writer before this one, and what this
+    /// one has shipped.
+    pub(crate) may_have_extracts: AtomicBool,
     /// Id of the writer, as in the claim.
     pub(crate) writer_id: u128,
 }

@@ -153,6 +153,8 @@ impl Shipper {
         }
         let name = ExtractName { writer: self.set.writer_id, segment, offset };
         let object = encode_extract(self.set.id, name, taken_unix_micros, &payload);
+        // First, as an image may be saved meanwhile.
+        self.set.may_have_extracts.store(true, Relaxed);
         let put = self.set.images.put_extract(name, &object);
         put.map_err(DurableError::images(ATTEMPT))?;
         Ok(true)

@@ -41,6 +41,13 @@ pub struct Removed {
     pub pack_bytes: u64,
 }
 
+/// Counts of extracts that were removed, and of those that were not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedExtracts {
+    pub removed: u64,
+    pub kept: u64,
+}
+
 /// A store that this process alone may write to.
 #[derive(Debug)]
 pub struct ClaimedStore {
@@ -314,15 +321,17 @@ impl ClaimedStore {
     /// Removes extracts of the journal that the newest image covers, which this claim has saved:
     /// those of other writers, and its own ones of segments that are not `kept`. By name, so that
     /// what is left after a kill is the end of what was there.
-    pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<u64, ImageError> {
-        let mut removed_count = 0;
+    pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
+        let mut found = RemovedExtracts::default();
         for (name, _) in self.store.extracts()? {
             if name.writer != self.writer.id || !kept.contains(&name.segment) {
                 self.remove(ObjectName::Extract(name))?;
-                removed_count += 1;
+                found.removed += 1;
+            } else {
+                found.kept += 1;
             }
         }
-        Ok(removed_count)
+        Ok(found)
     }
 
     /// Looks at what is there.

@@ -61,7 +61,7 @@ mod save;
 mod saved;
 mod shared_pages;
 
-pub use claimed_store::{ClaimedStore, Removed};
+pub use claimed_store::{ClaimedStore, Removed, RemovedExtracts};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
+
 use block_device::{BlockDevice, DeviceErrorKind};
 use durable_set::{Shipped, Shipper};
 use image::{ExtractName, ImageStore, ObjectName};
@@ -84,6 +86,7 @@ fn what_was_replayed_is_in_the_next_image() {
         bytes_a_second_max: None,
     };
     let number = set.save(&request, &image::Unwatched).expect("the disk works").id.number();
+    set.remove_shipped().expect("the disk works");
     assert_eq!(extracts(&shared), [], "the image covers them");
     let other = shared.standby();
     other.follow_to(number);
@@ -276,6 +279,42 @@ fn nothing_is_shipped_before_an_image_and_an_image_removes_what_it_covers() {
     for block in 0..300 {
         assert!(read_promoted(&standby, "one", block) == Ok(noise(5000 + block)), "{block}");
     }
+}
+
+#[test]
+fn a_store_is_asked_for_extracts_only_while_it_may_have_some_and_a_failure_is_told() {
+    let shared = Shared::new();
+    let writer = shared.writer();
+    let volume = writer.create("one", Durability::Journal);
+    let listings = || shared.puts.1.swap(0, Ordering::Relaxed);
+    writer.save();
+    assert_eq!(listings(), 1, "a writer before this one may have left some");
+    for block in 0..3 {
+        write(&volume, block, block);
+        volume.flush().expect("the disk works");
+        writer.save();
+    }
+    assert_eq!(listings(), 0, "nothing was shipped");
+    let mut shipper = Shipper::new(writer.set.clone());
+    write(&volume, 5, 5);
+    volume.flush().expect("the disk works");
+    ship(&mut shipper, NOW);
+    let shipped = extracts(&shared);
+    assert!(!shipped.is_empty());
+    // Segments that the next image does not need, as they are full.
+    for block in 0..600 {
+        write(&volume, block, 9000 + block);
+    }
+    volume.flush().expect("the disk works");
+    shared.puts.2.store(true, Ordering::Relaxed);
+    let refused = writer.try_to_save().expect_err("extracts cannot be removed");
+    let source = refused.source.as_ref().expect("the store's answer");
+    assert!(source.to_string().contains("remove an extract"), "{refused:?}");
+    assert_eq!(extracts(&shared), shipped);
+    shared.puts.2.store(false, Ordering::Relaxed);
+    // Though nothing was shipped meanwhile.
+    writer.set.remove_shipped().expect("the disk works");
+    assert!(extracts(&shared).iter().all(|it| it.segment != shipped[0].segment));
 }
 
 #[test]

@@ -85,6 +85,11 @@ impl Durable {
             let message = format!("cannot delete old images: {cause}");
             self.events.warning("image_retention_failed", None, message);
         }
+        if let Err(error) = self.set.remove_shipped() {
+            let cause = causes(&error);
+            let message = format!("cannot delete the shipped journal before the image: {cause}");
+            self.events.warning("image_retention_failed", None, message);
+        }
     }
 
     /// An image is saved as soon as possible.

@@ -146,7 +146,9 @@ impl Writer {
             label: String::new(),
             bytes_a_second_max: None,
         };
-        Ok(self.set.save(&request, &Unwatched)?.id.number())
+        let number = self.set.save(&request, &Unwatched)?.id.number();
+        self.set.remove_shipped()?;
+        Ok(number)
     }
 
     pub(crate) fn save_and_keep(&self, newest_count: usize) -> u32 {
@@ -350,7 +352,13 @@ pub(crate) enum PutFate {
 
 /// Puts until the store fails, if it is to, and how it fails from then on.
 #[derive(Debug, Default)]
-pub(crate) struct Puts(pub(crate) Mutex<Option<(u64, PutFate)>>);
+pub(crate) struct Puts(
+    pub(crate) Mutex<Option<(u64, PutFate)>>,
+    /// Listings of extracts.
+    pub(crate) AtomicU64,
+    /// Extracts cannot be removed.
+    pub(crate) AtomicBool,
+);
 
 /// The store of a writer.
 #[derive(Debug)]
@@ -407,10 +415,15 @@ impl ImageStore for Putting {
     }
 
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
+        self.puts.1.fetch_add(1, Ordering::Relaxed);
         self.store.extracts()
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), ImageError> {
-        self.store.remove(object)
+        let is_extract = matches!(object, ObjectName::Extract(_));
+        match is_extract && self.puts.2.load(Ordering::Relaxed) {
+            true => Err(ImageError::new(ImageErrorKind::Unavailable, "remove an extract")),
+            false => self.store.remove(object),
+        }
     }
 }
