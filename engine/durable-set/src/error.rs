@@ -143,3 +143,9 @@ impl DurableError {
 pub(crate) fn name_of(id: SetId) -> String {
     format!("{:032x}", u128::from_be_bytes(id))
 }
+
+/// An error and what it came from, in one line.
+pub fn causes(error: &dyn Error) -> String {
+    let rest = std::iter::successors(error.source(), |error| (*error).source());
+    rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
+}

@@ -24,6 +24,8 @@ mod keys;
 mod newest;
 mod reliance;
 mod replay;
+mod shipped;
+
 mod restore;
 mod unfetched;
 
@@ -36,14 +38,15 @@ mod shipping;
 mod status;
 mod stream;
 
-pub use error::{DurableError, DurableErrorKind};
+pub use error::{DurableError, DurableErrorKind, causes};
 pub use keys::open_key;
 pub use newest::AcceptedImage;
 pub use open::{DurableSpec, Looked, Opened, Opening};
 pub use reliance::Missing;
-pub use replay::{Replayed, replay_onto};
+pub use replay::Replayed;
 pub use save::{Extent as SaveExtent, SaveRequest};
 pub use set::DurableSet;
+pub use shipped::{Gap, ShippedJournal, Verified};
 pub use shipping::{Lag, Shipped, Shipper};
 pub use status::{ClassLoss, HoldUp};
 pub use stream::Streamed;

@@ -5,7 +5,7 @@
 //! volume of class `image`, whose contents are in images alone. Otherwise something would be lost
 //! that was promised, which only the owner may say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use image::{ImageError, ImageErrorKind, ImageStore, ImageVolume, ImageVolumeKind, OpenImage};
@@ -148,6 +148,38 @@ impl NewestImage {
         match &self.image {
             Some(image) => image.id().to_string(),
             None => "no image".to_owned(),
+        }
+    }
+}
+
+/// Returns whether a journal has contents of volumes of the image that were written after it, or
+/// cannot be read so far that this is known.
+pub(crate) fn has_contents_after(
+    image: &OpenImage,
+    journal: &dyn Folder,
+    key: Option<&SetKey>,
+) -> bool {
+    let set_id = image.summary().set_id;
+    let volume_ids = image.volumes().iter().map(|record| record.id).collect();
+    let mut contents = Contents { volume_ids };
+    journal::recover(journal, key, set_id, covered_by(image), &mut contents).is_err()
+}
+
+/// Looks through a journal for contents of volumes, and ends where there are some.
+#[derive(Debug)]
+struct Contents {
+    volume_ids: BTreeSet<u64>,
+}
+
+impl Replay for Contents {
+    fn volumes(&mut self, _table: &[VolumeRecord]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn blocks(&mut self, volume_id: u64, _block: u64, _change: Change<'_>) -> Result<(), Refusal> {
+        match self.volume_ids.contains(&volume_id) {
+            true => Err("it has contents of the volume".into()),
+            false => Ok(()),
         }
     }
 }

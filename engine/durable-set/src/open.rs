@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use image::{ImageStore, ImageSummary, SealedStore, StoreWriter};
+use image::{ImageStore, ImageSummary, OpenImage, SealedStore, StoreWriter};
 use journal::{Clock, Journal, JournalOptions, JournalSpec};
 use sealing::SetKey;
 use storage::Folder;
@@ -13,11 +13,12 @@ use volumes::{Engine, SetId, VolumeError};
 use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
 use crate::keys::check_store_key;
-use crate::newest::{AcceptedImage, NewestImage};
+use crate::newest::{AcceptedImage, NewestImage, has_contents_after};
 use crate::reliance::{Missing, compare};
 use crate::replay::delete_with_snapshots;
 use crate::restore::{Gaps, Restored, Stored, restore};
 use crate::set::{Claim, DurableSet};
+use crate::shipped::{ShippedJournal, Verified};
 
 /// Parts of which a set is made.
 #[derive(Clone, Debug)]
@@ -60,6 +61,18 @@ pub struct Opening {
     pub newest_is_current: bool,
 }
 
+impl Opening {
+    /// Returns whether an image is to be saved at once: memory has something that stable storage
+    /// lacks, or that is not to be relied on any longer than need be.
+    pub fn wants_image(&self) -> bool {
+        let is_replayed = matches!(
+            self.how,
+            Opened::Restored { shipped_transactions, .. } if shipped_transactions > 0
+        );
+        is_replayed || !self.skipped.is_empty() || self.loss.is_some() || !self.missing.is_empty()
+    }
+}
+
 /// Findings of a later look at a store of images that did not tell all at the start.
 #[derive(Debug)]
 pub struct Looked {
@@ -89,6 +102,12 @@ pub enum Opened {
         /// The image that the volumes come from, if there was one.
         image: Option<u32>,
         transactions: u64,
+        /// Transactions of the journal in the store of images, which are replayed where the
+        /// journal on the disk is not their writer's: memory alone has them until an image is
+        /// saved.
+        shipped_transactions: u64,
+        /// Where those end although more was shipped.
+        shipped_gap: Option<String>,
         /// Blocks whose contents are damaged in the journal: reads of them fail.
         damaged_blocks: u64,
         damaged_segments: Vec<String>,
@@ -173,7 +192,9 @@ impl DurableSet {
                 let gaps = accepted.map_or(Gaps::Refused, |_| Gaps::Accepted);
                 let image = newest.image.as_ref();
                 let (journal, key) = (&*spec.journal, spec.key.as_deref());
-                let stored = Stored { set_id, image, journal, key, gaps };
+                let shipped = find_shipped(&spec, image)?;
+                let shipped = shipped.as_ref();
+                let stored = Stored { set_id, image, journal, key, shipped, gaps };
                 let mut restored = restore(engine, &stored)?;
                 if let Some(error) = restored.journal_failure.take() {
                     loss.get_or_insert(DurableError::journal("read the journal")(error));
@@ -291,6 +312,21 @@ impl DurableSet {
     }
 }
 
+/// The journal that the writer of the image has shipped after it, if that is to be restored. The
+/// writer's own journal has all that was shipped of it. That of a host which took over has none of
+/// it, and nothing of the image's volumes either before there is an image of its own.
+fn find_shipped(
+    spec: &DurableSpec,
+    image: Option<&Arc<OpenImage>>,
+) -> Result<Option<ShippedJournal>, DurableError> {
+    let Some(image) = image else { return Ok(None) };
+    if has_contents_after(image, &*spec.journal, spec.key.as_deref()) {
+        return Ok(None);
+    }
+    let found = ShippedJournal::after(image, &spec.images, &mut Verified::default());
+    found.map_err(DurableError::images("look for the journal in the image store"))
+}
+
 /// Reads and writes images with the key, if there is one. Fails, before anything is believed or
 /// changed, unless journal and images are encrypted by it, or by none without one. A store that
 /// does not tell is compared when it is written to.
@@ -336,6 +372,8 @@ fn opened_as(restored: Restored, image: Option<u32>) -> Opened {
     Opened::Restored {
         image,
         transactions: restored.journal.transactions,
+        shipped_transactions: restored.shipped_transactions,
+        shipped_gap: restored.shipped_gap,
         damaged_blocks: restored.journal.damaged_blocks,
         damaged_segments: restored.journal.damaged_segments,
         guarantees_lost: restored.guarantees_lost,

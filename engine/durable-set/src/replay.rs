@@ -274,7 +274,7 @@ pub struct Replayed {
 /// Makes the changes that a journal has from `from` on to a pool whose volumes are not served. A
 /// journal that is damaged, or lacks something, is replayed up to there. Fails when a change cannot
 /// be made or the folder cannot be read: then the pool holds something in between.
-pub fn replay_onto(
+pub(crate) fn replay_onto(
     engine: &Arc<Engine>,
     folder: &dyn Folder,
     key: Option<&SetKey>,

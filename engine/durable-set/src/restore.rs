@@ -12,10 +12,11 @@ use volumes::{
     VolumeError, VolumeErrorKind, VolumeSpec,
 };
 
-use crate::error::DurableError;
+use crate::error::{DurableError, causes};
 use crate::newest::covered_by;
 use crate::reliance::lose_anchors;
-use crate::replay::{EngineReplay, delete_with_snapshots};
+use crate::replay::{EngineReplay, Replayed, delete_with_snapshots};
+use crate::shipped::ShippedJournal;
 
 /// Contents that were read.
 #[derive(Debug)]
@@ -27,6 +28,10 @@ pub(crate) struct Restored {
     pub(crate) left_out: Vec<String>,
     /// Why the journal could not be read to its end, if that was accepted.
     pub(crate) journal_failure: Option<JournalError>,
+    /// Transactions of the journal in the store of images.
+    pub(crate) shipped_transactions: u64,
+    /// Where they end although more was shipped.
+    pub(crate) shipped_gap: Option<String>,
 }
 
 /// Acceptance of what is missing in the journal.
@@ -43,6 +48,8 @@ pub(crate) struct Stored<'it> {
     pub(crate) image: Option<&'it Arc<OpenImage>>,
     pub(crate) journal: &'it dyn Folder,
     pub(crate) key: Option<&'it SetKey>,
+    /// The journal in the store of images, if that is to come before what is on the disk.
+    pub(crate) shipped: Option<&'it ShippedJournal>,
     pub(crate) gaps: Gaps,
 }
 
@@ -60,6 +67,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
             }
         }
     }
+    let shipped = replay_shipped(engine, stored)?;
     let from = stored.image.map_or(Position::START, |image| covered_by(image));
     let mut replay = EngineReplay::new(engine);
     let recovered = journal::recover(stored.journal, stored.key, stored.set_id, from, &mut replay);
@@ -79,10 +87,65 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
         lose_anchors(engine);
     }
     guarantees_lost.extend(replay.guarantee());
-    let guarantees_lost = still_thin(engine, guarantees_lost);
+    let mut restored = Restored {
+        journal,
+        guarantees_lost: Vec::new(),
+        left_out: replay.into_left_out(),
+        journal_failure,
+        shipped_transactions: 0,
+        shipped_gap: None,
+    };
+    if let Some(shipped) = shipped {
+        // No journal here has any of it: flushes wait for an image.
+        lose_anchors(engine);
+        guarantees_lost.extend(shipped.add_to(&mut restored));
+    }
+    restored.guarantees_lost = still_thin(engine, guarantees_lost);
     engine.end_restoring();
-    let left_out = replay.into_left_out();
-    Ok(Restored { journal, guarantees_lost, left_out, journal_failure })
+    Ok(restored)
+}
+
+/// Result of a replay of what was shipped, where that is to be, and the gap that it ends at.
+#[derive(Debug)]
+struct FromStore {
+    replayed: Result<Replayed, JournalError>,
+    gap: Option<String>,
+}
+
+fn replay_shipped(
+    engine: &Arc<Engine>,
+    stored: &Stored<'_>,
+) -> Result<Option<FromStore>, DurableError> {
+    let (Some(shipped), Some(image)) = (stored.shipped, stored.image) else { return Ok(None) };
+    let replayed = shipped.replay(engine, stored.key, image);
+    if stored.gaps == Gaps::Refused
+        && let Err(error) = replayed
+    {
+        return Err(DurableError::journal("replay the journal in the image store")(error));
+    }
+    let gap = shipped.gap.as_ref().map(|gap| gap.what.clone());
+    Ok(Some(FromStore { replayed, gap }))
+}
+
+impl FromStore {
+    /// Returns the volumes that could not be guaranteed.
+    fn add_to(self, restored: &mut Restored) -> Vec<(u64, VolumeError)> {
+        match self.replayed {
+            Ok(replayed) => {
+                restored.shipped_transactions = replayed.transactions;
+                restored.journal.damaged_blocks += replayed.damaged_blocks;
+                restored.left_out.extend(replayed.left_out);
+                let ended_early = replayed.ended_early.map(|error| causes(&error));
+                restored.shipped_gap = ended_early.or(self.gap);
+                replayed.guarantees_lost
+            }
+            // It was accepted.
+            Err(error) => {
+                restored.journal_failure.get_or_insert(error);
+                Vec::new()
+            }
+        }
+    }
 }
 
 /// The names of volumes, by id, that are not guaranteed: others became so again, or are gone.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use durable_set::causes;
 use image::{ImageErrorKind, ImageStore, OpenImage};
 
-use crate::error::{StandbyError, causes};
+use crate::error::StandbyError;
 
 const LOOK: &str = "look for a new image";
 

@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use durable_set::replay_onto;
-use image::{ImageStore, OpenImage, claimant_of};
-use journal::Position;
+use durable_set::{Gap, ShippedJournal, Verified, causes};
+use image::{ImageStore, OpenImage};
 use sealing::SetKey;
 use volumes::{Engine, ImageBase};
 
-use crate::error::{StandbyError, StandbyErrorKind, causes};
-use crate::extracts::{Gap, ShippedJournal, Verified, is_damage};
+use crate::error::{StandbyError, StandbyErrorKind};
 
 const ATTEMPT: &str = "replay the journal in the image store";
 
@@ -53,32 +51,13 @@ pub(crate) fn give_back(engine: &Engine, bases: &HashMap<u64, ImageBase>) {
     }
 }
 
-/// Looks for what the writer of the image has shipped after it. `None`: nothing that continues
-/// it, and nothing that would if it were whole.
+/// Looks for what the writer of the image has shipped after it.
 pub(crate) fn find_shipped(
     store: &Arc<dyn ImageStore>,
     image: &OpenImage,
     verified: &mut Verified,
 ) -> Result<Option<ShippedJournal>, StandbyError> {
-    let fail = StandbyError::image(ATTEMPT);
-    let summary = image.summary();
-    // Extracts of another claim continue other images.
-    let writer = match claimant_of(&**store, summary.id.number()) {
-        Ok(Some(writer)) => writer,
-        Ok(None) => return Ok(None),
-        // Nothing is lost by it where nothing was shipped.
-        Err(_) if store.extracts().map_err(&fail)?.is_empty() => return Ok(None),
-        Err(error) if is_damage(&error) => {
-            let why = format!("whose journal continues the image is not known: {}", causes(&error));
-            return ShippedJournal::unusable(store, why).map(Some).map_err(fail);
-        }
-        // Asked again, the store may tell.
-        Err(error) => return Err(fail(error)),
-    };
-    let from = begins_at(image).0;
-    let found = ShippedJournal::find(store, writer, summary.set_id, from, verified);
-    let found = found.map_err(&fail)?;
-    Ok(Some(found).filter(|found| found.bytes > 0 || found.gap.is_some()))
+    ShippedJournal::after(image, store, verified).map_err(StandbyError::image(ATTEMPT))
 }
 
 /// Replays what was shipped onto the pool, which holds the image, as far as it continues.
@@ -88,9 +67,8 @@ pub(crate) fn replay(
     key: Option<&SetKey>,
     image: &OpenImage,
 ) -> Result<Continued, StandbyError> {
-    let (set_id, from) = (image.summary().set_id, begins_at(image));
-    let replayed = replay_onto(engine, &found.folder, key, set_id, from);
-    let replayed = replayed
+    let replayed = found
+        .replay(engine, key, image)
         .map_err(|error| StandbyError::new(StandbyErrorKind::Replay, ATTEMPT).with_source(error))?;
     let ended_early =
         replayed.ended_early.map(|error| Gap { what: causes(&error), left_out_bytes: found.bytes });
@@ -110,9 +88,4 @@ pub(crate) fn replay(
         guarantees_lost: lost.map(|(id, error)| (name(id), causes(&error))).collect(),
         left_out: replayed.left_out,
     })
-}
-
-/// Place in the journal from which on it continues the image.
-fn begins_at(image: &OpenImage) -> Position {
-    Position(image.summary().journal.sequence.max(Position::START.0))
 }

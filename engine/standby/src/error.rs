@@ -90,9 +90,3 @@ impl StandbyError {
         }
     }
 }
-
-/// An error and what it came from, in one line.
-pub(crate) fn causes(error: &dyn Error) -> String {
-    let rest = std::iter::successors(error.source(), |error| (*error).source());
-    rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
-}

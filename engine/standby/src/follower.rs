@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use durable_set::{Gap, Verified, causes};
 use image::{ChangedParts, EngineTarget, ImageStore, OpenImage, Restored, Watch};
 use sealing::WrappingKey;
 use volumes::{BlockView, Engine, PageSource, Volume};
@@ -13,8 +14,7 @@ use volumes::{BlockView, Engine, PageSource, Volume};
 use crate::adoption::{Bases, adopt};
 use crate::choice::{Chosen, choose};
 use crate::continuation::find_shipped;
-use crate::error::{StandbyError, StandbyErrorKind, causes};
-use crate::extracts::{Gap, Verified};
+use crate::error::{StandbyError, StandbyErrorKind};
 use crate::generation::Generation;
 use crate::key::{Opened, open_store};
 

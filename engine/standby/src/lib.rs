@@ -31,8 +31,6 @@ mod choice;
 
 mod adoption;
 
-mod extracts;
-
 mod continuation;
 
 mod follower;
@@ -40,8 +38,8 @@ mod generation;
 mod promotion;
 
 pub use continuation::Continued;
+pub use durable_set::Gap;
 pub use error::{StandbyError, StandbyErrorKind};
-pub use extracts::Gap;
 pub use follower::{Follower, FollowerSpec, Progress, Step};
 pub use generation::Generation;
 pub use promotion::{NoteError, Promoted};

@@ -13,12 +13,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use durable_set::{Verified, causes};
 use image::{ClaimedStore, ImageVolumeKind, OpenImage, StoreWriter};
 use volumes::{CapacityClass, Durability, PageSource, SetId};
 
 use crate::continuation::{Continued, find_shipped, give_back, replay, take_bases};
-use crate::error::{StandbyError, StandbyErrorKind, causes};
-use crate::extracts::Verified;
+use crate::error::{StandbyError, StandbyErrorKind};
 use crate::follower::{Follower, absent_bytes};
 
 /// Failure of an owner to note a promotion.
@@ -74,7 +74,7 @@ impl Follower {
         }
         let mut guarantees_lost = self.guarantee(&image);
         // Each is read anew: what was right once may be damaged by now.
-        let shipped = find_shipped(&store, &image, &mut Verified::new())?;
+        let shipped = find_shipped(&store, &image, &mut Verified::default())?;
         // From here on the pool is no image's, until it is a set's own.
         let bases = shipped.as_ref().map(|_| take_bases(&self.engine));
         let continued =

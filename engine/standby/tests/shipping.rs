@@ -5,12 +5,12 @@ mod support;
 use std::sync::atomic::Ordering;
 
 use block_device::{BlockDevice, DeviceErrorKind};
-use durable_set::{Shipped, Shipper};
+use durable_set::{DurableSet, Opened, SaveExtent, SaveRequest, Shipped, Shipper};
 use image::{ExtractName, ImageStore, ObjectName};
 use sealing::WrappingKey;
 use standby::Promoted;
 use support::{PutFate, Shared, Standby, Writer, noise, read, write};
-use volumes::{Durability, ShrinkPolicy};
+use volumes::{Durability, ShrinkPolicy, VolumeSpec};
 
 const NOW: u64 = 1_700_000_000_000_000;
 
@@ -45,6 +45,17 @@ fn ship_eight(shared: &Shared) -> (Writer, Shipper) {
     (writer, shipper)
 }
 
+fn save(set: &DurableSet) {
+    let request = SaveRequest {
+        extent: SaveExtent::Durable,
+        created_seconds: 1_000_000_000,
+        label: String::new(),
+        bytes_a_second_max: None,
+    };
+    set.save(&request, &image::Unwatched).expect("the disk works");
+    set.remove_shipped().expect("the disk works");
+}
+
 fn extracts(shared: &Shared) -> Vec<ExtractName> {
     let all = shared.images().extracts().expect("the disk works");
     all.into_iter().map(|(name, _)| name).collect()
@@ -70,6 +81,94 @@ fn a_promotion_replays_what_was_shipped() {
     }
     assert!(read_promoted(&standby, "one", 9) == Ok(vec![0; 4096]), "it was not shipped");
     drop(set);
+}
+
+#[test]
+fn a_promoted_pool_that_loses_its_memory_before_its_first_image_comes_back_with_what_was_replayed()
+{
+    for is_saved in [false, true] {
+        let shared = Shared::new();
+        let mut standby = shared.standby();
+        let (_writer, _shipper) = ship_eight(&shared);
+        promote(&standby);
+        let (set, _) = shared.open_promoted(&mut standby);
+        write(&standby.engine().volume("one").expect("it is there"), 9, 9);
+        // As an owner does now and then: the journal knows the volumes, and nothing of what they
+        // hold; but for one that is new.
+        set.maintain().expect("the disk works");
+        let spec = VolumeSpec {
+            durability: Durability::Journal,
+            ..VolumeSpec::new("new".parse().expect("a good name"), 1 << 20)
+        };
+        let new = set.create_volume(spec).expect("the disk works");
+        write(&new, 0, 77);
+        new.flush().expect("the journal has all of it");
+        assert!(set.journal().length_bytes() > 0);
+        if is_saved {
+            save(&set);
+        }
+        drop(set);
+        standby.lose_memory();
+        let (set, opening) = shared.open_promoted(&mut standby);
+        let Opened::Restored { shipped_transactions, shipped_gap, .. } = &opening.how else {
+            panic!("{opening:?}")
+        };
+        let expected = if is_saved { 0 } else { 8 };
+        assert_eq!((*shipped_transactions, shipped_gap), (expected, &None));
+        assert_eq!(opening.wants_image(), !is_saved, "memory alone has it");
+        for block in 1..=8 {
+            assert!(read_promoted(&standby, "one", block) == Ok(noise(block)), "block {block}");
+        }
+        assert!(read_promoted(&standby, "one", 0) == Ok(noise(100)));
+        let of_promoted = if is_saved { noise(9) } else { vec![0; 4096] };
+        assert!(read_promoted(&standby, "one", 9) == Ok(of_promoted));
+        assert!(read_promoted(&standby, "new", 0) == Ok(noise(77)));
+        // No journal has what was replayed: a flush is true with an image only.
+        let volume = standby.engine().volume("one").expect("it is there");
+        assert_eq!(volume.map().is_anchored(), is_saved);
+        save(&set);
+        drop(set);
+        standby.lose_memory();
+        let (_set, opening) = shared.open_promoted(&mut standby);
+        assert!(!opening.wants_image(), "{opening:?}");
+        for block in 1..=8 {
+            assert!(read_promoted(&standby, "one", block) == Ok(noise(block)), "block {block}");
+        }
+    }
+}
+
+#[test]
+fn a_start_restores_what_was_shipped_up_to_a_gap_and_not_on_top_of_the_writers_own_journal() {
+    let shared = Shared::new();
+    let (writer, _shipper) = ship_eight(&shared);
+    write(&writer.volume("one"), 9, 9);
+    writer.volume("one").flush().expect("the disk works");
+    drop(writer);
+    // The writer's own journal has all of it, and more than was shipped.
+    let (own, _set, opening) = shared.open_anew("journal");
+    let Opened::Restored { transactions, shipped_transactions, .. } = opening.how else {
+        panic!("{opening:?}")
+    };
+    assert!(transactions >= 9 && shipped_transactions == 0);
+    let volume = own.engine().volume("one").expect("it is there");
+    assert!(read(&volume, 9) == Ok(noise(9)));
+    assert!(volume.map().is_anchored(), "the journal has it");
+    // Another host has nothing but the store.
+    let of_tail = extracts(&shared).len() - 8;
+    let gap = extracts(&shared)[of_tail + 5];
+    shared.images().remove(ObjectName::Extract(gap)).expect("the disk works");
+    let (other, _set, opening) = shared.open_anew("journal-of-another");
+    assert!(opening.wants_image());
+    let Opened::Restored { shipped_transactions, shipped_gap, .. } = opening.how else {
+        panic!("{opening:?}")
+    };
+    assert_eq!(shipped_transactions, 5);
+    assert!(shipped_gap.expect("it is told").contains("is missing"));
+    let volume = other.engine().volume("one").expect("it is there");
+    for block in 1..=8 {
+        let expected = if block <= 5 { noise(block) } else { vec![0; 4096] };
+        assert!(read(&volume, block) == Ok(expected), "block {block}");
+    }
 }
 
 #[test]

@@ -173,10 +173,7 @@ impl Durable {
         let asked = encryption.as_ref().filter(|_| answers);
         let known = Known {
             store_key: asked.and_then(Encryption::find_in_store),
-            // What cannot be read is not relied on any longer than need be.
-            is_wanted: !opening.skipped.is_empty()
-                || opening.loss.is_some()
-                || !opening.missing.is_empty(),
+            is_wanted: opening.wants_image(),
             look_failure: opening.store_failure.as_ref().map(|error| causes(error)),
             newest: opening.newest.as_ref().map(Newest::of),
             table_version: opening.newest_is_current.then(|| parts.engine.table_version()),
@@ -286,6 +283,8 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     let Opened::Restored {
         image,
         transactions,
+        shipped_transactions,
+        shipped_gap,
         damaged_blocks,
         damaged_segments,
         guarantees_lost: thin,
@@ -307,19 +306,29 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
                        has only part of its changes; create it again";
         events.error("volume_lost", Some(name), message.to_owned());
     }
+    if let Some(gap) = shipped_gap {
+        let message = format!(
+            "the journal in the image store is restored up to a gap: {gap}; what was flushed after \
+             it is lost"
+        );
+        events.error("journal_damaged", None, message);
+    }
     if *damaged_blocks > 0 {
         let message = format!(
             "{damaged_blocks} blocks are damaged in the journal segments {}; reads of them fail \
              until they are overwritten",
-            damaged_segments.join(", ")
+            match damaged_segments.is_empty() {
+                true => "in the image store".to_owned(),
+                false => damaged_segments.join(", "),
+            }
         );
         events.error("journal_damaged", None, message);
     }
     let image = image.map_or_else(|| "no image".to_owned(), |number| format!("image {number}"));
     let message = format!(
-        "the pool's memory was lost: restored {} volumes from {image} and {transactions} \
-         journal transactions",
-        parts.engine.volumes().len()
+        "the pool's memory was lost: restored {} volumes from {image} and {} journal transactions",
+        parts.engine.volumes().len(),
+        transactions + shipped_transactions
     );
     events.warning("restored", None, message);
 }

@@ -113,6 +113,15 @@ impl Shared {
         standby
     }
 
+    /// Opens a new pool with this journal, as a host does whose memory is gone.
+    pub(crate) fn open_anew(&self, journal: &str) -> (Standby, DurableSet, Opening) {
+        let mut host = self.standby();
+        host.lose_memory();
+        let opened = DurableSet::open(host.engine(), self.spec(journal, None));
+        let (set, opening) = opened.expect("the store has a pool");
+        (host, set, opening)
+    }
+
     /// Opens a promoted pool as its owner does.
     pub(crate) fn open_promoted(&self, standby: &mut Standby) -> (DurableSet, Opening) {
         standby.follower = None;
@@ -174,6 +183,13 @@ impl Standby {
     pub(crate) fn kill(&mut self) {
         self.follower = None;
         self.engine = None;
+    }
+
+    /// The power fails: its next owner has a new pool.
+    pub(crate) fn lose_memory(&mut self) {
+        self.kill();
+        std::fs::remove_file(self.folder.path().join("region")).expect("the pool is there");
+        self.engine = Some(open_pool(&self.folder, self.pool_bytes));
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -8,26 +8,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
-use image::{ExtractHeader, ExtractName, ImageError, ImageStore, read_extract};
+use image::{ExtractHeader, ExtractName, ImageError, ImageStore, OpenImage};
+use image::{claimant_of, read_extract};
 use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader};
-use journal::segment_file_name;
+use journal::{JournalError, segment_file_name};
+use sealing::SetKey;
 use storage::{
     AlignedBuffer, FileInfo, Folder, StableFile, StorageAction, StorageError, StorageErrorKind,
 };
+use volumes::Engine;
 
 use crate::error::causes;
+use crate::newest::covered_by;
+use crate::replay::{Replayed, replay_onto};
 
-/// Extracts that were shipped under one claim.
+/// The journal that the writer of an image has shipped after it.
 #[derive(Debug)]
-pub(crate) struct ShippedJournal {
-    pub(crate) folder: ShippedFolder,
+pub struct ShippedJournal {
+    folder: ShippedFolder,
     /// Bytes of the journal that continue without a gap.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Time before which all flushes are in them or in the image, in microseconds since 1970; 0: it
     /// is not known.
-    pub(crate) taken_unix_micros: u64,
+    pub taken_unix_micros: u64,
     /// Where what continues ends although there is more, why, and how many bytes there are more.
-    pub(crate) gap: Option<Gap>,
+    pub gap: Option<Gap>,
 }
 
 /// End of what continues without a gap, and what is left out after it.
@@ -60,9 +65,47 @@ struct Piece {
 type Listed = BTreeMap<u32, Vec<(ExtractName, u64)>>;
 
 impl ShippedJournal {
+    /// Looks for what the writer of the image has shipped after it. `None`: nothing that continues
+    /// it, and nothing that would if it were whole. Fails when the store does not tell.
+    pub fn after(
+        image: &OpenImage,
+        store: &Arc<dyn ImageStore>,
+        verified: &mut Verified,
+    ) -> Result<Option<Self>, ImageError> {
+        let summary = image.summary();
+        // Extracts of another claim continue other images.
+        let writer = match claimant_of(&**store, summary.id.number()) {
+            Ok(Some(writer)) => writer,
+            Ok(None) => return Ok(None),
+            // Nothing is lost by it where nothing was shipped.
+            Err(_) if store.extracts()?.is_empty() => return Ok(None),
+            Err(error) if is_damage(&error) => {
+                let why = causes(&error);
+                let why = format!("whose journal continues the image is not known: {why}");
+                return Self::unusable(store, why).map(Some);
+            }
+            // Asked again, the store may tell.
+            Err(error) => return Err(error),
+        };
+        let from = covered_by(image).0;
+        let found = Self::find(store, writer, summary.set_id, from, verified)?;
+        Ok(Some(found).filter(|found| found.bytes > 0 || found.gap.is_some()))
+    }
+
+    /// Makes the changes that were shipped to a pool that holds the image and whose volumes are not
+    /// served, as far as they continue. When this fails, the pool holds something in between.
+    pub fn replay(
+        &self,
+        engine: &Arc<Engine>,
+        key: Option<&SetKey>,
+        image: &OpenImage,
+    ) -> Result<Replayed, JournalError> {
+        replay_onto(engine, &self.folder, key, image.summary().set_id, covered_by(image))
+    }
+
     /// Looks at what `writer` has shipped of the journal of a set after sequence `from`. Fails when
     /// the store does not tell. Nothing is said to continue that is not there as it was put.
-    pub(crate) fn find(
+    fn find(
         store: &Arc<dyn ImageStore>,
         writer: u128,
         set_id: [u8; 16],
@@ -75,7 +118,7 @@ impl ShippedJournal {
                 listed.entry(name.segment).or_default().push((name, bytes));
             }
         }
-        verified.retain(|name, _| listed.contains_key(&name.segment));
+        verified.0.retain(|name, _| listed.contains_key(&name.segment));
         let mut found = Found { store, verified, set_id, segments: BTreeMap::new(), gap: None };
         found.collect(&listed, from)?;
         let Found { segments, gap, .. } = found;
@@ -91,7 +134,7 @@ impl ShippedJournal {
     }
 
     /// None of what was shipped, and why.
-    pub(crate) fn unusable(store: &Arc<dyn ImageStore>, what: String) -> Result<Self, ImageError> {
+    fn unusable(store: &Arc<dyn ImageStore>, what: String) -> Result<Self, ImageError> {
         let left_out_bytes = payload_bytes(&store.extracts()?);
         Ok(Self {
             folder: ShippedFolder { store: Arc::clone(store), segments: Arc::default() },
@@ -108,11 +151,12 @@ fn payload_bytes<'it>(listed: impl IntoIterator<Item = &'it (ExtractName, u64)>)
 }
 
 /// Extracts that were compared with their digests before, so that they are read once.
-pub(crate) type Verified = HashMap<ExtractName, (u64, Facts)>;
+#[derive(Debug, Default)]
+pub struct Verified(HashMap<ExtractName, (u64, Facts)>);
 
 /// Origin of an extract, and the beginning of its segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+struct Facts {
     extract: ExtractHeader,
     /// Header of the segment, if the extract begins with one.
     segment: Option<SegmentHeader>,
@@ -207,19 +251,19 @@ impl Found<'_> {
 
 impl Found<'_> {
     fn facts(&mut self, name: ExtractName, object_bytes: u64) -> Result<Facts, ImageError> {
-        if let Some((bytes, facts)) = self.verified.get(&name)
+        if let Some((bytes, facts)) = self.verified.0.get(&name)
             && *bytes == object_bytes
         {
             return Ok(*facts);
         }
         let (extract, payload) = read_extract(&**self.store, name, object_bytes)?;
         let facts = Facts { extract, segment: segment_header(&payload) };
-        self.verified.insert(name, (object_bytes, facts));
+        self.verified.0.insert(name, (object_bytes, facts));
         Ok(facts)
     }
 }
 
-pub(crate) fn is_damage(error: &ImageError) -> bool {
+fn is_damage(error: &ImageError) -> bool {
     use image::ImageErrorKind::{Damaged, Newer, NotFound};
     matches!(error.kind, Damaged | Newer | NotFound)
 }
@@ -230,7 +274,7 @@ fn segment_header(payload: &[u8]) -> Option<SegmentHeader> {
 
 /// The folder in which a journal is looked for. It can be read, and not changed.
 #[derive(Debug)]
-pub(crate) struct ShippedFolder {
+struct ShippedFolder {
     store: Arc<dyn ImageStore>,
     segments: Arc<BTreeMap<u32, Segment>>,
 }
