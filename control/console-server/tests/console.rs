@@ -5,6 +5,7 @@ mod evidence;
 mod fixture;
 mod limits;
 mod machines;
+mod second_factor;
 mod sign_on;
 mod topics;
 
@@ -44,6 +45,10 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
     ("DELETE", "tokens/1", "{}"),
     ("DELETE", "sessions/1", "{}"),
     ("POST", "password", r#"{"current": "a", "new": "four words are long"}"#),
+    ("POST", "second-factor", r#"{"password": "four words are long enough"}"#),
+    ("POST", "second-factor/confirm", r#"{"code": "123456"}"#),
+    ("POST", "second-factor/disable", r#"{"password": "a", "code": "123456"}"#),
+    ("DELETE", "users/ann/second-factor", "{}"),
     ("POST", "query", r#"{"query": "SELECT 1"}"#),
     ("POST", "groups/readers/offsets", r#"{"to": "latest"}"#),
     ("DELETE", "session", "{}"),

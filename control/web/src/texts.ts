@@ -6,6 +6,7 @@ import { snapshots } from './texts/snapshots';
 import { machines, consoles } from './texts/machines';
 import { images, tasks, pool } from './texts/images';
 import { access } from './texts/access';
+import { secondFactor } from './texts/second_factor';
 import { log } from './texts/log';
 import { groups } from './texts/groups';
 import { firstRun } from './texts/first_run';
@@ -29,4 +30,5 @@ export const texts = {
   firstRun,
   pool,
   access,
+  secondFactor,
 } as const;

@@ -55,6 +55,11 @@ fn a_new_password_ends_other_sessions_and_tokens_are_told() -> Result<()> {
 }
 
 #[test]
+fn a_second_factor_is_enrolled_used_and_reset() -> Result<()> {
+    check("second_factor")
+}
+
+#[test]
 fn what_the_policy_forbids_does_not_happen() -> Result<()> {
     check("policy")
 }

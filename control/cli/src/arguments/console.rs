@@ -201,6 +201,10 @@ pub(crate) struct TokenCreate {
     #[command(flatten)]
     pub(crate) password: Password,
 
+    /// Code of the owner's second factor, if that is on
+    #[arg(long)]
+    pub(crate) code: Option<String>,
+
     /// A new file for the secret, which only its owner may read, in place of standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

@@ -147,11 +147,16 @@ fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
         expires,
         user,
         password: Password { password_file },
+        code,
         out,
     } = asked;
     let password = password(password_file.as_deref(), PASSWORD_VARIABLE, &user)?;
     let out = out.map(SecretFile::new).transpose()?;
-    let within = client.log_in(SESSION, &json!({"name": user, "password": password}))?;
+    let mut login = json!({"name": user, "password": password});
+    if let Some(code) = code {
+        login["code"] = code.into();
+    }
+    let within = client.log_in(SESSION, &login)?;
     let mut request = json!({"name": name, "role": role, "projects": projects});
     if let Some(expires) = expires {
         request["expires_in_seconds"] = expires.as_secs().into();

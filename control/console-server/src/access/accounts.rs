@@ -3,6 +3,8 @@
 //! A change is on disk before it is answered. There is always an administrator who may log in, once
 //! there was one.
 
+mod codes;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,7 @@ use utoipa::ToSchema;
 use crate::access::attempts::network_of;
 use crate::access::caller::Caller;
 use crate::access::password::PasswordHash;
+use crate::access::second_factor::SecondFactor;
 use crate::access::secret::Secret;
 
 const FILE_NAME: &str = "accounts.json";
@@ -67,6 +70,9 @@ pub(crate) struct User {
     /// From where they have logged in; the last one is the newest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     networks: Vec<IpAddr>,
+    /// Asked for after the password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) second_factor: Option<SecondFactor>,
 }
 
 /// A secret that a program shows in the place of its owner.
@@ -447,7 +453,8 @@ impl Accounts {
 impl User {
     fn of(new: NewUser) -> Self {
         let NewUser { name, password, role, projects } = new;
-        Self { name, role, projects, disabled: false, password, networks: Vec::new() }
+        let (networks, second_factor) = (Vec::new(), None);
+        Self { name, role, projects, disabled: false, password, networks, second_factor }
     }
 
     /// Returns whether they have logged in from this network before.
@@ -458,7 +465,14 @@ impl User {
     /// View of it for administrators.
     pub(crate) fn shown(&self) -> Value {
         let Self { name, role, projects, disabled, .. } = self;
-        serde_json::json!(ShownUser { name, role: *role, projects, disabled: *disabled })
+        let second_factor = self.second_factor.is_some();
+        serde_json::json!(ShownUser {
+            name,
+            role: *role,
+            projects,
+            disabled: *disabled,
+            second_factor
+        })
     }
 }
 
@@ -470,6 +484,7 @@ pub(crate) struct ShownUser<'a> {
     role: Role,
     projects: &'a [String],
     disabled: bool,
+    second_factor: bool,
 }
 
 /// The tag of what somebody sees: another one as soon as they would see something else.

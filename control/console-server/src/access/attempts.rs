@@ -11,6 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// So many failures are nothing special.
 const FAILURES_FREE: u32 = 5;
 
+/// Wrong codes of one user, from those who know the password: from one network where the user was
+/// before, or from all others together.
+const CODE_FAILURES_FREE: u32 = 10;
+
 /// From an address come the failures of all who are behind it.
 const ADDRESS_FAILURES_FREE: u32 = 20;
 
@@ -56,6 +60,8 @@ impl Failures {
 struct Remembered {
     names: HashMap<(String, IpAddr), Failures>,
     addresses: HashMap<IpAddr, Failures>,
+    /// `None`: from networks where the user was never before.
+    codes: HashMap<(String, Option<IpAddr>), Failures>,
 }
 
 /// The failures that are remembered, in memory alone.
@@ -92,6 +98,24 @@ impl Attempts {
         give_back(&mut remembered.addresses, &address, 1);
     }
 
+    /// Begins a look at a code of a second factor, after the password was right. It counts as
+    /// failed until [`Attempts::code_succeeded`]; the password alone makes up for none. `known`:
+    /// the address, where the user has logged in from there before. Returns whether the code may
+    /// be looked at.
+    pub(crate) fn begin_code(&self, name: &str, known: Option<IpAddr>, now: u64) -> bool {
+        let key = (name.to_owned(), known.map(network_of));
+        let codes = &mut self.lock().codes;
+        if codes.get(&key).is_some_and(|it| it.wait_until(CODE_FAILURES_FREE) > now) {
+            return false;
+        }
+        note(codes, key, now);
+        true
+    }
+
+    pub(crate) fn code_succeeded(&self, name: &str, known: Option<IpAddr>) {
+        self.lock().codes.remove(&(name.to_owned(), known.map(network_of)));
+    }
+
     /// Takes back an attempt at which nobody looked.
     pub(crate) fn not_made(&self, name: &str, address: IpAddr) {
         let address = network_of(address);
@@ -104,7 +128,8 @@ impl Attempts {
     /// it.
     pub(crate) fn forget(&self, name: &str) {
         let mut remembered = self.lock();
-        let Remembered { names, addresses, .. } = &mut *remembered;
+        let Remembered { names, addresses, codes } = &mut *remembered;
+        codes.retain(|(it, _), _| it != name);
         names.retain(|(it, address), failures| {
             let is_other = it != name;
             if !is_other {
@@ -166,6 +191,29 @@ mod tests {
         attempts.begin("adam", HERE, now).expect("another name");
         attempts.succeeded("eve", HERE);
         attempts.begin("eve", HERE, now).expect("it is forgotten");
+    }
+
+    #[test]
+    fn codes_of_one_user_are_guessed_no_faster_from_many_places_or_between_right_passwords() {
+        for known in [None, Some(HERE)] {
+            let attempts = Attempts::default();
+            let try_at = |now| {
+                attempts.succeeded("eve", HERE);
+                attempts.begin_code("eve", known, now)
+            };
+            let free = (0..100).filter(|_| try_at(NOW)).count();
+            assert_eq!(free, CODE_FAILURES_FREE as usize);
+            let day = (NOW..NOW + 24 * 60 * 60).filter(|it| try_at(*it)).count();
+            assert!((90..120).contains(&day), "{day}");
+            let tomorrow = NOW + 24 * 60 * 60;
+            assert!(!attempts.begin_code("eve", known, tomorrow - 1));
+            assert!(attempts.begin_code("eve", Some(ELSEWHERE), tomorrow), "its owner's place");
+            assert!(attempts.begin_code("adam", known, tomorrow), "another user");
+            attempts.code_succeeded("eve", known);
+            while attempts.begin_code("eve", known, tomorrow) {}
+            attempts.forget("eve");
+            assert!(attempts.begin_code("eve", known, tomorrow));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::clock::unix_seconds;
 use crate::http::body::Body;
 use crate::http::caller::{Administrator, Known, Proof};
 use crate::http::console::Console;
-use crate::http::login::new_password;
+use crate::http::credentials::new_password;
 use crate::http::recorded::Change;
 use crate::refusal::{Kind, Refusal};
 use crate::sign_on::is_foreign;

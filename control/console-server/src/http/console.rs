@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::access::{Accounts, Attempts, AuditLog, Passwords, Sessions, Setup};
+use crate::access::{Accounts, Attempts, AuditLog, Enrolments, Passwords, Sessions, Setup};
 use crate::broker::{Interface, Kafka, Queries};
 use crate::gateway::Gateway;
 use crate::network::Network;
@@ -29,6 +29,7 @@ pub(crate) struct Console {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) sessions: Sessions,
     pub(crate) attempts: Attempts,
+    pub(crate) enrolments: Enrolments,
     pub(crate) passwords: Passwords,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) setup: Setup,

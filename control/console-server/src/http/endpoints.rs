@@ -17,6 +17,10 @@ use crate::http::groups::{self, OffsetChange, OffsetsReset};
 use crate::http::login::{
     self, LoginRequest, OwnSession, PasswordChanged, PasswordRequest, SetupRequest,
 };
+use crate::http::second_factor::{
+    self, SecondFactorBegin, SecondFactorConfirm, SecondFactorDisable, SecondFactorEnabled,
+    SecondFactorSecret, SecondFactorState,
+};
 use crate::http::sign_on::{self, Ways};
 use crate::http::topics::{self, QueryRequest, RecordCreate};
 use crate::http::{machine_consoles, watching};
@@ -69,7 +73,9 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .asked_by(Who::Session)
         .answers(OWN_SESSION),
     Endpoint::post(SESSION_PATH, "log_in", || post(login::log_in))
-        .about("Log in with a password; the response sets the session cookie")
+        .about(
+            "Log in with a password, and a code if two-factor login is on; sets the session cookie",
+        )
         .asked_by(Who::Everybody)
         .takes(schema::<LoginRequest>())
         .answers(OWN_SESSION)
@@ -99,6 +105,34 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .takes(schema::<PasswordRequest>())
         .answers(Answer::One(schema::<PasswordChanged>()))
         .refuses(&[InvalidField, Conflict, TooManyAttempts, Busy]),
+    Endpoint::get("/console/v1/second-factor", "show_second_factor", || get(second_factor::show))
+        .about("Get the state of the caller's second factor")
+        .asked_by(Who::Session)
+        .answers(Answer::One(schema::<SecondFactorState>())),
+    Endpoint::post("/console/v1/second-factor", "begin_second_factor", || {
+        post(second_factor::begin)
+    })
+    .about("Begin the enrolment of a second factor (TOTP). Only this response contains its secret")
+    .asked_by(Who::Session)
+    .takes(schema::<SecondFactorBegin>())
+    .answers(Answer::One(schema::<SecondFactorSecret>()))
+    .refuses(&[InvalidField, Conflict, TooManyAttempts, Busy]),
+    Endpoint::post("/console/v1/second-factor/confirm", "confirm_second_factor", || {
+        post(second_factor::confirm)
+    })
+    .about("Enable the second factor by its first code, and end the caller's other sessions")
+    .asked_by(Who::Session)
+    .takes(schema::<SecondFactorConfirm>())
+    .answers(Answer::One(schema::<SecondFactorEnabled>()))
+    .refuses(&[InvalidField, NotFound, Conflict, TooManyAttempts]),
+    Endpoint::post("/console/v1/second-factor/disable", "disable_second_factor", || {
+        post(second_factor::disable)
+    })
+    .about("Disable the caller's second factor")
+    .asked_by(Who::Session)
+    .takes(schema::<SecondFactorDisable>())
+    .with_status(204)
+    .refuses(&[InvalidField, NotFound, Conflict, TooManyAttempts, Busy]),
     Endpoint::get("/console/v1/users", "list_users", || get(accounts::users))
         .about("List users")
         .asked_by(Who::Administrator)
@@ -125,6 +159,12 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("Delete a user with all sessions and tokens")
         .asked_by(Who::Administrator)
         .refuses(&[NotFound, Conflict]),
+    Endpoint::delete("/console/v1/users/{name}/second-factor", "reset_second_factor", || {
+        delete(second_factor::reset)
+    })
+    .about("Remove the second factor of another user, and end the user's sessions")
+    .asked_by(Who::Administrator)
+    .refuses(&[NotFound, Conflict]),
     Endpoint::get("/console/v1/projects", "list_projects", || get(accounts::projects))
         .about("List projects: all for administrators, otherwise the caller's")
         .answers(Answer::ManyTagged(schema::<Project>())),

@@ -17,7 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as signals;
 use tokio_rustls::TlsAcceptor;
 
-use crate::access::{Accounts, Attempts, AuditLog, AuditSink, Passwords, Sessions, Setup, is_name};
+use crate::access::{
+    Accounts, Attempts, AuditLog, AuditSink, Enrolments, Passwords, Sessions, Setup, is_name,
+};
 use crate::backend::Backend;
 use crate::broker::{AskedFor, Interface, Kafka, Queries, SqlPlace};
 use crate::gateway::Gateway;
@@ -151,6 +153,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     Ok(Arc::new(Console {
         sessions: Sessions::default(),
         attempts: Attempts::default(),
+        enrolments: Enrolments::default(),
         passwords: Passwords::new()?,
         audit: Arc::new(AuditLog::open(folder, sink).with_context(|| unusable("audit log"))?),
         setup,

@@ -10,19 +10,18 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::{Asker, Caller, Login, NotHashed, PasswordHash, UserPatch, is_name};
+use crate::access::{Asker, Caller, Login, UserPatch, is_name};
 use crate::clock::unix_seconds;
 use crate::http::body::Body;
 use crate::http::caller::{COOKIE, InSession, check_origin, session_cookie};
 use crate::http::console::{Console, Peer};
+use crate::http::credentials::{begin_attempt, new_password, verify};
 use crate::http::recorded::Actor;
+use crate::http::second_factor::{Looked, look_at_code};
 use crate::refusal::{Kind, Refusal};
 
 /// Under this name failed set-ups wait. No user has it.
 const SETUP_NAME: &str = "(set-up)";
-
-/// When those may try again who came while too many logged in.
-const BUSY_WAIT_SECONDS: u64 = 2;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +36,8 @@ pub(super) struct SetupRequest {
 pub(super) struct LoginRequest {
     name: String,
     password: String,
+    /// Of the second factor, if the user has one.
+    code: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -90,7 +91,8 @@ pub(super) async fn set_up(
     begin(&console, &asked.name, peer)
 }
 
-/// Logs in. The session is a new one, whatever the browser has shown.
+/// Logs in. The session is a new one, whatever the browser has shown. A refusal does not tell
+/// which of name, password and code was wrong: who guesses passwords learns nothing without codes.
 pub(super) async fn log_in(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
@@ -108,16 +110,32 @@ pub(super) async fn log_in(
     };
     let kept = user.map(|it| it.password);
     if !verify(&console, (name, peer), &asker, (asked.password, kept)).await? {
-        let refusal = Refusal::new(Kind::Unauthorized, "the name or the password is wrong");
-        let mut response = refusal.into_response();
-        response.extensions_mut().insert(Actor(name.to_owned()));
-        return Ok(response);
+        return Ok(refused(name, None));
+    }
+    let looked = look_at_code(&console, (name, peer), asked.code).await?;
+    if let Looked::Wrong | Looked::Refused = looked {
+        return Ok(refused(name, Some(&looked)));
     }
     console.attempts.succeeded(name, peer.0);
     if let Ok(before) = InSession::of(&console, &axum::http::Method::GET, &headers) {
         console.sessions.end(&before.secret);
     }
-    begin(&console, name, peer)
+    let response = begin(&console, name, peer)?;
+    Ok(match looked.change() {
+        Some(change) => change.told(response),
+        None => response,
+    })
+}
+
+/// The same answer whatever was wrong; the audit log says more.
+fn refused(name: &str, looked: Option<&Looked>) -> Response {
+    let what = "the name, the password or the code is wrong";
+    let mut response = Refusal::new(Kind::Unauthorized, what).into_response();
+    response.extensions_mut().insert(Actor(name.to_owned()));
+    match looked.and_then(Looked::change) {
+        Some(change) => change.told(response),
+        None => response,
+    }
 }
 
 pub(super) async fn show(session: InSession) -> Json<OwnSession> {
@@ -157,48 +175,6 @@ pub(super) async fn change_password(
     let tokens = console.accounts.tokens(Some(&name));
     let tokens = tokens.iter().filter(|it| it.expires > now).count();
     Ok(Json(PasswordChanged { sessions_ended, tokens }).into_response())
-}
-
-pub(super) async fn new_password(
-    console: &Console,
-    asker: &Asker,
-    field: &'static str,
-    password: String,
-) -> Result<PasswordHash, Refusal> {
-    let hashed = console.passwords.hash(asker, password).await;
-    hashed.map_err(|why| match why {
-        NotHashed::Refused(what) => Refusal::in_field(field, &what),
-        why => not_hashed(&why),
-    })
-}
-
-fn not_hashed(why: &NotHashed) -> Refusal {
-    match why {
-        NotHashed::Busy => Refusal::busy("too many log in at once; try again", BUSY_WAIT_SECONDS),
-        NotHashed::Refused(what) => Refusal::new(Kind::Invalid, what),
-        NotHashed::Failed(error) => Refusal::internal(error),
-    }
-}
-
-fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
-    console.attempts.begin(name, peer.0, unix_seconds()).map_err(|seconds| {
-        let what = format!("too many attempts have failed: wait {seconds} s");
-        Refusal::wait(&what, seconds)
-    })
-}
-
-/// Whether it is the password. An attempt at which nobody could look is none.
-async fn verify(
-    console: &Console,
-    (name, peer): (&str, Peer),
-    asker: &Asker,
-    (password, kept): (String, Option<PasswordHash>),
-) -> Result<bool, Refusal> {
-    let verified = console.passwords.verify(asker, password, kept).await;
-    verified.map_err(|why| {
-        console.attempts.not_made(name, peer.0);
-        not_hashed(&why)
-    })
 }
 
 fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal> {

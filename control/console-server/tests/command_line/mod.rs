@@ -263,7 +263,11 @@ fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
     for (words, exit_code, said) in [
         ("--user ann --role nobody --out SPOILED", 2, "--role"),
         ("--user ann --role viewer --project none --out SPOILED", 1, "none"),
-        ("--user bob --role viewer --out SPOILED", 1, "password is wrong"),
+        (
+            "--user bob --role viewer --out SPOILED",
+            1,
+            "the name, the password or the code is wrong",
+        ),
         ("--user ann --role viewer --out THERE", 1, "there"),
         ("--user ann --role viewer --expires 3s5", 2, "--expires"),
         ("--user ann --role viewer --expires 0s --out SPOILED", 1, "a token ends"),

@@ -306,6 +306,8 @@ fn the_consoles_own_interface_is_as_its_document_says() -> Result<()> {
     made("PATCH", "projects/shop", "projects/{name}", json!({"quota_bytes": null}), 200)?;
     let password = json!({"current": PASSWORD, "new": format!("{PASSWORD}!")});
     made("POST", "password", "password", password, 200)?;
+    let password = json!({"password": format!("{PASSWORD}!")});
+    made("POST", "second-factor", "second-factor", password, 200)?;
     asked("GET", "/console/v1/users/bob", "/console/v1/users/{name}", None, 200)?;
     for (path, methods) in document["paths"].as_object().context("paths")? {
         let is_json = !schema_of(path, "get", 200).is_null();

@@ -64,6 +64,7 @@ export interface User {
   role: Role;
   projects: string[];
   disabled: boolean;
+  second_factor: boolean;
   etag: string;
 }
 
@@ -117,6 +118,24 @@ export interface AuditEntry {
 export interface PasswordChanged {
   sessions_ended: number;
   tokens: number;
+}
+
+/** The second factor of who is logged in. */
+export interface SecondFactor {
+  enabled: boolean;
+  /** False: a provider logs them in. */
+  available: boolean;
+  recovery_codes_left: number;
+}
+
+export interface SecondFactorSecret {
+  secret: string;
+  uri: string;
+}
+
+export interface SecondFactorEnabled {
+  recovery_codes: string[];
+  sessions_ended: number;
 }
 
 export type DaemonState = 'up' | 'down';

@@ -6,6 +6,7 @@ import {
   type PasswordChanged,
   type Project,
   type Role,
+  type SecondFactorSecret,
   type Token,
   type User,
 } from '../api/model';
@@ -14,6 +15,7 @@ import { texts } from '../texts';
 import type { Field, Operation } from './operation';
 
 const words = texts.access;
+const factorWords = texts.secondFactor;
 const DAY_SECONDS = 86_400;
 const GIB = 2 ** 30;
 const QUOTA_VOLUMES = '100';
@@ -302,5 +304,77 @@ export function changePassword(): Operation {
       const { sessions_ended, tokens } = answer as PasswordChanged;
       return words.passwordChanged(sessions_ended, tokens);
     },
+  };
+}
+
+function ownPasswordField(): Field {
+  return {
+    kind: 'password',
+    name: 'password',
+    label: words.currentPassword,
+    required: true,
+    autocomplete: 'current-password',
+  };
+}
+
+/** `begun` is told the secret, for the page to show. */
+export function beginSecondFactor(begun: (secret: SecondFactorSecret) => void): Operation {
+  return {
+    title: factorWords.title,
+    button: factorWords.enrol,
+    explanation: factorWords.enrolExplanation,
+    fields: [ownPasswordField()],
+    request: (values) => ({
+      method: 'POST',
+      path: '/console/v1/second-factor',
+      body: { password: values.exactly('password') },
+    }),
+    command: () => null,
+    done: (_values, answer) => {
+      begun(answer as SecondFactorSecret);
+      return factorWords.begun;
+    },
+  };
+}
+
+export function disableSecondFactor(): Operation {
+  return {
+    title: factorWords.disableTitle,
+    button: factorWords.disable,
+    losses: [factorWords.disableLoses],
+    fields: [
+      ownPasswordField(),
+      {
+        kind: 'text',
+        name: 'code',
+        label: factorWords.code,
+        hint: factorWords.codeHint,
+        required: true,
+        autocomplete: 'one-time-code',
+      },
+    ],
+    request: (values) => ({
+      method: 'POST',
+      path: '/console/v1/second-factor/disable',
+      body: { password: values.exactly('password'), code: values.text('code') },
+    }),
+    command: () => null,
+    done: () => factorWords.disabled,
+  };
+}
+
+export function resetSecondFactor(user: User): Operation {
+  return {
+    title: factorWords.resetTitle(user.name),
+    button: factorWords.reset,
+    fields: [],
+    losses: [factorWords.resetLoses(user.name)],
+    nameToType: user.name,
+    request: () => ({
+      method: 'DELETE',
+      path: path`/console/v1/users/${user.name}/second-factor`,
+    }),
+    command: () => null,
+    done: () => factorWords.resetDone(user.name),
   };
 }

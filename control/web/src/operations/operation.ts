@@ -27,7 +27,7 @@ export interface TextField extends FieldBase {
   required?: boolean;
   /** What is likely meant; anything else can be typed too. */
   suggestions?: readonly string[];
-  autocomplete?: 'current-password' | 'new-password' | 'username' | 'off';
+  autocomplete?: 'current-password' | 'new-password' | 'username' | 'one-time-code' | 'off';
 }
 
 /** A text of several lines, such as a file. */
@@ -164,9 +164,9 @@ export function curl(request: Request, origin: string): string {
   return `${call} --header "Authorization: Bearer $(cat "$MEMLANE_TOKEN_FILE")"`;
 }
 
-const SECRETS = new Set(['password', 'current', 'new']);
+const SECRETS = new Set(['password', 'current', 'new', 'code']);
 
-/** Passwords are never shown, not even to who types them. */
+/** Passwords and codes are never shown, not even to who types them. */
 function shown(body: unknown): unknown {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return body;
   const entries = Object.entries(body).map(([name, value]) => {

@@ -332,7 +332,14 @@ test('tasks are cancelled and the pool is resized', () => {
 });
 
 test('what destroys something names it and asks for a name', () => {
-  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: false, etag: 'a1' };
+  const user: User = {
+    name: 'eve',
+    role: 'viewer',
+    projects: [],
+    disabled: false,
+    second_factor: false,
+    etag: 'a1',
+  };
   const project: Project = {
     name: 'shop',
     prefix: 'shop-',
@@ -358,7 +365,14 @@ test('what destroys something names it and asks for a name', () => {
 });
 
 test('a change sends what differs alone, and names what was looked at', () => {
-  const user: User = { name: 'eve', role: 'viewer', projects: [], disabled: true, etag: 'a1' };
+  const user: User = {
+    name: 'eve',
+    role: 'viewer',
+    projects: [],
+    disabled: true,
+    second_factor: false,
+    etag: 'a1',
+  };
   const change = access.changeUser(user, []);
   const values = Values.of(change.fields).with('role', 'operator');
   expect(change.request(values)).toEqual({

@@ -41,8 +41,8 @@ class SessionState {
     }
   }
 
-  async logIn(name: string, password: string): Promise<void> {
-    const body = { name, password };
+  async logIn(name: string, password: string, code = ''): Promise<void> {
+    const body = { name, password, ...(code === '' ? {} : { code }) };
     await call({ method: 'POST', path: '/console/v1/session', body });
     await this.load();
     this.hasEnded = false;

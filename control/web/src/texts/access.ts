@@ -10,6 +10,7 @@ export const access = {
     sessions: 'Sessions',
     audit: 'Audit',
     password: 'Own password',
+    'two-factor': 'Two-factor login',
     configuration: 'Configuration',
   },
   sections: 'Sections',

@@ -68,7 +68,9 @@ export const login = {
   password: 'Password',
   button: 'Log in',
   byProvider: 'Log in by single sign-on',
-  wrong: 'Name or password is wrong.',
+  code: 'Code',
+  codeHint: 'If two-factor login is on: of the app, or a recovery code.',
+  wrong: 'Name, password or code is wrong.',
   ended: 'The session has ended. Please log in again.',
   setupTitle: 'Make the first administrator',
   setupExplanation:

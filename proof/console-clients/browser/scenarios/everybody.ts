@@ -30,6 +30,7 @@ export const PAGES: [path: string, heading: RegExp][] = [
   ['administration/tokens', /Tokens/],
   ['administration/audit', /Audit/],
   ['administration/password', /Own password/],
+  ['administration/two-factor', /Two-factor login/],
   ['administration/configuration', /Configuration/],
   ['nowhere', /There is no such page/],
 ];

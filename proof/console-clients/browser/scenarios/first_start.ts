@@ -20,7 +20,7 @@ export async function firstStart(site: Site): Promise<void> {
     await page.getByLabel('Name').fill(site.administrator);
     await page.getByLabel('Password').fill('wrong, wrong and wrong');
     await page.getByRole('button', { name: 'Log in' }).click();
-    await page.getByText('Name or password is wrong.').waitFor();
+    await page.getByText('Name, password or code is wrong.').waitFor();
     check((await page.getByLabel('Password').inputValue()) === '', 'the password is taken away');
     await own.logIn();
     await own.logOut();

@@ -1,0 +1,191 @@
+//! The second factor of a user: codes of an authenticator, each of which counts once, and recovery
+//! codes for whom it was lost. Its place is the file of accounts.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::access::secret::Secret;
+use crate::access::totp::{TotpSecret, base32};
+
+const RECOVERY_CODES: usize = 10;
+
+/// So many random bits cannot be guessed: a plain hash of them is enough.
+const RECOVERY_BYTES: usize = 10;
+const RECOVERY_GROUP_LETTERS: usize = 4;
+
+/// Longer ones are no codes.
+const CODE_BYTES_MAX: usize = 64;
+
+/// An enrolment that was begun waits so long for its first code.
+const ENROLMENT_SECONDS_MAX: u64 = 10 * 60;
+
+/// A second factor that is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SecondFactor {
+    secret: TotpSecret,
+    /// Step of the last code that counted: those up to it count no more.
+    used_step: u64,
+    /// Hashes of those that were not used.
+    recovery_codes: Vec<String>,
+}
+
+/// Kind of a code that counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeKind {
+    OfAuthenticator,
+    /// So many are left.
+    Recovery(usize),
+}
+
+impl SecondFactor {
+    /// Turns one on by its first code; `None`: it is no code of the secret. Tells the recovery
+    /// codes, which are kept as hashes alone.
+    ///
+    /// # Errors
+    /// The secret is damaged, or the system gives no random bytes.
+    pub(crate) fn confirm(
+        secret: TotpSecret,
+        code: &str,
+        now: u64,
+    ) -> anyhow::Result<Option<(Self, Vec<String>)>> {
+        let Some(used_step) = secret.step_of(&plain(code), now, None)? else { return Ok(None) };
+        let codes = (0..RECOVERY_CODES).map(|_| recovery_code()).collect::<Result<Vec<_>, _>>()?;
+        let recovery_codes = codes.iter().map(|it| hash_of(it)).collect();
+        Ok(Some((Self { secret, used_step, recovery_codes }, codes)))
+    }
+
+    /// Uses up a code; `None`: it is none that counts now.
+    ///
+    /// # Errors
+    /// The secret is damaged.
+    pub(crate) fn take(&mut self, code: &str, now: u64) -> anyhow::Result<Option<CodeKind>> {
+        if code.len() > CODE_BYTES_MAX {
+            return Ok(None);
+        }
+        if let Some(step) = self.secret.step_of(&plain(code), now, Some(self.used_step))? {
+            self.used_step = step;
+            return Ok(Some(CodeKind::OfAuthenticator));
+        }
+        let hash = hash_of(code);
+        let Some(index) = self.recovery_codes.iter().position(|it| *it == hash) else {
+            return Ok(None);
+        };
+        self.recovery_codes.remove(index);
+        Ok(Some(CodeKind::Recovery(self.recovery_codes.len())))
+    }
+
+    /// Number of recovery codes that are left.
+    pub(crate) fn recovery_codes_left(&self) -> usize {
+        self.recovery_codes.len()
+    }
+}
+
+fn recovery_code() -> anyhow::Result<String> {
+    let mut bytes = [0; RECOVERY_BYTES];
+    getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
+    let letters = base32(&bytes).to_ascii_lowercase();
+    let groups: Vec<_> = letters.as_bytes().chunks(RECOVERY_GROUP_LETTERS).collect();
+    let groups = groups.iter().map(|it| String::from_utf8_lossy(it).into_owned());
+    Ok(groups.collect::<Vec<_>>().join("-"))
+}
+
+fn hash_of(code: &str) -> String {
+    Secret::shown(&plain(code)).hash()
+}
+
+/// A code without what people put between its digits or letters.
+fn plain(code: &str) -> String {
+    let kept = code.chars().filter(|it| !it.is_whitespace() && *it != '-');
+    kept.map(|it| it.to_ascii_lowercase()).collect()
+}
+
+/// Enrolments that wait for their first code, in memory alone: one of each user.
+#[derive(Debug, Default)]
+pub(crate) struct Enrolments(Mutex<HashMap<String, (TotpSecret, u64)>>);
+
+impl Enrolments {
+    /// Begins one, in the place of an older one of the user.
+    pub(crate) fn begin(&self, user: &str, secret: TotpSecret, now: u64) {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.retain(|_, (_, since)| now < *since + ENROLMENT_SECONDS_MAX);
+        begun.insert(user.to_owned(), (secret, now));
+    }
+
+    /// The secret of the one that was begun.
+    pub(crate) fn begun(&self, user: &str, now: u64) -> Option<TotpSecret> {
+        let begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (secret, since) = begun.get(user)?;
+        (now < since + ENROLMENT_SECONDS_MAX).then(|| secret.clone())
+    }
+
+    pub(crate) fn end(&self, user: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of RFC 6238, appendix B, in base64.
+    const SECRET: &str = "\"MTIzNDU2Nzg5MDEyMzQ1Njc4OTA\"";
+
+    fn secret() -> TotpSecret {
+        serde_json::from_str(SECRET).expect("it is one")
+    }
+
+    fn enrolled() -> (SecondFactor, Vec<String>) {
+        let confirmed = SecondFactor::confirm(secret(), "081804", 1_111_111_109);
+        confirmed.expect("it is whole").expect("it is its code")
+    }
+
+    #[test]
+    fn a_code_counts_once_also_the_one_of_the_enrolment_and_none_before_it() {
+        let wrong = SecondFactor::confirm(secret(), "081805", 1_111_111_109);
+        assert_eq!(wrong.expect("it is whole"), None);
+        let (mut factor, _) = enrolled();
+        let mut take = |code, now| factor.take(code, now).expect("it is whole");
+        assert_eq!(take("081804", 1_111_111_109), None);
+        assert_eq!(take("050 471", 1_111_111_111), Some(CodeKind::OfAuthenticator));
+        assert_eq!(take("050471", 1_111_111_111), None);
+        assert_eq!(take("081804", 1_111_111_111), None, "it is older");
+        assert_eq!(take("279037", 2_000_000_000), Some(CodeKind::OfAuthenticator));
+    }
+
+    #[test]
+    fn a_recovery_code_counts_once_and_is_kept_as_a_hash() {
+        let (mut factor, codes) = enrolled();
+        assert_eq!(codes.len(), RECOVERY_CODES);
+        assert!(codes.iter().all(|it| it.len() == 19), "{codes:?}");
+        let stored = serde_json::to_string(&factor).expect("it is plain data");
+        assert!(codes.iter().all(|it| !stored.contains(it.as_str())), "{stored}");
+        let read: SecondFactor = serde_json::from_str(&stored).expect("it is read back");
+        assert_eq!(read, factor);
+        let capital = codes[3].to_uppercase().replace('-', " ");
+        let mut take = |code: &str| factor.take(code, 5).expect("it is whole");
+        assert_eq!(take(&capital), Some(CodeKind::Recovery(RECOVERY_CODES - 1)));
+        assert_eq!(take(&codes[3]), None);
+        assert_eq!(take(&codes[0]), Some(CodeKind::Recovery(RECOVERY_CODES - 2)));
+        assert_eq!(take(&"-".repeat(CODE_BYTES_MAX + 1)), None);
+        assert_eq!(take(""), None);
+        assert_eq!(factor.recovery_codes_left(), RECOVERY_CODES - 2);
+    }
+
+    #[test]
+    fn an_enrolment_waits_ten_minutes_and_gives_way_to_the_next() {
+        let enrolments = Enrolments::default();
+        enrolments.begin("ann", secret(), 100);
+        assert_eq!(enrolments.begun("ann", 699), Some(secret()));
+        assert_eq!(enrolments.begun("ann", 700), None);
+        assert_eq!(enrolments.begun("bob", 100), None);
+        let next = TotpSecret::make().expect("random");
+        enrolments.begin("ann", next.clone(), 101);
+        assert_eq!(enrolments.begun("ann", 101), Some(next));
+        enrolments.end("ann");
+        assert_eq!(enrolments.begun("ann", 101), None);
+    }
+}

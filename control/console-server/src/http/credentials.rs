@@ -1,0 +1,51 @@
+//! Passwords that are shown or chosen, and attempts that are counted.
+
+use crate::access::{Asker, NotHashed, PasswordHash};
+use crate::clock::unix_seconds;
+use crate::http::console::{Console, Peer};
+use crate::refusal::{Kind, Refusal};
+
+/// When those may try again who came while too many logged in.
+const BUSY_WAIT_SECONDS: u64 = 2;
+
+pub(super) async fn new_password(
+    console: &Console,
+    asker: &Asker,
+    field: &'static str,
+    password: String,
+) -> Result<PasswordHash, Refusal> {
+    let hashed = console.passwords.hash(asker, password).await;
+    hashed.map_err(|why| match why {
+        NotHashed::Refused(what) => Refusal::in_field(field, &what),
+        why => not_hashed(&why),
+    })
+}
+
+fn not_hashed(why: &NotHashed) -> Refusal {
+    match why {
+        NotHashed::Busy => Refusal::busy("too many log in at once; try again", BUSY_WAIT_SECONDS),
+        NotHashed::Refused(what) => Refusal::new(Kind::Invalid, what),
+        NotHashed::Failed(error) => Refusal::internal(error),
+    }
+}
+
+pub(super) fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
+    console.attempts.begin(name, peer.0, unix_seconds()).map_err(|seconds| {
+        let what = format!("too many attempts have failed: wait {seconds} s");
+        Refusal::wait(&what, seconds)
+    })
+}
+
+/// Returns whether it is the password. An attempt at which nobody could look is none.
+pub(super) async fn verify(
+    console: &Console,
+    (name, peer): (&str, Peer),
+    asker: &Asker,
+    (password, kept): (String, Option<PasswordHash>),
+) -> Result<bool, Refusal> {
+    let verified = console.passwords.verify(asker, password, kept).await;
+    verified.map_err(|why| {
+        console.attempts.not_made(name, peer.0);
+        not_hashed(&why)
+    })
+}

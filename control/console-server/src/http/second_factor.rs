@@ -1,0 +1,276 @@
+//! The second factor of users of the console: enrolment, an end of it, and its codes at logins.
+//!
+//! Who logs in by a provider has none here: the provider asks for what it likes.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+
+use crate::access::{AccountError, Asker, CodeKind, SecondFactor, TotpSecret};
+use crate::clock::unix_seconds;
+use crate::http::body::Body;
+use crate::http::caller::{Administrator, InSession};
+use crate::http::console::{Console, Peer};
+use crate::http::credentials::{begin_attempt, verify};
+use crate::http::recorded::Change;
+use crate::refusal::{Kind, Refusal};
+
+/// Field of the audit log's changes.
+const FIELD: &str = "second_factor";
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SecondFactorBegin {
+    password: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SecondFactorConfirm {
+    code: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SecondFactorDisable {
+    password: String,
+    /// Of the authenticator, or a recovery code.
+    code: String,
+}
+
+/// State of the caller's second factor.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SecondFactorState {
+    enabled: bool,
+    /// False where an identity provider logs the user in.
+    available: bool,
+    recovery_codes_left: usize,
+}
+
+/// Secret of an enrolment, for an authenticator.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SecondFactorSecret {
+    /// In base32.
+    secret: String,
+    uri: String,
+}
+
+/// Recovery codes, and sessions ended by the enrolment.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SecondFactorEnabled {
+    /// Each counts once. They are in this answer alone.
+    recovery_codes: Vec<String>,
+    sessions_ended: usize,
+}
+
+/// Result of a look at a code.
+pub(super) enum Looked {
+    /// The user has no second factor.
+    NotNeeded,
+    Counts(CodeKind),
+    Wrong,
+    /// Too many were wrong: this one was not looked at.
+    Refused,
+}
+
+impl Looked {
+    /// Entry of the audit log, of what is not everyday.
+    pub(super) fn change(&self) -> Option<Change> {
+        let said = match self {
+            Self::NotNeeded | Self::Counts(CodeKind::OfAuthenticator) => return None,
+            Self::Counts(CodeKind::Recovery(left)) => json!({"recovery_code": {"left": left}}),
+            Self::Wrong => json!("wrong code"),
+            Self::Refused => json!("not looked at: too many wrong codes"),
+        };
+        Some(Change::to(&json!({FIELD: said})))
+    }
+}
+
+/// Looks at the code of somebody who has shown the password, and uses it up. The answer comes when
+/// that is on disk.
+pub(super) async fn look_at_code(
+    console: &Console,
+    (name, peer): (&str, Peer),
+    code: Option<String>,
+) -> Result<Looked, Refusal> {
+    let user = console.accounts.user(name);
+    let Some(user) = user.filter(|it| it.second_factor.is_some()) else {
+        return Ok(Looked::NotNeeded);
+    };
+    let now = unix_seconds();
+    // Who knows the password and comes from many places guesses no faster, and keeps nobody out
+    // where the user was before.
+    let known = user.is_known_at(peer.0).then_some(peer.0);
+    if !console.attempts.begin_code(name, known, now) {
+        return Ok(Looked::Refused);
+    }
+    let accounts = Arc::clone(&console.accounts);
+    let owner = name.to_owned();
+    let take = move || accounts.take_code(&owner, &code.unwrap_or_default(), now);
+    let taken = tokio::task::spawn_blocking(take).await;
+    match taken.map_err(|error| Refusal::internal(&error.into()))? {
+        Ok(kind) => {
+            console.attempts.code_succeeded(name, known);
+            Ok(Looked::Counts(kind))
+        }
+        Err(AccountError::Invalid(..)) => Ok(Looked::Wrong),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) async fn show(
+    State(console): State<Arc<Console>>,
+    session: InSession,
+) -> Json<SecondFactorState> {
+    let user = match session.login.foreign {
+        None => console.accounts.user(&session.caller.user),
+        Some(_) => None,
+    };
+    let available = user.is_some();
+    let factor = user.and_then(|it| it.second_factor);
+    let recovery_codes_left = factor.as_ref().map_or(0, SecondFactor::recovery_codes_left);
+    Json(SecondFactorState { enabled: factor.is_some(), available, recovery_codes_left })
+}
+
+/// Begins an enrolment. Nothing changes before its first code.
+pub(super) async fn begin(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    session: InSession,
+    Body(asked): Body<SecondFactorBegin>,
+) -> Result<Response, Refusal> {
+    let name = own_name(&session)?;
+    check_password(&console, (&name, peer), asked.password).await?;
+    console.attempts.succeeded(&name, peer.0);
+    if console.accounts.user(&name).is_some_and(|it| it.second_factor.is_some()) {
+        let what = "there is a second factor: disable it before you enrol another";
+        return Err(Refusal::new(Kind::Conflict, what));
+    }
+    let failed = |error: anyhow::Error| Refusal::internal(&error);
+    let secret = TotpSecret::make().map_err(failed)?;
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or("console");
+    let uri = secret.uri(&name, host).map_err(failed)?;
+    let shown = SecondFactorSecret { secret: secret.reveal().map_err(failed)?, uri };
+    console.enrolments.begin(&name, secret, unix_seconds());
+    Ok(Change::to(&json!({FIELD: "enrolment begun"})).told(Json(shown).into_response()))
+}
+
+/// Turns the second factor on by the first code. Other sessions of the user end: they were begun
+/// without one.
+pub(super) async fn confirm(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    session: InSession,
+    Body(asked): Body<SecondFactorConfirm>,
+) -> Result<Response, Refusal> {
+    let name = own_name(&session)?;
+    let now = unix_seconds();
+    let nothing = || Refusal::new(Kind::Conflict, "no enrolment waits for a code: begin it again");
+    let secret = console.enrolments.begun(&name, now).ok_or_else(nothing)?;
+    begin_attempt(&console, &name, peer)?;
+    let confirmed = SecondFactor::confirm(secret, &asked.code, now);
+    let confirmed = confirmed.map_err(|error| Refusal::internal(&error))?;
+    let Some((factor, recovery_codes)) = confirmed else { return Ok(wrong_code(&Looked::Wrong)) };
+    console.attempts.succeeded(&name, peer.0);
+    let accounts = Arc::clone(&console.accounts);
+    let owner = name.clone();
+    let enable = move || accounts.enable_second_factor(&owner, factor);
+    let enabled = tokio::task::spawn_blocking(enable).await;
+    enabled.map_err(|error| Refusal::internal(&error.into()))??;
+    console.enrolments.end(&name);
+    let sessions_ended = console.sessions.end_all_of(&name, Some(&session.secret), now);
+    let shown = SecondFactorEnabled { recovery_codes, sessions_ended };
+    let change = Change::between(&json!({FIELD: false}), &json!({FIELD: true}));
+    Ok(change.told(Json(shown).into_response()))
+}
+
+/// Turns it off, for who shows both factors.
+pub(super) async fn disable(
+    State(console): State<Arc<Console>>,
+    Extension(peer): Extension<Peer>,
+    session: InSession,
+    Body(asked): Body<SecondFactorDisable>,
+) -> Result<Response, Refusal> {
+    let name = own_name(&session)?;
+    check_password(&console, (&name, peer), asked.password).await?;
+    let looked = look_at_code(&console, (&name, peer), Some(asked.code)).await?;
+    match looked {
+        Looked::Counts(_) => {}
+        Looked::NotNeeded => {
+            console.attempts.succeeded(&name, peer.0);
+            return Err(Refusal::new(Kind::Conflict, "there is no second factor"));
+        }
+        Looked::Wrong | Looked::Refused => return Ok(wrong_code(&looked)),
+    }
+    console.attempts.succeeded(&name, peer.0);
+    remove(&console, &name).await?;
+    let change = Change::between(&json!({FIELD: true}), &json!({FIELD: false}));
+    Ok(change.told(StatusCode::NO_CONTENT.into_response()))
+}
+
+/// Takes the second factor of another user away, and ends their sessions.
+pub(super) async fn reset(
+    Administrator(known): Administrator,
+    State(console): State<Arc<Console>>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    if known.caller.user == name {
+        let what = "one's own second factor is disabled with the password and a code";
+        return Err(Refusal::new(Kind::Conflict, what));
+    }
+    remove(&console, &name).await?;
+    console.sessions.end_all_of(&name, None, unix_seconds());
+    console.attempts.forget(&name);
+    let change = Change::between(&json!({FIELD: true}), &json!({FIELD: false}));
+    Ok(change.told(StatusCode::NO_CONTENT.into_response()))
+}
+
+async fn remove(console: &Console, name: &str) -> Result<(), Refusal> {
+    console.enrolments.end(name);
+    let accounts = Arc::clone(&console.accounts);
+    let name = name.to_owned();
+    let removed = tokio::task::spawn_blocking(move || accounts.disable_second_factor(&name)).await;
+    removed.map_err(|error| Refusal::internal(&error.into()))??;
+    Ok(())
+}
+
+fn own_name(session: &InSession) -> Result<String, Refusal> {
+    if session.login.foreign.is_some() {
+        let what = "your login is the provider's, and so is its second factor";
+        return Err(Refusal::new(Kind::Conflict, what));
+    }
+    Ok(session.caller.user.clone())
+}
+
+/// Checks the password of who is logged in. The attempt counts as failed until somebody says
+/// otherwise.
+async fn check_password(
+    console: &Console,
+    (name, peer): (&str, Peer),
+    password: String,
+) -> Result<(), Refusal> {
+    begin_attempt(console, name, peer)?;
+    let kept = console.accounts.user(name).map(|it| it.password);
+    let asker = Asker::User(name.to_owned());
+    match verify(console, (name, peer), &asker, (password, kept)).await? {
+        true => Ok(()),
+        false => Err(Refusal::in_field("password", "it is not the password")),
+    }
+}
+
+fn wrong_code(looked: &Looked) -> Response {
+    let what = "it is no code that counts now: wait for the next, and look at the clocks";
+    let response = Refusal::in_field("code", what).into_response();
+    match looked.change() {
+        Some(change) => change.told(response),
+        None => response,
+    }
+}

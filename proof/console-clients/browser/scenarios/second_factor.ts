@@ -1,0 +1,120 @@
+/**
+ * A user turns two-factor login on with an authenticator, logs in with its codes and a recovery
+ * code, and turns it off; an administrator resets it. Axe finds nothing on the way.
+ */
+import { createHmac } from 'node:crypto';
+import { check, until, withBrowser } from '../browser.ts';
+import { Console, type Site } from '../console.ts';
+import { looksWell } from './everybody.ts';
+
+const PASSWORD = 'a long password of nora';
+const STEP_MS = 30_000;
+const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
+
+/** Makes codes of a secret, as RFC 6238 says, and none twice. */
+class Authenticator {
+  private readonly key: Buffer;
+  private shown = 0;
+
+  constructor(secret: string) {
+    const bits = [...secret].map((it) => LETTERS.indexOf(it).toString(2).padStart(5, '0')).join('');
+    this.key = Buffer.from(bits.match(/.{8}/g)?.map((it) => parseInt(it, 2)) ?? []);
+  }
+
+  async code(): Promise<string> {
+    const now = (): number => Math.floor(Date.now() / STEP_MS);
+    // The next one counts already, for clocks that differ.
+    await until('there is another code', async () => now() + 1 > this.shown);
+    this.shown = Math.max(this.shown + 1, now());
+    const step = Buffer.alloc(8);
+    step.writeBigUInt64BE(BigInt(this.shown));
+    const tag = createHmac('sha1', this.key).update(step).digest();
+    const number = tag.readUInt32BE((tag[19] ?? 0) & 0xf) & 0x7fffffff;
+    return String(number % 1_000_000).padStart(6, '0');
+  }
+}
+
+export async function secondFactor(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const administrator = new Console(page, site);
+    await administrator.logIn();
+    await administrator.visit('administration/users', /Users/);
+    const dialog = await administrator.begin('Add a user');
+    await dialog.fill({ Name: 'nora', Password: PASSWORD, Role: 'viewer' });
+    await dialog.confirm();
+    await withBrowser(site.origin, async ({ page: first }) => {
+      const own = new Console(first, site);
+      await own.logIn('nora', PASSWORD);
+      await use(own, await enrol(own));
+      await enrol(own);
+    });
+    await administrator.row('nora').getByText('on', { exact: true }).waitFor();
+    const reset = await administrator.begin('Reset two-factor login nora');
+    await reset.confirmByName('nora');
+    await administrator.told('nora logs in without a code now.');
+    await withBrowser(site.origin, async ({ page: last }) => {
+      await new Console(last, site).logIn('nora', PASSWORD);
+    });
+    const deletion = await administrator.begin('Delete nora');
+    await deletion.confirmByName('nora');
+  });
+}
+
+interface Enrolled {
+  authenticator: Authenticator;
+  recoveryCodes: string[];
+}
+
+async function enrol(own: Console): Promise<Enrolled> {
+  const { page } = own;
+  await own.visit('administration/two-factor', /Two-factor login/);
+  const dialog = await own.begin('Turn on');
+  await dialog.fill({ 'Current password': 'not her password' });
+  await dialog.submit().click();
+  await dialog.element.getByText('it is not the password').waitFor();
+  await dialog.fill({ 'Current password': PASSWORD });
+  await dialog.confirm();
+  await page.getByRole('img', { name: 'QR code of the secret' }).waitFor();
+  await looksWell(page, 'an enrolment');
+  const shown = page.locator('figure.code code');
+  const [secret, uri] = await shown.allTextContents();
+  check(uri?.includes(`secret=${secret}&`) === true, `the address has the secret: ${uri}`);
+  const authenticator = new Authenticator(secret ?? '');
+  await page.getByLabel('Code that the app shows').fill('12345');
+  await own.button('Confirm').click();
+  await page.getByText('it is no code that counts now').waitFor();
+  await page.getByLabel('Code that the app shows').fill(await authenticator.code());
+  await own.button('Confirm').click();
+  await own.told(/Two-factor login is on/);
+  await looksWell(page, 'recovery codes');
+  const recoveryCodes = ((await shown.textContent()) ?? '').split('\n');
+  check(recoveryCodes.length === 10, `there are recovery codes: ${recoveryCodes.length}`);
+  await own.button('They are kept').click();
+  await page.getByText('It is on. Left: 10 recovery codes.').waitFor();
+  return { authenticator, recoveryCodes };
+}
+
+async function use(own: Console, { authenticator, recoveryCodes }: Enrolled): Promise<void> {
+  const { page } = own;
+  const logIn = async (code: string): Promise<void> => {
+    await page.getByLabel('Name').fill('nora');
+    await page.getByLabel('Password').fill(PASSWORD);
+    await page.getByLabel('Code').fill(code);
+    await page.getByRole('button', { name: 'Log in' }).click();
+  };
+  await own.logOut();
+  await logIn('');
+  await page.getByText('Name, password or code is wrong.').waitFor();
+  await looksWell(page, 'a login that was refused');
+  await logIn(await authenticator.code());
+  await page.getByRole('heading', { level: 1, name: /Two-factor|Overview/ }).waitFor();
+  await own.logOut();
+  await logIn(recoveryCodes[4] ?? '');
+  await page.getByRole('heading', { level: 1, name: /Two-factor|Overview/ }).waitFor();
+  await own.visit('administration/two-factor', /Two-factor login/);
+  await page.getByText('It is on. Left: 9 recovery codes.').waitFor();
+  const dialog = await own.begin('Turn off');
+  await dialog.fill({ 'Current password': PASSWORD, Code: recoveryCodes[0] ?? '' });
+  await dialog.confirm();
+  await page.getByText('It is off.').waitFor();
+}
