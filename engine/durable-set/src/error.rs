@@ -146,6 +146,6 @@ pub(crate) fn name_of(id: SetId) -> String {
 
 /// An error and what it came from, in one line.
 pub fn causes(error: &dyn Error) -> String {
-    let rest = std::iter::successors(error.source(), |error| (*error).source());
+    let rest = std::iter::successors(Error::source(error), |error| Error::source(*error));
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }

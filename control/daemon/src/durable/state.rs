@@ -280,6 +280,12 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
             format!("reads of blocks that are not fetched from the image yet fail: {error}");
         events.error("image_unreachable", None, message);
     }
+    tell_restored(parts, &opening.how);
+}
+
+/// Reports a pool whose memory was lost.
+fn tell_restored(parts: &Parts<'_>, how: &Opened) {
+    let events = &parts.events;
     let Opened::Restored {
         image,
         transactions,
@@ -289,7 +295,7 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
         damaged_segments,
         guarantees_lost: thin,
         left_out,
-    } = &opening.how
+    } = how
     else {
         return;
     };

@@ -64,7 +64,7 @@ mod tests {
         let password = r#"{"memory_kib": 8, "passes": 1, "salt": "", "hash": ""}"#;
         let password: PasswordHash = serde_json::from_str(password).expect("it is one");
         accounts.make_first("ann".to_owned(), password.clone()).expect("there is nobody");
-        let (role, projects) = (permissions::Role::Viewer, Vec::new());
+        let (role, projects) = (api::Role::Viewer, Vec::new());
         let bob = NewUser { name: "bob".to_owned(), password, role, projects };
         accounts.add_user(bob).expect("there is room");
         let secret: TotpSecret = serde_json::from_str(SECRET).expect("it is one");
