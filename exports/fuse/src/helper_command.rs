@@ -19,6 +19,10 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::file_users::{self, FileUser};
+use crate::loop_queue::{
+    Completion, cache_name, set_completion, set_queue_attribute, set_write_cache,
+};
+use crate::request::OPEN_DURABLE;
 
 /// Free devices that are tried before giving up: each may be snatched by another process.
 const BIND_ATTEMPTS_MAX: u32 = 16;
@@ -113,14 +117,6 @@ mod any_path {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         OsString::deserialize(from).map(PathBuf::from)
-    }
-}
-
-/// What the kernel calls it in `queue/write_cache` of a block device: whether it sends flushes.
-fn cache_name(cache: WriteCache) -> &'static str {
-    match cache {
-        WriteCache::Volatile => "write back",
-        WriteCache::Absent => "write through",
     }
 }
 
@@ -292,7 +288,7 @@ impl DeviceShape {
 
 fn open_flags(shape: DeviceShape) -> OFlags {
     match shape.flush_each_write {
-        true => OFlags::DIRECT | OFlags::DSYNC,
+        true => OFlags::DIRECT | OFlags::from_bits_retain(OPEN_DURABLE),
         false => OFlags::DIRECT,
     }
 }
@@ -322,53 +318,6 @@ fn bind_with_direct_io(
     set_completion(number, Completion::OnTheCoreThatAsked);
     let flushes_each_write = shape.flush_each_write;
     Ok(Outcome::Attached(Bound { number, sequence, is_new: true, flushes_each_write }))
-}
-
-/// Where a block device completes requests: `rq_affinity` in the kernel's
-/// Documentation/ABI/stable/sysfs-block.
-enum Completion {
-    /// On any core that shares a cache: the kernel's default.
-    NearTheCoreThatAsked,
-    /// The serving thread's core would wake the thread that asked there, and both would then share
-    /// that core while another one idles.
-    OnTheCoreThatAsked,
-}
-
-fn set_completion(number: u32, completion: Completion) {
-    let value = match completion {
-        Completion::NearTheCoreThatAsked => "1",
-        Completion::OnTheCoreThatAsked => "2",
-    };
-    set_queue_attribute(number, "rq_affinity", value);
-}
-
-/// Tells the kernel whether it must send flushes (Documentation/block/writeback_cache_control),
-/// from the next request on. Fails when it would send none although it must.
-fn set_write_cache(number: u32, mode: WriteCache) -> Result<(), AttachError> {
-    let path = queue_attribute(number, "write_cache");
-    let is_set = || fs::read_to_string(&path).is_ok_and(|now| now.trim() == cache_name(mode));
-    if is_set() {
-        return Ok(());
-    }
-    set_queue_attribute(number, "write_cache", cache_name(mode));
-    if mode == WriteCache::Absent || is_set() {
-        return Ok(());
-    }
-    Err(AttachError::new(
-        AttachErrorKind::Kernel,
-        format!("have flushes sent to /dev/loop{number}"),
-    )
-    .with_hint(format!("\"{}\" cannot be written to {path}", cache_name(mode))))
-}
-
-/// Refused where sysfs is read-only: a device that was not told better is slower then, and nothing
-/// else.
-fn set_queue_attribute(number: u32, attribute: &str, value: &str) {
-    let _refused = fs::write(queue_attribute(number, attribute), value);
-}
-
-fn queue_attribute(number: u32, attribute: &str) -> String {
-    format!("/sys/block/loop{number}/queue/{attribute}")
 }
 
 /// Number of our device on a file, if there is one, and whether each of its writes is flushed. It

@@ -36,6 +36,7 @@ mod files;
 mod helper_command;
 mod helper_process;
 mod helper_runner;
+mod loop_queue;
 mod mount;
 mod reply;
 mod request;

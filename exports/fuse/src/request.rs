@@ -120,7 +120,7 @@ const SETATTR_SIZE: u32 = 1 << 3;
 /// Bits of `fuse_open_in.flags` and `fuse_write_in.flags`, which are those of `open`.
 const OPEN_ACCESS: u32 = 0b11;
 /// `O_DSYNC`, which `O_SYNC` contains. The kernel itself asks for no flush after such writes.
-const OPEN_DURABLE: u32 = 0o10_000;
+pub(crate) const OPEN_DURABLE: u32 = 0o10_000;
 const OPEN_TO_READ: u32 = 0;
 
 /// Takes one whole message apart.
