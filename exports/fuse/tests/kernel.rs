@@ -347,6 +347,10 @@ fn a_device_that_flushes_each_write_needs_no_flush_by_the_kernel() {
     let through = options.write(true).custom_flags(O_DSYNC);
     let file = through.open(&device).expect("the device opens");
     check(&mut fixture, &file);
+    File::create(fixture.cacheless("db")).expect("the directory is writable");
+    assert_eq!(fixture.ask("write-cache db"), "ok ");
+    assert_eq!(fixture::read_attribute(&cache), "write through");
+    fs::remove_file(fixture.cacheless("db")).expect("it is there");
     assert_eq!(fixture.ask("write-cache db"), "ok ");
     check(&mut fixture, &file);
     fixture.kill();
