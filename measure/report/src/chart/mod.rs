@@ -15,3 +15,7 @@ pub(crate) use lines::{Line, Lines};
 pub(crate) use seconds::{Second, Seconds, SecondsLane};
 pub(crate) use strip::{Strip, Strips};
 pub(crate) use timeline::{Lane, Timeline};
+
+/// Colours: ours, and what it is compared with.
+pub(crate) const OWN_SERIES: usize = 0;
+pub(crate) const OTHER_SERIES: usize = 6;

@@ -5,7 +5,7 @@ use results::Suite;
 use super::{estimated, has_interval, table};
 use crate::bars::{AWAKE_SUFFIX, newest};
 use crate::book::Book;
-use crate::chart::{Bar, Bars};
+use crate::chart::{Bar, Bars, OTHER_SERIES, OWN_SERIES};
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
 
@@ -460,8 +460,6 @@ pub(super) fn pictures(book: &Book) -> Vec<(&'static str, String, String)> {
 
 impl Chart {
     fn picture(&self, book: &Book) -> Option<(&'static str, String, String)> {
-        const OWN: usize = 0;
-        const OTHER: usize = 6;
         let groups = book.groups(self.suite);
         let bar = |(case, heading): &(&str, &str), target: &str| {
             let group = newest(&groups, |it| it.case() == *case && it.target() == target)?;
@@ -470,14 +468,14 @@ impl Chart {
                 .iter()
                 .any(|name| target.starts_with(name));
             let bar = Bar::new(*heading, target, estimate);
-            Some(Bar { series: if is_own { OWN } else { OTHER }, ..bar })
+            Some(Bar { series: if is_own { OWN_SERIES } else { OTHER_SERIES }, ..bar })
         };
         let bars: Vec<Bar> = self
             .cases
             .iter()
             .flat_map(|case| self.targets.iter().filter_map(move |target| bar(case, target)))
             .collect();
-        let has_peer = bars.iter().any(|bar| bar.series == OTHER);
+        let has_peer = bars.iter().any(|bar| bar.series == OTHER_SERIES);
         if !has_peer {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use crate::book::Book;
 use crate::chart::{Bar, Strip, Strips};
+pub(super) use crate::chart::{OTHER_SERIES, OWN_SERIES};
 use crate::figure::{Estimated, Format};
 use crate::group::Group;
 use crate::table::{Cell, Column, Table};
@@ -18,10 +19,6 @@ pub(super) const PERCENTILES: [Named; 6] = [
     ("p99.99", "latency/p9999", Format::Micros),
     ("max", "latency/max", Format::Micros),
 ];
-
-/// Colours of the page: ours, and what it is compared with.
-pub(super) const OWN_SERIES: usize = 0;
-pub(super) const OTHER_SERIES: usize = 6;
 
 type CellOf<'a> = Box<dyn Fn(&Group) -> Cell + 'a>;
 
