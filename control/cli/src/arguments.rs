@@ -25,14 +25,14 @@ pub(crate) use self::volumes::{Create, ListVolumes, VolumeCommand};
 use crate::output::Form;
 use crate::table::View;
 
-/// Volumes in RAM: deduplicated, compressed, and still there when their daemon is killed.
+/// Manage volumes in RAM that are deduplicated and compressed, and survive a kill of their daemon.
 #[derive(Debug, Parser)]
 #[command(name = "memlane", version, propagate_version = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: ConnectionOptions,
 
-    /// Print one JSON value, also for an error
+    /// Print JSON, also for errors
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -48,15 +48,15 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make, show, change and delete volumes
+    /// Create, show, change and delete volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
 
-    /// Keep volumes as they are at one instant, and go back to it
+    /// Create, list, restore and delete snapshots of volumes
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
 
-    /// Make a writable copy of a volume or a snapshot, at once and without its memory
+    /// Create a writable copy of a volume or snapshot that shares memory with it
     Clone {
         /// The volume, or VOLUME@SNAPSHOT
         source: String,
@@ -65,7 +65,7 @@ pub(crate) enum Command {
         name: String,
     },
 
-    /// Save volumes to disk or an object store, and bring them back
+    /// Save images of volumes to disk or an object store, and restore them
     #[command(subcommand)]
     Image(ImageCommand),
 
@@ -73,7 +73,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Console(ConsoleCommand),
 
-    /// Watch and cancel what takes longer
+    /// List, wait for and cancel long operations
     #[command(subcommand)]
     Task(TaskCommand),
 
@@ -81,11 +81,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Pool(PoolCommand),
 
-    /// Show how far a standby is behind the daemon that it follows, and have it take over
+    /// Show the lag of a standby, and promote it
     #[command(subcommand)]
     Standby(StandbyCommand),
 
-    /// Show what happened lately
+    /// List recent events of the daemon
     Events {
         /// Only events with a higher id
         #[arg(long, value_name = "ID", default_value_t = 0)]
@@ -95,7 +95,7 @@ pub(crate) enum Command {
         view: View,
     },
 
-    /// Make a volume a block device of this host, now and after restarts; prints its path
+    /// Attach a volume as a block device of this host, also after restarts; prints its path
     Attach {
         /// The volume
         name: String,
@@ -105,22 +105,23 @@ pub(crate) enum Command {
         #[arg(value_parser = words(&DRIVERS).map(word::<AttachAs>))]
         attach_as: AttachAs,
 
-        /// Attach it although it is exported to virtual machines; what is on it must allow that
+        /// Attach the volume although it is exported to virtual machines; needs a cluster file
+        /// system
         #[arg(long)]
         share: bool,
 
-        /// Flush each write before it is answered: for a volume that holds a database's log
+        /// Flush each write before it completes; for volumes with the log of a database
         #[arg(long)]
         flush_each_write: bool,
     },
 
-    /// Take the block device of a volume away
+    /// Remove the block device of a volume
     Detach {
         /// The volume
         name: String,
     },
 
-    /// Make volumes disks of virtual machines of this host
+    /// Export volumes as disks of virtual machines of this host
     #[command(subcommand)]
     Export(ExportCommand),
 
@@ -132,37 +133,37 @@ pub(crate) enum Command {
     #[command(flatten)]
     Sql(SqlCommand),
 
-    /// Run a program whose reads and writes of volumes go through memory, past the kernel
+    /// Run an unmodified program whose I/O on volumes bypasses the kernel
     Run(Run),
 
-    /// Show the daemon, its pool and its exports
+    /// Show the status of the daemon, its pool and its exports
     Status {
-        /// Show it again and again, every so many seconds, until Ctrl-C
+        /// Refresh the status every SECONDS seconds until Ctrl-C
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         watch: Option<u64>,
     },
 
-    /// Look at what this host offers the daemon, and what is missing; takes no daemon
+    /// Check this host for kernel features, memory and permissions; needs no daemon
     Doctor,
 
-    /// Measure this machine and the engine on it
+    /// Run benchmarks of Memlane and its competitors on this machine
     #[command(disable_help_flag = true)]
     Bench {
-        /// What memlane-bench is told; try --help
+        /// Arguments of memlane-bench; see --help
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
 
-    /// Say which part of a running PostgreSQL would be worth memory, without moving any
+    /// Advise which part of a running PostgreSQL database to place on a volume
     #[command(disable_help_flag = true)]
     Advise {
-        /// PGDATA, or --connection STRING; try --help
+        /// PGDATA, or --connection STRING; see --help
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
 
-    /// Print completions for a shell
+    /// Print shell completions
     Completions {
         /// The shell
         shell: Shell,
@@ -177,13 +178,13 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StandbyCommand {
-    /// Show what it follows, and what would be lost with the writer
+    /// Show the state of a standby, and its lag
     Status,
 
-    /// Take the image store over from its writer, which must have stopped; waits until volumes can
-    /// be written to
+    /// Promote the standby: take over the image store from the writer, which must have stopped.
+    /// Waits until volumes are writable
     Promote {
-        /// Take over although the writer seems to be running, or it is not known what is lost
+        /// Promote although the writer seems to be running, or although the lag is unknown
         #[arg(long)]
         force: bool,
     },
@@ -191,29 +192,30 @@ pub(crate) enum StandbyCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExportCommand {
-    /// Make a volume a disk, now and after restarts; prints its socket and how machines use it
+    /// Export a volume as a disk, also after restarts; prints its socket and the options for QEMU
+    /// and libvirt
     VhostUser {
         /// The volume, or VOLUME@SNAPSHOT
         name: String,
 
-        /// Queues of the disk; as many as the machine has processors are best [default: up to 4]
+        /// Number of queues, best one per processor of the machine [default: up to 4]
         #[arg(long, value_name = "COUNT")]
         queues: Option<u16>,
 
-        /// Export it although it is attached to this host; what is on it must allow that
+        /// Export the volume although it is attached to this host; needs a cluster file system
         #[arg(long)]
         share: bool,
 
-        /// Who owns the socket and may connect, as the machine's user [default: the volume's first
+        /// Owner of the socket, usually the user that runs the machine [default: the volume's first
         /// user, or the daemon's]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
 
-        /// The socket's group, whose members may connect [default: memlane]
+        /// Group of the socket, whose members may connect [default: memlane]
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
 
-        /// The socket's mode [default: 660]
+        /// Mode of the socket [default: 660]
         #[arg(long, value_name = "MODE")]
         mode: Option<String>,
     },
@@ -222,19 +224,19 @@ pub(crate) enum ExportCommand {
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Show the socket of an export and how machines use it
+    /// Show the socket of an export and the options for QEMU and libvirt
     Show {
         /// The volume
         name: String,
     },
 
-    /// Take the disk away that no machine uses any more
+    /// Delete an export that no machine uses
     #[command(visible_alias = "rm")]
     Delete {
         /// The volume
         name: String,
 
-        /// Take it away although a machine uses it
+        /// Delete the export although a machine uses it
         #[arg(long)]
         force: bool,
     },
@@ -242,9 +244,9 @@ pub(crate) enum ExportCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Keep one volume, or several at the same instant
+    /// Create a snapshot of a volume, or of several at the same instant
     Create {
-        /// The snapshots; several have one name, as in db@monday wal@monday
+        /// Snapshots; several must have the same name, for example db@monday wal@monday
         #[arg(required = true, value_name = "VOLUME@SNAPSHOT")]
         names: Vec<String>,
     },
@@ -252,20 +254,20 @@ pub(crate) enum SnapshotCommand {
     /// List snapshots
     #[command(visible_alias = "ls")]
     List {
-        /// Only those of this volume
+        /// List only snapshots of this volume
         volume: Option<String>,
 
         #[command(flatten)]
         view: View,
     },
 
-    /// Give a snapshot another name
+    /// Rename a snapshot
     Rename {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAPSHOT")]
         name: String,
 
-        /// Its new name, without the volume's
+        /// New name, without the volume's name
         new_name: String,
     },
 
@@ -277,22 +279,22 @@ pub(crate) enum SnapshotCommand {
         name: String,
     },
 
-    /// Let a volume that is not in use be as it was
+    /// Restore a volume from a snapshot; the volume must not be in use
     Restore {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAPSHOT")]
         name: String,
 
-        /// The name of the snapshot, where only the volume was named before
+        /// Name of the snapshot, if the first argument names only the volume
         #[arg(hide = true)]
         snapshot: Option<String>,
 
-        /// Restore it although it belongs to somebody, such as a broker
+        /// Restore the volume although it has an owner, such as a broker
         #[arg(long)]
         force: bool,
     },
 
-    /// List the ranges of bytes that differ
+    /// List the byte ranges that differ between snapshots
     Diff {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAPSHOT")]
@@ -305,22 +307,22 @@ pub(crate) enum SnapshotCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Save all volumes that are not of the class ram, as they are now
+    /// Save an image of all volumes of class image and journal
     Save {
-        /// Volumes of the class ram to be saved too
+        /// Volumes of class ram to include in the image
         #[arg(value_name = "VOLUME")]
         also: Vec<String>,
 
-        /// Keep the image, under this label, until it is deleted
+        /// Label of the image; a labelled image is kept until it is deleted
         #[arg(long)]
         label: Option<String>,
 
-        /// Print the id of the task, and do not wait for it
+        /// Print the id of the task and return without waiting
         #[arg(long)]
         background: bool,
     },
 
-    /// Bring volumes back; they are served at once
+    /// Restore volumes from an image; they are served at once
     Restore {
         /// The number of the image [default: the newest]
         #[arg(long, value_name = "NUMBER")]
@@ -330,11 +332,11 @@ pub(crate) enum ImageCommand {
         #[arg(value_name = "VOLUME")]
         volumes: Vec<String>,
 
-        /// With one volume: the name to restore it under
+        /// New name, if one volume is restored
         #[arg(long = "as", value_name = "NAME")]
         name: Option<String>,
 
-        /// Print the id of the task, and do not wait until all contents are fetched
+        /// Print the id of the task and return without waiting for all data to be fetched
         #[arg(long)]
         background: bool,
     },
@@ -343,7 +345,7 @@ pub(crate) enum ImageCommand {
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Delete an image, and what no other image needs of it
+    /// Delete an image, and the data that no other image uses
     #[command(visible_alias = "rm")]
     Delete {
         /// The number of the image
@@ -351,27 +353,27 @@ pub(crate) enum ImageCommand {
         image: u64,
     },
 
-    /// Read all of an image and compare every checksum
+    /// Read an image and verify every checksum
     Verify {
         /// The number of the image [default: the newest]
         #[arg(value_name = "NUMBER")]
         image: Option<u64>,
 
-        /// Print the id of the task, and do not wait for it
+        /// Print the id of the task and return without waiting
         #[arg(long)]
         background: bool,
     },
 
-    /// Give up what cannot be fetched of a restored volume, when its object is lost for good
+    /// Accept the loss of blocks that cannot be fetched from the image store
     AcceptLoss {
         /// The volume, or VOLUME@SNAPSHOT
         #[arg(value_name = "VOLUME")]
         volume: String,
     },
 
-    /// Measure how fast the store takes an image
+    /// Measure the write throughput of the image store; saves nothing
     Rehearse {
-        /// Print the id of the task, and do not wait for it
+        /// Print the id of the task and return without waiting
         #[arg(long)]
         background: bool,
     },
@@ -379,17 +381,17 @@ pub(crate) enum ImageCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
-    /// List tasks that run, and the last that are over
+    /// List running and recently finished tasks
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Wait until a task is over, and say what it came to
+    /// Wait for a task, and print its result
     Wait {
         /// The task
         id: u64,
     },
 
-    /// Ask a task to end early
+    /// Cancel a task
     Cancel {
         /// The task
         id: u64,
@@ -398,7 +400,7 @@ pub(crate) enum TaskCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Show the limits of the pool, and when it will be full
+    /// Show the limits and use of the pool, and forecast when it is full
     Show,
 
     /// Change the limits of the pool while it is in use
@@ -407,7 +409,7 @@ pub(crate) enum PoolCommand {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = pool_setting)]
         settings: Vec<PoolSetting>,
 
-        /// Print the id of the task, and do not wait for it
+        /// Print the id of the task and return without waiting
         #[arg(long)]
         background: bool,
     },
@@ -415,19 +417,19 @@ pub(crate) enum PoolCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Only this volume, which must be there; may be given several times [default: all]
+    /// Serve only this volume, which must exist; may be repeated [default: all volumes]
     #[arg(long = "volume", value_name = "NAME")]
     pub(crate) volumes: Vec<String>,
 
-    /// Only files and devices that are opened for direct I/O
+    /// Serve only files and devices that are opened with O_DIRECT
     #[arg(long)]
     pub(crate) direct_only: bool,
 
-    /// Say nothing on standard error
+    /// Suppress messages on standard error
     #[arg(long)]
     pub(crate) quiet: bool,
 
-    /// Add a line to this file for each descriptor that is taken past the kernel
+    /// Append a line to this file for each descriptor that bypasses the kernel
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 

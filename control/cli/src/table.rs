@@ -12,11 +12,11 @@ const GAP: &str = "  ";
 /// Order of lines and choice of columns.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
-    /// Sort by this column; with - before it the largest comes first
+    /// Sort by this column; -COLUMN sorts in descending order
     #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
     sort: Option<String>,
 
-    /// Show these columns only
+    /// Show only these columns
     #[arg(short = 'o', long = "columns", value_name = "COLUMN,…", value_delimiter = ',')]
     columns: Vec<String>,
 }

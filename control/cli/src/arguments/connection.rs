@@ -12,22 +12,22 @@ pub(crate) struct ConnectionOptions {
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// A console in front of the daemon, as https://HOST:PORT, or the daemon itself if its socket
-    /// is forwarded over TCP, as http://localhost:8080 [default: $MEMLANE_URL]
+    /// URL of a console, for example https://HOST:PORT; or of the daemon, if its socket is
+    /// forwarded over TCP, for example http://localhost:8080 [default: $MEMLANE_URL]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
 
-    /// A file with the token for the console, readable only by its owner [default:
+    /// File that contains the token for the console, readable only by its owner [default:
     /// $MEMLANE_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "socket")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// The SHA-256 of the console's certificate, which it logs when it starts [default:
-    /// $MEMLANE_PIN]
+    /// SHA-256 fingerprint of the console's certificate, as the console logs it at its start
+    /// [default: $MEMLANE_PIN]
     #[arg(long, global = true, value_name = "SHA256", conflicts_with = "socket")]
     pub(crate) pin: Option<Pin>,
 
-    /// The certificate of the console or of its issuer, in PEM [default: $MEMLANE_CA, or the host's
+    /// Certificate of the console or of its CA, in PEM format [default: $MEMLANE_CA, or the host's
     /// trusted certificates]
     #[arg(long, global = true, value_name = "FILE", conflicts_with_all = ["socket", "pin"])]
     pub(crate) ca: Option<PathBuf>,

@@ -12,19 +12,19 @@ const ROLES: [&str; 3] = ["viewer", "operator", "administrator"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConsoleCommand {
-    /// Users, who log in by a password
+    /// Manage users, who log in with a password
     #[command(subcommand)]
     User(UserCommand),
 
-    /// Projects: prefixes of volume names that users are limited to
+    /// Manage projects: prefixes of volume names to which users are limited
     #[command(subcommand)]
     Project(ProjectCommand),
 
-    /// Tokens, by which programs ask the console
+    /// Manage API tokens for programs
     #[command(subcommand)]
     Token(TokenCommand),
 
-    /// Sessions that logins began
+    /// List and end login sessions
     #[command(subcommand)]
     Session(SessionCommand),
 }
@@ -40,10 +40,10 @@ pub(crate) enum UserCommand {
         /// The name
         name: String,
 
-        #[arg(long, value_parser = ROLES, help = "What the user may")]
+        #[arg(long, value_parser = ROLES, help = "Role of the user")]
         role: String,
 
-        /// A project that the user is limited to; may be repeated [default: all volumes]
+        /// Project to which the user is limited; may be repeated [default: all volumes]
         #[arg(long = "project", value_name = "PROJECT")]
         projects: Vec<String>,
 
@@ -51,32 +51,32 @@ pub(crate) enum UserCommand {
         password: Password,
     },
 
-    /// Change a user; what is left out stays as it is
+    /// Change a user; settings that are not given are kept
     #[command(group(ArgGroup::new("change").required(true).multiple(true)))]
     Set {
         /// The user
         name: String,
 
-        #[arg(long, value_parser = ROLES, group = "change", help = "What the user may")]
+        #[arg(long, value_parser = ROLES, group = "change", help = "Role of the user")]
         role: Option<String>,
 
-        /// Projects that the user is limited to from now on; may be repeated
+        /// Projects to which the user is limited, replacing the previous ones; may be repeated
         #[arg(long = "project", value_name = "PROJECT", group = "change")]
         projects: Vec<String>,
 
-        /// Limit the user to no project any more
+        /// Give the user access to all volumes, without projects
         #[arg(long, conflicts_with = "projects", group = "change")]
         all_volumes: bool,
 
-        /// Let the user not log in any more, and end all sessions
+        /// Disable the user, and end all sessions
         #[arg(long, group = "change")]
         disable: bool,
 
-        /// Let the user log in again
+        /// Enable the user
         #[arg(long, conflicts_with = "disable", group = "change")]
         enable: bool,
 
-        /// A file with a new password in its first line
+        /// File whose first line is the new password
         #[arg(long, value_name = "FILE", group = "change")]
         password_file: Option<PathBuf>,
     },
@@ -91,7 +91,7 @@ pub(crate) enum UserCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Password {
-    /// A file with the password in its first line
+    /// File whose first line is the password
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 }
@@ -107,7 +107,7 @@ pub(crate) enum ProjectCommand {
         /// The name
         name: String,
 
-        /// What the names of its volumes begin with
+        /// Prefix of the names of its volumes
         #[arg(long)]
         prefix: String,
 
@@ -115,30 +115,30 @@ pub(crate) enum ProjectCommand {
         quota: Quota,
     },
 
-    /// Change a project; what is left out stays as it is
+    /// Change a project; settings that are not given are kept
     #[command(group(ArgGroup::new("change").required(true).multiple(true)))]
     Set {
         /// The project
         name: String,
 
-        /// What the names of its volumes begin with
+        /// Prefix of the names of its volumes
         #[arg(long, group = "change")]
         prefix: Option<String>,
 
-        /// The sizes of its volumes together
+        /// Maximum sum of the sizes of its volumes
         #[arg(long, value_name = "SIZE", group = "change")]
         quota: Option<ByteSize>,
 
-        /// Bound the sizes no more
+        /// Remove the limit on the sum of sizes
         #[arg(long, conflicts_with = "quota", group = "change")]
         no_quota: bool,
 
-        /// Its volumes and snapshots together
+        /// Maximum number of its volumes and snapshots
         #[arg(long, value_name = "COUNT", group = "change")]
         quota_volumes: Option<u64>,
     },
 
-    /// Delete a project that limits nobody; its volumes stay
+    /// Delete a project without users; its volumes are kept
     #[command(visible_alias = "rm")]
     Delete {
         /// The project
@@ -148,77 +148,78 @@ pub(crate) enum ProjectCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Quota {
-    /// The sizes of its volumes together [default: no limit]
+    /// Maximum sum of the sizes of its volumes [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) quota: Option<ByteSize>,
 
-    /// Its volumes and snapshots together [default: 100]
+    /// Maximum number of its volumes and snapshots [default: 100]
     #[arg(long, value_name = "COUNT")]
     pub(crate) quota_volumes: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// List tokens: all for administrators, one's own for others
+    /// List tokens: all for administrators, otherwise your own
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Make a token; it takes the password of its owner, as a token makes no tokens
-    #[command(long_about = "Make a token, which acts for its owner and may never more than they \
-                            may. Its secret is told once: alone on standard output, or in a file. \
-                            The owner's password is read from --password-file or \
-                            MEMLANE_CONSOLE_PASSWORD; the login for it ends with the command")]
+    /// Create a token, with the password of its owner; a token cannot create tokens
+    #[command(long_about = "Create a token, which acts for its owner and never exceeds the \
+                            owner's rights. The secret is shown once: on standard output, or in a \
+                            file. The owner's password is read from --password-file or \
+                            MEMLANE_CONSOLE_PASSWORD; the command logs in with it and logs out at \
+                            its end")]
     Create(TokenCreate),
 
-    /// Delete a token, which is refused from then on
+    /// Revoke and delete a token
     #[command(visible_alias = "rm")]
     Delete {
-        /// The token's id, as the list has it
+        /// Id of the token, from memlane console token list
         id: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreate {
-    /// Purpose, for those who read the list
+    /// Name that tells the token's purpose
     pub(crate) name: String,
 
-    #[arg(long, value_parser = ROLES, help = "What it may at most")]
+    #[arg(long, value_parser = ROLES, help = "Highest role of the token")]
     pub(crate) role: String,
 
-    /// A project that it is limited to; may be repeated [default: those of its owner]
+    /// Project to which the token is limited; may be repeated [default: those of its owner]
     #[arg(long = "project", value_name = "PROJECT")]
     pub(crate) projects: Vec<String>,
 
-    /// When it ends, such as 12h or 30days from now [default: 90 days]
+    /// Lifetime, for example 12h or 30days [default: 90 days]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) expires: Option<Duration>,
 
-    /// Its owner, who logs in to make it
+    /// Owner of the token, who logs in to create it
     #[arg(long)]
     pub(crate) user: String,
 
     #[command(flatten)]
     pub(crate) password: Password,
 
-    /// Code of the owner's second factor, if that is on
+    /// One-time code, if the owner has two-factor login
     #[arg(long)]
     pub(crate) code: Option<String>,
 
-    /// A new file for the secret, which only its owner may read, in place of standard output
+    /// New file for the secret, with mode 600, instead of standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
-    /// List sessions: all for administrators, one's own for others
+    /// List sessions: all for administrators, otherwise your own
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// End a session, also one that a provider's login began
+    /// End a session, also one of single sign-on
     End {
-        /// The session's id, as the list has it
+        /// Id of the session, from memlane console session list
         id: String,
     },
 }

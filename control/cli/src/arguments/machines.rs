@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 
 use crate::table::View;
 
-/// Make, start and stop virtual machines on volumes
+/// Create, start and stop virtual machines whose disks are volumes
 #[derive(Debug, Args)]
 pub(crate) struct Machines {
-    /// The socket of memlane-machines; else MEMLANE_MACHINES_SOCKET, or
-    /// /run/memlane-machines/api.sock
+    /// Socket of memlane-machines [default: $MEMLANE_MACHINES_SOCKET, or
+    /// /run/memlane-machines/api.sock]
     #[arg(long, value_name = "SOCKET", global = true)]
     pub(crate) machines_socket: Option<PathBuf>,
 
@@ -22,10 +22,10 @@ pub(crate) struct Machines {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MachineCommand {
-    /// Make a machine whose disk is a volume, or several whose disks are clones of one
+    /// Create a machine whose disk is a volume, or several machines with a clone each
     Create(Box<CreateMachine>),
 
-    /// List all machines of this host, also those that others made
+    /// List all machines of this host, also those created by other tools
     #[command(alias = "ls")]
     List(View),
 
@@ -38,55 +38,55 @@ pub(crate) enum MachineCommand {
         names: Vec<String>,
     },
 
-    /// Ask the guests of machines to shut down, and do not wait for that
+    /// Ask the guests to shut down (ACPI), without waiting
     Stop {
         #[arg(required = true)]
         names: Vec<String>,
     },
 
-    /// Take the power of machines
+    /// Power off machines at once
     Kill {
         #[arg(required = true)]
         names: Vec<String>,
     },
 
-    /// Make a volume a disk of a machine, also while it runs
+    /// Attach a volume to a machine as a disk, also while it runs
     Attach {
         name: String,
-        /// The volume, or VOLUME@SNAPSHOT for a disk that takes no changes
+        /// Volume, or VOLUME@SNAPSHOT for a read-only disk
         volume: String,
 
-        /// Protocol to its disk: vhost-user or nbd
+        /// Protocol of the disk: vhost-user or nbd
         #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user")]
         #[arg(value_parser = protocols())]
         protocol: DiskProtocol,
     },
 
-    /// Take a volume from a machine, also while it runs; the volume stays
+    /// Detach a volume from a machine, also while it runs; the volume is kept
     Detach { name: String, volume: String },
 
-    /// Take a snapshot of all volumes of a machine at one instant
+    /// Create snapshots of all volumes of a machine at the same instant
     Snapshot {
         name: String,
 
-        /// What follows the @ in the names of the snapshots
+        /// Name of the snapshots, the part after @
         snapshot: String,
 
-        /// Take none where the guest's agent does not freeze its file systems
+        /// Fail if the guest agent cannot freeze the file systems
         #[arg(long)]
         freeze: bool,
     },
 
-    /// Become the terminal at a machine's serial port; Ctrl-] ends that
+    /// Open the serial console of a machine; Ctrl-] ends it
     Console {
         name: String,
 
-        /// Take the terminal from who has it now
+        /// Disconnect the client that has the console now
         #[arg(long)]
         force: bool,
     },
 
-    /// Delete machines that are off and were made here; their volumes stay
+    /// Delete stopped machines that Memlane created; their volumes are kept
     #[command(alias = "rm")]
     Delete {
         #[arg(required = true)]
@@ -100,47 +100,48 @@ pub(crate) enum MachineCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateMachine {
-    /// The name; with --count, what comes before -1, -2 and so on
+    /// Name; with --count, the prefix of the names NAME-1, NAME-2 and so on
     pub(crate) name: String,
 
-    /// The volume that is to be its disk
+    /// Use this volume as the disk
     #[arg(long, value_name = "VOLUME", required_unless_present_any = ["clone", "size"])]
     pub(crate) volume: Option<String>,
 
-    /// Make its disk a clone of this volume or VOLUME@SNAPSHOT, with the machine's name
+    /// Use a clone of this volume or VOLUME@SNAPSHOT as the disk; it gets the machine's name
     #[arg(long, value_name = "SOURCE", conflicts_with = "volume")]
     pub(crate) clone: Option<String>,
 
-    /// Make its disk an empty volume of this size, with the machine's name
+    /// Use a new empty volume of this size as the disk; it gets the machine's name
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["volume", "clone"])]
     #[arg(value_parser = super::size)]
     pub(crate) size: Option<ByteSize>,
 
-    /// Protocol to its disk: vhost-user or nbd
+    /// Protocol of the disk: vhost-user or nbd
     #[arg(long, value_name = "PROTOCOL", default_value = "vhost-user", value_parser = protocols())]
     pub(crate) protocol: DiskProtocol,
 
-    /// A CD-ROM image, by its name in the folder of boot files; an empty disk starts from it
+    /// CD-ROM image, a file name in the folder of boot files; the machine boots from it if its disk
+    /// is empty
     #[arg(long, value_name = "FILE")]
     pub(crate) cdrom: Option<String>,
 
-    /// A network device: user, network=NAME (of libvirt) or bridge=NAME; can be repeated
+    /// Network device: user, network=NAME (of libvirt) or bridge=NAME; may be repeated
     #[arg(long = "network", value_name = "NETWORK", value_parser = network)]
     pub(crate) networks: Vec<MachineNetwork>,
 
-    /// Give it a screen, for VNC
+    /// Add a graphical display (VNC)
     #[arg(long)]
     pub(crate) graphics: bool,
 
-    /// A file that says what cloud-init in the guest is to do
+    /// File with cloud-init user-data
     #[arg(long, value_name = "FILE")]
     pub(crate) user_data: Option<PathBuf>,
 
-    /// A file with the guest's network, in cloud-init's format
+    /// File with cloud-init network configuration
     #[arg(long, value_name = "FILE", requires = "user_data")]
     pub(crate) network_config: Option<PathBuf>,
 
-    /// Make so many machines, each with a clone of its own
+    /// Number of machines to create, each with its own clone
     #[arg(long, value_name = "NUMBER", conflicts_with = "volume")]
     pub(crate) count: Option<u32>,
 
@@ -152,19 +153,19 @@ pub(crate) struct CreateMachine {
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = super::size)]
     pub(crate) memory: ByteSize,
 
-    /// Start this kernel, by its name in the folder of boot files, not what is on the disk
+    /// Boot this kernel, a file name in the folder of boot files, instead of the disk
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<String>,
 
-    /// The kernel's initial RAM disk, in the same folder
+    /// Initial RAM disk of the kernel, in the same folder
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub(crate) initrd: Option<String>,
 
-    /// The kernel's command line
+    /// Kernel command line
     #[arg(long, value_name = "ARGUMENTS", requires = "kernel")]
     pub(crate) kernel_args: Option<String>,
 
-    /// Start it at once
+    /// Start the machine after creating it
     #[arg(long)]
     pub(crate) start: bool,
 }

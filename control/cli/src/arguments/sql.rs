@@ -9,13 +9,13 @@ use crate::table::View;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SqlCommand {
-    /// Run SQL over the topics of a broker: a command, or the text of standard input
+    /// Run SQL statements over topics of a broker, from -c or standard input
     Sql(Sql),
 
-    /// Print the rows of a query, and then each change of them, until Ctrl-C
+    /// Run a live query: print its rows, then each change, until Ctrl-C
     Subscribe(Subscribe),
 
-    /// Show the queries that a broker runs, and end them
+    /// List and cancel running SQL queries of a broker
     Query {
         #[command(flatten)]
         server: SqlOptions,
@@ -28,7 +28,7 @@ pub(crate) enum SqlCommand {
 /// Where the broker speaks SQL, and as whom to speak to it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SqlOptions {
-    /// The broker, where it speaks SQL [default: $MEMLANE_SQL, or 127.0.0.1:5433]
+    /// SQL address of the broker [default: $MEMLANE_SQL, or 127.0.0.1:5433]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) server: Option<String>,
 
@@ -41,8 +41,8 @@ pub(crate) struct Sql {
     #[command(flatten)]
     pub(crate) server: SqlOptions,
 
-    /// Statements, with ; between them; with --json one statement. COPY takes rows from standard
-    /// input or writes them to standard output, in the format that it names
+    /// Statements, separated by ;, or a single one with --json. COPY reads rows from standard input
+    /// or writes them to standard output, in the format that it names
     #[arg(short, long, value_name = "SQL")]
     pub(crate) command: Option<String>,
 }
@@ -55,11 +55,11 @@ pub(crate) struct Subscribe {
     #[command(flatten)]
     pub(crate) server: SqlOptions,
 
-    /// Begin with the first change, not with the rows that are there
+    /// Omit existing rows, and start with the first change
     #[arg(long)]
     pub(crate) no_snapshot: bool,
 
-    /// Say how far it has come, also while nothing changes
+    /// Also print rows that report progress
     #[arg(long)]
     pub(crate) progress: bool,
 
@@ -67,33 +67,33 @@ pub(crate) struct Subscribe {
     #[arg(long)]
     pub(crate) position: bool,
 
-    /// At most one change of a key in this time: its last one
+    /// Minimum interval between changes of a key; only the last state is printed
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) every: Option<Duration>,
 
-    /// Begin there: milliseconds since 1970, a time, or offsets of partitions as 0:17,1:20
+    /// Start at this point: milliseconds since 1970, a time, or offsets such as 0:17,1:20
+    /// (partition:offset)
     #[arg(long, value_name = "POINT")]
     pub(crate) as_of: Option<String>,
 
-    /// Replay what happened at this multiple of its speed
+    /// Replay records at this multiple of their original speed
     #[arg(long, value_name = "FACTOR", value_parser = speed)]
     pub(crate) speed: Option<f64>,
 
-    /// End after so many rows
+    /// Stop after this number of rows
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueryCommand {
-    /// List the queries of all who may be seen: one's own, or everybody's for who may describe the
-    /// cluster
+    /// List your own running queries, or those of all users if you may describe the cluster
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// End a query; its client gets an error, and stays connected
+    /// Cancel a query; its client gets an error and stays connected
     Cancel {
-        /// As `memlane query list` shows it
+        /// Process id, from memlane query list
         pid: i32,
     },
 }

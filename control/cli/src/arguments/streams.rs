@@ -12,7 +12,7 @@ use crate::table::View;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamsCommand {
-    /// Make, show, change and delete topics of a broker
+    /// Create, show, change and delete topics of a broker
     Topic {
         #[command(flatten)]
         broker: BrokerOptions,
@@ -21,7 +21,7 @@ pub(crate) enum StreamsCommand {
         command: TopicCommand,
     },
 
-    /// Show consumer groups, and set where they go on
+    /// Show consumer groups, and reset their offsets
     Group {
         #[command(flatten)]
         broker: BrokerOptions,
@@ -30,13 +30,13 @@ pub(crate) enum StreamsCommand {
         command: GroupCommand,
     },
 
-    /// Append records to a topic: the lines of standard input
+    /// Produce records to a topic, one for each line of standard input
     Produce(Produce),
 
     /// Print the records of a topic
     Consume(Consume),
 
-    /// Show, make and delete users of a broker, who authenticate with SCRAM
+    /// List, create and delete SCRAM users of a broker
     User {
         #[command(flatten)]
         broker: BrokerOptions,
@@ -45,7 +45,7 @@ pub(crate) enum StreamsCommand {
         command: UserCommand,
     },
 
-    /// Show, add and remove rules of who may do what on a broker
+    /// List, add and remove access rules (ACLs) of a broker
     Acl {
         #[command(flatten)]
         broker: BrokerOptions,
@@ -77,24 +77,24 @@ pub(crate) struct Login {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) sasl_user: Option<String>,
 
-    /// A file that holds the user's password [default: $MEMLANE_BROKER_PASSWORD is the password]
+    /// File that contains the user's password [default: the password in $MEMLANE_BROKER_PASSWORD]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Encrypt, and believe brokers whose certificate is signed by one in this file (PEM)
+    /// Use TLS, and trust brokers whose certificate is signed by a CA in this file (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopicCommand {
-    /// Make an empty topic
+    /// Create an empty topic
     Create(TopicCreate),
 
     /// List all topics
     #[command(visible_alias = "ls")]
     List {
-        /// Those too that a broker keeps for itself
+        /// Include internal topics
         #[arg(long)]
         internal: bool,
 
@@ -113,14 +113,15 @@ pub(crate) enum TopicCommand {
         /// The topic
         name: String,
 
-        /// Settings by Kafka's names, such as retention.ms=3600000, and memlane.durability,
-        /// memlane.capacity, memlane.reduction, memlane.values, memlane.values.ttl.ms; nothing
-        /// after = for what topics have by default
+        /// Settings of Kafka, for example retention.ms=3600000, and memlane.durability,
+        /// memlane.capacity, memlane.reduction, memlane.values, memlane.values.ttl.ms; an empty
+        /// value restores the default
         #[arg(value_name = "KEY=VALUE", value_parser = config)]
         #[arg(required_unless_present = "partitions")]
         settings: Vec<Config>,
 
-        /// Raise the number of partitions to this; keys may be in others from then on
+        /// Increase the number of partitions to this; new records of a key may go to another
+        /// partition
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..))]
         partitions: Option<i32>,
     },
@@ -138,23 +139,23 @@ pub(crate) struct TopicCreate {
     /// 1 to 249 of a-z A-Z 0-9 . _ -
     pub(crate) name: String,
 
-    /// The number of partitions [default: as the broker has it]
+    /// Number of partitions [default: the broker's --partitions]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) partitions: Option<i32>,
 
-    /// A setting by Kafka's name, such as retention.ms=3600000; may be given several times
+    /// Setting, for example retention.ms=3600000; may be repeated
     #[arg(long = "config", value_name = "KEY=VALUE", value_parser = config)]
     pub(crate) configs: Vec<Config>,
 
-    /// Durability of acknowledged records [default: as the broker has it]
+    /// Durability of acknowledged records [default: the broker's setting]
     #[arg(long, value_parser = words(&DURABILITIES))]
     pub(crate) durability: Option<String>,
 
-    /// Behaviour when the pool is full [default: as the broker has it]
+    /// Behaviour when the pool is full [default: the broker's setting]
     #[arg(long, value_parser = words(&CAPACITIES))]
     pub(crate) capacity: Option<String>,
 
-    /// Reduction of records in memory [default: as the broker has it]
+    /// Reduction of records in memory [default: the broker's setting]
     #[arg(long, value_parser = words(&REDUCTIONS))]
     pub(crate) reduction: Option<String>,
 }
@@ -165,31 +166,32 @@ pub(crate) enum GroupCommand {
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Show the members of a group, and how far it has come
+    /// Show the members of a group, its committed offsets and lag
     Show {
         /// The group
         name: String,
     },
 
-    /// Set where a group without members goes on
+    /// Reset the committed offsets of a group without members
     Reset {
         /// The group
         name: String,
 
-        /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
+        /// earliest, latest, an offset, a time such as 2026-11-22T18:00:00Z, or an age such as
+        /// 15min
         #[arg(long, value_parser = offset_spec)]
         to: OffsetSpec,
 
-        /// A topic; may be given several times [default: all that the group has offsets of]
+        /// Topic; may be repeated [default: all topics for which the group has offsets]
         #[arg(long = "topic", value_name = "TOPIC")]
         topics: Vec<String>,
 
-        /// Show what would be set, and set nothing
+        /// Show the new offsets without setting them
         #[arg(long)]
         dry_run: bool,
     },
 
-    /// Delete a group without members, and its offsets
+    /// Delete a group without members, with its offsets
     #[command(visible_alias = "rm")]
     Delete {
         /// The group
@@ -213,11 +215,12 @@ pub(crate) struct Produce {
     #[arg(long, value_name = "TEXT", value_parser = separator)]
     pub(crate) key_separator: Option<String>,
 
-    /// Only to this partition [default: by the key; without one by turns]
+    /// Partition for all records [default: chosen by the key; records without a key go to all
+    /// partitions in turn]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) partition: Option<i32>,
 
-    /// Who has to have a record before it counts: 0 (nobody), 1 (the leader), all
+    /// Acknowledgements that the producer requires: 0 (none), 1 (the leader), all
     #[arg(long, default_value = "all", value_parser = words(&ACKS).map(acks))]
     pub(crate) acks: Acks,
 
@@ -243,32 +246,32 @@ pub(crate) struct Consume {
     #[command(flatten)]
     pub(crate) broker: BrokerOptions,
 
-    /// earliest, latest, an offset, a time as 2026-11-22T18:00:00Z, or how long ago as 15min
-    /// [default: earliest; with --group where the group has come to]
+    /// earliest, latest, an offset, a time such as 2026-11-22T18:00:00Z, or an age such as 15min
+    /// [default: earliest; with --group the group's committed offsets]
     #[arg(long, value_parser = offset_spec)]
     pub(crate) from: Option<OffsetSpec>,
 
-    /// Only this partition; may be given several times [default: all]
+    /// Consume only this partition; may be repeated [default: all]
     #[arg(long = "partition", value_name = "NUMBER", conflicts_with = "group")]
     pub(crate) partitions: Vec<i32>,
 
-    /// End after so many records
+    /// Stop after this number of records
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 
-    /// Share the partitions with other members of this group, and note how far it has come
+    /// Consume as a member of this group, and commit offsets
     #[arg(long)]
     pub(crate) group: Option<String>,
 
-    /// Wait for further records, until Ctrl-C [default: end with the last that is there]
+    /// Wait for new records until Ctrl-C [default: stop at the last existing record]
     #[arg(long, short = 'f')]
     pub(crate) follow: bool,
 
-    /// Leave out records of transactions that are open or were aborted
+    /// Omit records of open and aborted transactions (isolation.level=read_committed)
     #[arg(long)]
     pub(crate) committed: bool,
 
-    /// Print the key too, and this between key and value
+    /// Print keys too, separated from values by this text
     #[arg(long, value_name = "TEXT", value_parser = separator)]
     pub(crate) key_separator: Option<String>,
 }
@@ -279,16 +282,16 @@ pub(crate) enum UserCommand {
     #[command(visible_alias = "ls")]
     List(View),
 
-    /// Make a user, or give one another password
+    /// Create a user, or change the password of one
     Set {
         /// The user
         name: String,
 
-        /// A file that holds the password [default: $MEMLANE_NEW_PASSWORD is the password]
+        /// File that contains the new password [default: the password in $MEMLANE_NEW_PASSWORD]
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,
 
-        /// How the user will prove who it is
+        /// SCRAM mechanism of the password
         #[arg(long, default_value = "scram-sha-256", value_parser = hashes())]
         mechanism: ScramHash,
     },
@@ -309,7 +312,7 @@ pub(crate) enum AclCommand {
         #[command(flatten)]
         resource: AclResource,
 
-        /// Only those for this user
+        /// List only rules of this user
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
 
@@ -317,34 +320,34 @@ pub(crate) enum AclCommand {
         view: View,
     },
 
-    /// Allow or deny a user to do something
+    /// Add a rule that allows or denies operations to a user
     Add {
         /// The user, or * for all
         user: String,
 
-        /// What is allowed or denied
+        /// Operations to allow or deny
         #[arg(required = true, value_parser = operations())]
         operations: Vec<AclOperation>,
 
         #[command(flatten)]
         resource: AclResource,
 
-        /// Deny it, whatever other rules allow
+        /// Deny the operations, overriding rules that allow them
         #[arg(long)]
         deny: bool,
 
-        /// Only from this address
+        /// Client address to which the rule applies
         #[arg(long, value_name = "ADDRESS", default_value = "*")]
         host: String,
     },
 
-    /// Remove all rules for a user, or those that are described
+    /// Remove all rules of a user, or those that match
     #[command(visible_alias = "rm")]
     Remove {
-        /// The user, or * for the rules for all
+        /// User, or * for the rules that apply to all users
         user: String,
 
-        /// Only rules about these
+        /// Remove only rules about these operations
         #[arg(value_parser = operations())]
         operations: Vec<AclOperation>,
 
@@ -373,7 +376,7 @@ pub(crate) struct AclResource {
     #[arg(long)]
     pub(crate) cluster: bool,
 
-    /// All whose names begin so
+    /// Apply to all names with this prefix
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) prefix: bool,
 }

@@ -9,7 +9,7 @@ use crate::table::View;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
-    /// Make an empty volume
+    /// Create an empty volume
     Create(Create),
 
     /// List all volumes
@@ -22,21 +22,21 @@ pub(crate) enum VolumeCommand {
         name: String,
     },
 
-    /// Change the size of a volume, also while it is in use
+    /// Resize a volume, also while it is in use
     Resize {
         /// The volume
         name: String,
 
-        /// The new size, as 20GiB
+        /// New size, for example 20GiB
         #[arg(long, value_parser = size)]
         size: ByteSize,
 
-        /// Drop data past the new end, also of a volume that belongs to somebody
+        /// Discard data beyond the new end, also if the volume has an owner
         #[arg(long)]
         force: bool,
     },
 
-    /// Give a volume another name
+    /// Rename a volume
     Rename {
         /// The volume
         name: String,
@@ -44,7 +44,7 @@ pub(crate) enum VolumeCommand {
         /// Its new name
         new_name: String,
 
-        /// Rename it although it belongs to somebody, such as a broker, who looks for the old name
+        /// Rename the volume although it has an owner, such as a broker, which needs the old name
         #[arg(long)]
         force: bool,
     },
@@ -55,8 +55,8 @@ pub(crate) enum VolumeCommand {
         name: String,
 
         /// reduction=full|compress|dedup|none, durability=ram|image|journal,
-        /// capacity=thin|guaranteed, users=NAME,… (who may open it over the ring),
-        /// owner=NAME (what it belongs to), label.KEY=TEXT (empty: takes it off)
+        /// capacity=thin|guaranteed, users=NAME,… (users who may open it), owner=NAME,
+        /// label.KEY=TEXT (an empty value removes it)
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<Setting>,
     },
@@ -67,13 +67,13 @@ pub(crate) enum VolumeCommand {
         /// The volume
         name: String,
 
-        /// Delete it although it belongs to somebody, such as a broker, or clients use it, who are
-        /// disconnected; a device must be detached first
+        /// Delete the volume although it has an owner, such as a broker, and disconnect its
+        /// clients; a device must be detached first
         #[arg(long)]
         force: bool,
     },
 
-    /// End the connections of a volume's clients, who may come back
+    /// Disconnect the clients of a volume; they may reconnect
     Disconnect {
         /// The volume
         name: String,
@@ -85,15 +85,15 @@ pub(crate) struct Create {
     /// 1 to 63 of a-z A-Z 0-9 . _ -
     pub(crate) name: String,
 
-    /// The size, as 10GiB; memory is taken as it is written
+    /// Size, for example 10GiB; memory is allocated as data is written
     #[arg(long, value_parser = size)]
     pub(crate) size: ByteSize,
 
-    /// Bytes in a logical sector; physical ones have 4096
+    /// Logical sector size in bytes; the physical sector size is 4096
     #[arg(long, default_value = "512", value_parser = words(&["512", "4096"]).map(sector))]
     pub(crate) sector: SectorBytes,
 
-    /// Reduction of contents
+    /// Data reduction by deduplication and compression
     #[arg(long, default_value = "full", value_parser = words(&REDUCTIONS).map(word::<Reduction>))]
     pub(crate) reduction: Reduction,
 
@@ -105,11 +105,11 @@ pub(crate) struct Create {
     #[arg(long, default_value = "thin", value_parser = words(&CAPACITIES).map(word::<Capacity>))]
     pub(crate) capacity: Capacity,
 
-    /// Owner of the volume: without --force it is not deleted, renamed, shrunk or restored then
+    /// Owner; a volume with an owner is deleted, renamed, shrunk or restored only with --force
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) owner: String,
 
-    /// A label; may be repeated
+    /// Label; may be repeated
     #[arg(long = "label", value_name = "KEY=TEXT", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
 }
@@ -117,11 +117,11 @@ pub(crate) struct Create {
 /// Volumes to list, and their order.
 #[derive(Debug, Args)]
 pub(crate) struct ListVolumes {
-    /// Only those that belong to this owner
+    /// List only volumes of this owner
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
 
-    /// Only those with this label; may be repeated
+    /// List only volumes with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=TEXT", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
 
