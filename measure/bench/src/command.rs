@@ -41,43 +41,43 @@ struct Planned<SuiteArguments: Args> {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The engine in this process, beside copies of bare memory
+    /// Measure the engine inside this process, compared with plain memory copies
     Engine(Planned<engine::Arguments>),
-    /// Each step of the write and read path by itself
+    /// Measure each step of the write and read path separately
     Steps(Planned<steps::Arguments>),
-    /// The ForsaOS matrix: block size, pattern and number of jobs, by fio
+    /// Run the ForsaOS matrix with fio: block size, pattern and number of jobs
     Forsa(Planned<forsa::Arguments>),
-    /// The Fusion ioMemory matrix: transfer size, queue depth and pattern, by fio
+    /// Run the Fusion ioMemory matrix with fio: transfer size, queue depth and pattern
     Fusion(Planned<fusion::Arguments>),
-    /// The AMPS test: batches of messages appended and read
+    /// Run the AMPS test: append and read batches of messages
     Log(Planned<log::Arguments>),
-    /// How much smaller data gets
+    /// Measure data reduction by deduplication and compression
     Reduction(Planned<reduction::Arguments>),
-    /// The same jobs on volumes and on what others offer
+    /// Run the same jobs on volumes and on competing devices and servers
     Peers(Planned<peers::Arguments>),
-    /// What durability costs: flushes, images, snapshots
+    /// Measure the cost of flushes, images and snapshots
     Durability(Planned<durability::Arguments>),
-    /// CPU cycles per I/O of applications
+    /// Measure CPU cycles per I/O of applications
     Cpio(Planned<cpio::Arguments>),
-    /// Order processing on PostgreSQL, MariaDB or SQLite, derived from TPC-C
+    /// Run order processing derived from TPC-C on PostgreSQL, MariaDB or SQLite
     Tpcc(Planned<tpcc::Arguments>),
-    /// Which part of a database is worth fast storage
+    /// Measure the gain from placing a part of a database on fast storage
     Placement(Planned<placement::Arguments>),
-    /// SQL and live queries over topics, beside PostgreSQL and a Kafka consumer
+    /// Measure SQL and live queries over topics, compared with PostgreSQL and a Kafka consumer
     Sql(Planned<sql::Arguments>),
-    /// Which part of a running PostgreSQL would be worth fast storage, without moving any
+    /// Advise which part of a running PostgreSQL database to place on fast storage
     Advise(advise::Arguments),
-    /// Every suite, one after the other
+    /// Run all suites
     All(Options),
-    /// What can be measured here, and what will be left out and why
+    /// Show what can be measured on this machine, and what is skipped and why
     Doctor,
-    /// The JSON Schema of a recorded run's files
+    /// Print the JSON Schema of the files of a recorded run
     Schema,
-    /// One page that shows recorded runs
+    /// Create a report of recorded runs
     Report(page::Arguments),
-    /// What recorded cycles per I/O mean for servers with more cores
+    /// Project recorded cycles per I/O to servers with more cores
     Project(project::Arguments),
-    /// Two recorded runs beside each other
+    /// Compare two recorded runs
     Compare(compare::Arguments),
 }
 

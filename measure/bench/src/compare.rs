@@ -15,18 +15,19 @@ const WORSE_EXIT_CODE: u8 = 3;
 const NOT_COMPARABLE_EXIT_CODE: u8 = 4;
 
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Exit status: 0 nothing got worse, 3 something did, 4 the runs cannot be compared, 1 failure. A \
-case differs when the 95 % intervals of its repeats do not touch and the medians are further apart \
-than the tolerance; that takes three repeats, as the standard profile makes.")]
+#[command(after_help = "Exit status: 0 nothing is worse, 3 something is worse, 4 the runs are \
+                        not comparable, 1 failure. A case differs if the 95 % confidence \
+                        intervals of its repeats do not overlap and the medians differ by more \
+                        than the tolerance. That takes at least three repeats, as in the \
+                        standard profile.")]
 pub(crate) struct Arguments {
-    /// The folder of the run that is the measure
+    /// Directory of the baseline run
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The folder of the run that is compared with it
+    /// Directory of the run to compare with it
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// How far a median may fall behind before it counts: 5%, 0.5%
+    /// Tolerance of a median before it counts as worse: 5%, 0.5%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
     fail_if_worse: f64,
 }

@@ -12,25 +12,25 @@ use crate::output;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Folders of runs, finished or not
+    /// Directories of runs, finished or not
     #[arg(required = true, value_name = "DIR")]
     pub(crate) folders: Vec<PathBuf>,
-    /// The page to write: one file that needs nothing else; report.html in the first folder where
-    /// nothing is said. What it shows goes beside it as JSON
+    /// HTML file to write, which is self-contained; its data is written beside it as JSON [default:
+    /// report.html in the first directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Also write every row as a line of CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Also write a page of Markdown for readers who decide, with its pictures and all rows in the
-    /// folder of that name beside it
+    /// Also write a summary in Markdown; its charts and all rows are written to the directory of
+    /// the same name beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Also write the runs in compact form, one folder each, into this folder: enough to make the
-    /// page of Markdown again
+    /// Also write the runs in compact form to this directory, enough to create the Markdown page
+    /// again
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// Also write charts as Vega-Lite specifications into this folder
+    /// Also write charts as Vega-Lite specifications to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) vega: Option<PathBuf>,
 }

@@ -20,32 +20,32 @@ const COLUMNS_MAX: usize = 16;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The folder of a recorded run of `cpio`, or its results.json
+    /// Directory of a recorded run of `cpio`, or its results.json
     #[arg(value_name = "RESULTS")]
     results: PathBuf,
-    /// Cores of the servers
+    /// Numbers of cores of the servers
     #[arg(long, value_name = "CORES", value_delimiter = ',', default_value = "128,4096",
         value_parser = clap::value_parser!(u32).range(1..=CORES_MAX))]
     cores: Vec<u32>,
-    /// Cycles of a core in a second, in GHz; those that the run counted with where nothing is said
+    /// Clock rate in GHz [default: that of the run]
     #[arg(long, value_name = "GHZ", value_parser = above_zero)]
     ghz: Option<f64>,
-    /// Watts of a core that works; one that does not takes none
+    /// Watts of a busy core; an idle core takes none
     #[arg(long, value_name = "WATTS", default_value = "0.5", value_parser = above_zero)]
     watts_core: f64,
-    /// Bytes that are passed over once, 512 at a time
+    /// Bytes to read once, 512 at a time
     #[arg(long, value_name = "BYTES", default_value = "35e21", value_parser = above_zero)]
     dataset: f64,
-    /// Within so many years
+    /// Years within which they are read
     #[arg(long, value_name = "YEARS", default_value = "1", value_parser = above_zero)]
     years: f64,
-    /// Low utilisation, 0 to 1; what was measured with the most cores where nothing is said
+    /// Low utilisation, 0 to 1 [default: as measured with the most cores]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     util_low: Option<f64>,
     /// High utilisation, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
     util_high: f64,
-    /// How growth with cores is found
+    /// Method to determine the growth with cores
     #[arg(long, value_enum, default_value_t = FitName::Ends)]
     fit: FitName,
 }

@@ -14,24 +14,24 @@ use crate::output::{self, Form, bytes_text};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The data directory of a running server
+    /// Data directory of a running server
     #[arg(
         value_name = "PGDATA",
         required_unless_present = "connection",
         conflicts_with = "connection"
     )]
     data: Option<PathBuf>,
-    /// A server by its connection string; its files are sampled where this host has them
+    /// Connection string of a server; its files are sampled if they are on this host
     #[arg(long, value_name = "STRING")]
     connection: Option<String>,
-    /// Whom to connect as, with PGDATA
+    /// User to connect as, with PGDATA
     #[arg(long, default_value = "postgres", conflicts_with = "connection")]
     user: String,
-    /// How much of its files is read, of tables and of the log each
+    /// Amount of files to read, of tables and of the log each, in MiB
     #[arg(long, default_value_t = 256, value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     sample_mib: u64,
-    /// Decides which places are read
+    /// Seed of the choice of samples
     #[arg(long, default_value_t = 42, value_name = "N")]
     seed: u64,
 }

@@ -35,22 +35,22 @@ const SECONDS_FOR_EACH_MIB: f64 = 0.05;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// Only these applications; all where nothing is said
+    /// Run only these applications [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME",
         value_parser = clap::builder::PossibleValuesParser::new(all().map(|it| it.name)))]
     only: Vec<String>,
-    /// Only these targets: volume, journal, run, nbd, fuse, zram, loop, disk, brd, null_blk, or a
-    /// folder
+    /// Run only on these targets: volume, journal, run, nbd, fuse, zram, loop, disk, brd, null_blk,
+    /// or a directory
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     targets: Vec<String>,
-    /// Numbers of cores; powers of two up to all where nothing is said
+    /// Numbers of cores [default: powers of two up to all]
     #[arg(long, value_delimiter = ',', value_name = "CORES",
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     cores: Vec<u32>,
-    /// Data that each application works on; as the profile says where nothing is said
+    /// Size of the data of each application [default: set by --profile]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     size_mib: Option<u64>,
-    /// Seconds of applications that go on for a time; as the profile says where nothing is said
+    /// Seconds for applications that run for a fixed time [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
 }

@@ -27,23 +27,23 @@ pub(crate) use tables::describe;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
-    /// Writes that are durable before the next
+    /// Writes, each durable before the next one
     Flush,
-    /// Images saved and restored, and the first read after a loss of memory
+    /// Saving and restoring images, and the first read after memory was lost
     Image,
-    /// Overwrites while a snapshot is taken each second
+    /// Overwrites while a snapshot is created each second
     Snapshot,
 }
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// Only these parts
+    /// Run only these parts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
-    /// Seconds for each run of `flush` and `snapshot`; as the profile says where nothing is said
+    /// Seconds for each run of `flush` and `snapshot` [default: set by --profile]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The size of the volumes of `image` and `snapshot`; as the profile says where nothing is said
+    /// Size of the volumes of `image` and `snapshot` [default: set by --profile]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 }

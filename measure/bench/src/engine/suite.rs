@@ -24,21 +24,22 @@ const LOAD: f64 = 0.5;
 const BED_SECONDS_A_GIB: f64 = 2.0;
 
 #[derive(Clone, Debug, clap::Args, Serialize)]
-#[command(after_help = "\
-ratio_to_floor compares with copies by as many threads at once: floor_ns_mean with one thread, \
-floor_threads_ns_mean with several. reduction is what idling reaches in ten seconds; \
-idle_s_to_reduction is how long the engine had work to do after the volume was filled.")]
+#[command(after_help = "ratio_to_floor compares with copies by the same number of threads: \
+                        floor_ns_mean with one thread, floor_threads_ns_mean with several. \
+                        reduction is the ratio after at most ten idle seconds; \
+                        idle_s_to_reduction is the time for which the engine had background work \
+                        after the volume was filled.")]
 pub(crate) struct Arguments {
-    /// Seconds for each case; 1 where no profile says otherwise
+    /// Seconds for each case [default: set by --profile, otherwise 1]
     #[arg(long)]
     seconds: Option<f64>,
-    /// Only cases with these parameters: op=read,threads=1,…
+    /// Run only cases with these parameters: op=read,threads=1,…
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE")]
     only: Vec<String>,
-    /// How much data each case works on, in MiB
+    /// Working set of each case, in MiB
     #[arg(long, default_value_t = 2048)]
     working_mib: u64,
-    /// Then send requests at this share of the rate that was reached, in an open loop
+    /// Afterwards send requests at this share of the maximum rate, in an open loop
     #[arg(long, value_name = "SHARE")]
     load: Option<f64>,
 }

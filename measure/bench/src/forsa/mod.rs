@@ -28,16 +28,16 @@ pub(crate) struct Arguments {
     /// volume, nbd, fuse, zram, tmpfs, loop, disk and more, or a path with a slash
     #[arg(long = "target", value_delimiter = ',', default_value = "volume", value_name = "NAME")]
     targets: Vec<String>,
-    /// How the matrix is measured; as the profile says where nothing is said
+    /// Variants of the matrix [default: set by --profile]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
     variants: Vec<Variant>,
-    /// Numbers of jobs; those of the paper where nothing is said
+    /// Numbers of jobs [default: those of the paper]
     #[arg(long, value_delimiter = ',', value_name = "COUNT")]
     jobs: Vec<u32>,
-    /// Seconds for each cell of the matrix; as the profile says where nothing is said
+    /// Seconds for each cell of the matrix [default: set by --profile]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The size of each target; as the profile says where nothing is said
+    /// Size of each target [default: set by --profile]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 }

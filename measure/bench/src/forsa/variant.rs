@@ -9,15 +9,15 @@ const NICENESS: i32 = -19;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Variant {
-    /// As in the paper: libaio, buffers refilled, all jobs from the same place
+    /// As in the paper: libaio, refilled buffers, all jobs start at the same offset
     Paper,
-    /// Each job on a share of its own, so that jobs do not read the same lines in step
+    /// Each job uses a separate range, so jobs do not read the same cache lines in step
     Apart,
-    /// Apart, with buffers that are made once, so that their making is not measured
+    /// Like apart, with buffers that are filled once, which is not measured
     PreBuilt,
-    /// Apart, by `io_uring`
+    /// Like apart, with `io_uring`
     IoUring,
-    /// Apart, by plain system calls
+    /// Like apart, with plain system calls
     Psync,
 }
 

@@ -27,7 +27,7 @@ const BLOCK_KIB_MAX: u32 = 16 << 10;
 pub(crate) enum On {
     /// The target itself
     Raw,
-    /// A file on ext4 on it, as in the paper
+    /// A file on an ext4 file system on the target, as in the paper
     Ext4,
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Arguments {
     /// volume, nbd, fuse, zram, tmpfs, loop, disk and more, or a path with a slash
     #[arg(long = "target", value_delimiter = ',', default_value = "volume", value_name = "NAME")]
     targets: Vec<String>,
-    /// What the jobs work on
+    /// Object that the jobs use
     #[arg(long, value_enum, value_delimiter = ',', default_value = "raw", value_name = "WHAT")]
     on: Vec<On>,
-    /// Transfer sizes; as the profile says where nothing is said
+    /// Transfer sizes [default: set by --profile]
     #[arg(long, value_delimiter = ',', value_name = "KIB")]
     block_kib: Vec<u32>,
-    /// Queue depths; as the profile says where nothing is said
+    /// Queue depths [default: set by --profile]
     #[arg(long, value_delimiter = ',', value_name = "COUNT")]
     depths: Vec<u32>,
-    /// Seconds for each cell of the matrix; as the profile says where nothing is said
+    /// Seconds for each cell of the matrix [default: set by --profile]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The size of each target; as the profile says where nothing is said
+    /// Size of each target [default: set by --profile]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 }

@@ -30,37 +30,37 @@ const LOG_MIB_MIN: u64 = 16;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// What the log lies on: embedded, memory, volume, tmpfs, zram, disk, loop, fuse or a path
-    /// with a slash; or who keeps it: broker, kafka (its jars in the folder MEMLANE_KAFKA_LIBS).
-    /// The first six and both brokers where nothing is said
+    /// Storage of the log: embedded, memory, volume, tmpfs, zram, disk, loop, fuse or a path with a
+    /// slash; or a broker: broker, kafka (its jars in the directory MEMLANE_KAFKA_LIBS) [default:
+    /// the first six and both brokers]
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     backends: Vec<LogBackend>,
-    /// The percentage of reads among operations
+    /// Percentages of reads among operations
     #[arg(long, value_delimiter = ',', default_values = ["0", "80"], value_name = "PERCENT")]
     mixes: Vec<Mix>,
-    /// A writer and its readers; 1 does both in turn. Both ways, with a thread for each core up to
-    /// 3, where nothing is said
+    /// Number of threads: a writer and its readers; 1 does both in turn [default: 1, and one per
+    /// core up to 3]
     #[arg(long, value_delimiter = ',', value_name = "COUNT")]
     threads: Vec<usize>,
-    /// Steady rates in percent of the highest, measured after that
+    /// Constant rates in percent of the maximum, measured afterwards
     #[arg(long, value_delimiter = ',', default_values = ["70", "50"], value_name = "PERCENT")]
     rates: Vec<u32>,
-    /// Seconds for each mix and rate; as the profile says where nothing is said
+    /// Seconds for each mix and rate [default: set by --profile]
     #[arg(long)]
     seconds: Option<f64>,
-    /// How long the log is before it wraps around, in MiB
+    /// Size of the log before it wraps around, in MiB
     #[arg(long, default_value_t = 512, value_name = "MIB")]
     log_mib: u64,
-    /// What messages hold besides number and checksum
+    /// Contents of messages besides number and checksum
     #[arg(long, value_enum, default_value = "random")]
     data: Data,
-    /// Make each append durable before the next; of a broker's, before it is acknowledged
+    /// Make each append durable before the next one; brokers: before it is acknowledged
     #[arg(long)]
     sync: bool,
-    /// From brokers: messages a second, one to a request, whose way to a waiting consumer is timed
+    /// Brokers: rate of single messages per second whose delivery to a waiting consumer is timed
     #[arg(long, value_delimiter = ',', default_values = ["5000"], value_name = "RATE")]
     deliveries: Vec<u32>,
-    /// From brokers: how many consumers read the whole log at once
+    /// Brokers: numbers of consumers that read the whole log at the same time
     #[arg(long, value_delimiter = ',', default_values = ["1", "8", "64"], value_name = "COUNT")]
     consumers: Vec<usize>,
 }

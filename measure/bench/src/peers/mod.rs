@@ -62,29 +62,30 @@ const TARGETS: &[Kind] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
-    /// Reads and writes by fio
+    /// Reads and writes with fio
     Jobs,
     /// PostgreSQL with pgbench
     Pgbench,
-    /// What servers take that nobody asks
+    /// CPU time of idle servers
     Idle,
 }
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// Only these parts
+    /// Run only these parts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
-    /// Only these targets of the jobs; all where nothing is said
+    /// Run jobs only on these targets [default: all]
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     targets: Vec<String>,
-    /// Only jobs whose names begin so: randread, "randread 4096", "randread 4096 jobs=1 depth=16"
+    /// Run only jobs whose names have this prefix: randread, "randread 4096", "randread 4096 jobs=1
+    /// depth=16"
     #[arg(long = "case", value_delimiter = ',', value_name = "NAME")]
     cases: Vec<String>,
-    /// Seconds for each job; as the profile says where nothing is said
+    /// Seconds for each job [default: set by --profile]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The size of each target; as the profile says where nothing is said
+    /// Size of each target [default: set by --profile]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 }

@@ -36,7 +36,7 @@ enum ChosenPlacement {
     None,
     /// The whole database
     Whole,
-    /// The log of transactions, and the binary log
+    /// The transaction log, and the binary log
     Logs,
     /// Temporary tables, and files of sorts and joins
     Temporary,
@@ -90,43 +90,44 @@ impl From<ChosenWorkload> for Workload {
 
 #[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct Arguments {
-    /// What keeps the database
+    /// Database system
     #[arg(long, value_enum, default_value = "postgresql")]
     database: Server,
-    /// Fast storage: journal (a volume of class journal), volume, zram, brd, null_blk, or a folder
+    /// Fast storage: journal (a volume of class journal), volume, zram, brd, null_blk, or a
+    /// directory
     #[arg(long, value_delimiter = ',', default_values = FAST, value_name = "NAME")]
     fast: Vec<String>,
-    /// Slow storage for the rest: disk, loop-disk, or a folder
+    /// Slow storage for the rest: disk, loop-disk, or a directory
     #[arg(long, default_value = "disk", value_name = "NAME")]
     slow: String,
-    /// What lies on fast storage
+    /// Part of the database on fast storage
     #[arg(long = "placement", value_enum, value_delimiter = ',',
         default_values = ["none", "whole", "logs", "temporary"], value_name = "PART")]
     placements: Vec<ChosenPlacement>,
-    /// What the database is asked for
+    /// Workload
     #[arg(long = "workload", value_enum, value_delimiter = ',',
         default_values = ["orders", "reports"], value_name = "NAME")]
     workloads: Vec<ChosenWorkload>,
-    /// How large the database is, some 100 MB each; as the profile says where nothing is said
+    /// Number of warehouses, about 100 MB each [default: set by --profile]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=WAREHOUSES_MAX))]
     warehouses: Option<u32>,
-    /// Users double until that brings less than 5 %, up to so many; as the profile says where
-    /// nothing is said
+    /// Maximum number of users; they are doubled until that gains less than 5 % [default: set by
+    /// --profile]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=USERS_MAX))]
     users_max: Option<u32>,
-    /// Memory of the server with the files that it has read, of the database's size
+    /// Memory of the server including its page cache, in percent of the database's size
     #[arg(long, default_value_t = 25, value_name = "PERCENT",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     memory_percent: u32,
-    /// How often each transaction is asked for
+    /// Mix of transactions
     #[arg(long, value_enum, default_value = "hammerdb")]
     mix: Mix,
-    /// Seconds that count; as the profile says where nothing is said
+    /// Seconds of the measurement [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Seconds before them; as the profile says where nothing is said
+    /// Seconds of warm-up before the measurement [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     ramp: Option<u64>,
 }

@@ -26,18 +26,18 @@ const SETTLING_S: f64 = 10.0;
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// Files, block devices, or volumes of a running daemon (volume:NAME), which are only read.
-    /// With a record they are stored on a volume and on zram of our own as well. This machine's
-    /// programs and libraries, and made-up pages, where nothing is said
+    /// Files, block devices, or volumes of a running daemon (volume:NAME) to read. With --out, they
+    /// are also stored on a volume and on zram of the run [default: programs and libraries of this
+    /// machine, and generated pages]
     #[arg(value_name = "SOURCE")]
     sources: Vec<Source>,
-    /// Where the daemon's sockets are, for volume:NAME
+    /// Directory of the daemon's sockets, for volume:NAME
     #[arg(long, default_value = "/run/memlane", value_name = "DIR")]
     run_dir: PathBuf,
-    /// Memory for what blocks are told apart by; of larger data a sample is kept
+    /// Memory for fingerprints of blocks; larger data is sampled
     #[arg(long, default_value_t = 128, value_name = "MIB")]
     memory_mib: u64,
-    /// How much of programs and libraries; as the profile says where nothing is said
+    /// Amount of programs and libraries to read [default: set by --profile]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 }

@@ -8,22 +8,22 @@ const SEED: u64 = 42;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Duration and number of repeats; quick where nothing is said
+    /// Duration and number of repeats [default: quick]
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
-    /// The folder for the record; a new one in the current folder where nothing is said
+    /// Directory for the results [default: a new one in the current directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Continue the run in --out, which was told the same
+    /// Continue the run in --out; requires the same arguments
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
-    /// Say what would be done, what it takes and what would be left out, and do nothing
+    /// Show the steps, time and memory of the run and what is skipped, without running it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Also measure this empty block device; what is on it is lost
+    /// Also measure this empty block device; its contents are destroyed
     #[arg(long, value_name = "DEVICE")]
     pub(crate) destroy: Option<PathBuf>,
-    /// Decides orders, places and contents
+    /// Seed of random orders, offsets and contents
     #[arg(long, default_value_t = SEED, value_name = "N")]
     pub(crate) seed: u64,
 }

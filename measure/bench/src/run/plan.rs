@@ -7,11 +7,11 @@ use results::{Row, StepKey, Suite};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Profile {
-    /// A smoke test in minutes: not for publication.
+    /// Smoke test that takes minutes; not for publication.
     Quick,
-    /// Six repeats of enough seconds for intervals that mean something.
+    /// Six repeats, long enough for confidence intervals.
     Standard,
-    /// The papers' lengths: hours.
+    /// Durations of the papers; takes hours.
     Full,
 }
 

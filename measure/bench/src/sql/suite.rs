@@ -35,21 +35,21 @@ const MEMORY_SHARE: f64 = 0.8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
-    /// The current value of a key, by pgbench
+    /// Lookups of the current value of a key, with pgbench
     Point,
     /// Scans with a filter
     Scan,
     /// Sums by a field
     Groups,
-    /// How many records one live query keeps up with
+    /// Records per second of one live query
     Follow,
     /// Ten thousand live queries at once
     Many,
-    /// How soon a message is a row of a live query
+    /// Latency from a message to a row of a live query
     Delivery,
-    /// Memory of current values, and how soon they can be read after a restart
+    /// Memory of current values, and time until they can be read after a restart
     Keys,
-    /// What keeping current values costs a producer
+    /// Throughput of a producer with and without current values
     Produce,
 }
 
@@ -82,23 +82,22 @@ impl Part {
 
 #[derive(Clone, Debug, clap::Args, serde::Serialize)]
 pub(crate) struct Arguments {
-    /// Only these parts
+    /// Run only these parts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
-    /// Records that are scanned, followed and produced; as the profile says where nothing is said
+    /// Number of records that are scanned, followed and produced [default: set by --profile]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(100..=RECORDS_MAX))]
     records: Option<u64>,
-    /// Keys with a current value; as the profile says where nothing is said
+    /// Number of keys with a current value [default: set by --profile]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(10..=RECORDS_MAX))]
     keys: Option<u64>,
-    /// Live queries at once; 10,000 where nothing is said
+    /// Number of concurrent live queries [default: 10,000]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(1..=QUERIES_MAX))]
     queries: Option<u64>,
-    /// Seconds of a turn of lookups, and of messages on their way; as the profile says where
-    /// nothing is said
+    /// Seconds of each turn of lookups, and of the delivery of messages [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: Option<u64>,
 }

@@ -29,7 +29,7 @@ pub(crate) enum Engine {
     Postgresql,
     /// A server
     Mariadb,
-    /// A library, inside this program; one user writes at a time
+    /// A library inside this program; one writer at a time
     Sqlite,
 }
 

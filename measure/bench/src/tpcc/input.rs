@@ -54,9 +54,9 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mix {
-    /// 10, 10, 1, 1 and 1 of 23, as HammerDB draws them
+    /// 10, 10, 1, 1 and 1 of 23, as in HammerDB
     Hammerdb,
-    /// 45, 43, 4, 4 and 4 of 100, the specification's lowest shares
+    /// 45, 43, 4, 4 and 4 of 100, the minimum shares of the specification
     Spec,
 }
 

@@ -57,56 +57,55 @@ const RAMP_MIN: Duration = Duration::from_secs(20);
 enum Driver {
     /// This program
     Own,
-    /// This program and pgbench, in turn, by the same stored procedures
+    /// This program and pgbench in turn, with the same stored procedures
     Pgbench,
 }
 
 #[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct Arguments {
-    /// What keeps the database
+    /// Database system
     #[arg(long, value_enum, default_value = "postgresql")]
     database: Engine,
-    /// Only these targets: volume, zram, tmpfs, disk, loop, brd, null_blk, or a folder
+    /// Run only on these targets: volume, zram, tmpfs, disk, loop, brd, null_blk, or a directory
     #[arg(long = "target", value_delimiter = ',', value_name = "NAME")]
     targets: Vec<String>,
-    /// How large the database is, some 100 MB each; as the profile says where nothing is said
+    /// Number of warehouses, about 100 MB each [default: set by --profile]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=WAREHOUSES_MAX))]
     warehouses: Option<u32>,
-    /// Virtual users of each database; as the profile says where nothing is said
+    /// Virtual users of each database [default: set by --profile]
     #[arg(long, value_delimiter = ',', value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..=USERS_MAX))]
     users: Vec<u32>,
-    /// How often each transaction is asked for
+    /// Mix of transactions
     #[arg(long, value_enum, default_value = "hammerdb")]
     mix: Mix,
-    /// Call a stored procedure for each transaction instead of sending prepared statements, of
-    /// PostgreSQL
+    /// Call a stored procedure for each transaction instead of prepared statements; PostgreSQL only
     #[arg(long)]
     stored: bool,
-    /// Users type and think as long as the specification says
+    /// Use the keying and thinking times of the specification
     #[arg(long)]
     think: bool,
-    /// Steady rates in percent of the highest, measured after that; 0 for none
+    /// Constant rates in percent of the maximum, measured afterwards; 0 for none
     #[arg(long, value_delimiter = ',', default_values = ["50", "70", "90"],
         value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     rates: Vec<u32>,
-    /// How many databases run at once, each on a target of its own
+    /// Numbers of databases that run at the same time, each on its own target
     #[arg(long, value_delimiter = ',', default_values = ["1"], value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(1..=DATABASES_MAX))]
     databases: Vec<u64>,
-    /// How many clones of one loaded volume run at once; none with 0; none with the quick profile,
-    /// else 4 where nothing is said
+    /// Number of clones of one loaded volume that run at the same time; 0 for none [default: 0 with
+    /// the profile quick, otherwise 4]
     #[arg(long, value_name = "COUNT",
         value_parser = clap::value_parser!(u64).range(0..=DATABASES_MAX))]
     clones: Option<u64>,
-    /// With pgbench its rate stands beside that of this program, on PostgreSQL
+    /// Load generator; pgbench is measured in turn with this program, PostgreSQL only
     #[arg(long, value_enum, default_value = "own")]
     driver: Driver,
-    /// Seconds that count; as the profile says where nothing is said
+    /// Seconds of the measurement [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Seconds before them; as the profile says where nothing is said
+    /// Seconds of warm-up before the measurement [default: set by --profile]
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     ramp: Option<u64>,
 }
