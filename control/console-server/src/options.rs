@@ -44,56 +44,56 @@ impl FromStr for PublicUrl {
     }
 }
 
-/// Serve Memlane's page and its REST interface to users and scripts, over HTTPS.
+/// Web console of Memlane: serve the web page and the REST interface over HTTPS.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-console", version)]
 pub(crate) struct Options {
-    /// Read options from this file, in TOML: keys are the names of options. Options that are given
-    /// here win
+    /// Configuration file in TOML; its keys are the names of options. Options on the command line
+    /// override it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where browsers and scripts connect to
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
     pub(crate) listen: SocketAddr,
 
-    /// The folder of users, tokens, the audit log and the history; only its owner may read it
+    /// Directory for users, tokens, the audit log and the history; readable only by its owner
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/memlane-console")]
     pub(crate) state_dir: PathBuf,
 
-    /// The socket of the daemon's REST interface
+    /// Socket of the daemon's REST interface
     #[arg(long, value_name = "SOCKET", default_value = "/run/memlane/api.sock")]
     pub(crate) daemon_socket: PathBuf,
 
-    /// The socket of memlane-machines. Without it there is no page of virtual machines
+    /// Socket of memlane-machines; without it, virtual machines are not shown
     #[arg(long, value_name = "SOCKET")]
     pub(crate) machines_socket: Option<PathBuf>,
 
-    /// The broker's interface: its --http-socket, or the ADDRESS:PORT of this host that its --http
-    /// names. Without it there is no page of topics
+    /// HTTP interface of the broker: the path of its --http-socket, or the ADDRESS:PORT of its
+    /// --http on this host; without it, topics are not shown
     #[arg(long, value_name = "PLACE")]
     pub(crate) broker: Option<HttpPlace>,
 
-    /// The ADDRESS:PORT of this host where the broker serves SQL, for queries over topics
+    /// ADDRESS:PORT of the broker's --sql on this host, for queries over topics
     #[arg(long, value_name = "ADDRESS", requires = "broker")]
     pub(crate) broker_sql: Option<SocketAddr>,
 
-    /// The ADDRESS:PORT of this host where the broker serves Kafka's clients without TLS, to reset
+    /// ADDRESS:PORT of the broker's Kafka listener on this host, without TLS; needed to reset
     /// offsets of groups and to delete topics
     #[arg(long, value_name = "ADDRESS", requires = "broker")]
     pub(crate) broker_kafka: Option<SocketAddr>,
 
-    /// The broker's user that queries run, offsets are reset and topics are deleted as; its access
-    /// list says what it may
+    /// Broker user as which the console runs queries, resets offsets and deletes topics; the
+    /// broker's access lists apply to it
     #[arg(long, value_name = "NAME", requires = "broker", requires = "broker_password_file")]
     pub(crate) broker_user: Option<String>,
 
-    /// A file with that user's password, which others may not read
+    /// File with that user's password, which other users cannot read
     #[arg(long, value_name = "FILE", requires = "broker_user")]
     pub(crate) broker_password_file: Option<PathBuf>,
 
-    /// Ask the broker for each user by name: a query reads what --broker-user and the broker's user
-    /// of the same name may both read
+    /// Restrict each query to what both --broker-user and the broker user with the name of the
+    /// console user may read
     #[arg(
         long,
         requires = "broker_user",
@@ -108,38 +108,37 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) sign_on: SignOnOptions,
 
-    /// The certificate and those that lead to its authority, as PEM; without one, one is made in
-    /// the state folder. Read again at SIGHUP
+    /// TLS certificate chain, as PEM; without it, a self-signed certificate is created in the state
+    /// directory. Reloaded at SIGHUP
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) certificate: Option<PathBuf>,
 
-    /// The certificate's private key, as PEM
+    /// Private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
 
-    /// A name of this host, for the certificate that is made and for the set-up link
+    /// Name of this host, for the self-signed certificate and the setup link
     #[arg(long, value_name = "NAME")]
     pub(crate) host_name: Option<String>,
 
-    /// Where browsers see the console, if it is not where it listens: https://HOST or
-    /// https://HOST:PORT, of a proxy before it
+    /// Public URL of the console behind a reverse proxy: https://HOST or https://HOST:PORT
     #[arg(long, value_name = "URL")]
     pub(crate) public_url: Option<PublicUrl>,
 
-    /// A proxy whose X-Forwarded-For is believed: an address, or ADDRESS/BITS. May be given again
+    /// Proxy whose X-Forwarded-For header is trusted: an address, or ADDRESS/BITS; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) trusted_proxy: Vec<Network>,
 
-    /// Where the audit log goes as well: journal, or the path of a file, which is opened again at
+    /// Second destination of the audit log: journal, or the path of a file, which is reopened at
     /// SIGHUP
     #[arg(long, value_name = "PLACE")]
     pub(crate) audit_to: Option<AuditPlace>,
 
-    /// Serve the page from this folder, not the one that was built into the program
+    /// Serve the web page from this directory instead of the built-in one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) page: Option<PathBuf>,
 
-    /// Filter of the log: a level, or a filter such as console=debug
+    /// Log level or filter, for example info or console=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 

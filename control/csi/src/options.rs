@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// Give the pods of a Kubernetes node volumes of Memlane, by the Container Storage Interface.
+/// CSI driver that provides volumes of this node's memlaned to Kubernetes pods.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-csi", version)]
 pub(crate) struct Options {
-    /// Read options from this file, in TOML: keys are the names of options. Options that are given
-    /// here win
+    /// Configuration file in TOML; its keys are the names of options. Options on the command line
+    /// override it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The socket to serve at
+    /// Socket to listen on
     #[arg(
         long,
         value_name = "SOCKET",
@@ -21,28 +21,28 @@ pub(crate) struct Options {
     )]
     pub(crate) socket: PathBuf,
 
-    /// The folder in which the kubelet looks for drivers; this one is not registered there without
+    /// Plugin registry directory of the kubelet; without it the driver does not register itself
     #[arg(long, value_name = "FOLDER")]
     pub(crate) registry: Option<PathBuf>,
 
-    /// The path of --socket as the kubelet sees it, where that is another
+    /// Path of --socket as the kubelet sees it, if it differs
     #[arg(long, value_name = "SOCKET")]
     pub(crate) kubelet_socket: Option<PathBuf>,
 
-    /// The name of this node in the cluster; the host's name by default
+    /// Name of this node in the cluster [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Where the growth of volumes is asked for: at this driver's controller, or when the node has
-    /// its file system grow, which a resizer for many nodes takes
+    /// Where volumes are resized: by the controller, or by the node when it grows the file system,
+    /// as needed with one resizer for several nodes
     #[arg(long, value_name = "PLACE", value_enum, default_value_t = Growth::Controller)]
     pub(crate) growth: Growth,
 
-    /// The socket of the daemon's REST interface
+    /// Socket of the daemon's REST interface
     #[arg(long, value_name = "SOCKET", default_value = "/run/memlane/api.sock")]
     pub(crate) daemon_socket: PathBuf,
 
-    /// Filter of the log: a level, or a filter such as csi=debug
+    /// Log level or filter, for example info or csi=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 

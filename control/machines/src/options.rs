@@ -4,44 +4,44 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-/// Make virtual machines of libvirt whose disks are volumes.
+/// Create and run libvirt virtual machines whose disks are volumes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-machines", version)]
 pub(crate) struct Options {
-    /// Read options from this file, in TOML: keys are the names of options. Options that are given
-    /// here win
+    /// Configuration file in TOML; its keys are the names of options. Options on the command line
+    /// override it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The socket to serve at
+    /// Socket to listen on
     #[arg(long, value_name = "SOCKET", default_value = "/run/memlane-machines/api.sock")]
     pub(crate) socket: PathBuf,
 
-    /// The group, by name or number, whose members may use the socket; root always may
+    /// Group, by name or number, whose members may use the socket besides root
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
 
-    /// The socket of the daemon's REST interface, beside those of its volumes
+    /// Socket of the daemon's REST interface; the sockets of its volumes are in the same directory
     #[arg(long, value_name = "SOCKET", default_value = "/run/memlane/api.sock")]
     pub(crate) daemon_socket: PathBuf,
 
-    /// The socket of libvirt
+    /// Socket of libvirt
     #[arg(long, value_name = "SOCKET", default_value = "/run/libvirt/libvirt-sock")]
     pub(crate) libvirt_socket: PathBuf,
 
-    /// The user that libvirt runs QEMU as, to whom the disks' sockets are given
+    /// User as which libvirt runs QEMU; it becomes the owner of the disks' sockets
     #[arg(long, value_name = "USER", default_value = "libvirt-qemu")]
     pub(crate) machine_user: String,
 
-    /// The folder of kernels and initial RAM disks that machines may start from
+    /// Directory of kernels, initial RAM disks and CD-ROM images for machines
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/memlane-machines/boot")]
     pub(crate) boot_dir: PathBuf,
 
-    /// The folder where libvirt keeps what guests write to their serial ports
+    /// Directory in which libvirt logs the serial output of guests
     #[arg(long, value_name = "FOLDER", default_value = "/var/log/libvirt/qemu")]
     pub(crate) console_dir: PathBuf,
 
-    /// Filter of the log: a level, or a filter such as machines=debug
+    /// Log level or filter, for example info or machines=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 

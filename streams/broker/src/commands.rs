@@ -14,14 +14,14 @@ const PASSWORD_BYTES_MAX: u64 = 4 << 10;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The users that may log in. A broker takes changes in after SIGHUP.
+    /// Manage the file of users. Reload a running broker with SIGHUP.
     #[command(subcommand)]
     User(UserCommand),
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Add a user, or give one another password, which is read from standard input.
+    /// Add a user, or change a password; the password is read from standard input.
     Set {
         name: String,
         #[arg(long, value_name = "FILE")]
@@ -33,7 +33,7 @@ pub(crate) enum UserCommand {
         #[arg(long, value_name = "FILE")]
         user_file: PathBuf,
     },
-    /// Show the names of users.
+    /// List users.
     List {
         #[arg(long, value_name = "FILE")]
         user_file: PathBuf,

@@ -18,7 +18,7 @@ use crate::commands::Command;
 use crate::coordinator::CoordinatorOptions;
 use crate::operation::HttpPlaces;
 
-/// Serves topics on Memlane volumes to Kafka's clients.
+/// Message broker for Kafka clients, with topics on Memlane volumes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlane-broker", version)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -26,8 +26,8 @@ pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// Read options from this file, in TOML: keys are the names of options. Options that are given
-    /// here win.
+    /// Configuration file in TOML; its keys are the names of options. Options on the command line
+    /// override it.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -35,35 +35,35 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
 
-    /// Keep topics on volumes of the daemon whose sockets are in this directory.
+    /// Store topics on volumes of the daemon whose sockets are in this directory.
     #[arg(long, value_name = "DIR", default_value = "/run/memlane", conflicts_with = "embedded")]
     pub(crate) daemon: PathBuf,
 
-    /// Keep topics in a pool of the broker's own of this size, as 512M or 4G.
+    /// Store topics in an embedded pool of this size, for example 512M or 4G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) embedded: Option<u64>,
 
-    /// Keep the pool in this file on tmpfs, so that it outlives the broker.
+    /// File on tmpfs for the embedded pool, which then outlives the broker.
     #[arg(long, value_name = "FILE", requires = "embedded")]
     pub(crate) pool_file: Option<PathBuf>,
 
-    /// Serve clients at this address and port.
+    /// Listen for Kafka clients on this address and port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9092")]
     pub(crate) listen: String,
 
-    /// Tell clients to connect to this host and port, where it is not the address that is served.
+    /// Address that clients connect to, if it differs from --listen (Kafka's advertised.listeners).
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
 
-    /// Serve clients that do not log in: from this host alone, from everywhere, or not at all.
+    /// Accept clients that have not logged in: from this host only, from everywhere, or not at all.
     #[arg(long, value_name = "WHERE", default_value = "refused")]
     pub(crate) anonymous: Anonymous,
 
-    /// Have clients log in as the users of this file.
+    /// File of users; clients must log in.
     #[arg(long, value_name = "FILE")]
     pub(crate) user_file: Option<PathBuf>,
 
-    /// SASL mechanisms by which clients may log in.
+    /// Enabled SASL mechanisms.
     #[arg(
         long,
         value_name = "MECHANISM",
@@ -73,65 +73,65 @@ pub(crate) struct Options {
     )]
     pub(crate) mechanisms: Vec<Mechanism>,
 
-    /// Seconds after which clients have to log in again; 0: never.
+    /// Seconds after which clients must log in again; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) login_lifetime: u64,
 
-    /// Allow what this file of access lists allows, and nothing while it is not there. Without this
-    /// option, clients that were let in may do everything.
+    /// File of access lists; only what an entry allows is permitted, and nothing if the file does
+    /// not exist. Without this option, clients may do everything.
     #[arg(long, value_name = "FILE")]
     pub(crate) acl_file: Option<PathBuf>,
 
-    /// A principal that may do everything, as User:admin; may be repeated.
+    /// Principal that may do everything, for example User:admin; may be repeated.
     #[arg(long, value_name = "PRINCIPAL", value_parser = principal)]
     pub(crate) super_user: Vec<Principal>,
 
-    /// Encrypt connections with this certificate, in PEM form.
+    /// TLS certificate chain, in PEM format.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
-    /// The key of the certificate, in PEM form.
+    /// Private key of the certificate, in PEM format.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Let in clients alone whose certificate is of this authority.
+    /// CA certificates, in PEM format; clients must present a certificate that one of them signed.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_client_authority: Option<PathBuf>,
 
-    /// Serve metrics, readiness and lists over HTTP at this address and port.
+    /// Serve metrics, health checks and status over HTTP on this address and port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) http: Option<SocketAddr>,
 
-    /// Let other hosts reach what --http serves, which asks for no password.
+    /// Allow other hosts to reach the HTTP interface, which requires no password.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub(crate) http_exposed: bool,
 
-    /// Serve the same at this Unix socket, for the broker's user and group.
+    /// Serve the HTTP interface on this Unix socket, for the broker's user and group.
     #[arg(long, value_name = "PATH")]
     pub(crate) http_socket: Option<PathBuf>,
 
-    /// Serve SQL to PostgreSQL's clients at this address and port. Users, access lists and
-    /// certificates are those of Kafka's clients.
+    /// Listen for PostgreSQL clients on this address and port. Users, access lists and certificates
+    /// are those of Kafka clients.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) sql: Option<String>,
 
-    /// SQL connections that are served at a time; one user has at most half of them.
+    /// Maximum number of SQL connections; one user can have half of them.
     #[arg(long, value_name = "COUNT", default_value_t = 400)]
     pub(crate) sql_connections: usize,
 
-    /// Memory that one SQL query may take; one that wants more fails.
+    /// Maximum memory of one SQL query; a query that needs more fails.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
     pub(crate) sql_query_memory: u64,
 
-    /// Memory that all SQL queries together may take; one user's leave as much as they have.
+    /// Maximum memory of all SQL queries; those of one user get at most as much as they leave free.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) sql_memory: u64,
 
-    /// SQL statements of one user that run at a time.
+    /// Maximum number of concurrent SQL statements of one user; more wait.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) sql_statements: usize,
 
-    /// Live queries of one user at a time.
+    /// Maximum number of concurrent live queries of one user.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     pub(crate) sql_subscriptions: usize,
 
@@ -140,52 +140,50 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) sql_statement_time: u64,
 
-    /// Make topics that clients ask for.
+    /// Create topics that clients request (Kafka's auto.create.topics.enable).
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) auto_create_topics: bool,
 
-    /// Partitions of topics that do not say how many they have.
+    /// Default number of partitions (Kafka's num.partitions).
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) partitions: u32,
 
-    /// A setting of topics that do not say, as retention.ms=3600000; may be repeated.
+    /// Default of a topic setting, for example retention.ms=3600000; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub(crate) topic_default: Vec<(String, String)>,
 
-    /// Milliseconds that a new group waits for more members before the first assignment.
+    /// Milliseconds that a new group waits for more members before its first rebalance (Kafka's
+    /// group.initial.rebalance.delay.ms).
     #[arg(long, value_name = "MS", default_value_t = 3_000)]
     pub(crate) group_initial_rebalance_delay: i32,
 
-    /// The shortest session that a member of a group may ask for (Kafka's
-    /// group.min.session.timeout.ms).
+    /// Minimum session timeout of group members (Kafka's group.min.session.timeout.ms).
     #[arg(long, value_name = "MS", default_value_t = 6_000, value_parser = positive())]
     pub(crate) group_session_min: i32,
 
-    /// The longest session that a member of a group may ask for (Kafka's
-    /// group.max.session.timeout.ms).
+    /// Maximum session timeout of group members (Kafka's group.max.session.timeout.ms).
     #[arg(long, value_name = "MS", default_value_t = 1_800_000, value_parser = positive())]
     pub(crate) group_session_max: i32,
 
-    /// The longest transaction that a producer may ask for (Kafka's transaction.max.timeout.ms,
-    /// which is 15 minutes there). Where a producer is gone, readers of committed records wait so
-    /// long.
+    /// Maximum transaction timeout of producers (Kafka's transaction.max.timeout.ms, 15 minutes by
+    /// default there). If a producer is gone, read_committed consumers wait that long.
     #[arg(long, value_name = "MS", default_value_t = 3_600_000, value_parser = positive())]
     pub(crate) transaction_time_max: i32,
 
-    /// Connections that are served at a time; one user has at most half of them.
+    /// Maximum number of connections; one user can have half of them.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub(crate) connections: usize,
 
-    /// The longest request.
+    /// Maximum size of a request.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32M")]
     pub(crate) request_size: u64,
 
-    /// Memory that requests in flight of all clients may take together; one user has at most half
-    /// of it. At least twice --request-size, which is the default where that is above 1G.
+    /// Maximum memory of the requests in flight of all clients; one user can have half of it. At
+    /// least twice --request-size, which is the default if that exceeds 1G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) request_memory: Option<u64>,
 
-    /// Log level or filter, as info or memlane_broker=debug.
+    /// Log level or filter, for example info or memlane_broker=debug.
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 }

@@ -9,38 +9,38 @@ use api::Role;
 /// Provider that is trusted, and the roles that its claims give.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SignOnOptions {
-    /// Let users log in by this provider of OpenID Connect, as https://login.example
+    /// Issuer URL of the OpenID Connect provider for single sign-on, for example
+    /// https://login.example
     #[arg(long, value_name = "URL", requires = "oidc_client", requires = "oidc_role")]
     pub(crate) oidc_issuer: Option<String>,
 
-    /// The console's id at the provider, which sends browsers back to /console/v1/oidc/callback
+    /// Client id of the console at the provider; the redirect path is /console/v1/oidc/callback
     #[arg(long, value_name = "ID", requires = "oidc_issuer")]
     pub(crate) oidc_client: Option<String>,
 
-    /// A file with the console's secret at the provider, which others may not read; without it the
-    /// console is a public client
+    /// File with the client secret, which other users cannot read; without it the console is a
+    /// public client
     #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
     pub(crate) oidc_secret_file: Option<PathBuf>,
 
-    /// The role of those whose claim holds this value, as storage-admins=administrator; may be
-    /// repeated, and the highest counts
+    /// Role of users whose claim contains this value, for example storage-admins=administrator; may
+    /// be repeated, and the highest role counts
     #[arg(long, value_name = "VALUE=ROLE", requires = "oidc_issuer", value_parser = mapping)]
     pub(crate) oidc_role: Vec<(String, Role)>,
 
-    /// The claim that roles are taken from: a text, or a list of texts
+    /// Claim that determines the role: a text, or a list of texts
     #[arg(long, value_name = "CLAIM", default_value = "groups")]
     pub(crate) oidc_role_claim: String,
 
-    /// The claim that names users; one that users cannot change themselves
+    /// Claim that names users; choose one that users cannot change themselves
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     pub(crate) oidc_name_claim: String,
 
-    /// The authorities that may have signed the provider's certificate, as PEM; without it those of
-    /// the host
+    /// CA certificates for the provider's TLS certificate, as PEM; without it those of the host
     #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
     pub(crate) oidc_ca: Option<PathBuf>,
 
-    /// Ask the provider for these scopes besides openid
+    /// Scopes to request from the provider in addition to openid
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', default_value = "profile")]
     pub(crate) oidc_scope: Vec<String>,
 }

@@ -47,7 +47,7 @@ const IMAGES_KEPT_DEFAULT: usize = 3;
 /// A tebibyte takes most of a day, and next to no processor time.
 const SCRUB_BYTES_DEFAULT: u64 = 16 << 20;
 
-/// Serve volumes in RAM: deduplicated, compressed, and still there when this process is killed.
+/// Serve volumes in RAM that are deduplicated and compressed, and survive a kill of this process.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "memlaned", version)]
 pub(crate) struct Flags {
@@ -55,8 +55,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Bring a pool whose memory is gone back from this image, though newer ones or the journal
-    /// cannot be read: what they had is lost. The number is in the message of the refusal; 0: none
+    /// Restore a pool whose memory was lost from this image, although newer images or the journal
+    /// cannot be read: the data that only they have is lost. The error message of the refused start
+    /// has the number; 0: no image
     #[arg(long, value_name = "IMAGE")]
     accept_loss: Option<u32>,
 

@@ -15,10 +15,10 @@ use crate::config::nbd_allow::AllowRule;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CpuLatencyPolicy {
-    /// The daemon asks for quick cores while traffic is recent, at the price of power.
+    /// Keep cores out of deep idle states while there is traffic, which takes more power (PM QoS).
     #[default]
     LowWhileBusy,
-    /// The host alone.
+    /// Leave idle states to the host.
     Unmanaged,
 }
 
@@ -27,10 +27,11 @@ pub(crate) enum CpuLatencyPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnJournalFailure {
-    /// They wait until it takes something again.
+    /// Flushes wait until the disk accepts writes again.
     #[default]
     Wait,
-    /// They fail, and volumes of class `journal` take no writes until it does.
+    /// Flushes fail, and volumes of class `journal` are read-only, until the disk accepts writes
+    /// again.
     ReadOnly,
 }
 
@@ -38,10 +39,10 @@ pub(crate) enum OnJournalFailure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -73,20 +74,20 @@ settings! {
     /// Every setting, as a flag (`--pool-size`, `--journal-dir`) and as a key of the file:
     /// `pool-size`, and `dir` in the section `[journal]`.
     pub(super) struct Settings {
-        /// Where attachments are listed, and journal and images are kept
-        /// [default: /var/lib/memlane]
+        /// Directory for the list of attachments, and by default for journal and images [default:
+        /// /var/lib/memlane]
         #[arg(long, value_name = "DIR")]
         pub(super) state_dir: Option<PathBuf>,
 
-        /// Where sockets, mounts and the pool live [default: /run/memlane]
+        /// Directory for sockets, mounts and the pool [default: /run/memlane]
         #[arg(long, value_name = "DIR")]
         pub(super) run_dir: Option<PathBuf>,
 
-        /// The memory of a new pool, as 4GiB [default: half of what is free]
+        /// Memory of a new pool, for example 4GiB [default: half of the free memory]
         #[arg(long, value_name = "SIZE")]
         pub(super) pool_size: Option<ByteSize>,
 
-        /// Size to which a new pool can be grown while in use [default: all memory of the host]
+        /// Size up to which a new pool can grow while in use [default: all memory of the host]
         #[arg(long, value_name = "SIZE")]
         pub(super) pool_size_max: Option<ByteSize>,
 
@@ -94,25 +95,25 @@ settings! {
         #[arg(long, value_name = "FILE")]
         pub(super) pool_path: Option<PathBuf>,
 
-        /// Take the pool's memory from the huge pages that are set aside for hugetlbfs
+        /// Use huge pages reserved for hugetlbfs for the pool
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) pool_hugetlb: Option<bool>,
 
-        /// Let the pool's file lie on a disk: after a power cut, volumes may hold old data, those
-        /// of class `journal` included
+        /// Allow the pool's file on a disk: after a power loss, volumes may contain old data, also
+        /// those of class `journal`
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) pool_on_disk: Option<bool>,
 
-        /// A file with the key that encrypts journal and images: a path, or the name of a
-        /// credential of systemd [default: they are not encrypted]
+        /// File with the key that encrypts journal and images: a path, or the name of a systemd
+        /// credential [default: no encryption]
         #[arg(long, value_name = "FILE")]
         pub(super) encryption_key_file: Option<PathBuf>,
 
-        /// The key before that one, until everything is wrapped by the new one
+        /// Previous key, while the key is being changed
         #[arg(long, value_name = "FILE", requires = "encryption_key_file")]
         pub(super) encryption_key_file_previous: Option<PathBuf>,
 
-        /// Serve NBD on this TCP address too, as 127.0.0.1:10809
+        /// Also serve NBD on this TCP address, for example 127.0.0.1:10809
         #[arg(long, value_name = "ADDRESS")]
         pub(super) nbd_tcp: Option<SocketAddr>,
 
@@ -124,28 +125,29 @@ settings! {
         #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
         pub(super) nbd_tls_key: Option<PathBuf>,
 
-        /// Certificates that NBD clients must prove themselves with, as PEM
+        /// Certificates of the CAs that sign client certificates, as PEM; NBD clients must present
+        /// one
         #[arg(long, value_name = "FILE", requires = "nbd_tls_cert")]
         pub(super) nbd_tls_client_ca: Option<PathBuf>,
 
-        /// Volumes that clients over TCP may use, as 'web.example = www, logs:ro'; the name is one
-        /// in the client's certificate, * stands for all [default: everything]
+        /// Volumes that an NBD client over TCP may use, for example 'web.example = www, logs:ro';
+        /// the name is one in the client's certificate, * means all [default: every volume]
         #[arg(long, value_name = "RULE")]
         pub(super) nbd_allow: Option<Vec<AllowRule>>,
 
-        /// Let any client of the TCP address use NBD, without a certificate
+        /// Accept NBD clients over TCP without a certificate
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) nbd_insecure: Option<bool>,
 
-        /// Serve no NBD
+        /// Disable NBD
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) no_nbd: Option<bool>,
 
-        /// Offer no kernel block devices
+        /// Disable kernel block devices
         #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) no_fuse: Option<bool>,
 
-        /// Number of threads that may spin for requests at once [default: all cores but one]
+        /// Number of threads that may busy-poll for requests at once [default: all cores but one]
         #[arg(long, value_name = "COUNT")]
         pub(super) spin_threads: Option<usize>,
 
@@ -153,7 +155,7 @@ settings! {
         #[arg(long, value_name = "POLICY")]
         pub(super) cpu_latency: Option<CpuLatencyPolicy>,
 
-        /// Number of writers that work without waiting for each other [default: one a core]
+        /// Number of writers that work in parallel without contention [default: one per core]
         #[arg(long, value_name = "COUNT")]
         pub(super) lanes: Option<usize>,
 
@@ -207,11 +209,12 @@ settings! {
         #[arg(long = "images-store", id = "images-store", value_name = "PLACE")]
         pub(super) store: Option<String>,
 
-        /// A file with the keys of the object store: a path, or the name of a credential of systemd
+        /// File with the access keys of the object store: a path, or the name of a systemd
+        /// credential
         #[arg(long = "images-credentials", id = "images-credentials", value_name = "FILE")]
         pub(super) credentials: Option<PathBuf>,
 
-        /// Interval between saved images, as 15m or 1h [default: never by itself]
+        /// Interval between saved images, for example 15m or 1h [default: not periodically]
         #[arg(long = "images-every", id = "images-every", value_name = "TIME")]
         pub(super) every: Option<Interval>,
 
@@ -256,11 +259,11 @@ settings! {
 settings! {
     /// The section `[scrub]`: whether memory still holds what was stored there.
     pub(super) struct ScrubSettings {
-        /// Memory to verify in the background per second; 0 for none [default: 16MiB]
+        /// Memory that the background scrub verifies per second; 0 disables it [default: 16MiB]
         #[arg(long = "scrub-rate", id = "scrub-rate", value_name = "SIZE")]
         pub(super) rate: Option<ByteSize>,
 
-        /// Verify pages when they are read, too [default: false]
+        /// Also verify pages when they are read [default: false]
         #[arg(long = "scrub-verify-on-read", id = "scrub-verify-on-read", value_name = "BOOL")]
         pub(super) verify_on_read: Option<bool>,
     }
