@@ -224,8 +224,11 @@ fn volumes_in_memory_change_while_others_are_noted_on_a_disk_that_hangs() {
         let tended = scope.spawn(|| set.maintain());
         gate.wait_until_reached_by(1);
         let changed = scope.spawn(|| {
-            set.create_volume(spec("memory", Durability::Ram)).expect("memory needs no disk");
+            for volume in ["memory", "deleted"] {
+                set.create_volume(spec(volume, Durability::Ram)).expect("memory needs no disk");
+            }
             set.rename_volume("memory", name("other")).expect("memory needs no disk");
+            set.delete_volume("deleted").expect("memory needs no disk");
         });
         let deadline = Instant::now() + TIME_LIMIT;
         while !changed.is_finished() && Instant::now() < deadline {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use block_device::{BlockDevice, ByteRange, DeviceErrorKind, Zeroes};
+use block_device::{BlockDevice, ByteRange, ChangeKind, DeviceErrorKind, SnapshotId, Zeroes};
 use durable_set::{DurableErrorKind, Opened, SaveExtent};
 use image::{Progress, Unwatched, Watch};
 use support::{BLOCK, House, noise, read};
-use volumes::{CopyPlace, Durability, ShrinkPolicy};
+use volumes::{CopyPlace, Durability, ShrinkPolicy, VolumeSpec};
 
 const MIB: u64 = 1 << 20;
 
@@ -156,6 +156,34 @@ fn snapshots_come_back_and_share_what_is_equal() {
     house.engine.delete_snapshot("one", "first").expect("it is there");
     house.engine.delete_snapshot("one", "second").expect("it is there");
     house.engine.delete_volume("one").expect("it has none any more");
+}
+
+#[test]
+fn what_changed_since_a_snapshot_that_came_back_is_listed() {
+    let mut house = House::new();
+    let volume = house.create("one", Durability::Image);
+    volume.write(0, &[noise(1), noise(2), noise(3)].concat()).expect("there is room");
+    let name = |name: &str| name.parse().expect("a good name");
+    house.set.create_snapshots(&["one"], &name("old"), 1).expect("there is room");
+    volume.write(BLOCK, &noise(4)).expect("there is room");
+    house.save();
+    drop(volume);
+    house.lose_memory();
+    assert!(house.set.stream(&Unwatched).expect("the image can be read").is_done);
+    let volume = house.volume("one");
+    volume.write(2 * BLOCK, &noise(5)).expect("there is room");
+    house.set.create_snapshots(&["one"], &name("new"), 2).expect("there is room");
+    volume.write(9 * BLOCK, &noise(6)).expect("there is room");
+    let since = SnapshotId(house.volume("one@old").id());
+    let changed = |device: &dyn BlockDevice| {
+        let all = ByteRange::new(0, House::VOLUME_BYTES);
+        let runs = device.changed_extents(since, all, 100).expect("the snapshot is older");
+        let changed = runs.into_iter().filter(|run| run.kind == ChangeKind::Changed);
+        changed.map(|run| run.range).collect::<Vec<_>>()
+    };
+    let until_new = ByteRange::new(BLOCK, 2 * BLOCK);
+    assert_eq!(changed(&*house.volume("one@new")), [until_new]);
+    assert_eq!(changed(&*volume), [until_new, ByteRange::new(9 * BLOCK, BLOCK)]);
 }
 
 #[test]
@@ -561,15 +589,15 @@ fn a_volume_that_is_restored_while_the_last_blocks_are_fetched_gets_its_own() {
     }
 }
 
-/// Holds a save up until a restore beside it has ended, for so long at most.
+/// Holds a save up until what is done beside it has ended, for so long at most.
 struct HeldSave {
-    is_restored: AtomicBool,
+    is_done: AtomicBool,
     is_saving: AtomicBool,
     waited: Mutex<Duration>,
 }
 
-const RESTORE_WAIT: Duration = Duration::from_millis(10);
-const RESTORE_WAIT_MAX: Duration = Duration::from_secs(60);
+const DONE_WAIT: Duration = Duration::from_millis(10);
+const DONE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 impl Watch for HeldSave {
     fn on_progress(&self, _progress: Progress) {}
@@ -577,23 +605,37 @@ impl Watch for HeldSave {
     fn is_cancelled(&self) -> bool {
         self.is_saving.store(true, Ordering::Relaxed);
         let mut waited = self.waited.lock().expect("no thread panics");
-        while !self.is_restored.load(Ordering::Relaxed) && *waited < RESTORE_WAIT_MAX {
-            std::thread::sleep(RESTORE_WAIT);
-            *waited += RESTORE_WAIT;
+        while !self.is_done.load(Ordering::Relaxed) && *waited < DONE_WAIT_MAX {
+            std::thread::sleep(DONE_WAIT);
+            *waited += DONE_WAIT;
         }
         false
     }
 }
 
+/// Makes, renames, enlarges, copies and deletes volumes that stable storage knows.
+fn change_volumes(house: &House) {
+    let name = |name: &str| name.parse().expect("a good name");
+    for volume in ["new", "deleted"] {
+        let durability = Durability::Image;
+        let spec = VolumeSpec { durability, ..VolumeSpec::new(name(volume), MIB) };
+        house.set.create_volume(spec).expect("there is room");
+    }
+    house.set.rename_volume("new", name("changed")).expect("the name is free");
+    house.set.resize_volume("changed", 2 * MIB, ShrinkPolicy::KeepData).expect("it grows");
+    house.set.create_snapshots(&["changed"], &name("first"), 1).expect("there is room");
+    house.set.delete_volume("deleted").expect("it is there");
+}
+
 #[test]
-fn a_volume_is_restored_while_an_image_is_saved() {
+fn volumes_are_restored_and_changed_while_an_image_is_saved() {
     let house = House::new();
     let volume = house.create("one", Durability::Image);
     volume.write(0, &noise(1)).expect("there is room");
     let image = house.save().id.number();
     volume.write(0, &noise(2)).expect("there is room");
     let watch = HeldSave {
-        is_restored: AtomicBool::new(false),
+        is_done: AtomicBool::new(false),
         is_saving: AtomicBool::new(false),
         waited: Mutex::default(),
     };
@@ -604,11 +646,13 @@ fn a_volume_is_restored_while_an_image_is_saved() {
             }
             let names = [("one".to_owned(), "old".to_owned())];
             house.set.restore(image, &names).expect("the image has it");
-            watch.is_restored.store(true, Ordering::Relaxed);
+            change_volumes(&house);
+            watch.is_done.store(true, Ordering::Relaxed);
         });
         house.save_watched(&watch);
     });
-    assert!(watch.waited.into_inner().expect("no thread panics") < RESTORE_WAIT_MAX, "it waited");
+    assert!(watch.waited.into_inner().expect("no thread panics") < DONE_WAIT_MAX, "it waited");
+    assert_eq!(house.volume("changed").geometry().size_bytes, 2 * MIB);
     assert!(read(&house.volume("old"), 0) == Ok(noise(1)));
     house.set.delete_image(image).expect_err("the image is in use");
     house.set.stream(&Unwatched).expect("the image can be read");
