@@ -57,6 +57,13 @@ fn check_like(standby: &Standby, writer: &Writer) {
     }
 }
 
+/// All that lies in the store, with its contents.
+fn stored(shared: &Shared) -> Vec<(String, Vec<u8>)> {
+    let names = shared.disk.files().into_iter().map(|file| file.name);
+    let names = names.filter(|name| name.starts_with("images/"));
+    names.map(|name| (name.clone(), shared.disk.contents(&name))).collect()
+}
+
 #[test]
 fn each_image_is_followed_and_only_what_changed_is_fetched() {
     let shared = Shared::new();
@@ -66,13 +73,17 @@ fn each_image_is_followed_and_only_what_changed_is_fetched() {
     filled(&writer, "one", Durability::Image);
     filled(&writer, "two", Durability::Journal);
     let first = writer.save();
+    let before = stored(&shared);
     assert!(standby.follow_to(first) >= 2 * BLOCKS / 2 * BLOCK);
+    assert!(stored(&shared) == before, "a standby writes nothing to the store");
     check(&standby, "one", |block| block);
     assert!(matches!(standby.follow(), Step::Unchanged));
     standby.store.take_bytes_read();
     write(&writer.volume("one"), 700, 1_000_000);
     let second = writer.save();
+    let before = stored(&shared);
     assert!(standby.follow_to(second) <= 4 * BLOCK);
+    assert!(stored(&shared) == before, "a standby writes nothing to the store");
     let read = standby.store.take_bytes_read();
     assert!(read <= 16 * BLOCK, "{read} bytes were read for one block");
     check(&standby, "one", |block| if block == 700 { 1_000_000 } else { block });
