@@ -1,13 +1,16 @@
 //! Snapshots that can be restored, and clones.
 
 use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-use anyhow::{Result, ensure};
-use system::DaemonOptions;
+use anyhow::{Context, Result, ensure};
+use system::{DaemonOptions, NbdClient, Request, wait_for};
 
 use crate::fixture::{
     ALREADY_EXISTS, FAILED_PRECONDITION, Fixture, MIB, NOT_FOUND, OUT_OF_RANGE, RESOURCE_EXHAUSTED,
-    claim, copy, ext4, mounted, named, noise,
+    TIME_LIMIT, claim, copy, ext4, mounted, named, noise,
 };
 use crate::wire::{
     CreateGroupRequest, CreateSnapshotRequest, CreateVolumeRequest, GroupAnswer, GroupId, Nothing,
@@ -15,6 +18,9 @@ use crate::wire::{
 };
 
 const POOL: DaemonOptions = DaemonOptions { pool_size: "2GiB", flags: "" };
+
+/// Groups that are taken while their volumes are written.
+const WRITTEN_GROUP_COUNT: usize = 5;
 
 /// Writes that nobody flushed are in a snapshot, and a copy may be larger than its original.
 #[test]
@@ -126,6 +132,66 @@ fn a_copy_is_made_in_a_pool_that_does_not_hold_it_twice() -> Result<()> {
     fixture.finish()
 }
 
+/// Writes each number to the first of two volumes and then to the second, and so on.
+struct TurnWriter {
+    /// The last number that both have.
+    written: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl TurnWriter {
+    fn run(&self, socket: &Path, volumes: &[String; 2]) -> Result<()> {
+        let [first, second] = volumes.each_ref().map(|name| NbdClient::connect(socket, name));
+        let mut clients = [first?, second?];
+        for number in 1_u64.. {
+            for client in &mut clients {
+                let data = number.to_le_bytes().repeat(512);
+                client.ask(&Request::Write { offset: 0, data })?;
+            }
+            self.written.store(number, Ordering::Relaxed);
+            if self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_group(&self, fixture: &Fixture, volumes: &[String; 2], name: String) -> Result<()> {
+        let before = self.written.load(Ordering::Relaxed);
+        let is_writing = || Ok(self.written.load(Ordering::Relaxed) > before);
+        wait_for("numbers to be written", TIME_LIMIT, is_writing)?;
+        let request = CreateGroupRequest { name, source_volume_ids: volumes.to_vec() };
+        let taken: GroupAnswer =
+            fixture.call("GroupController/CreateVolumeGroupSnapshot", &request)?;
+        let taken = taken.group_snapshot.unwrap_or_default();
+        let mut numbers = [0, 0];
+        for (number, volume) in numbers.iter_mut().zip(volumes) {
+            let mut of_volume = taken.snapshots.iter().filter(|it| it.source_volume_id == *volume);
+            let snapshot = &of_volume.next().context("each has a snapshot")?.snapshot_id;
+            let mut client = NbdClient::connect(&fixture.daemon.nbd_socket(), snapshot)?;
+            let found = client.ask(&Request::Read { offset: 0, length: 8 })?;
+            *number = u64::from_le_bytes(found[..].try_into()?);
+        }
+        let [first, second] = numbers;
+        let is_instant = first == second || first == second + 1;
+        ensure!(first > before && is_instant, "{first} and {second}, after {before}");
+        let id = GroupId { group_snapshot_id: taken.group_snapshot_id, snapshot_ids: vec![] };
+        fixture.call("GroupController/DeleteVolumeGroupSnapshot", &id).map(|_: Nothing| ())
+    }
+}
+
+fn check_instants(fixture: &Fixture, volumes: &[String; 2]) -> Result<()> {
+    let writer = TurnWriter { written: AtomicU64::new(0), is_over: AtomicBool::new(false) };
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| writer.run(&fixture.daemon.nbd_socket(), volumes));
+        let checked = (0..WRITTEN_GROUP_COUNT).try_for_each(|number| {
+            writer.check_group(fixture, volumes, format!("written-{number}"))
+        });
+        writer.is_over.store(true, Ordering::Relaxed);
+        writing.join().expect("no panic").and(checked)
+    })
+}
+
 #[test]
 fn snapshots_of_a_group_are_of_one_instant() -> Result<()> {
     let Some(fixture) = Fixture::start(POOL)? else { return Ok(()) };
@@ -135,6 +201,7 @@ fn snapshots_of_a_group_are_of_one_instant() -> Result<()> {
         name: "group-1".to_owned(),
         source_volume_ids: vec![first.clone(), second.clone()],
     };
+    check_instants(&fixture, &[first.clone(), second.clone()])?;
     let service = "GroupController";
     let create = format!("{service}/CreateVolumeGroupSnapshot");
     let taken: GroupAnswer = fixture.call(&create, &request)?;
