@@ -1,6 +1,8 @@
 //! Machines from their making to their end.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
 use api::{Machine, MachineState, MachinesCreated};
 use system::wait_for;
 
@@ -97,6 +99,11 @@ fn several_machines_are_made_at_once_or_none() -> Result<()> {
     ensure!(fixture.refusal(&create("taken", "golden", "4"))? == "already_exists", "a volume is");
     ensure!(fixture.refusal(&create("node", "golden", "2"))? == "already_exists", "a machine is");
     ensure!(fixture.refusal(&create("new", "none", "2"))? == "not_found", "nothing to clone");
+    let user_data = fixture.folder().join("user-data");
+    fs::write(&user_data, "hostname: web\n")?;
+    let user_data = user_data.to_str().context("the path is text")?;
+    let odd = [&create("odd", "golden", "2")[..], &["--user-data", user_data]].concat();
+    ensure!(fixture.refusal(&odd)? == "invalid_field", "cloud-init would not read it");
     let machines: Vec<Machine> = fixture.ask(&["list"])?;
     ensure!(machines.len() == 5 && fixture.daemon.volumes()?.len() == 7, "{machines:?}");
 
