@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kafka_client::{
-    Client, CommittedOffset, Compression, ConfigChange, FetchLimits, Fetcher, Isolation, NewTopic,
-    OffsetAt, Position, Producer, ProducerSettings, Settings, TransactionSettings,
-    TransactionalProducer,
+    Client, CommittedOffset, Compression, ConfigChange, FetchLimits, Fetcher, GroupGeneration,
+    Isolation, NewTopic, OffsetAt, Position, Producer, ProducerSettings, Settings,
+    TransactionSettings, TransactionalProducer,
 };
 use record_batch::NewRecord;
 use rustix::process::Signal;
@@ -359,9 +359,13 @@ fn requests_of_other_topics_take_at_most_twice_as_long_while_a_disk_hangs() -> R
     world.finish()
 }
 
-async fn transact(client: &Arc<Client>, id: &str, topics: &[&str]) -> Result<()> {
+async fn transactional(client: &Arc<Client>, id: &str) -> Result<TransactionalProducer> {
     let settings = TransactionSettings { compression: Compression::None, time_max: TIME_LIMIT };
-    let mut producer = TransactionalProducer::new(Arc::clone(client), id, settings).await?;
+    Ok(TransactionalProducer::new(Arc::clone(client), id, settings).await?)
+}
+
+async fn transact(client: &Arc<Client>, id: &str, topics: &[&str]) -> Result<()> {
+    let mut producer = transactional(client, id).await?;
     for topic in topics {
         producer.send(topic, vec![(0, vec![record()])]).await?;
     }
@@ -375,6 +379,14 @@ fn a_transaction_waits_for_the_disks_of_its_own_topics_alone() -> Result<()> {
         return Ok(());
     }
     let mut world = World::start()?;
+    let earlier = self::client(&world.broker);
+    world.runtime.block_on(async {
+        let (group, member_id) = ("of-before".to_owned(), String::new());
+        let generation = GroupGeneration { group, generation: -1, member_id };
+        let mut producer = transactional(&earlier, "before").await?;
+        producer.commit_offsets(&generation, &[committed(HUNG)]).await?;
+        anyhow::Ok(producer.commit().await?)
+    })?;
     world.hang()?;
     let end_of = async |client: &Client, isolation| {
         let ends = client.topic_offsets(FAST, OffsetAt::Latest, isolation).await?;
@@ -383,6 +395,8 @@ fn a_transaction_waits_for_the_disks_of_its_own_topics_alone() -> Result<()> {
     let slow = self::client(&world.broker);
     let waiting = Arc::clone(&slow);
     let slow = world.runtime.spawn(async move { transact(&waiting, "slow", &[FAST, HUNG]).await });
+    // An epoch of an id that had offsets of a topic on the disk, and no topic now.
+    let before = world.runtime.spawn(async move { transactional(&earlier, "before").await });
     let client = client(&world.broker);
     world.runtime.block_on(async {
         for round in 0..ROUND_COUNT {
@@ -391,9 +405,11 @@ fn a_transaction_waits_for_the_disks_of_its_own_topics_alone() -> Result<()> {
         anyhow::Ok(())
     })?;
     ensure!(!slow.is_finished(), "a transaction was committed that is on no disk");
+    ensure!(!before.is_finished(), "an epoch was given that is on no disk");
     world.recover()?;
     let World { broker, runtime, .. } = &mut world;
     runtime.block_on(in_time("the transaction", async { slow.await? }))?;
+    runtime.block_on(in_time("the epoch", async { before.await? }))?;
     // What was acknowledged early is in the log as well.
     broker.kill()?;
     broker.start_again()?;
