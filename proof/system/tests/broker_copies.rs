@@ -180,28 +180,24 @@ fn epoch_of(broker: &Broker, topic: &str) -> Result<i32> {
     Ok(told.topics[0].partitions[0].leader_epoch)
 }
 
-#[test]
-fn a_topic_that_is_set_back_is_in_no_epoch_that_clients_had_left() -> Result<()> {
-    let daemon = start_daemon()?;
-    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
-    let runtime = Runtime::new()?;
-    let client = client_of(&broker);
-    runtime.block_on(async {
-        create(&client, "orders").await?;
-        produce(&client, "orders", 3).await
-    })?;
-    daemon.memlane("snapshot create topic.orders@before")?;
+/// Starts a broker again and again, until its topic is in an epoch that was in no state before,
+/// each with another record. Returns the last epoch; the broker has stopped.
+fn know_epochs(broker: &mut Broker, runtime: &Runtime) -> Result<i32> {
     let mut known = 0;
     for _ in 0..3 {
         broker.stop()?;
         broker.start_again()?;
-        runtime.block_on(produce(&client_of(&broker), "orders", 1))?;
-        let epoch = epoch_of(&broker, "orders")?;
+        runtime.block_on(produce(&client_of(broker), "orders", 1))?;
+        let epoch = epoch_of(broker, "orders")?;
         ensure!(epoch > known, "{epoch} after {known}");
         known = epoch;
     }
     broker.stop()?;
-    daemon.memlane("snapshot restore topic.orders@before --force")?;
+    Ok(known)
+}
+
+/// Starts a broker whose topic was set back to its first three records.
+fn check_epoch(broker: &mut Broker, runtime: &Runtime, known: i32) -> Result<()> {
     // The broker was started more than once a second, which nobody does for long.
     let since_2025 = UNIX_EPOCH + Duration::from_secs(1_735_689_600);
     let passed = since_2025 + Duration::from_secs(known.unsigned_abs().into());
@@ -209,8 +205,35 @@ fn a_topic_that_is_set_back_is_in_no_epoch_that_clients_had_left() -> Result<()>
         Ok(SystemTime::now() > passed + Duration::from_secs(1))
     })?;
     broker.start_again()?;
-    let epoch = epoch_of(&broker, "orders")?;
+    let end = runtime.block_on(end_of(&client_of(broker), "orders"))?;
+    ensure!(end == 3, "orders ends at {end}");
+    let epoch = epoch_of(broker, "orders")?;
     ensure!(epoch > known, "clients know {known} and are told {epoch}");
+    Ok(())
+}
+
+#[test]
+fn a_topic_that_is_set_back_is_in_no_epoch_that_clients_had_left() -> Result<()> {
+    let mut daemon = start_daemon()?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let runtime = Runtime::new()?;
+    let client = client_of(&broker);
+    runtime.block_on(async {
+        create(&client, "orders").await?;
+        produce(&client, "orders", 3).await
+    })?;
+    daemon.memlane("volume set topic.orders durability=image")?;
+    daemon.memlane("snapshot create topic.orders@before")?;
+    daemon.save_image()?;
+    let known = know_epochs(&mut broker, &runtime)?;
+    daemon.memlane("snapshot restore topic.orders@before --force")?;
+    check_epoch(&mut broker, &runtime, known)?;
+    // And to the image, by a loss of power.
+    let known = know_epochs(&mut broker, &runtime)?;
+    daemon.kill()?;
+    daemon.lose_memory()?;
+    daemon.start_again()?;
+    check_epoch(&mut broker, &runtime, known)?;
     broker.stop()?;
     daemon.memlane("snapshot delete topic.orders@before")?;
     daemon.finish()
