@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{self as of, ApiKey, BrokerId, GroupId, RequestKind, ResponseKind};
 use kafka_protocol::protocol::{Encodable, StrBytes};
@@ -1005,6 +1005,61 @@ fn an_answer_to_a_fetch_is_bounded_however_many_partitions_it_names() -> Result<
     broker.stop()
 }
 
+/// A request of all records of the topic `some`, which would wait for five minutes.
+fn fetch(bytes_min: i32, bytes_max: i32, of_partition: i32) -> of::FetchRequest {
+    let partition =
+        of::fetch_request::FetchPartition::default().with_partition_max_bytes(of_partition);
+    let topic = of::fetch_request::FetchTopic::default()
+        .with_topic(topic("some"))
+        .with_partitions(vec![partition]);
+    of::FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_max_wait_ms(300_000)
+        .with_min_bytes(bytes_min)
+        .with_max_bytes(bytes_max)
+        .with_topics(vec![topic])
+}
+
+/// Bytes that the broker has read of the topic's volume.
+fn read_bytes(daemon: &Daemon, name: &str) -> Result<u64> {
+    let page = daemon.ask(api::METRICS_PATH)?;
+    let counter = format!("memlane_volume_read_bytes_total{{volume=\"topic.{name}\"}} ");
+    let count = page.lines().find_map(|line| line.strip_prefix(&counter));
+    Ok(count.context("each volume has one")?.parse()?)
+}
+
+/// Goal: what a fetch that waits costs does not grow with each batch that comes meanwhile.
+/// Method: as many batches come as the fetch waits for; reading all there is at each would read
+/// the answer dozens of times over.
+#[test]
+fn a_fetch_that_waits_reads_records_again_only_when_there_may_be_enough() -> Result<()> {
+    const BATCH_COUNT: usize = 100;
+    let daemon = Daemon::start(DaemonOptions { pool_size: "256MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    ensure!(create(&broker, plain("some"))? == 0, "it is made");
+    let times = vec![now_ms()?; 20];
+    let batch_bytes = {
+        let request = produced("some", &times)?;
+        let records = &request.topic_data[0].partition_data[0].records;
+        records.as_ref().map_or(0, Bytes::len)
+    };
+    let all = batch_bytes * BATCH_COUNT;
+    let mut stream = broker.connect()?;
+    let request = fetch(i32::try_from(all)?, 1 << 20, 1 << 20);
+    send(&mut stream, ApiKey::Fetch, 11, &request.into())?;
+    let before = read_bytes(&daemon, "some")?;
+    for _ in 0..BATCH_COUNT {
+        ensure!(produce(&broker, "some", &times)? == 0, "it is taken");
+    }
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    ensure!(usize::try_from(u32::from_be_bytes(length))? >= all, "{length:?}, of {all} bytes");
+    let read = read_bytes(&daemon, "some")? - before;
+    ensure!((1..=10).contains(&(read / all as u64)), "{read} bytes were read for {all}");
+    broker.stop()?;
+    daemon.finish()
+}
+
 #[test]
 fn a_fetch_waits_for_no_more_than_its_answer_may_have() -> Result<()> {
     let mut broker = Broker::start("--embedded 128M")?;
@@ -1013,24 +1068,10 @@ fn a_fetch_waits_for_no_more_than_its_answer_may_have() -> Result<()> {
     for _ in 0..10 {
         ensure!(produce(&broker, "some", &[now])? == 0, "it is taken");
     }
-    let fetch = |bytes_min: i32, bytes_max: i32, of_partition: i32| {
-        let partition =
-            of::fetch_request::FetchPartition::default().with_partition_max_bytes(of_partition);
-        let topic = of::fetch_request::FetchTopic::default()
-            .with_topic(topic("some"))
-            .with_partitions(vec![partition]);
-        of::FetchRequest::default()
-            .with_replica_id(BrokerId(-1))
-            .with_max_wait_ms(300_000)
-            .with_min_bytes(bytes_min)
-            .with_max_bytes(bytes_max)
-            .with_topics(vec![topic])
-    };
     let records = |answer: ResponseKind| {
         let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
         it.responses[0].partitions[0].records.as_ref().map_or(0, Bytes::len)
     };
-    // The broker would wait for five minutes, and this test less.
     for (of_all, of_partition) in [(300, 1 << 20), (1 << 20, 300)] {
         let request = fetch(i32::MAX, of_all, of_partition);
         let bytes = records(ask(&broker, ApiKey::Fetch, 11, request)?);
