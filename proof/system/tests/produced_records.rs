@@ -88,6 +88,8 @@ fn what_no_consumer_could_read_is_refused_and_not_kept() -> Result<()> {
     let mut renumbered = records.to_vec();
     // The second record's offset is the third byte behind its length.
     renumbered[first_bytes + 3] = 6;
+    let mut backwards = records.to_vec();
+    (backwards[3], backwards[first_bytes + 3]) = (records[first_bytes + 3], records[3]);
     let mut bad: Vec<(&str, Vec<u8>)> = vec![
         ("garbage under gzip", with_records(&zipped, b"this is not gzip")),
         ("gzip that is cut", with_records(&zipped, &zipped[HEADER_BYTES..zipped.len() - 9])),
@@ -95,6 +97,7 @@ fn what_no_consumer_could_read_is_refused_and_not_kept() -> Result<()> {
         ("one record of two", with_records(&good, &records[..first_bytes])),
         ("three records of two", with_records(&good, &[records, &records[..first_bytes]].concat())),
         ("offsets with a gap", with_records(&good, &renumbered)),
+        ("offsets that go backwards", with_records(&good, &backwards)),
         ("a record that is cut", with_records(&good, &records[..records.len() - 1])),
         ("no codec", with_header(&good, |it| it.attributes |= 7)),
         ("a delete horizon", with_header(&good, |it| it.attributes |= 1 << 6)),

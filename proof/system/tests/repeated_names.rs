@@ -90,7 +90,7 @@ fn the_last_of_repeated_offsets_counts_and_a_topic_named_twice_is_not_widened() 
     let mut broker = Broker::start("--embedded 128M --partitions 20")?;
     let topic = of::metadata_request::MetadataRequestTopic::default().with_name(Some(name()));
     let metadata = of::MetadataRequest::default().with_topics(Some(vec![topic]));
-    ask(&broker, ApiKey::Metadata, &metadata.into())?;
+    ask(&broker, ApiKey::Metadata, &metadata.clone().into())?;
     let partition = |offset: usize| -> Result<_> {
         Ok(of::offset_commit_request::OffsetCommitRequestPartition::default()
             .with_partition_index(0)
@@ -130,5 +130,8 @@ fn the_last_of_repeated_offsets_counts_and_a_topic_named_twice_is_not_widened() 
     let ResponseKind::CreatePartitions(it) = answer else { panic!("{answer:?}") };
     let codes: Vec<i16> = it.results.iter().map(|it| it.error_code).collect();
     ensure!(codes == [ResponseError::InvalidRequest.code()], "{codes:?}");
+    let (_, answer) = ask(&broker, ApiKey::Metadata, &metadata.into())?;
+    let ResponseKind::Metadata(it) = answer else { panic!("{answer:?}") };
+    ensure!(it.topics[0].partitions.len() == 20, "it was widened: {:?}", it.topics[0]);
     broker.stop()
 }
