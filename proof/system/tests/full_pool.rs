@@ -106,6 +106,8 @@ fn a_full_thin_pool_is_overwritten_while_images_are_saved() -> Result<()> {
         Ok(daemon.status()?.warnings.iter().any(|one| one.kind == "overwrites_uncovered"))
     };
     ensure!(!is_told(&daemon)?, "all that is there has memory to itself");
+    let pool = daemon.status()?.pool;
+    ensure!(pool.overwrite_need_bytes <= pool.overwrite_room_bytes, "{pool:?}");
     let is_over = AtomicBool::new(false);
     let saved = thread::scope(|scope| -> Result<u64> {
         let daemon = &daemon;
@@ -132,6 +134,9 @@ fn a_full_thin_pool_is_overwritten_while_images_are_saved() -> Result<()> {
         db.ask(&Request::Write { offset: (chunks + chunk) * CHUNK, data: same.clone() })?;
     }
     wait_for("a warning that overwrites may fail", TIME_LIMIT, || is_told(&daemon))?;
+    let pool = daemon.status()?.pool;
+    ensure!(pool.overwrite_need_bytes > pool.overwrite_room_bytes, "{pool:?}");
+    ensure!(daemon.memlane("status")?.contains("may fail: worst case"), "{pool:?}");
     drop(db);
     daemon.finish()
 }

@@ -92,9 +92,10 @@ fn wait_until_read(daemon: &Daemon, is_it: impl Fn(&mut NbdClient) -> Result<boo
 
 #[test]
 fn what_is_lost_with_the_writer_is_at_most_the_lag_that_was_shown() -> Result<()> {
-    for store in [Store::folder()?, Store::Server(server::Server::start())] {
+    let server = Store::Server(server::Server::start());
+    for (store, class) in [(Store::folder()?, "image"), (server, "journal")] {
         let (mut writer, standby) = store.pair()?;
-        writer.memlane("volume create db --size 64MiB --durability image")?;
+        writer.memlane(&format!("volume create db --size 64MiB --durability {class}"))?;
         let mut db = client(&writer, "db")?;
         let first = stamp(&mut db, 0)?;
         wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
