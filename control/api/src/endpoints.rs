@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::export::{Export, ExportCreate};
 use crate::health::Health;
 use crate::image::{AcceptedLoss, Image, ImageRestore, ImageSave};
+use crate::latency::VolumeLatencies;
 use crate::permission::Reach::{
     Changed, Cloned, Compared, Created, Everything, Listed, Named, Nothing, Restored, Several,
 };
@@ -24,8 +25,10 @@ use crate::volume::{Disconnected, Volume, VolumeCreate, VolumePatch};
 
 pub const VOLUMES_PATH: &str = "/v1/volumes";
 pub const VOLUME_PATH: &str = "/v1/volumes/{name}";
+pub const VOLUME_LATENCIES_PATH: &str = "/v1/volumes/{name}/latencies";
 pub const DISCONNECT_PATH: &str = "/v1/volumes/{name}/disconnect";
 pub const CLONE_PATH: &str = "/v1/volumes/{name}/clone";
+pub const LATENCIES_PATH: &str = "/v1/latencies";
 pub const SNAPSHOTS_PATH: &str = "/v1/snapshots";
 pub const SNAPSHOT_PATH: &str = "/v1/snapshots/{name}";
 pub const SNAPSHOT_RESTORE_PATH: &str = "/v1/snapshots/{name}/restore";
@@ -98,6 +101,21 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .asks(&[FORCE])
         .tagged(Tag::Matched)
         .refuses(&[NotFound, InUse, PreconditionFailed, InvalidField]),
+    Endpoint::get(
+        VOLUME_LATENCIES_PATH,
+        "show_volume_latencies",
+        Viewer.on(Named),
+        one::<VolumeLatencies>(),
+    )
+    .about("Get how long requests to a volume took since the daemon started")
+    .refuses(&[NotFound, InvalidField]),
+    Endpoint::get(
+        LATENCIES_PATH,
+        "list_latencies",
+        Viewer.on(Listed("volume")),
+        many::<VolumeLatencies>(),
+    )
+    .about("List how long requests took, of volumes of which some were timed"),
     Endpoint::post(DISCONNECT_PATH, "disconnect_volume", Operator.on(Named), one::<Disconnected>())
         .answers(200)
         .about("Disconnect the clients of a volume; they may reconnect")

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`endpoints`](ENDPOINTS) | every path and method that is served, and the right it takes |
 //! | `volume`, `snapshot`, `image` and others | the bodies of requests and answers |
+//! | `latency` | times that requests to volumes take, and percentiles of such times |
 //! | `machine` | virtual machines, which are not the daemon's |
 //! | [`machine_endpoints`](MACHINE_ENDPOINTS) | every path and method of `memlane-machines` |
 //! | `operation` | the entry that a request asks for, which is all that passes the console |
@@ -29,6 +30,7 @@ mod event;
 mod export;
 mod health;
 mod image;
+mod latency;
 mod machine;
 mod machine_endpoints;
 mod operation;
@@ -56,6 +58,7 @@ pub use event::{Event, EventLevel};
 pub use export::{Export, ExportCreate, ExportProtocol, numbered_socket, volume_of_socket};
 pub use health::{Health, Stage};
 pub use image::{AcceptedLoss, Image, ImageRestore, ImageSave, ImageVolume};
+pub use latency::{Latency, VolumeLatencies, quantile, reached};
 pub use machine::{
     DiskAttach, DiskDetach, DiskKind, DiskProtocol, Machine, MachineCreate, MachineDisk,
     MachineNetwork, MachineSnapshot, MachineSnapshotCreate, MachineState, MachinesCreated,

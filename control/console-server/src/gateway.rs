@@ -133,19 +133,21 @@ impl Gateway {
         self.daemon.get(&operation.path()).await.unwrap_or_default()
     }
 
-    /// A volume of the daemon's that the caller may see.
-    pub(crate) async fn volume(&self, caller: &Caller, name: &str) -> Result<Volume, Refusal> {
+    /// Refuses where there is no such volume, or the caller may not see it.
+    pub(crate) async fn check_volume(&self, caller: &Caller, name: &str) -> Result<(), Refusal> {
         check_role(caller, role_of("show_volume")?)?;
         if caller.is_limited() {
             Limits::of(&self.accounts, caller).check(&[name])?;
         }
         let path = api::path_of(api::VOLUME_PATH, name);
         let answer = self.daemon.ask(Asked::get(&path)).await.map_err(unanswered)?;
-        if answer.status == StatusCode::NOT_FOUND {
-            return Err(Refusal::new(Kind::NotFound, &format!("there is no volume {name:?}")));
+        match answer.status {
+            StatusCode::NOT_FOUND => {
+                Err(Refusal::new(Kind::NotFound, &format!("there is no volume {name:?}")))
+            }
+            status if status.is_success() => Ok(()),
+            status => Err(Refusal::new(Kind::BadGateway, &format!("the daemon answered {status}"))),
         }
-        let volume = serde_json::from_slice(&answer.body);
-        volume.map_err(|error| Refusal::new(Kind::BadGateway, &format!("the daemon: {error}")))
     }
 
     /// Opens a console of a machine, by its endpoint and name; [`check_console`] says who may.

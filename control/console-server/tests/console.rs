@@ -489,6 +489,7 @@ fn who_is_limited_to_a_project_sees_and_touches_nothing_else() -> Result<()> {
         "/metrics",
         "/console/v1/history",
         "/console/v1/busiest",
+        "/console/v1/slowest",
         "/console/v1/volumes/secret/history",
     ] {
         check(&fixture.get(&sam, path)?, 403, "forbidden");

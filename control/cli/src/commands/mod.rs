@@ -5,6 +5,7 @@ mod console;
 mod doctor;
 mod exports;
 mod images;
+mod latencies;
 mod machines;
 mod pool;
 mod program;
@@ -24,7 +25,7 @@ use std::process;
 
 use api::{
     Attachment, AttachmentCreate, ByteSize, Disconnected, Method, Pool, Snapshot, Status, Volume,
-    VolumeCreate, VolumePatch,
+    VolumeCreate, VolumeLatencies, VolumePatch,
 };
 use clap::CommandFactory;
 use serde::Serialize;
@@ -129,10 +130,7 @@ fn run_volume(client: &Client, command: VolumeCommand) -> Result<Report, Failure
             }
             Ok(Report::of(text, &volumes))
         }
-        VolumeCommand::Show { name } => {
-            let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, &name))?;
-            Ok(Report::of(volume_text(&volume), &volume))
-        }
+        VolumeCommand::Show { name } => show_volume(client, &name),
         VolumeCommand::Resize { name, size, force } => {
             change(client, &name, &VolumePatch { size: Some(size), force, ..Default::default() })
         }
@@ -178,6 +176,16 @@ fn create_request(create: Create) -> VolumeCreate {
         owner: create.owner,
         labels: create.labels.into_iter().collect(),
     }
+}
+
+/// A volume, and how long requests to it took.
+fn show_volume(client: &Client, name: &str) -> Result<Report, Failure> {
+    let volume: Volume = client.get(&api::path_of(api::VOLUME_PATH, name))?;
+    let latencies: VolumeLatencies = client.get(&api::path_of(api::VOLUME_LATENCIES_PATH, name))?;
+    let mut answer = to_json(&volume);
+    answer["latencies"] = to_json(&latencies);
+    let text = format!("{}\n\n{}", volume_text(&volume), latencies::text(&latencies));
+    Ok(Report::of(text, &answer))
 }
 
 fn change(client: &Client, name: &str, patch: &VolumePatch) -> Result<Report, Failure> {

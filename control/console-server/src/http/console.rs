@@ -13,7 +13,7 @@ use crate::page::Page;
 use crate::refusal::{Kind, Refusal};
 use crate::shares::Shares;
 use crate::sign_on::SignOn;
-use crate::watch::{Busiest, History, VolumeHistory, Watch};
+use crate::watch::{History, Told, VolumeHistory, Watch};
 
 /// Browsers that are told of changes at a time, and those of one user.
 const WATCHERS_MAX: usize = 256;
@@ -42,7 +42,7 @@ pub(crate) struct Console {
     pub(crate) watchers: Arc<Shares<String>>,
     pub(crate) consoles: Arc<Shares<String>>,
     pub(crate) history: Arc<History>,
-    pub(crate) busiest: Arc<Busiest>,
+    pub(crate) busiest: Arc<Told>,
     pub(crate) volumes: Arc<VolumeHistory>,
     pub(crate) page: Page,
     /// Where browsers see the page, if that was said.

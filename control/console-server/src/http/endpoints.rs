@@ -231,10 +231,17 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about("List the volumes with most requests. Refused to users limited to projects")
         .answers(Answer::Json)
         .refuses(&[Forbidden]),
+    Endpoint::get("/console/v1/slowest", "list_slowest", || get(watching::slowest))
+        .about(
+            "List the volumes whose requests took longest in the last minute. Refused to users \
+             limited to projects",
+        )
+        .answers(Answer::Json)
+        .refuses(&[Forbidden]),
     Endpoint::get("/console/v1/volumes/{name}/history", "show_volume_history", || {
         get(watching::volume)
     })
-    .about("Get the last hour of a volume's requests, and of latencies of its durability class")
+    .about("Get the last hour of a volume's requests, and of how long they took")
     .asks(SECONDS)
     .answers(Answer::Json)
     .refuses(&[Invalid, Forbidden, NotFound, DaemonDown]),

@@ -33,7 +33,7 @@ use crate::http::routes;
 use crate::options::{Options, PublicUrl};
 use crate::page::Page;
 use crate::sign_on::SignOn;
-use crate::watch::{self, Busiest, History, VolumeHistory, Watch};
+use crate::watch::{self, History, Told, VolumeHistory, Watch};
 
 /// A connection that does not get so far with TLS, or with the head of a request, is closed.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     let daemon = Arc::new(Backend::daemon(options.daemon_socket.clone()));
     let machines = options.machines_socket.clone().map(Backend::machines);
     let history = Arc::new(History::open(folder));
-    let busiest = Arc::new(Busiest::new());
+    let busiest = Arc::<Told>::default();
     let sink = options.audit_to.as_ref().map(AuditSink::open).transpose();
     let sink = sink.context("--audit-to cannot be used")?;
     let volumes = Arc::new(VolumeHistory::default());

@@ -88,8 +88,19 @@ pub(super) async fn busiest(
     Ok((content_type, console.busiest.written()).into_response())
 }
 
-/// The last hour of a volume. Who is limited to projects is not told latencies, which are of all
-/// volumes of its class.
+/// The volumes whose requests took longest in the last minute.
+pub(super) async fn slowest(
+    known: Known,
+    State(console): State<Arc<Console>>,
+) -> Result<Response, Refusal> {
+    if known.caller.is_limited() {
+        return Err(Refusal::forbidden("it concerns more than your projects"));
+    }
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    Ok((content_type, console.volumes.slowest()).into_response())
+}
+
+/// The last hour of a volume.
 pub(super) async fn volume(
     known: Known,
     State(console): State<Arc<Console>>,
@@ -97,10 +108,9 @@ pub(super) async fn volume(
     query: Result<Query<ChartsQuery>, QueryRejection>,
 ) -> Result<Json<Vec<Shown>>, Refusal> {
     let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
-    let volume = console.gateway.volume(&known.caller, &name).await?;
-    let class = (!known.caller.is_limited()).then_some(volume.durability);
+    console.gateway.check_volume(&known.caller, &name).await?;
     let seconds = asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT);
-    Ok(Json(console.volumes.shown(&name, class, seconds)))
+    Ok(Json(console.volumes.shown(&name, seconds)))
 }
 
 /// The names of all series, or the points of one.

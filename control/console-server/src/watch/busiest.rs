@@ -3,10 +3,8 @@
 //! Of all volumes the counts at the last look are held, of the busiest what is told.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use axum::body::Bytes;
 use serde::Serialize;
 
 const REQUESTS: &str = "memlane_volume_requests_total{";
@@ -86,31 +84,12 @@ fn kind_and_volume(sample: &str) -> Option<(&'static str, &str)> {
     Some((kind, volume))
 }
 
-/// Text that is told of them, written once for all who ask.
-#[derive(Debug)]
-pub(crate) struct Busiest(Mutex<Bytes>);
-
-impl Busiest {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(Bytes::from_static(b"[]")))
-    }
-
-    pub(super) fn tell(&self, volumes: &[BusyVolume]) {
-        let text = serde_json::to_vec(volumes).expect("names and numbers are JSON");
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
-    }
-
-    /// JSON: the busiest volume first; what was told last while the daemon is away.
-    pub(crate) fn written(&self) -> Bytes {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::watch::told::Told;
 
     fn samples(requests: &[(&'static str, f64)]) -> HashMap<&'static str, f64> {
         requests.iter().copied().collect()
@@ -161,7 +140,7 @@ mod tests {
         traffic.busiest(&at(1.0), start);
         let busiest = traffic.busiest(&at(2.0), start + Duration::from_secs(1));
         assert_eq!(busiest.len(), TOLD_MAX);
-        let told = Busiest::new();
+        let told = Told::default();
         assert_eq!(told.written(), "[]");
         told.tell(&busiest[..1]);
         let one = "[{\"volume\":\"v0\",\"requests_per_second\":1.0,\"bytes_per_second\":0.0}]";

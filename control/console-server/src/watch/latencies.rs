@@ -1,8 +1,11 @@
-//! Latencies of requests since the last look, from the daemon's histograms.
+//! Latencies of requests since the last look, from the daemon's histograms: of all volumes together
+//! and of single ones.
 
 use std::collections::HashMap;
 
-pub(super) const BUCKETS: &str = "memlane_request_seconds_bucket{";
+use api::{VolumeLatencies, quantile, reached};
+
+const BUCKETS: &str = "memlane_request_seconds_bucket{";
 
 /// Requests of a kind, and the names of its series.
 const KINDS: &[(&str, [&str; 2])] = &[
@@ -26,41 +29,23 @@ impl Latencies {
     /// Microseconds of kinds that had requests since the last look, all classes of durability
     /// together.
     pub(super) fn figures(&mut self, samples: &HashMap<&str, f64>) -> Vec<(String, f64)> {
-        let figures = self.passed(None, samples);
-        figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect()
-    }
-
-    /// The same of one class.
-    pub(super) fn of_class(
-        &mut self,
-        class: &str,
-        samples: &HashMap<&str, f64>,
-    ) -> Vec<(&'static str, f64)> {
-        self.passed(Some(class), samples)
-    }
-
-    fn passed(
-        &mut self,
-        class: Option<&str>,
-        samples: &HashMap<&str, f64>,
-    ) -> Vec<(&'static str, f64)> {
         let mut figures = Vec::new();
         for (kind, series) in KINDS {
-            let now = buckets_of(kind, class, samples);
+            let now = buckets_of(kind, samples);
             let before = self.before.insert(kind, now.clone());
             let Some(passed) = before.and_then(|before| difference(&now, &before)) else {
                 continue;
             };
             for (share, name) in SHARES.iter().zip(series) {
                 let seconds = quantile(&passed, *share);
-                figures.extend(seconds.map(|it| (*name, it * 1e6)));
+                figures.extend(seconds.map(|it| ((*name).to_owned(), it * 1e6)));
             }
         }
         figures
     }
 }
 
-fn buckets_of(kind: &str, class: Option<&str>, samples: &HashMap<&str, f64>) -> Buckets {
+fn buckets_of(kind: &str, samples: &HashMap<&str, f64>) -> Buckets {
     let mut buckets = Buckets::new();
     for (name, count) in samples {
         let Some(labels) = name.strip_prefix(BUCKETS) else { continue };
@@ -68,8 +53,7 @@ fn buckets_of(kind: &str, class: Option<&str>, samples: &HashMap<&str, f64>) -> 
             "+Inf" => Some(f64::INFINITY),
             number => number.parse().ok(),
         });
-        let is_it = label(labels, "kind") == Some(kind)
-            && class.is_none_or(|class| label(labels, "durability") == Some(class));
+        let is_it = label(labels, "kind") == Some(kind);
         let Some(bound) = bound.filter(|_| is_it) else { continue };
         match buckets.iter_mut().find(|it| it.0 == bound) {
             Some((_, sum)) => *sum += count,
@@ -94,24 +78,71 @@ fn difference(now: &Buckets, before: &Buckets) -> Option<Buckets> {
     is_same.then(|| now.iter().zip(before).map(|(now, it)| (now.0, now.1 - it.1)).collect())
 }
 
-/// Within a bucket requests are taken to lie evenly; beyond the last bound, at it.
-fn quantile(buckets: &Buckets, share: f64) -> Option<f64> {
-    let total = buckets.last().map(|it| it.1).filter(|total| *total > 0.0)?;
-    let wanted = share * total;
-    let (mut bound_below, mut count_below) = (0.0, 0.0);
-    for (bound, count) in buckets {
-        if *count >= wanted {
-            let inside = (wanted - count_below) / (count - count_below);
-            let is_last = bound.is_infinite();
-            return Some(if is_last {
-                bound_below
-            } else {
-                bound_below + (bound - bound_below) * inside
-            });
-        }
-        (bound_below, count_below) = (*bound, *count);
+/// Latencies of single volumes over a time, in microseconds, by the kinds and shares of [`SERIES`];
+/// NaN where nothing was timed.
+pub(super) type OfVolume = [f32; SERIES.len()];
+
+pub(super) const NO_LATENCIES: OfVolume = [f32::NAN; SERIES.len()];
+
+/// Series of a volume's latencies: p50 and p99 of each kind.
+pub(super) const SERIES: [&str; 6] = [
+    "read_latency_p50_us",
+    "read_latency_p99_us",
+    "write_latency_p50_us",
+    "write_latency_p99_us",
+    "flush_latency_p50_us",
+    "flush_latency_p99_us",
+];
+
+/// Kinds of the series, two of each.
+pub(super) const OF_KIND: [&str; 3] = ["read", "write", "flush"];
+
+/// Times of each volume at the last look.
+#[derive(Debug, Default)]
+pub(super) struct VolumeTimes {
+    before: Option<HashMap<u64, VolumeLatencies>>,
+}
+
+impl VolumeTimes {
+    /// Latencies since the last look, by the names of volumes of which some were timed; nothing at
+    /// the first look. `told`: what the daemon says now.
+    pub(super) fn passed(&mut self, told: Vec<VolumeLatencies>) -> HashMap<String, OfVolume> {
+        let now: HashMap<_, _> = told.into_iter().map(|it| (it.id, it)).collect();
+        let Some(before) = self.before.replace(now) else { return HashMap::new() };
+        let now = self.before.iter().flatten();
+        let passed = now.filter_map(|(id, now)| {
+            let of = of_volume(now, before.get(id));
+            of.iter().any(|it| !it.is_nan()).then(|| (now.volume.clone(), of))
+        });
+        passed.collect()
     }
-    None
+}
+
+/// An estimate, of which seven digits are kept: there are many.
+#[expect(clippy::cast_possible_truncation, reason = "the bounds are far within an f32")]
+fn kept(us: f64) -> f32 {
+    us as f32
+}
+
+/// A volume of which nothing had been timed `before` may be new or not: all of it has passed since.
+fn of_volume(now: &VolumeLatencies, before: Option<&VolumeLatencies>) -> OfVolume {
+    let kinds = |it: &VolumeLatencies| {
+        [it.reads.counts.clone(), it.writes.counts.clone(), it.flushes.counts.clone()]
+    };
+    let before = before.filter(|it| it.bounds_us == now.bounds_us).map(kinds).unwrap_or_default();
+    let mut figures = NO_LATENCIES;
+    for (index, (now_counts, before)) in kinds(now).iter().zip(&before).enumerate() {
+        let since =
+            |(at, count): (usize, &u64)| count.saturating_sub(before.get(at).copied().unwrap_or(0));
+        let passed = now_counts.iter().enumerate().map(since);
+        let reached = reached(&now.bounds_us, passed);
+        for (at, share) in SHARES.iter().enumerate() {
+            if let Some(us) = quantile(&reached, *share) {
+                figures[index * SHARES.len() + at] = kept(us);
+            }
+        }
+    }
+    figures
 }
 
 #[cfg(test)]
@@ -145,18 +176,27 @@ mod tests {
         assert!((micros[1] - expected[1]).abs() < 1e-6, "{micros:?}");
     }
 
+    fn of_volume(volume: &str, id: u64, reads: [u64; 3], flushes: [u64; 3]) -> VolumeLatencies {
+        let bounds_us = vec![1, 3];
+        let of = |counts: [u64; 3]| api::Latency::of(&bounds_us, &counts, 0, 9_000);
+        let (reads, writes, flushes) = (of(reads), of([0; 3]), of(flushes));
+        VolumeLatencies { volume: volume.to_owned(), id, bounds_us, reads, writes, flushes }
+    }
+
     #[test]
-    fn a_class_has_percentiles_of_its_own() {
-        let both = |ram, journal| page(ram, "ram") + &page(journal, "journal");
-        let (before, now) = (both([0, 0, 0], [0, 0, 0]), both([8, 8, 8], [0, 9, 9]));
-        let p99_of = |class| {
-            let mut latencies = Latencies::default();
-            latencies.of_class(class, &samples(&before));
-            latencies.of_class(class, &samples(&now)).get(1).map(|it| it.1)
-        };
-        assert!(p99_of("ram").is_some_and(|it| it <= 1.0), "{:?}", p99_of("ram"));
-        assert!(p99_of("journal").is_some_and(|it| it > 2.0), "{:?}", p99_of("journal"));
-        assert_eq!(p99_of("image"), None);
+    fn each_volume_has_percentiles_of_its_own_since_the_last_look() {
+        let mut times = VolumeTimes::default();
+        let at = |reads, flushes| of_volume("a", 1, reads, flushes);
+        assert!(times.passed(vec![at([9, 9, 9], [5, 0, 0])]).is_empty(), "the first look");
+        let b = || of_volume("b", 2, [4, 0, 0], [0; 3]);
+        let passed = times.passed(vec![at([9, 19, 9], [5, 0, 0]), b()]);
+        assert_eq!(&passed["a"][..2], [2.0, 2.98], "ten reads of 1 to 3 us");
+        assert!(passed["a"][2..].iter().all(|it| it.is_nan()), "no other kind: {passed:?}");
+        assert_eq!(passed["b"][..2], [0.5, 0.99], "its first requests");
+        assert!(times.passed(vec![at([9, 19, 9], [5, 0, 0]), b()]).is_empty(), "no request");
+        let passed = times.passed(vec![of_volume("a", 3, [0; 3], [0, 0, 1])]);
+        assert_eq!(passed["a"][4..], [3.0, 3.0], "one of its name has nothing of the one before");
+        assert!(passed["a"][..4].iter().all(|it| it.is_nan()));
     }
 
     #[test]

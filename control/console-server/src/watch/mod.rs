@@ -5,10 +5,11 @@ mod history;
 mod latencies;
 mod live;
 mod recorder;
+mod told;
 mod volumes;
 
-pub(crate) use busiest::Busiest;
 pub(crate) use history::History;
 pub(crate) use live::Watch;
 pub(crate) use recorder::record;
+pub(crate) use told::Told;
 pub(crate) use volumes::{Shown, VolumeHistory};

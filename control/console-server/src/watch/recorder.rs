@@ -9,9 +9,10 @@ use tokio::time::MissedTickBehavior;
 use crate::backend::Backend;
 use crate::clock::unix_seconds;
 use crate::exchange::Asked;
-use crate::watch::busiest::{Busiest, Traffic};
+use crate::watch::busiest::Traffic;
 use crate::watch::history::History;
 use crate::watch::latencies::Latencies;
+use crate::watch::told::Told;
 use crate::watch::volumes::VolumeHistory;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -57,7 +58,7 @@ struct Before {
 pub(crate) async fn record(
     daemon: Arc<Backend>,
     history: Arc<History>,
-    busiest: Arc<Busiest>,
+    busiest: Arc<Told>,
     volumes: Arc<VolumeHistory>,
 ) {
     let mut ticks = tokio::time::interval(INTERVAL);
@@ -71,7 +72,12 @@ pub(crate) async fn record(
                 let (samples, now) = (samples_of(&text), Instant::now());
                 history.add(unix_seconds(), &before.figures(&samples, now));
                 busiest.tell(&before.traffic.busiest(&samples, now));
-                volumes.look(unix_seconds(), &samples, now);
+                if volumes.is_due(now) {
+                    // Requests and bytes are kept also where the daemon does not say how long
+                    // requests took.
+                    let latencies = daemon.get(api::LATENCIES_PATH).await.unwrap_or_default();
+                    volumes.look(unix_seconds(), &samples, latencies, now);
+                }
             }
             // A daemon that comes back counts anew.
             _ => {

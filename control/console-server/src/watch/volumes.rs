@@ -1,6 +1,6 @@
-//! Requests to each volume over the last hour, and latencies of each durability class.
+//! Requests to each volume over the last hour, and how long they took.
 //!
-//! It is kept in memory alone, for the volumes that had requests last: some 10 MiB at most. Of
+//! It is kept in memory alone, for the volumes that had requests last: some 20 MiB at most. Of
 //! those that had none for an hour nothing is kept, as they had no requests. Where figures were
 //! dropped for want of room nothing is told of that time, so that nobody takes it for idle.
 
@@ -8,10 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::Durability;
+use api::VolumeLatencies;
+use axum::body::Bytes;
 use serde::Serialize;
 
-use crate::watch::latencies::{BUCKETS, Latencies};
+use crate::watch::latencies::{NO_LATENCIES, OF_KIND, OfVolume, SERIES, VolumeTimes};
+use crate::watch::told::Told;
 
 /// Seconds between two points.
 const STEP: Duration = Duration::from_secs(5);
@@ -19,9 +21,10 @@ const STEP: Duration = Duration::from_secs(5);
 const STEPS_KEPT: usize = 720;
 /// Volumes whose figures are kept.
 const VOLUMES_KEPT: usize = 256;
-
-const CLASSES: [(Durability, &str); 3] =
-    [(Durability::Ram, "ram"), (Durability::Image, "image"), (Durability::Journal, "journal")];
+/// A minute of steps, over which volumes are compared.
+const STEPS_COMPARED: usize = 12;
+/// More are not told: who is slow is asked for, not all who exist.
+const SLOWEST_MAX: usize = 10;
 
 /// Counters of a volume, and the series of their changes in a second.
 const COUNTERS: [(&str, &str, &str); 6] = [
@@ -44,40 +47,66 @@ pub(crate) struct Shown {
     points: Vec<(u64, f64)>,
 }
 
-/// Latencies at a time, by their series.
-type OfClass = (u64, Vec<(&'static str, f64)>);
+/// A volume with the kind of its requests that took longest in the last minute.
+#[derive(Debug, PartialEq, Serialize)]
+struct SlowVolume {
+    volume: String,
+    kind: &'static str,
+    /// 99 % took no longer, in the step in which they took longest.
+    p99_us: f32,
+}
+
+/// What is kept of a volume of one step.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    time: u64,
+    rates: Figures,
+    latencies: OfVolume,
+}
 
 #[derive(Debug, Default)]
 struct State {
     before: Option<(Instant, HashMap<String, Figures>)>,
-    latencies: [Latencies; CLASSES.len()],
+    times: VolumeTimes,
     /// When there was a look.
     steps: VecDeque<u64>,
     /// Of the steps in which a volume had requests.
-    volumes: HashMap<String, VecDeque<(u64, Figures)>>,
-    classes: [VecDeque<OfClass>; CLASSES.len()],
+    volumes: HashMap<String, VecDeque<Step>>,
     /// The newest step of which figures were dropped for want of room.
     dropped: u64,
 }
 
 /// The last hour of all volumes.
 #[derive(Debug, Default)]
-pub(crate) struct VolumeHistory(Mutex<State>);
+pub(crate) struct VolumeHistory {
+    state: Mutex<State>,
+    slowest: Told,
+}
 
 impl VolumeHistory {
-    /// Takes the daemon's samples of now, where a step has passed.
-    pub(super) fn look(&self, time: u64, samples: &HashMap<&str, f64>, now: Instant) {
+    /// Returns whether a step has passed since the last look.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let state = self.lock();
+        state.before.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= STEP)
+    }
+
+    /// Takes the daemon's samples of now, and what it says of how long requests took.
+    pub(super) fn look(
+        &self,
+        time: u64,
+        samples: &HashMap<&str, f64>,
+        told: Vec<VolumeLatencies>,
+        now: Instant,
+    ) {
         let mut state = self.lock();
         let passed = state.before.as_ref().map(|(at, _)| now.duration_since(*at));
-        if passed.is_some_and(|it| it < STEP) {
-            return;
-        }
         let counts = counts_of(samples);
         let rates = state.rates(&counts, passed);
         state.before = Some((now, counts));
-        let latencies = state.latencies_of(samples);
+        let latencies = state.times.passed(told);
         if let Some(rates) = rates {
-            state.add(time, rates, latencies);
+            state.add(time, rates, &latencies);
+            self.slowest.tell(&state.slowest());
         }
     }
 
@@ -85,41 +114,47 @@ impl VolumeHistory {
     pub(super) fn interrupt(&self) {
         let mut state = self.lock();
         state.before = None;
-        state.latencies = Default::default();
+        state.times = VolumeTimes::default();
     }
 
-    /// Requests and bytes of a volume in a second, and latencies of a class, over the last
-    /// `seconds`.
-    pub(crate) fn shown(
-        &self,
-        volume: &str,
-        class: Option<Durability>,
-        seconds: u64,
-    ) -> Vec<Shown> {
+    /// JSON: the volumes whose requests took longest in the last minute, the slowest first; what
+    /// was told last while the daemon is away.
+    pub(crate) fn slowest(&self) -> Bytes {
+        self.slowest.written()
+    }
+
+    /// Requests and bytes of a volume in a second, and latencies where some were timed, over the
+    /// last `seconds`.
+    pub(crate) fn shown(&self, volume: &str, seconds: u64) -> Vec<Shown> {
         let state = self.lock();
         let newest = state.steps.back().copied().unwrap_or(0);
         let from = newest.saturating_sub(seconds);
         let steps = state.steps.iter().copied().filter(|it| *it > from);
         let known = state.volumes.get(volume);
-        let first = known.and_then(|it| it.front()).map_or(u64::MAX, |it| it.0);
-        let by_step: HashMap<u64, Figures> = known.into_iter().flatten().copied().collect();
-        let figures = steps.filter_map(|step| match by_step.get(&step) {
-            Some(figures) => Some((step, *figures)),
-            None if step > state.dropped || step > first => Some((step, Figures::default())),
+        let first = known.and_then(|it| it.front()).map_or(u64::MAX, |it| it.time);
+        let by_time: HashMap<u64, &Step> =
+            known.into_iter().flatten().map(|it| (it.time, it)).collect();
+        let figures = steps.filter_map(|time| match by_time.get(&time) {
+            Some(step) => Some((time, step.rates)),
+            None if time > state.dropped || time > first => Some((time, Figures::default())),
             None => None,
         });
         let figures: Vec<_> = figures.collect();
-        let of_volume = COUNTERS.iter().enumerate().map(|(index, (_, _, series))| {
-            let points = figures.iter().map(|(step, it)| (*step, it[index])).collect();
+        let rates = COUNTERS.iter().enumerate().map(|(index, (_, _, series))| {
+            let points = figures.iter().map(|(time, it)| (*time, it[index])).collect();
             Shown { series, step_seconds: STEP.as_secs(), points }
         });
-        let class = class.and_then(|class| CLASSES.iter().position(|it| it.0 == class));
-        let latencies = class.map(|it| latencies_shown(&state.classes[it], from));
-        of_volume.chain(latencies.into_iter().flatten()).collect()
+        let inside = || known.into_iter().flatten().filter(move |it| it.time > from);
+        let latencies = SERIES.iter().enumerate().map(|(index, series)| {
+            let points = inside().map(|it| (it.time, f64::from(it.latencies[index])));
+            let points = points.filter(|it| !it.1.is_nan()).collect();
+            Shown { series, step_seconds: STEP.as_secs(), points }
+        });
+        rates.chain(latencies.filter(|it| !it.points.is_empty())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,20 +180,11 @@ impl State {
         Some(rates)
     }
 
-    fn latencies_of(&mut self, samples: &HashMap<&str, f64>) -> [Vec<(&'static str, f64)>; 3] {
-        let timed: HashMap<&str, f64> = samples
-            .iter()
-            .filter(|(name, _)| name.starts_with(BUCKETS))
-            .map(|(name, count)| (*name, *count))
-            .collect();
-        std::array::from_fn(|index| self.latencies[index].of_class(CLASSES[index].1, &timed))
-    }
-
     fn add(
         &mut self,
         time: u64,
         rates: HashMap<String, Figures>,
-        latencies: [Vec<(&'static str, f64)>; CLASSES.len()],
+        latencies: &HashMap<String, OfVolume>,
     ) {
         // The clock may have been set back.
         self.steps.retain(|it| *it < time);
@@ -169,19 +195,39 @@ impl State {
         let oldest = self.steps.front().copied().unwrap_or(time);
         // A volume that has gone, or has another name now, leaves nothing to one of its name.
         self.volumes.retain(|volume, kept| {
-            kept.retain(|it| it.0 >= oldest && it.0 < time);
+            kept.retain(|it| it.time >= oldest && it.time < time);
             rates.contains_key(volume) && !kept.is_empty()
         });
-        for (volume, figures) in rates {
-            if figures.iter().any(|it| *it > 0.0) {
+        for (volume, rates) in rates {
+            let latencies = latencies.get(&volume).copied();
+            if latencies.is_some() || rates.iter().any(|it| *it > 0.0) {
                 self.make_room_for(&volume);
-                self.volumes.entry(volume).or_default().push_back((time, figures));
+                let step = Step { time, rates, latencies: latencies.unwrap_or(NO_LATENCIES) };
+                self.volumes.entry(volume).or_default().push_back(step);
             }
         }
-        for (kept, figures) in self.classes.iter_mut().zip(latencies) {
-            kept.retain(|it| it.0 >= oldest && it.0 < time);
-            kept.push_back((time, figures));
-        }
+    }
+
+    /// Volumes of which requests were timed in the last minute, the slowest first.
+    fn slowest(&self) -> Vec<SlowVolume> {
+        let before = self.steps.len().saturating_sub(STEPS_COMPARED);
+        let first = self.steps.get(before).copied().unwrap_or(0);
+        let slowest_of = |(volume, kept): (&String, &VecDeque<Step>)| {
+            let steps = kept.iter().rev().take_while(|it| it.time >= first);
+            let p99s = steps.flat_map(|it| {
+                OF_KIND
+                    .into_iter()
+                    .enumerate()
+                    .map(move |(at, kind)| (kind, it.latencies[2 * at + 1]))
+            });
+            let timed = p99s.filter(|it| !it.1.is_nan());
+            let (kind, p99_us) = timed.max_by(|a, b| a.1.total_cmp(&b.1))?;
+            Some(SlowVolume { volume: volume.clone(), kind, p99_us })
+        };
+        let mut slowest: Vec<_> = self.volumes.iter().filter_map(slowest_of).collect();
+        slowest.sort_by(|a, b| b.p99_us.total_cmp(&a.p99_us).then_with(|| a.volume.cmp(&b.volume)));
+        slowest.truncate(SLOWEST_MAX);
+        slowest
     }
 
     /// Drops the volume that had requests longest ago.
@@ -189,7 +235,7 @@ impl State {
         if self.volumes.len() < VOLUMES_KEPT || self.volumes.contains_key(volume) {
             return;
         }
-        let last = |kept: &VecDeque<(u64, Figures)>| kept.back().map_or(0, |it| it.0);
+        let last = |kept: &VecDeque<Step>| kept.back().map_or(0, |it| it.time);
         let dropped = self.volumes.iter().min_by_key(|it| last(it.1)).map(|it| it.0.clone());
         let dropped = dropped.and_then(|it| self.volumes.remove(&it));
         self.dropped = self.dropped.max(dropped.map_or(0, |kept| last(&kept)));
@@ -218,25 +264,6 @@ fn counts_of(samples: &HashMap<&str, f64>) -> HashMap<String, Figures> {
     counts
 }
 
-fn latencies_shown(kept: &VecDeque<OfClass>, from: u64) -> Vec<Shown> {
-    let mut shown: Vec<Shown> = Vec::new();
-    for (step, figures) in kept.iter().filter(|it| it.0 > from) {
-        for (series, figure) in figures {
-            let point = (*step, *figure);
-            match shown.iter_mut().find(|it| it.series == *series) {
-                Some(it) => it.points.push(point),
-                None => {
-                    let points = vec![point];
-                    shown.push(Shown { series, step_seconds: STEP.as_secs(), points });
-                }
-            }
-        }
-    }
-    // They keep their places, and with those their colours, whichever came first.
-    shown.sort_by_key(|it| it.series);
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +284,10 @@ mod tests {
         }
 
         fn look(&mut self, reads: &[(&str, f64)]) {
+            self.look_at(reads, Vec::new());
+        }
+
+        fn look_at(&mut self, reads: &[(&str, f64)], told: Vec<VolumeLatencies>) {
             let lines = reads.iter().flat_map(|(volume, count)| {
                 [
                     (format!("{}volume=\"{volume}\",kind=\"read\"}}", COUNTERS[0].0), *count),
@@ -266,12 +297,12 @@ mod tests {
             let lines: Vec<_> = lines.collect();
             let samples = lines.iter().map(|(name, count)| (name.as_str(), *count)).collect();
             let time = NOW + u64::from(self.count) * STEP.as_secs();
-            self.history.look(time, &samples, self.start + STEP * self.count);
+            self.history.look(time, &samples, told, self.start + STEP * self.count);
             self.count += 1;
         }
 
         fn reads(&self, volume: &str) -> Vec<f64> {
-            let shown = self.history.shown(volume, None, HOUR);
+            let shown = self.history.shown(volume, HOUR);
             assert_eq!(shown[0].series, "read_iops");
             shown[0].points.iter().map(|it| it.1).collect()
         }
@@ -284,9 +315,74 @@ mod tests {
         looks.look(&[("a", 150.0), ("b", 0.0)]);
         looks.look(&[("a", 150.0), ("b", 5.0)]);
         assert_eq!((looks.reads("a"), looks.reads("b")), (vec![10.0, 0.0], vec![0.0, 1.0]));
-        let bytes = &looks.history.shown("a", None, HOUR)[4];
+        let bytes = &looks.history.shown("a", HOUR)[4];
         assert_eq!((bytes.series, bytes.points[0]), ("read_bytes_per_second", (NOW + 5, 40_960.0)));
-        assert_eq!(looks.history.shown("a", None, 5)[0].points, [(NOW + 10, 0.0)]);
+        assert_eq!(looks.history.shown("a", 5)[0].points, [(NOW + 10, 0.0)]);
+    }
+
+    /// A volume of which so many reads took 1 to 10 us, and so many flushes 10 us to 1 ms.
+    fn timed(volume: &str, id: u64, reads: u64, flushes: u64) -> VolumeLatencies {
+        let bounds_us = vec![1, 10, 1_000];
+        let of = |counts: [u64; 4]| api::Latency::of(&bounds_us, &counts, 0, 1_000_000);
+        let (reads, flushes) = (of([0, reads, 0, 0]), of([0, 0, flushes, 0]));
+        let (volume, writes) = (volume.to_owned(), of([0; 4]));
+        VolumeLatencies { volume, id, bounds_us, reads, writes, flushes }
+    }
+
+    #[test]
+    fn latencies_of_each_volume_are_told_where_requests_were_timed() {
+        let mut looks = Looks::begin();
+        let look = |looks: &mut Looks, a: u64, b: u64| {
+            let told = vec![timed("a", 1, a, 0), timed("b", 2, 0, b)];
+            looks.look_at(&[("a", a as f64), ("b", 0.0)], told);
+        };
+        look(&mut looks, 5, 1);
+        look(&mut looks, 5, 1);
+        look(&mut looks, 15, 1);
+        look(&mut looks, 15, 2);
+        let latencies = |volume: &str| -> Vec<_> {
+            let shown = looks.history.shown(volume, HOUR);
+            let shown = shown.into_iter().skip(COUNTERS.len());
+            shown.map(|it| (it.series, it.points)).collect()
+        };
+        let of_a = latencies("a");
+        let [(p50, of_p50), (p99, of_p99)] = &of_a[..] else { panic!("no two series") };
+        assert_eq!((*p50, *p99), ("read_latency_p50_us", "read_latency_p99_us"));
+        assert_eq!((of_p50.len(), of_p99.len()), (1, 1), "no request in the first step");
+        assert_eq!((of_p50[0], of_p99[0].0), ((NOW + 10, 5.5), NOW + 10));
+        assert_eq!(latencies("b")[1].0, "flush_latency_p99_us");
+        assert_eq!(latencies("b")[1].1[0].0, NOW + 15);
+    }
+
+    #[test]
+    fn the_slowest_volumes_of_the_last_minute_come_first_with_the_kind_that_is_slow() {
+        let mut looks = Looks::begin();
+        assert_eq!(looks.history.slowest(), "[]");
+        let look = |looks: &mut Looks, reads: u64, flushes: u64| {
+            let told = vec![timed("fast", 1, reads, 0), timed("slow", 2, reads, flushes)];
+            looks.look_at(&[("fast", reads as f64), ("slow", reads as f64), ("idle", 0.0)], told);
+        };
+        look(&mut looks, 0, 0);
+        look(&mut looks, 5, 5);
+        let slowest = |looks: &Looks| -> Vec<(String, String, f64)> {
+            let told = serde_json::from_slice::<serde_json::Value>(&looks.history.slowest());
+            let told = told.expect("JSON").as_array().expect("a list").clone();
+            let of = |it: &serde_json::Value, field: &str| {
+                it[field].as_str().expect("a text").to_owned()
+            };
+            let p99 = |it: &serde_json::Value| it["p99_us"].as_f64().expect("a number");
+            told.iter().map(|it| (of(it, "volume"), of(it, "kind"), p99(it))).collect()
+        };
+        let told = slowest(&looks);
+        assert_eq!((told.len(), &told[0].0[..], &told[0].1[..]), (2, "slow", "flush"));
+        assert_eq!((&told[1].0[..], &told[1].1[..]), ("fast", "read"));
+        assert!(told[0].2 > 10.0 && told[1].2 <= 10.0, "{told:?}");
+        looks.history.interrupt();
+        assert_eq!(slowest(&looks), told, "it stays while the daemon is away");
+        for _ in 0..=STEPS_COMPARED {
+            look(&mut looks, 5, 5);
+        }
+        assert!(slowest(&looks).is_empty(), "what was slow more than a minute ago is not");
     }
 
     #[test]
@@ -328,6 +424,5 @@ mod tests {
         }
         let state = looks.history.lock();
         assert_eq!((state.steps.len(), state.volumes.len()), (STEPS_KEPT, 0));
-        assert!(state.classes.iter().all(|it| it.len() <= STEPS_KEPT));
     }
 }

@@ -1,5 +1,5 @@
 //! Volumes as exports see them: what clients do is counted for each volume, and the time that some
-//! of it takes is noted for each durability class.
+//! of it takes is noted for each volume and for each durability class.
 //!
 //! On the way of a request nothing is shared between threads: each counts in a part of its own, and
 //! takes the time of one request in [`TIMED_ONE_IN`] alone, of flushes always.
@@ -49,11 +49,12 @@ impl Timed {
     }
 }
 
-/// How long requests took: how many of them up to each bound, and all together.
+/// How long requests took: how many of them up to each bound, all together, and the longest.
 #[derive(Debug, Default)]
 struct Times {
     counts: [AtomicU64; BUCKET_COUNT],
     sum_ns: AtomicU64,
+    max_ns: AtomicU64,
 }
 
 /// The same at one moment.
@@ -61,6 +62,7 @@ struct Times {
 pub(crate) struct TimesSeen {
     pub(crate) counts: [u64; BUCKET_COUNT],
     pub(crate) sum_ns: u64,
+    pub(crate) max_ns: u64,
 }
 
 impl Times {
@@ -69,11 +71,16 @@ impl Times {
         // Relaxed: these are statistics.
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        // Few are longer than all before: most read it alone.
+        if self.max_ns.load(Ordering::Relaxed) < ns {
+            self.max_ns.fetch_max(ns, Ordering::Relaxed);
+        }
     }
 
     fn seen(&self) -> TimesSeen {
         let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        TimesSeen { counts, sum_ns: self.sum_ns.load(Ordering::Relaxed) }
+        let sum_ns = self.sum_ns.load(Ordering::Relaxed);
+        TimesSeen { counts, sum_ns, max_ns: self.max_ns.load(Ordering::Relaxed) }
     }
 }
 
@@ -120,6 +127,8 @@ pub(crate) struct MeteredVolume {
     latencies: Arc<Latencies>,
     /// Made for the first request: most snapshots never have one.
     parts: OnceLock<Box<[Padded<Part>; PART_COUNT]>>,
+    /// Made when the first request is timed: some 450 bytes, however many follow.
+    times: OnceLock<Box<[Times; Timed::ALL.len()]>>,
     /// Changes that are no requests.
     other_changes: AtomicU64,
     modified: Mutex<Modified>,
@@ -149,7 +158,8 @@ impl MeteredVolume {
         let size_bytes = volume.geometry().size_bytes;
         let modified = Mutex::new(Modified { at, changes: 0, size_bytes });
         let other_changes = AtomicU64::default();
-        Self { volume, latencies, parts: OnceLock::new(), other_changes, modified }
+        let (parts, times) = (OnceLock::new(), OnceLock::new());
+        Self { volume, latencies, parts, times, other_changes, modified }
     }
 
     pub(crate) fn volume(&self) -> &Arc<Volume> {
@@ -169,6 +179,11 @@ impl MeteredVolume {
             read_bytes: sum(|it| &it.read_bytes),
             written_bytes: sum(|it| &it.written_bytes),
         }
+    }
+
+    /// Times of requests since the daemon started, by kind; `None`: none was timed.
+    pub(crate) fn times(&self) -> Option<[TimesSeen; Timed::ALL.len()]> {
+        self.times.get().map(|times| times.each_ref().map(Times::seen))
     }
 
     /// The count of changes of contents since the daemon started. Whoever finds it unchanged finds
@@ -223,6 +238,7 @@ impl MeteredVolume {
         let answer = request();
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.latencies.of(self.volume.durability(), timed).note(ns);
+        self.times.get_or_init(Box::default)[timed as usize].note(ns);
         answer
     }
 }
@@ -324,7 +340,9 @@ mod tests {
         [1, 1_000, 1_001, 2_000_000_000].into_iter().for_each(|ns| times.note(ns));
         let seen = times.seen();
         assert_eq!((seen.counts[0], seen.counts[1], seen.counts[BUCKET_COUNT - 1]), (2, 1, 1));
-        assert_eq!(seen.sum_ns, 2_000_002_002);
+        assert_eq!((seen.sum_ns, seen.max_ns), (2_000_002_002, 2_000_000_000));
+        times.note(5);
+        assert_eq!(times.seen().max_ns, 2_000_000_000, "the longest stays");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod vhost_user;
 pub(crate) use catalog::Catalog;
 pub(crate) use devices::{DeviceFailure, KernelDevices, OtherUser};
 pub(crate) use fuse::{FuseDevices, run_command};
-pub(crate) use metered::{BOUNDS_US, Latencies, TIMED_ONE_IN, Timed, VolumeTraffic};
+pub(crate) use metered::{BOUNDS_US, Latencies, TIMED_ONE_IN, Timed, TimesSeen, VolumeTraffic};
 pub(crate) use nbd::{NbdExport, NbdParts};
 pub(crate) use ring::{RingExport, RingParts};
 pub(crate) use ublk::UblkDevices;

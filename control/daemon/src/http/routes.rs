@@ -43,6 +43,8 @@ fn volume_routes() -> Router<Arc<Service>> {
             api::VOLUME_PATH,
             get(of_name(Service::show_volume, volume)).patch(change_volume).delete(delete_volume),
         )
+        .route(api::VOLUME_LATENCIES_PATH, get(of_name(Service::show_latencies, json)))
+        .route(api::LATENCIES_PATH, get(all(|service| Ok(service.list_latencies()))))
         .route(api::CLONE_PATH, post(of_name_and_body(Service::clone_volume, created_volume)))
         .route(api::DISCONNECT_PATH, post(of_name(Service::disconnect_volume, json)))
         .route(

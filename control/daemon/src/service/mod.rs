@@ -11,6 +11,7 @@ mod change;
 mod clients;
 mod exports;
 mod images;
+mod latencies;
 mod owners;
 mod pool;
 mod refusals;

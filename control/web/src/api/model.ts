@@ -14,12 +14,14 @@ export type Event = Schemas['Event'];
 export type Export = Schemas['Export'];
 export type Forecast = Schemas['Forecast'];
 export type Image = Schemas['Image'];
+export type Latency = Schemas['Latency'];
 export type Pool = Schemas['Pool'];
 export type PoolStatus = Schemas['PoolStatus'];
 export type Snapshot = Schemas['Snapshot'];
 export type Status = Schemas['Status'];
 export type Task = Schemas['Task'];
 export type Volume = Schemas['Volume'];
+export type VolumeLatencies = Schemas['VolumeLatencies'];
 export type Warning = Schemas['Warning'];
 
 export type Machine = MachineSchemas['Machine'];
@@ -152,6 +154,13 @@ export interface BusyVolume {
   volume: string;
   requests_per_second: number;
   bytes_per_second: number;
+}
+
+/** A volume and the kind of its requests that took longest in the last minute. */
+export interface SlowVolume {
+  volume: string;
+  kind: 'read' | 'write' | 'flush';
+  p99_us: number;
 }
 
 /** Whether something may be done that takes a part of the broker's and a role. */

@@ -90,6 +90,7 @@ export const overview = {
   half: 'half within',
   most: '99 % within',
   busiest: 'Busiest volumes',
+  slowest: 'Slowest volumes',
   bytes: 'Bytes',
   noRequests: 'No requests at present.',
   topics: 'Topics',

@@ -155,8 +155,12 @@ export const volumes = {
   activityHint:
     'The console keeps the last hour of volumes that have requests, in steps of 5 s, until it is started again.',
   latencyHint:
-    'Latencies are measured for all volumes of a durability class together, without the way to the client.',
-  latencyOfClass: (durability: string): string => `Latency of all ${durability} volumes`,
+    'Latencies are measured inside the volume, without the way to the client: of one in 32 reads and writes of each thread, and of each flush.',
+  latencySinceStart: 'Latency since the daemon started',
+  requestKind: 'Kind',
+  requestKinds: { reads: 'reads', writes: 'writes', flushes: 'flushes' },
+  longest: 'longest',
+  timed: 'Timed',
   events: 'Events of this volume',
   noEvents: 'None that the daemon remembers.',
   back: 'All volumes',

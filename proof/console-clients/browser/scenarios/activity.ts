@@ -21,6 +21,8 @@ export async function activity(site: Site): Promise<void> {
     const requests = page.getByRole('region', { name: 'Requests to volumes' });
     const busiest = requests.getByRole('table', { name: 'Busiest volumes' });
     await busiest.getByRole('link', { name: 'busy' }).waitFor();
+    const slowest = requests.getByRole('table', { name: 'Slowest volumes' });
+    await slowest.getByRole('row', { name: /^busy (read|write) \S+ (µs|ms|s)$/ }).waitFor();
     const latency = page.locator('figure.chart', { hasText: 'Latency' });
     await latency
       .getByText(/(read|write) p99/)
@@ -40,7 +42,7 @@ export async function activity(site: Site): Promise<void> {
   });
 }
 
-/** The page of a volume has its requests and throughput over time, and latencies of its class. */
+/** The page of a volume has its requests, throughput and latencies over time. */
 async function ofOneVolume(own: Console): Promise<void> {
   const { page } = own;
   await own.visit('volumes/busy', 'busy');
@@ -49,11 +51,14 @@ async function ofOneVolume(own: Console): Promise<void> {
     .locator('figure.chart', { hasText: 'Throughput' })
     .getByText(/read: /)
     .waitFor();
-  const latency = page.locator('figure.chart', { hasText: 'Latency of all ram volumes' });
+  const latency = page.locator('figure.chart', { hasText: 'Latency' });
   await latency
     .getByText(/(read|write) p99/)
     .first()
     .waitFor();
+  const sinceStart = page.getByRole('table', { name: 'Latency since the daemon started' });
+  const writes = sinceStart.getByRole('row', { name: /^writes( \S+ (µs|ms|s)){3} [\d,.]+/ });
+  await writes.waitFor();
   await page.getByLabel('Time', { exact: true }).selectOption({ label: 'Last hour' });
   await page.locator('figure.chart canvas').first().waitFor();
   await looksWell(page, 'the activity of a volume');

@@ -24,6 +24,7 @@ export async function overview(site: Site): Promise<void> {
   await ask('memlane', 'volume', 'create', 'shop', '--size', '64MiB', '--durability', 'image');
   await ask('write', 'shop', String(8 << 20), '3');
   await ask('memlane', 'volume', 'create', LONG_NAME, '--size', '64MiB');
+  await ask('begin-io', LONG_NAME, '2');
   await withBrowser(site.origin, async ({ page }) => {
     const own = new Console(page, site);
     await page.setViewportSize(WIDE);
@@ -40,6 +41,8 @@ async function tellsHealthFirst(page: Page): Promise<void> {
   await card(page, 'Topics').getByRole('row').filter({ hasText: 'billing' }).waitFor();
   await card(page, 'Virtual machines').getByText('not set up').waitFor();
   await page.locator('figure.chart canvas').first().waitFor();
+  const slowest = page.getByRole('table', { name: 'Slowest volumes' });
+  await slowest.getByRole('row').filter({ hasText: LONG_NAME }).waitFor();
   for (const name of CARDS) {
     const box = await card(page, name).boundingBox();
     const end = (box?.y ?? Infinity) + (box?.height ?? Infinity);
@@ -47,6 +50,7 @@ async function tellsHealthFirst(page: Page): Promise<void> {
   }
   const chart = await page.locator('figure.chart').first().boundingBox();
   check((chart?.y ?? Infinity) < WIDE.height, 'charts begin on the first screen');
+  await ask('end-io');
 }
 
 async function looksWell(own: Console): Promise<void> {

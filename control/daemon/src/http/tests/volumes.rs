@@ -8,6 +8,7 @@ use block_device::{BlockDevice, ByteRange, Zeroes};
 use serde_json::json;
 
 use super::House;
+use crate::exports::TIMED_ONE_IN;
 
 #[tokio::test]
 async fn a_volume_is_created_empty_with_the_defaults() {
@@ -47,6 +48,55 @@ async fn volumes_are_listed_by_name() {
     let list = house.get("/v1/volumes").await.json(200);
     let names: Vec<_> = list.as_array().expect("an array").iter().map(|it| &it["name"]).collect();
     assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn each_volume_tells_how_long_its_own_requests_took() {
+    let house = House::new();
+    for name in ["busy", "quiet"] {
+        house.create(name).await;
+    }
+    let volume = house.volume("busy");
+    let device = house.service.catalog.device(&volume);
+    let mut block = vec![0; 4096];
+    for _ in 0..TIMED_ONE_IN * 4 {
+        device.read(0, &mut block).expect("it can be read");
+        device.write(0, &block).expect("it can be written");
+    }
+    for _ in 0..3 {
+        device.flush().expect("it can be flushed");
+    }
+    let list = house.get("/v1/latencies").await.json(200);
+    let busy = house.get("/v1/volumes/busy/latencies").await.json(200);
+    assert_eq!(list, json!([busy]), "no request of the other was timed");
+    assert_eq!((&busy["volume"], &busy["id"]), (&json!("busy"), &json!(volume.id())));
+    for (kind, timed) in [("reads", 4), ("writes", 4), ("flushes", 3)] {
+        let of = &busy[kind];
+        assert_eq!(of["timed"], timed, "{busy}");
+        let us = |name: &str| of[name].as_f64().expect("a number");
+        assert!(us("p50_us") <= us("p99_us") && us("p99_us") <= us("max_us"), "{busy}");
+        assert!(us("mean_us") > 0.0 && us("mean_us") <= us("max_us"), "{busy}");
+        let counts = of["counts"].as_array().expect("a list");
+        let bounds = busy["bounds_us"].as_array().expect("a list");
+        assert_eq!(counts.len(), bounds.len() + 1);
+        assert_eq!(counts.iter().filter_map(|it| it.as_u64()).sum::<u64>(), timed);
+    }
+    let quiet = house.get("/v1/volumes/quiet/latencies").await.json(200);
+    let nothing = json!({"timed": 0, "mean_us": null, "p50_us": null, "p99_us": null,
+                         "max_us": null, "counts": []});
+    assert_eq!((&quiet["reads"], &quiet["flushes"]), (&nothing, &nothing));
+    house.get("/v1/volumes/gone/latencies").await.refused("not_found", None);
+}
+
+#[tokio::test]
+async fn a_volume_of_the_same_name_has_no_latencies_of_the_one_before() {
+    let house = House::new();
+    house.create("db").await;
+    house.service.catalog.device(&house.volume("db")).flush().expect("it can be flushed");
+    assert_eq!(house.get("/v1/volumes/db/latencies").await.json(200)["flushes"]["timed"], 1);
+    assert_eq!(house.ask("DELETE", "/v1/volumes/db", "").await.status, 204);
+    house.create("db").await;
+    assert_eq!(house.get("/v1/latencies").await.json(200), json!([]));
 }
 
 #[tokio::test]
