@@ -5,6 +5,7 @@ export const log = {
   list: 'Topics',
   topics: 'Topics',
   groups: 'Groups',
+  findGroup: 'Find a group',
   partitions: 'Partitions',
   settings: 'Settings',
   notConfigured:
