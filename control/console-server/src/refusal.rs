@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     /// Nobody is logged in, or what was shown is not valid.
     Unauthorized,
     Forbidden,
+    /// The rules let the user do nothing but enable a second factor.
+    MustEnrol,
     /// The request may come from another page.
     Forged,
     NotFound,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Slow,
         Self::Unauthorized,
         Self::Forbidden,
+        Self::MustEnrol,
         Self::Forged,
         Self::NotFound,
         Self::NoMethod,
@@ -82,6 +85,9 @@ impl Kind {
             Self::Slow => ("timeout", 408, "Timed out reading the request"),
             Self::Unauthorized => ("unauthorized", 401, "Log in, or send a valid token"),
             Self::Forbidden => ("forbidden", 403, "The user lacks the right to do this"),
+            Self::MustEnrol => {
+                ("second_factor_required", 403, "The user has to enable two-factor login first")
+            }
             Self::Forged => ("forged", 403, "The request may come from another site (CSRF)"),
             Self::NotFound => ("not_found", 404, "No object has this name"),
             Self::NoMethod => ("method_not_allowed", 405, "The path does not support this method"),

@@ -49,6 +49,7 @@ const OWN_CHANGES: &[(&str, &str, &str)] = &[
     ("POST", "second-factor/confirm", r#"{"code": "123456"}"#),
     ("POST", "second-factor/disable", r#"{"password": "a", "code": "123456"}"#),
     ("DELETE", "users/ann/second-factor", "{}"),
+    ("PATCH", "rules", r#"{"second_factor_required": true}"#),
     ("POST", "query", r#"{"query": "SELECT 1"}"#),
     ("POST", "groups/readers/offsets", r#"{"to": "latest"}"#),
     ("DELETE", "session", "{}"),

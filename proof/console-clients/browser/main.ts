@@ -18,7 +18,7 @@ import { policy } from './scenarios/policy.ts';
 import { projects } from './scenarios/projects.ts';
 import { recovery } from './scenarios/recovery.ts';
 import { results } from './scenarios/results.ts';
-import { secondFactor } from './scenarios/second_factor.ts';
+import { required, secondFactor } from './scenarios/second_factor.ts';
 import { sessions } from './scenarios/sessions.ts';
 import { several } from './scenarios/several.ts';
 import { topics } from './scenarios/topics.ts';
@@ -44,6 +44,7 @@ const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
   policy,
   projects,
   recovery,
+  required,
   results,
   second_factor: secondFactor,
   sessions,

@@ -60,6 +60,16 @@ fn a_second_factor_is_enrolled_used_and_reset() -> Result<()> {
 }
 
 #[test]
+fn who_has_no_second_factor_sees_the_way_to_it_alone_where_it_is_required() -> Result<()> {
+    if !has_browser() {
+        return Ok(());
+    }
+    let _one = ONE_BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
+    // The others' administrator has none.
+    Fixture::with_administrator()?.run("required")
+}
+
+#[test]
 fn what_the_policy_forbids_does_not_happen() -> Result<()> {
     check("policy")
 }

@@ -4,6 +4,7 @@
 //! there was one.
 
 mod codes;
+mod rules;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,6 +22,8 @@ use crate::access::caller::Caller;
 use crate::access::password::PasswordHash;
 use crate::access::second_factor::SecondFactor;
 use crate::access::secret::Secret;
+
+pub(crate) use rules::Rules;
 
 const FILE_NAME: &str = "accounts.json";
 
@@ -149,6 +152,8 @@ struct State {
     users: Vec<User>,
     tokens: Vec<Token>,
     projects: Vec<Project>,
+    #[serde(default, skip_serializing_if = "Rules::are_default")]
+    rules: Rules,
 }
 
 /// All accounts of the console.

@@ -14,8 +14,8 @@ mod setup;
 mod totp;
 
 pub(crate) use accounts::{
-    AccountError, Accounts, NewToken, NewUser, Project, ProjectPatch, ShownUser, Token, User,
-    UserPatch, is_name, tag_of,
+    AccountError, Accounts, NewToken, NewUser, Project, ProjectPatch, Rules, ShownUser, Token,
+    User, UserPatch, is_name, tag_of,
 };
 pub(crate) use attempts::{Attempts, network_of};
 pub(crate) use audit::{AuditEntry, AuditFilter, AuditLog, By};

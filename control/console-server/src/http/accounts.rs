@@ -292,8 +292,8 @@ pub(super) async fn audit(
     Ok((headers, lines).into_response())
 }
 
-/// What If-Match names: the tag of what somebody saw before they changed it.
-fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+/// The tag that If-Match names: of what somebody saw before they changed it.
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     match text.strip_prefix('"').and_then(|it| it.strip_suffix('"')) {
@@ -308,7 +308,7 @@ fn with_tag(mut shown: Value) -> Value {
     shown
 }
 
-fn tagged(shown: &Value) -> Response {
+pub(super) fn tagged(shown: &Value) -> Response {
     let tag = format!("\"{}\"", tag_of(shown));
     ([(header::ETAG, tag)], Json(with_tag(shown.clone()))).into_response()
 }

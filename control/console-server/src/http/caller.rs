@@ -45,13 +45,29 @@ pub(super) struct Known {
     pub(super) proof: Proof,
 }
 
+/// A session whose user may do more than enable a second factor.
+pub(super) struct Enrolled(pub(super) InSession);
+
 /// Somebody who may administer the console.
 pub(super) struct Administrator(pub(super) Known);
 
 impl Known {
-    /// Finds out who asks. Requests that change something must come from the console's own page,
-    /// where a cookie says who it is: browsers send those by themselves.
+    /// Somebody who may do more than enable a second factor.
     pub(super) fn of(
+        console: &Console,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Self, Refusal> {
+        let known = Self::identified(console, method, headers)?;
+        if let Proof::Session(_) = known.proof {
+            check_enrolled(console, &known.caller)?;
+        }
+        Ok(known)
+    }
+
+    /// Finds out who asks, whatever they may. Requests that change something must come from the
+    /// console's own page, where a cookie says who it is: browsers send those by themselves.
+    pub(super) fn identified(
         console: &Console,
         method: &Method,
         headers: &HeaderMap,
@@ -92,6 +108,8 @@ impl Known {
                 None
             }
             Proof::Foreign(_) => Some(self.caller.clone()),
+            // Rules may have changed.
+            Proof::Session(_) if console.accounts.must_enrol(&self.caller.user) => None,
             Proof::Session(_) => console.accounts.caller_of_user(&self.caller.user),
             Proof::Token(secret) => console.accounts.caller_of_token(secret, now),
         }
@@ -121,6 +139,22 @@ impl InSession {
         }
         Ok(Self { secret, login, caller })
     }
+
+    /// Returns whether the rules let the user do nothing but enable a second factor. Users of a
+    /// provider have theirs there.
+    pub(super) fn must_enrol(&self, console: &Console) -> bool {
+        self.login.foreign.is_none() && console.accounts.must_enrol(&self.caller.user)
+    }
+}
+
+/// Refuses users of the console's own who have to enable a second factor first.
+fn check_enrolled(console: &Console, caller: &Caller) -> Result<(), Refusal> {
+    if console.accounts.must_enrol(&caller.user) {
+        let what = "all users of this console have two-factor login: enable yours, in the browser \
+                    or at /console/v1/second-factor";
+        return Err(Refusal::new(Kind::MustEnrol, what));
+    }
+    Ok(())
 }
 
 /// Checks the origin that a browser states for a request. Programs say nothing.
@@ -170,6 +204,21 @@ impl FromRequestParts<Arc<Console>> for InSession {
         console: &Arc<Console>,
     ) -> Result<Self, Refusal> {
         Self::of(console, &parts.method, &parts.headers)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Enrolled {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Refusal> {
+        let session = InSession::of(console, &parts.method, &parts.headers)?;
+        if session.login.foreign.is_none() {
+            check_enrolled(console, &session.caller)?;
+        }
+        Ok(Self(session))
     }
 }
 

@@ -61,7 +61,7 @@ fn operation(endpoint: &Endpoint) -> Value {
     };
     if changes && endpoint.who != Who::Everybody {
         let what = "The csrf value of the session; not needed with a token";
-        let is_needed = endpoint.who == Who::Session;
+        let is_needed = matches!(endpoint.who, Who::Session | Who::Enrolled);
         parameters.push(header("X-Memlane-CSRF", is_needed, what));
     }
     if changes && matches!(endpoint.answer, Answer::Tagged(_)) {
@@ -102,7 +102,7 @@ fn query(query: &Query) -> Value {
 fn security(who: Who) -> Value {
     match who {
         Who::Everybody => json!([]),
-        Who::Session => json!([{"session": []}]),
+        Who::Session | Who::Enrolled => json!([{"session": []}]),
         Who::Known | Who::Administrator => json!([{"session": []}, {"token": []}]),
     }
 }
@@ -138,10 +138,14 @@ fn problems(endpoint: &Endpoint) -> BTreeMap<u16, Vec<String>> {
     let changes = endpoint.method != Method::Get;
     let of_caller: &[Kind] = match (endpoint.who, changes) {
         (Who::Everybody, _) => &[],
-        (Who::Session | Who::Known, false) => &[Kind::Unauthorized],
-        (Who::Session | Who::Known, true) => &[Kind::Unauthorized, Kind::Forged],
-        (Who::Administrator, false) => &[Kind::Unauthorized, Kind::Forbidden],
-        (Who::Administrator, true) => &[Kind::Unauthorized, Kind::Forbidden, Kind::Forged],
+        (Who::Session, false) => &[Kind::Unauthorized],
+        (Who::Session, true) => &[Kind::Unauthorized, Kind::Forged],
+        (Who::Enrolled | Who::Known, false) => &[Kind::Unauthorized, Kind::MustEnrol],
+        (Who::Enrolled | Who::Known, true) => &[Kind::Unauthorized, Kind::MustEnrol, Kind::Forged],
+        (Who::Administrator, false) => &[Kind::Unauthorized, Kind::MustEnrol, Kind::Forbidden],
+        (Who::Administrator, true) => {
+            &[Kind::Unauthorized, Kind::MustEnrol, Kind::Forbidden, Kind::Forged]
+        }
     };
     let of_body = if endpoint.request.is_some() { BODY_PROBLEMS } else { &[] };
     let all = [of_caller, of_body, endpoint.refuses, GENERAL_PROBLEMS].concat();

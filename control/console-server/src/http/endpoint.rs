@@ -34,8 +34,10 @@ impl Method {
 pub(super) enum Who {
     /// Those, too, who are not known.
     Everybody,
-    /// Who is logged in; no token will do.
+    /// Who is logged in, also those who have to enable a second factor first; no token will do.
     Session,
+    /// Who is logged in and has the second factor that the rules want; no token will do.
+    Enrolled,
     /// Who is logged in or shows a token; the summary says where that is not enough.
     Known,
     /// Known administrators.

@@ -6,7 +6,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 
-use crate::access::{AuditEntry, Listed, Project, ShownUser};
+use crate::access::{AuditEntry, Listed, Project, Rules, ShownUser};
 use crate::http::accounts::{
     self, NewTokenShown, ProjectChange, ShownToken, TokenCreate, UserChange, UserCreate,
 };
@@ -101,7 +101,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound]),
     Endpoint::post("/console/v1/password", "change_password", || post(login::change_password))
         .about("Change the caller's password and end the caller's other sessions")
-        .asked_by(Who::Session)
+        .asked_by(Who::Enrolled)
         .takes(schema::<PasswordRequest>())
         .answers(Answer::One(schema::<PasswordChanged>()))
         .refuses(&[InvalidField, Conflict, TooManyAttempts, Busy]),
@@ -165,6 +165,19 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     .about("Remove the second factor of another user, and end the user's sessions")
     .asked_by(Who::Administrator)
     .refuses(&[NotFound, Conflict]),
+    Endpoint::get("/console/v1/rules", "show_rules", || get(second_factor::rules))
+        .about("Get the rules for all users")
+        .asked_by(Who::Administrator)
+        .answers(Answer::Tagged(schema::<Rules>())),
+    Endpoint::patch("/console/v1/rules", "change_rules", || patch(second_factor::change_rules))
+        .about(
+            "Change the rules for all users. Requiring a second factor takes one of the caller's \
+             own; users without one can then do nothing but enable it",
+        )
+        .asked_by(Who::Administrator)
+        .takes(schema::<Rules>())
+        .answers(Answer::Tagged(schema::<Rules>()))
+        .refuses(&[Conflict, Changed]),
     Endpoint::get("/console/v1/projects", "list_projects", || get(accounts::projects))
         .about("List projects: all for administrators, otherwise the caller's")
         .answers(Answer::ManyTagged(schema::<Project>())),

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::access::{Asker, Caller, Login, UserPatch, is_name};
 use crate::clock::unix_seconds;
 use crate::http::body::Body;
-use crate::http::caller::{COOKIE, InSession, check_origin, session_cookie};
+use crate::http::caller::{COOKIE, Enrolled, InSession, check_origin, session_cookie};
 use crate::http::console::{Console, Peer};
 use crate::http::credentials::{begin_attempt, new_password, verify};
 use crate::http::recorded::Actor;
@@ -57,6 +57,8 @@ pub(super) struct OwnSession {
     csrf: String,
     /// Unix seconds.
     expires: u64,
+    /// The rules let the user do nothing but enable a second factor.
+    must_enrol: bool,
 }
 
 /// Sessions ended by the new password, and tokens that remain.
@@ -138,8 +140,11 @@ fn refused(name: &str, looked: Option<&Looked>) -> Response {
     }
 }
 
-pub(super) async fn show(session: InSession) -> Json<OwnSession> {
-    Json(shown(&session.caller, &session.login))
+pub(super) async fn show(
+    State(console): State<Arc<Console>>,
+    session: InSession,
+) -> Json<OwnSession> {
+    Json(shown(&session.caller, &session.login, session.must_enrol(&console)))
 }
 
 pub(super) async fn log_out(State(console): State<Arc<Console>>, session: InSession) -> Response {
@@ -153,7 +158,7 @@ pub(super) async fn log_out(State(console): State<Arc<Console>>, session: InSess
 pub(super) async fn change_password(
     State(console): State<Arc<Console>>,
     Extension(peer): Extension<Peer>,
-    session: InSession,
+    Enrolled(session): Enrolled,
     Body(asked): Body<PasswordRequest>,
 ) -> Result<Response, Refusal> {
     let name = session.caller.user;
@@ -188,18 +193,19 @@ fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal>
         tokio::task::spawn_blocking(move || accounts.keep());
     }
     let cookie = session_cookie(&secret);
-    let body = Json(shown(&caller, &login));
+    let body = Json(shown(&caller, &login, console.accounts.must_enrol(name)));
     let mut response = ([(header::SET_COOKIE, cookie)], body).into_response();
     response.extensions_mut().insert(Actor(name.to_owned()));
     Ok(response)
 }
 
-fn shown(caller: &Caller, login: &Login) -> OwnSession {
+fn shown(caller: &Caller, login: &Login, must_enrol: bool) -> OwnSession {
     OwnSession {
         name: caller.user.clone(),
         role: caller.role,
         projects: caller.projects.clone(),
         csrf: login.csrf.reveal().to_owned(),
         expires: login.expires,
+        must_enrol,
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn record(
 ) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let known = Known::of(&console, &method, request.headers()).ok();
+    let known = Known::identified(&console, &method, request.headers()).ok();
     let line = request.extensions().get::<Line>();
     if let Some((line, peer)) = line.zip(peer) {
         let user = known.as_ref().map(|it| it.caller.user.as_str());

@@ -1,4 +1,5 @@
-//! The second factor of users of the console: enrolment, an end of it, and its codes at logins.
+//! The second factor of users of the console: enrolment, an end of it, its codes at logins, and the
+//! rule that all users have one.
 //!
 //! Who logs in by a provider has none here: the provider asks for what it likes.
 
@@ -13,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::access::{AccountError, Asker, CodeKind, SecondFactor, TotpSecret};
+use crate::access::{AccountError, Asker, CodeKind, Rules, SecondFactor, TotpSecret};
 use crate::clock::unix_seconds;
+use crate::http::accounts::{expected, tagged};
 use crate::http::body::Body;
 use crate::http::caller::{Administrator, InSession};
 use crate::http::console::{Console, Peer};
@@ -231,6 +233,26 @@ pub(super) async fn reset(
     console.attempts.forget(&name);
     let change = Change::between(&json!({FIELD: true}), &json!({FIELD: false}));
     Ok(change.told(StatusCode::NO_CONTENT.into_response()))
+}
+
+pub(super) async fn rules(_: Administrator, State(console): State<Arc<Console>>) -> Response {
+    tagged(&json!(console.accounts.rules()))
+}
+
+/// Sets the rules. Who has no second factor then keeps the session, in which they can enable one.
+pub(super) async fn change_rules(
+    Administrator(known): Administrator,
+    State(console): State<Arc<Console>>,
+    headers: HeaderMap,
+    Body(asked): Body<Rules>,
+) -> Result<Response, Refusal> {
+    let expected = expected(&headers)?;
+    let accounts = Arc::clone(&console.accounts);
+    let change = move || accounts.change_rules(&known.caller.user, asked, expected.as_deref());
+    let old = tokio::task::spawn_blocking(change).await;
+    let old = old.map_err(|error| Refusal::internal(&error.into()))??;
+    let new = json!(asked);
+    Ok(Change::between(&json!(old), &new).told(tagged(&new)))
 }
 
 async fn remove(console: &Console, name: &str) -> Result<(), Refusal> {

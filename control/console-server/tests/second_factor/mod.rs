@@ -1,5 +1,7 @@
 //! The second factor, from outside: what a login needs, and what attackers try.
 
+mod rule;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};

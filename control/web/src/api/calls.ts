@@ -1,5 +1,5 @@
 /** Calls of the console and, through it, of the daemon. */
-import type { Problem } from './model';
+import { MUST_ENROL, type Problem } from './model';
 
 export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
 
@@ -32,13 +32,18 @@ export class Refusal extends Error {
   }
 }
 
-/** What a call needs of the session, and whom it tells that the session has ended. */
+/** What a call needs of the session, and whom it tells that the session has ended or is limited. */
 export interface Caller {
   csrf(): string | null;
   unauthorized(): void;
+  mustEnrol(): void;
 }
 
-let caller: Caller = { csrf: () => null, unauthorized: () => undefined };
+let caller: Caller = {
+  csrf: () => null,
+  unauthorized: () => undefined,
+  mustEnrol: () => undefined,
+};
 
 export function callAs(next: Caller): void {
   caller = next;
@@ -93,6 +98,7 @@ async function refusalOf(response: Response): Promise<Refusal> {
   const retryAfterSeconds = Number.isFinite(after) ? after : null;
   try {
     const problem = (await response.json()) as Problem;
+    if (problem.kind === MUST_ENROL) caller.mustEnrol();
     return new Refusal({ ...problem, status: response.status }, retryAfterSeconds);
   } catch {
     const title = `${response.status} ${response.statusText}`;

@@ -34,6 +34,9 @@ export type MachinesCreated = MachineSchemas['MachinesCreated'];
 /** The kind of problem where the console knows no virtual machines. */
 export const NO_MACHINES = 'no_machines';
 
+/** The kind of problem where who is logged in has to enable a second factor first. */
+export const MUST_ENROL = 'second_factor_required';
+
 /** Problem details (RFC 9457), of the daemon and of the console. */
 export interface Problem {
   title: string;
@@ -53,6 +56,8 @@ export interface Session {
   projects: string[];
   csrf: string;
   expires: number;
+  /** Nothing may be done but enabling a second factor. */
+  must_enrol: boolean;
 }
 
 /** How somebody may log in. */
@@ -67,6 +72,12 @@ export interface User {
   projects: string[];
   disabled: boolean;
   second_factor: boolean;
+  etag: string;
+}
+
+/** Rules for all users. */
+export interface Rules {
+  second_factor_required: boolean;
   etag: string;
 }
 

@@ -6,6 +6,7 @@ import {
   type PasswordChanged,
   type Project,
   type Role,
+  type Rules,
   type SecondFactorSecret,
   type Token,
   type User,
@@ -376,5 +377,26 @@ export function resetSecondFactor(user: User): Operation {
     }),
     command: () => null,
     done: () => factorWords.resetDone(user.name),
+  };
+}
+
+/** Has all users turn two-factor login on, or ends that. */
+export function requireSecondFactor(rules: Rules): Operation {
+  const isRequired = rules.second_factor_required;
+  return {
+    title: isRequired ? factorWords.unrequireTitle : factorWords.require,
+    button: isRequired ? factorWords.unrequire : factorWords.require,
+    ...(isRequired
+      ? { losses: [factorWords.unrequireLoses] }
+      : { explanation: factorWords.requireExplanation }),
+    fields: [],
+    request: () => ({
+      method: 'PATCH',
+      path: '/console/v1/rules',
+      ifMatch: rules.etag,
+      body: { second_factor_required: !isRequired },
+    }),
+    command: () => null,
+    done: () => (isRequired ? factorWords.unrequireDone : factorWords.requireDone),
   };
 }

@@ -73,4 +73,7 @@ callAs({
     session.current = null;
     session.hasEnded = true;
   },
+  mustEnrol: () => {
+    if (session.current !== null) session.current.must_enrol = true;
+  },
 });

@@ -9,6 +9,25 @@ export const secondFactor = {
   isOn: (left: number): string =>
     `It is on. Left: ${many(left, 'recovery code', 'recovery codes')}.`,
   ofProvider: 'The provider that logs you in asks for a second factor, if it likes.',
+  required: 'Two-factor login is required',
+  requiredText:
+    'All users of this console log in with a code besides the password. Turn yours on to go on.',
+  rule: 'Two-factor login of all users',
+  ruleIsOn: (without: number): string =>
+    without === 0
+      ? 'It is required, and all users have it.'
+      : `It is required: ${many(without, 'user has', 'users have')} to turn it on first.`,
+  ruleIsOff: (without: number): string =>
+    `It is not required. ${without === 0 ? 'All users have it.' : `${many(without, 'user does', 'users do')} without.`}`,
+  require: 'Require two-factor login',
+  requireExplanation:
+    'Who has none can do nothing but turn it on, from their next request on. You must have it yourself. Tokens and users of an identity provider are not affected.',
+  requireDone: 'Two-factor login is required of all users.',
+  unrequire: 'Require it no more',
+  unrequireTitle: 'Require two-factor login no more',
+  unrequireLoses:
+    'The rule. The password alone then logs in who turns two-factor login off, and who never had it.',
+  unrequireDone: 'Two-factor login is not required any more.',
   enrol: 'Turn on',
   enrolExplanation: 'The password shows that it is you. Nothing changes before the first code.',
   begun: 'Scan the code, and type what the app shows.',

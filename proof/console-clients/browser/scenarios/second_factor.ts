@@ -1,6 +1,7 @@
 /**
  * A user turns two-factor login on with an authenticator, logs in with its codes and a recovery
- * code, and turns it off; an administrator resets it. Axe finds nothing on the way.
+ * code, and turns it off; an administrator resets it, or requires it of all. Axe finds nothing on the
+ * way.
  */
 import { createHmac } from 'node:crypto';
 import { check, until, withBrowser } from '../browser.ts';
@@ -9,6 +10,7 @@ import { looksWell } from './everybody.ts';
 
 const PASSWORD = 'a long password of nora';
 const STEP_MS = 30_000;
+const REQUIRED = 'Two-factor login is required';
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 
 /** Makes codes of a secret, as RFC 6238 says, and none twice. */
@@ -45,8 +47,10 @@ export async function secondFactor(site: Site): Promise<void> {
     await withBrowser(site.origin, async ({ page: first }) => {
       const own = new Console(first, site);
       await own.logIn('nora', PASSWORD);
-      await use(own, await enrol(own));
-      await enrol(own);
+      await own.visit('administration/two-factor', /Two-factor login/);
+      await use(own, await enrol(own, PASSWORD));
+      await enrol(own, PASSWORD);
+      await own.page.getByText('It is on. Left: 10 recovery codes.').waitFor();
     });
     await administrator.row('nora').getByText('on', { exact: true }).waitFor();
     const reset = await administrator.begin('Reset two-factor login nora');
@@ -60,19 +64,56 @@ export async function secondFactor(site: Site): Promise<void> {
   });
 }
 
+/** An administrator who has it requires it of all: who has none sees nothing but the way to it. */
+export async function required(site: Site): Promise<void> {
+  await withBrowser(site.origin, async ({ page }) => {
+    const administrator = new Console(page, site);
+    await administrator.logIn();
+    await administrator.visit('administration/users', /Users/);
+    const dialog = await administrator.begin('Add a user');
+    await dialog.fill({ Name: 'nora', Password: PASSWORD, Role: 'viewer' });
+    await dialog.confirm();
+    const refused = await administrator.begin('Require two-factor login');
+    await refused.submit().click();
+    await refused.element.getByText('you have no second factor yourself').waitFor();
+    await refused.cancel();
+    await administrator.visit('administration/two-factor', /Two-factor login/);
+    await enrol(administrator, site.password);
+    await withBrowser(site.origin, async ({ page: early }) => {
+      const nora = new Console(early, site);
+      await nora.logIn('nora', PASSWORD);
+      await administrator.visit('administration/users', /Users/);
+      await (await administrator.begin('Require two-factor login')).confirm();
+      await administrator.told('Two-factor login is required of all users.');
+      await page.getByText('It is required: 1 user has to turn it on first.').waitFor();
+      await looksWell(page, 'users of whom two-factor login is required');
+      // Who was logged in already, too, without another login.
+      await early.getByRole('heading', { level: 1, name: REQUIRED }).waitFor();
+      await nora.open('volumes');
+      check((await early.getByRole('navigation').count()) === 0, 'there is no way to other pages');
+      await looksWell(early, 'an enrolment that is required');
+      await enrol(nora, PASSWORD);
+      await early.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
+    });
+    await page.getByText('It is required, and all users have it.').waitFor();
+    await (await administrator.begin('Require it no more')).confirm();
+    await administrator.told('Two-factor login is not required any more.');
+  });
+}
+
 interface Enrolled {
   authenticator: Authenticator;
   recoveryCodes: string[];
 }
 
-async function enrol(own: Console): Promise<Enrolled> {
+/** On a page where it can be turned on. */
+async function enrol(own: Console, password: string): Promise<Enrolled> {
   const { page } = own;
-  await own.visit('administration/two-factor', /Two-factor login/);
   const dialog = await own.begin('Turn on');
   await dialog.fill({ 'Current password': 'not her password' });
   await dialog.submit().click();
   await dialog.element.getByText('it is not the password').waitFor();
-  await dialog.fill({ 'Current password': PASSWORD });
+  await dialog.fill({ 'Current password': password });
   await dialog.confirm();
   await page.getByRole('img', { name: 'QR code of the secret' }).waitFor();
   await looksWell(page, 'an enrolment');
@@ -90,7 +131,6 @@ async function enrol(own: Console): Promise<Enrolled> {
   const recoveryCodes = ((await shown.textContent()) ?? '').split('\n');
   check(recoveryCodes.length === 10, `there are recovery codes: ${recoveryCodes.length}`);
   await own.button('They are kept').click();
-  await page.getByText('It is on. Left: 10 recovery codes.').waitFor();
   return { authenticator, recoveryCodes };
 }
 
