@@ -36,10 +36,12 @@ const TEXTS: &[&str] = &[
      sum(coalesce((value->>'q')::int, 1)) / 2 AS q, sum(2147483648) AS large FROM $t GROUP BY 1",
     "SELECT value->>'s' AS s, sum((value->>'q')::bigint) AS q FROM $t WHERE value->>'s' LIKE 'a%' \
      AND NOT (value->>'q') IS NULL GROUP BY value->>'s'",
+    "SELECT lower(value->>'s') AS s, count(*) AS n FROM $t WHERE value->>'s' ILIKE 's' \
+     OR value->>'s' ILIKE 'ας' OR upper(value->>'s') LIKE '%S' GROUP BY 1",
 ];
 
 fn records() -> Vec<String> {
-    let values = ["a", "ab", "b", "", "A", "ä"];
+    let values = ["a", "ab", "b", "", "A", "ä", "ſ", "S", "ß", "ΑΣ"];
     let mut records: Vec<_> = (0..60)
         .map(|it| {
             let (key, s) = (it % 23, values[it % values.len()]);

@@ -24,6 +24,7 @@ mod error;
 mod expr;
 mod index;
 mod json;
+pub mod letters;
 pub mod limits;
 mod query;
 mod result;

@@ -8,6 +8,7 @@ use rust_decimal::{Decimal, RoundingStrategy};
 use crate::error::RowError;
 use crate::expr::operate::check_length;
 use crate::expr::syntax::Call;
+use crate::letters::{lowercase, uppercase};
 use crate::scalar::{Value, date_part, truncate_time};
 use crate::types::Type;
 
@@ -57,8 +58,8 @@ fn text_call<'a>(
     rest: &mut [Value<'a>],
 ) -> Result<Value<'a>, RowError> {
     match (call, rest) {
-        (Call::Lower, []) => Ok(Value::Text(Cow::Owned(text.to_lowercase()))),
-        (Call::Upper, []) => Ok(Value::Text(Cow::Owned(text.to_uppercase()))),
+        (Call::Lower, []) => Ok(Value::Text(Cow::Owned(lowercase(&text)))),
+        (Call::Upper, []) => Ok(Value::Text(Cow::Owned(uppercase(&text)))),
         (Call::Length, []) => count(text.chars().count()),
         (Call::OctetLength, []) => count(text.len()),
         (Call::DatePart, [Value::Time(it)]) => Ok(Value::Numeric(date_part(&text, *it)?)),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::RowError;
+use crate::letters::{lower, lowercase};
 
 /// A pattern, cut at each `%`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl Pattern {
 
     /// Work grows with the length of the text times that of the pattern, at most.
     pub(crate) fn matches(&self, text: &str) -> bool {
-        let text = if self.folds { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) };
+        let text = if self.folds { Cow::Owned(lowercase(text)) } else { Cow::Borrowed(text) };
         let Some(mut rest) = strip(&text, &self.parts[0]) else { return false };
         let [_, middle @ .., last] = &*self.parts else { return rest.is_empty() };
         for part in middle {
@@ -69,7 +70,7 @@ fn push(part: &mut Vec<Symbol>, letter: char, folds: bool) {
     }
     let Some(Symbol::Text(text)) = part.last_mut() else { return };
     match folds {
-        true => text.extend(letter.to_lowercase()),
+        true => text.push(lower(letter)),
         false => text.push(letter),
     }
 }

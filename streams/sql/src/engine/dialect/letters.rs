@@ -1,5 +1,4 @@
-//! Letters and characters: cases as PostgreSQL changes them, one character into one, and their
-//! numbers; bytes as letters.
+//! Letters and characters: their cases and their numbers; bytes as letters.
 
 use std::sync::Arc;
 
@@ -7,14 +6,15 @@ use datafusion::arrow::array::{ArrayRef, AsArray, StringViewArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::ScalarUDF;
+use live_queries::letters::{lower, lowercase, upper, uppercase};
 
 use super::own::{Own, changed, numbers, of_arrow, texts};
 use crate::error::{SqlError, SqlState};
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
-        Own::udf("upper", 1, text, |it| changed(&it[0], |it| Ok(Some(mapped(it, upper))))),
-        Own::udf("lower", 1, text, |it| changed(&it[0], |it| Ok(Some(mapped(it, lower))))),
+        Own::udf("upper", 1, text, |it| changed(&it[0], |it| Ok(Some(uppercase(it))))),
+        Own::udf("lower", 1, text, |it| changed(&it[0], |it| Ok(Some(lowercase(it))))),
         Own::udf("initcap", 1, text, |it| changed(&it[0], |it| Ok(Some(initcap(it))))),
         Own::udf("chr", 1, number, |it| chr(&it[0])),
         Own::udf("to_hex", 1, number, to_hex),
@@ -30,44 +30,14 @@ fn number(types: &[DataType]) -> Option<DataType> {
     (types[0].is_integer() || types[0].is_null()).then_some(DataType::Utf8View)
 }
 
-fn mapped(text: &str, map: impl Fn(char) -> char) -> String {
-    text.chars().map(map).collect()
-}
-
-/// What has no capital of one character stays, but for letters with a small iota beneath.
-fn upper(letter: char) -> char {
-    let mut capitals = letter.to_uppercase();
-    match (capitals.next(), capitals.next()) {
-        (Some(capital), None) => capital,
-        _ => {
-            let beside = match letter {
-                '\u{1f80}'..='\u{1faf}' => 8,
-                '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => 9,
-                _ => 0,
-            };
-            let is_small = beside == 9 || u32::from(letter) & 8 == 0;
-            let capital = u32::from(letter) + if is_small { beside } else { 0 };
-            char::from_u32(capital).unwrap_or(letter)
-        }
-    }
-}
-
-fn lower(letter: char) -> char {
-    // A dotted capital I alone has a small letter of two characters.
-    letter.to_lowercase().next().unwrap_or(letter)
-}
-
 fn initcap(text: &str) -> String {
     let mut is_inside = false;
-    mapped_with(text, |letter| {
+    let cased = text.chars().map(|letter| {
         let cased = if is_inside { lower(letter) } else { upper(letter) };
         is_inside = letter.is_alphanumeric();
         cased
-    })
-}
-
-fn mapped_with(text: &str, map: impl FnMut(char) -> char) -> String {
-    text.chars().map(map).collect()
+    });
+    cased.collect()
 }
 
 fn chr(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
@@ -132,9 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_character_becomes_one() {
-        assert_eq!(mapped("straße ŉ ﬁ ǆ ᾳ ᾀ éÀ", upper), "STRAßE ŉ ﬁ Ǆ ᾼ ᾈ ÉÀ");
-        assert_eq!(mapped("ΑΣ İ ÀÉ", lower), "ασ i àé");
+    fn words_begin_with_capitals_and_bytes_have_letters() {
         assert_eq!(
             ["", "a", "ab", "abc"].map(|it| base64(it.as_bytes())),
             ["", "YQ==", "YWI=", "YWJj"]

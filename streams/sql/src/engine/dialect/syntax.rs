@@ -118,7 +118,18 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
             if let Some(escape) = escape_char.take() {
                 escaped_by(pattern, &escape)?;
             }
-            None
+            of_small_letters(expr)
+        }
+        Expr::BinaryOp {
+            left,
+            op: op @ (BinaryOperator::PGILikeMatch | BinaryOperator::PGNotILikeMatch),
+            right,
+        } => {
+            let plain = match op {
+                BinaryOperator::PGILikeMatch => BinaryOperator::PGLikeMatch,
+                _ => BinaryOperator::PGNotLikeMatch,
+            };
+            Some(nested(binary(small(left), plain, small(right))))
         }
         Expr::InList { expr: sought, list, negated } => in_list(sought, list, *negated)?,
         Expr::Cast {
@@ -231,6 +242,74 @@ fn order_by_place(query: &mut Query) {
     }
 }
 
+/// The patterns of `LIKE ALL (ARRAY[…])`, which is read as a call.
+fn patterns_of_all(pattern: &Expr) -> Option<&Expr> {
+    let Expr::Function(function) = pattern else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(patterns))]
+            if function.name.to_string().eq_ignore_ascii_case("all") =>
+        {
+            Some(patterns)
+        }
+        _ => None,
+    }
+}
+
+/// `LIKE ANY` and `LIKE ALL` of patterns that are written out: one comparison for each.
+fn like_each(expr: &Expr) -> Result<Expr, SqlError> {
+    let (Expr::Like { expr: text, pattern, escape_char, .. }
+    | Expr::ILike { expr: text, pattern, escape_char, .. }) = expr
+    else {
+        return Err(refused("LIKE of this form"));
+    };
+    let (patterns, quantifier) = match patterns_of_all(pattern) {
+        Some(patterns) => (patterns, Quantifier::All),
+        None => (pattern.as_ref(), Quantifier::Any),
+    };
+    let mut patterns = patterns;
+    while let Expr::Nested(inner) = patterns {
+        patterns = inner;
+    }
+    let patterns = match (patterns, text_of(patterns)) {
+        (Expr::Array(array), _) => array.elem.clone(),
+        (_, Some(text)) => {
+            let text_or_null = |it: Option<String>| {
+                Expr::Value(it.map_or(Value::Null, Value::SingleQuotedString).into())
+            };
+            array_elements(text)?.into_iter().map(text_or_null).collect()
+        }
+        _ => return Err(refused("LIKE ANY or ALL of an array that is not written out")),
+    };
+    if escape_char.is_some() || size_of(text).saturating_mul(patterns.len()) > REPEATED_SIZE_MAX {
+        return Err(refused("LIKE ANY or ALL with ESCAPE, or of so many parts"));
+    }
+    let each = patterns.into_iter().map(|one| {
+        let mut compared = expr.clone();
+        if let Expr::Like { any, pattern, .. } | Expr::ILike { any, pattern, .. } = &mut compared {
+            (*any, **pattern) = (false, one);
+        }
+        of_small_letters(&compared).unwrap_or_else(|| nested(compared))
+    });
+    Ok(together(each.collect(), quantifier))
+}
+
+/// ILIKE compares the small letters of both: the engine would take more letters for the same.
+fn of_small_letters(expr: &Expr) -> Option<Expr> {
+    let Expr::ILike { negated, expr: text, pattern, .. } = expr else { return None };
+    Some(nested(Expr::Like {
+        negated: *negated,
+        any: false,
+        expr: Box::new(small(text)),
+        pattern: Box::new(small(pattern)),
+        escape_char: None,
+    }))
+}
+
+fn small(text: &Expr) -> Expr {
+    call("lower", vec![text.clone()])
+}
+
 /// `-a ^ b` is `(-a) ^ b`.
 fn negated(inner: &Expr) -> Option<Expr> {
     let Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } = inner else { return None };
@@ -334,6 +413,10 @@ mod tests {
                 "INTERVAL '0 months 3 days -14706500000 microseconds'",
             ),
             ("a LIKE '1!%%' ESCAPE '!'", "a LIKE '1\\%%'"),
+            ("a NOT ILIKE 'A!%' ESCAPE '!'", "(lower(a) NOT LIKE lower('A\\%'))"),
+            ("a ~~* b", "(lower(a) ~~ lower(b))"),
+            ("regexp_like(a, b, 'ic')", "((a) ~ (b))"),
+            ("regexp_like(a, b, 'si')", "((a) ~* (b))"),
             ("row_number() OVER ()", "int8(row_number() OVER ())"),
         ] {
             let dialect = PostgreSqlDialect {};
