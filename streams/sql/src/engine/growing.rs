@@ -41,8 +41,6 @@ enum Growth {
     Pad,
     /// A text, what is looked for in it, and what takes its place.
     Replace,
-    /// The same with a pattern, which may match anywhere.
-    ReplacePattern,
     /// Numbers, of numbers.
     None,
     /// All arguments one after the other.
@@ -59,7 +57,6 @@ const GROWING: &[(&str, Growth)] = &[
     ("lpad", Growth::Pad),
     ("rpad", Growth::Pad),
     ("replace", Growth::Replace),
-    ("regexp_replace", Growth::ReplacePattern),
     ("concat", Growth::Sum),
     ("concat_ws", Growth::Sum),
     ("make_array", Growth::Sum),
@@ -294,7 +291,7 @@ impl Growth {
         let source = text(0)?;
         let counts = match self {
             Self::Repeat | Self::Pad => numbers(arguments, 1, rows)?,
-            Self::Replace | Self::ReplacePattern | Self::Split | Self::Sum | Self::None => {
+            Self::Replace | Self::Split | Self::Sum | Self::None => {
                 vec![0; rows]
             }
         };
@@ -313,11 +310,6 @@ impl Growth {
                 }
                 Self::Split => (source + 1).saturating_mul(1 + PIECE_BYTES),
                 Self::Sum | Self::None => 0,
-                // What a pattern has matched may be put in as often as the replacement says.
-                Self::ReplacePattern => {
-                    let replaced = (source + 1).saturating_mul(third);
-                    replaced.saturating_add(source.saturating_mul(third + 1))
-                }
             };
             sum = sum.saturating_add(bytes);
         }

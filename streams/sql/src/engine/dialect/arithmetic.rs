@@ -20,7 +20,6 @@ use super::jsonb::canonical;
 use super::jsonb_functions;
 use super::own::no_operator;
 use super::planned::{is_json, type_of};
-use super::regex::Use;
 use super::shifts::{Towards, shifted};
 use crate::error::SqlError;
 
@@ -51,14 +50,17 @@ impl ExprPlanner for Operators {
             BinaryOperator::Multiply => Operator::Multiply,
             BinaryOperator::Divide => Operator::Divide,
             BinaryOperator::Modulo => Operator::Modulo,
-            BinaryOperator::PGRegexMatch
-            | BinaryOperator::PGRegexIMatch
-            | BinaryOperator::PGRegexNotMatch
-            | BinaryOperator::PGRegexNotIMatch => {
-                let pattern = calls::udf(Call::Pattern(Use::Test));
-                let right =
-                    Expr::ScalarFunction(ScalarFunction::new_udf(pattern, vec![expr.right]));
-                return Ok(PlannerResult::Original(RawBinaryExpr { right, ..expr }));
+            BinaryOperator::PGRegexMatch | BinaryOperator::PGRegexNotMatch => {
+                return Ok(matched(expr, Call::Pattern));
+            }
+            // The engine would take more letters for the same.
+            BinaryOperator::PGRegexIMatch => {
+                let op = BinaryOperator::PGRegexMatch;
+                return Ok(matched(RawBinaryExpr { op, ..expr }, Call::FoldedPattern));
+            }
+            BinaryOperator::PGRegexNotIMatch => {
+                let op = BinaryOperator::PGRegexNotMatch;
+                return Ok(matched(RawBinaryExpr { op, ..expr }, Call::FoldedPattern));
             }
             BinaryOperator::StringConcat => return joined(expr, schema),
             BinaryOperator::PGOverlap | BinaryOperator::AtArrow | BinaryOperator::ArrowAt => {
@@ -91,6 +93,12 @@ impl ExprPlanner for Operators {
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         extract(arguments)
     }
+}
+
+/// A pattern as the engine has it.
+fn matched(expr: RawBinaryExpr, pattern: Call) -> PlannerResult<RawBinaryExpr> {
+    let pattern = ScalarFunction::new_udf(calls::udf(pattern), vec![expr.right]);
+    PlannerResult::Original(RawBinaryExpr { right: Expr::ScalarFunction(pattern), ..expr })
 }
 
 /// An interval times or over a number.

@@ -21,7 +21,8 @@ use datafusion::logical_expr::{
 };
 
 use super::quotients::{averages, quotient_type};
-use super::regex::{Use, regex_of, replacement_of};
+use super::regex::regex_of;
+use super::zones::{Zone, out_of_range};
 use crate::error::{SqlError, SqlState};
 
 const HOUR_US: i64 = 3_600_000_000;
@@ -34,8 +35,9 @@ const UTC: &[&str] = &["UTC", "GMT", "ETC/UTC", "Z", "ZULU", "UCT"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
     /// Of a pattern, that of the engine.
-    Pattern(Use),
-    Replacement,
+    Pattern,
+    /// The same, of one in which cases do not matter.
+    FoldedPattern,
     /// `AT TIME ZONE`.
     TimeZone,
     /// Of a sum and a count.
@@ -43,19 +45,12 @@ pub(super) enum Call {
 }
 
 impl Call {
-    const ALL: [Self; 5] = [
-        Self::Pattern(Use::Test),
-        Self::Pattern(Use::Find),
-        Self::Replacement,
-        Self::TimeZone,
-        Self::Average,
-    ];
+    const ALL: [Self; 4] = [Self::Pattern, Self::FoldedPattern, Self::TimeZone, Self::Average];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Pattern(Use::Test) => "pattern",
-            Self::Pattern(Use::Find) => "pattern_found",
-            Self::Replacement => "pattern_replacement",
+            Self::Pattern => "pattern",
+            Self::FoldedPattern => "pattern_of_both_cases",
             Self::TimeZone => "timezone",
             Self::Average => "average",
         }
@@ -95,7 +90,7 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match (self.call, types) {
-            (Call::Pattern(_) | Call::Replacement, _) => DataType::Utf8,
+            (Call::Pattern | Call::FoldedPattern, _) => DataType::Utf8,
             (Call::TimeZone, [_, DataType::Timestamp(_, None)]) => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
             }
@@ -118,8 +113,8 @@ impl ScalarUDFImpl for Function {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let compute = |arrays: &[ArrayRef]| match self.call {
-            Call::Pattern(used) => texts(&arrays[0], &|text| regex_of(text, used)),
-            Call::Replacement => texts(&arrays[0], &replacement_of),
+            Call::Pattern => texts(&arrays[0], &|text| regex_of(text, false)),
+            Call::FoldedPattern => texts(&arrays[0], &|text| regex_of(text, true)),
             Call::TimeZone => shifted(&arrays[0], &arrays[1]),
             Call::Average => averages(&arrays[0], &arrays[1]),
         };

@@ -40,8 +40,10 @@ const INTERNAL: &[&str] = &[
     "jsonb_without_path",
     "part_of_expression",
     "pattern",
-    "pattern_found",
-    "pattern_replacement",
+    "pattern_of_both_cases",
+    "regexp_matches_of",
+    "regexp_pieces_of",
+    "most_of_values",
     "textout",
 ];
 
@@ -273,9 +275,6 @@ fn arguments(name: &str, arguments: &FunctionArguments) -> Result<(), SqlError> 
                 false => Err(refused("decode of base64 that is not written out in fours")),
             }
         }
-        ("regexp_match", 2..) if text(1).is_none_or(has_optional_group) => {
-            Err(refused("regexp_match with a group that need not match"))
-        }
         ("date_trunc", 2) if text(1).is_some() => {
             none("date_trunc takes a time: write timestamp '…' for a text")
         }
@@ -419,11 +418,6 @@ fn is_key(expr: &Expr) -> bool {
 
 fn is_encoding(name: &str) -> bool {
     ["hex", "base64"].iter().any(|it| name.eq_ignore_ascii_case(it))
-}
-
-/// Whether a group of a pattern may match nothing at all.
-fn has_optional_group(pattern: &str) -> bool {
-    [")?", ")*", "){0", "){,"].iter().any(|it| pattern.contains(it))
 }
 
 fn syntax(near: &str) -> SqlError {

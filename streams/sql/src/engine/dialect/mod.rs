@@ -46,6 +46,7 @@ mod planned;
 mod quotients;
 mod real_functions;
 mod regex;
+mod regex_functions;
 mod relations;
 mod rewrites;
 mod rows;

@@ -1,31 +1,56 @@
 //! PostgreSQL's regular expressions as the engine's: `.` matches every letter, classes and escapes
-//! have their own names. What means something else here is refused.
+//! have their own names, and a letter whose case does not matter is itself in both. What means
+//! something else here is refused.
+
+use live_queries::letters::{lower, upper};
 
 use crate::error::{SqlError, SqlState};
-
-/// Use of a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Use {
-    /// Whether it matches anywhere.
-    Test,
-    /// What it matches: PostgreSQL takes the longest of alternatives, the engine the first.
-    Find,
-}
 
 /// The largest number of a bound.
 const BOUND_MAX: u32 = 255;
 
-/// The same pattern for the engine.
-pub(super) fn regex_of(pattern: &str, used: Use) -> Result<String, SqlError> {
-    let (rest, options) = match pattern.strip_prefix("(?i)") {
-        Some(rest) => (rest, "(?si)"),
-        None => (pattern, "(?s)"),
-    };
+/// What parts words, and all else: blanks that part none are letters.
+const SPACE: &str = "[\\t-\\r \\u1680\\u2000-\\u2006\\u2008-\\u200A\\u2028\\u2029\\u205F\\u3000]";
+const NO_SPACE: &str =
+    "[^\\t-\\r \\u1680\\u2000-\\u2006\\u2008-\\u200A\\u2028\\u2029\\u205F\\u3000]";
+
+/// Letters of a range of which each is looked for in both cases.
+const RANGE_LETTERS_MAX: usize = 4096;
+
+/// Every letter is matched by `.`, also the end of a line.
+const OPTIONS: &str = "(?s)";
+
+/// The pattern behind the option that it may begin with, and whether cases do not matter.
+pub(super) fn without_option(pattern: &str, is_folded: bool) -> (&str, bool) {
+    pattern.strip_prefix("(?i)").map_or((pattern, is_folded), |rest| (rest, true))
+}
+
+/// The same pattern for the engine, to test whether it matches anywhere.
+pub(super) fn regex_of(pattern: &str, is_folded: bool) -> Result<String, SqlError> {
+    written(pattern, is_folded).map(|(regex, _)| regex)
+}
+
+/// The same pattern, to find what it matches, and whether that is the shortest.
+pub(super) fn finding_regex(pattern: &str, is_folded: bool) -> Result<(String, bool), SqlError> {
+    match written(pattern, is_folded)? {
+        (_, [true, true]) => Err(unsupported("greedy and other quantifiers in one pattern")),
+        (regex, [_, is_lazy]) => Ok((regex, is_lazy)),
+    }
+}
+
+/// The pattern, and whether it has quantifiers that are greedy, and some that are not.
+fn written(pattern: &str, is_folded: bool) -> Result<(String, [bool; 2]), SqlError> {
+    let (rest, is_folded) = without_option(pattern, is_folded);
     if pattern.starts_with("***") {
         return Err(unsupported("***"));
     }
-    let mut writer =
-        Writer { out: options.to_owned(), signs: rest.chars().collect(), at: 0, quantified: false };
+    let mut writer = Writer {
+        out: OPTIONS.to_owned(),
+        signs: rest.chars().collect(),
+        at: 0,
+        quantified: false,
+        is_folded,
+    };
     let mut greeds = [false; 2];
     while let Some(sign) = writer.next() {
         let is_atom = match sign {
@@ -52,47 +77,18 @@ pub(super) fn regex_of(pattern: &str, used: Use) -> Result<String, SqlError> {
                 writer.out.push(sign);
                 true
             }
-            '|' if used == Use::Find => return Err(unsupported("| in what is found")),
             '|' | '^' | '$' => {
                 writer.out.push(sign);
                 false
             }
             other => {
-                writer.out.push(other);
+                writer.letter(other);
                 true
             }
         };
         writer.quantified = !is_atom;
     }
-    if used == Use::Find && greeds == [true; 2] {
-        return Err(unsupported("greedy and other quantifiers in one pattern"));
-    }
-    Ok(writer.out)
-}
-
-/// Replacement of a match, as the engine writes it.
-pub(super) fn replacement_of(text: &str) -> Result<String, SqlError> {
-    let mut out = String::new();
-    let mut signs = text.chars();
-    while let Some(sign) = signs.next() {
-        match sign {
-            '$' => out.push_str("$$"),
-            '\\' => match signs.next() {
-                Some('&') => out.push_str("${0}"),
-                Some(digit @ '1'..='9') => {
-                    out.push('\\');
-                    out.push(digit);
-                    // The engine would read all digits that follow.
-                    if signs.clone().next().is_some_and(|it| it.is_ascii_digit()) {
-                        return Err(unsupported("a digit behind a group in a replacement"));
-                    }
-                }
-                _ => return Err(unsupported("\\ in a replacement")),
-            },
-            other => out.push(other),
-        }
-    }
-    Ok(out)
+    Ok((writer.out, greeds))
 }
 
 fn unsupported(what: &str) -> SqlError {
@@ -109,9 +105,19 @@ struct Writer {
     at: usize,
     /// Whether what comes next has nothing before it that could be repeated.
     quantified: bool,
+    is_folded: bool,
 }
 
 impl Writer {
+    /// One that is a letter of both cases where these do not matter.
+    fn letter(&mut self, letter: char) {
+        let (small, capital) = (lower(letter), upper(letter));
+        match self.is_folded && (small, capital) != (letter, letter) {
+            true => self.out.extend(['[', small, capital, ']']),
+            false => self.out.push(letter),
+        }
+    }
+
     fn next(&mut self) -> Option<char> {
         let sign = self.peek()?;
         self.at += 1;
@@ -132,7 +138,11 @@ impl Writer {
         let (text, is_atom) = match sign {
             'd' => ("[0-9]", true),
             'D' => ("[^0-9]", true),
-            's' | 'S' | 'w' | 'W' | 'f' | 'n' | 'r' | 't' | 'v' => {
+            's' => (SPACE, true),
+            'S' => (NO_SPACE, true),
+            'w' => ("[\\p{Alphabetic}\\p{Nd}_]", true),
+            'W' => ("[^\\p{Alphabetic}\\p{Nd}_]", true),
+            'f' | 'n' | 'r' | 't' | 'v' => {
                 self.out.push('\\');
                 self.out.push(sign);
                 return Ok(true);
@@ -152,7 +162,11 @@ impl Writer {
                     return Err(invalid("invalid escape \\ sequence"));
                 }
                 self.at += 4;
-                self.out.push_str(&format!("\\u{digits}"));
+                let letter = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                match letter.filter(|it| it.is_alphanumeric()) {
+                    Some(letter) => self.letter(letter),
+                    None => self.out.push_str(&format!("\\u{digits}")),
+                }
                 return Ok(true);
             }
             'x' | 'c' | 'U' | 'B' | '0'..='9' => return Err(unsupported(&format!("\\{sign}"))),
@@ -205,7 +219,7 @@ impl Writer {
     }
 
     fn quantify(&mut self, text: String, greeds: &mut [bool; 2]) -> Result<(), SqlError> {
-        if self.quantified || self.out == "(?s)" || self.out == "(?si)" {
+        if self.quantified || self.out == OPTIONS {
             return Err(invalid("quantifier operand invalid"));
         }
         self.out.push_str(&text);
@@ -241,6 +255,7 @@ impl Writer {
                 }
                 '-' if self.peek() == Some('-') => return Err(unsupported("-- in brackets")),
                 '-' => self.out.push('-'),
+                other if self.is_folded => self.folded_in_set(other)?,
                 other => push_literal(&mut self.out, other),
             }
             is_first = false;
@@ -249,8 +264,39 @@ impl Writer {
         Ok(())
     }
 
+    /// A letter, or a range that begins with it, in both cases. Of a range itself all are in it as
+    /// well.
+    fn folded_in_set(&mut self, first: char) -> Result<(), SqlError> {
+        let last = self.signs.get(self.at + 1).copied().filter(|it| *it != ']');
+        let (Some('-'), Some(last)) = (self.peek(), last) else {
+            push_literal(&mut self.out, lower(first));
+            push_literal(&mut self.out, upper(first));
+            return Ok(());
+        };
+        if matches!(last, '[' | '\\') {
+            return Err(unsupported("a range in brackets that ends with [ or \\"));
+        }
+        self.at += 2;
+        if last < first {
+            return Err(invalid("invalid character range"));
+        }
+        push_literal(&mut self.out, first);
+        self.out.push('-');
+        push_literal(&mut self.out, last);
+        if (first..=last).count() > RANGE_LETTERS_MAX {
+            return Err(unsupported("a range in brackets of so many letters of both cases"));
+        }
+        let both = (first..=last).flat_map(|it| [lower(it), upper(it)]);
+        both.filter(|it| !(first..=last).contains(it))
+            .for_each(|it| push_literal(&mut self.out, it));
+        Ok(())
+    }
+
     fn escape_in_set(&mut self) -> Result<bool, SqlError> {
         match self.peek() {
+            Some('u') if self.is_folded => {
+                Err(unsupported("\\u in brackets where cases do not matter"))
+            }
             Some('d') => {
                 self.at += 1;
                 self.out.push_str("0-9");
@@ -267,14 +313,19 @@ impl Writer {
         const CLASSES: &[(&str, &str)] = &[
             (":alpha:]", "\\p{Alphabetic}"),
             (":digit:]", "0-9"),
-            (":alnum:]", "\\p{Alphabetic}0-9"),
+            (":alnum:]", "\\p{Alphabetic}\\p{Nd}"),
             (":upper:]", "\\p{Uppercase}"),
             (":lower:]", "\\p{Lowercase}"),
-            (":space:]", "\\s"),
+            (":space:]", SPACE),
             (":blank:]", " \\t"),
             (":xdigit:]", "0-9A-Fa-f"),
         ];
+        const BOTH: &str = CLASSES[0].1;
         let found = CLASSES.iter().find(|(name, _)| self.starts_with(name));
+        let found = found.map(|(name, class)| match *name {
+            ":upper:]" | ":lower:]" if self.is_folded => (*name, BOTH),
+            name => (name, *class),
+        });
         let Some((name, class)) = found else {
             return Err(unsupported("this class of characters"));
         };
@@ -299,7 +350,11 @@ mod tests {
     fn patterns_keep_their_meaning_or_are_refused() {
         for (pattern, expected) in [
             ("a.b", Some("(?s)a.b")),
-            ("(?i)a", Some("(?si)a")),
+            ("(?i)a.1-[1-9]", Some("(?s)[aA].1-[1-9]")),
+            ("(?i)sſK\u{212A}", Some("(?s)[sS][ſS][kK][k\u{212A}]")),
+            ("(?i)[^a-cX.-]", Some("(?s)[^a-cABCxX\\.\\.-]")),
+            ("(?i)[[:upper:]]", Some("(?s)[\\p{Alphabetic}]")),
+            ("(?i)[c-a]", None),
             ("\\d\\ma\\M\\Z", Some("(?s)[0-9]\\b{start}a\\b{end}\\z")),
             ("a{2,3}?{x}", Some("(?s)a{2,3}?\\{x\\}")),
             ("[]a&&b[:alpha:]\\d-]", Some("(?s)[\\]a\\&\\&b\\p{Alphabetic}0-9-]")),
@@ -316,14 +371,10 @@ mod tests {
             ("a{300}", None),
             ("[[:<:]]a", None),
         ] {
-            assert_eq!(regex_of(pattern, Use::Test).ok().as_deref(), expected, "{pattern}");
+            assert_eq!(regex_of(pattern, false).ok().as_deref(), expected, "{pattern}");
         }
-        assert!(regex_of("a|ab", Use::Find).is_err(), "the longest is found");
-        assert!(regex_of("a+b+?", Use::Find).is_err(), "one kind of quantifiers alone");
-        let replaced = [("$1", "$$1"), ("[\\&]\\1", "[${0}]\\1")];
-        for (text, expected) in replaced {
-            assert_eq!(replacement_of(text).as_deref(), Ok(expected));
-        }
-        assert!(replacement_of("\\\\").is_err(), "the engine reads it in another way");
+        assert!(finding_regex("a+b+?", true).is_err(), "one kind of quantifiers alone");
+        let escaped = finding_regex("\\*?[*?]", false).map(|(_, is_lazy)| is_lazy);
+        assert_eq!(escaped, Ok(false), "what is in brackets and behind a backslash is a letter");
     }
 }

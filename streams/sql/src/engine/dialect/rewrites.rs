@@ -14,7 +14,7 @@ use super::inexact::refused;
 use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
 use super::interval_texts;
 use super::jsonb;
-use super::regex::Use;
+use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
@@ -232,7 +232,7 @@ fn array(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
 
 /// The engine cuts off what PostgreSQL rounds.
 fn array_of(inner: &Expr, element: &DataType) -> Result<Option<Expr>, SqlError> {
-    const OF_TEXTS: &[&str] = &["string_to_array", "regexp_match"];
+    const OF_TEXTS: &[&str] = &["string_to_array", "regexp_match", "regexp_split_to_array"];
     match inner {
         Expr::Array(array) if !array.elem.is_empty() => {
             let is_list = |it: &Expr| matches!(it, Expr::Array(_));
@@ -344,8 +344,6 @@ const COUNTS: &[(&str, &str)] = &[
     ("dense_rank", INT8),
     ("ntile", INT4),
     ("regr_count", INT8),
-    ("regexp_count", INT4),
-    ("regexp_instr", INT4),
     ("factorial", NUMERIC),
 ];
 
@@ -406,25 +404,9 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
                 .filter(|it| text_of(it).is_none())
                 .for_each(|it| change(it, To::Output.name()));
         }
-        ("regexp_replace", [_, pattern, replacement, flags @ ..]) => {
-            check_flags(flags)?;
-            change(pattern, Call::Pattern(Use::Find).name());
-            change(replacement, Call::Replacement.name());
-        }
-        ("regexp_match", [_, pattern, flags @ ..]) => {
-            check_flags(flags)?;
-            change(pattern, Call::Pattern(Use::Find).name());
-        }
-        ("regexp_like", [_, pattern, flags @ ..]) => {
-            check_flags(flags)?;
-            change(pattern, Call::Pattern(Use::Test).name());
-        }
-        ("regexp_count" | "regexp_instr", [_, pattern]) => {
-            change(pattern, Call::Pattern(Use::Find).name());
-        }
-        ("regexp_count" | "regexp_instr", [_, _, ..]) => {
-            let what = format!("{name} takes a text and a pattern alone");
-            return Err(SqlError::unsupported(what));
+        ("regexp_like", [text, pattern, flags @ ..]) if flags.len() < 2 => {
+            let (text, pattern) = (nested(text.clone()), nested(pattern.clone()));
+            return Ok(Some(nested(binary(text, test_with(flags.first())?, pattern))));
         }
         _ => {}
     }
@@ -491,14 +473,24 @@ fn of_times(name: &str, arguments: &[&mut Expr]) -> Option<Expr> {
     }
 }
 
-/// Flags but for `g` and `i` change what a pattern means.
-fn check_flags(flags: &[&mut Expr]) -> Result<(), SqlError> {
-    let is_known = |it: &&mut Expr| {
-        text_of(it).is_some_and(|it| it.chars().all(|flag| matches!(flag, 'g' | 'i')))
+/// A number in quotes that a function takes.
+fn integer(text: &str) -> Result<i32, SqlError> {
+    text.trim().parse().map_err(|_| {
+        let what = format!("invalid input syntax for type integer: {text:?}");
+        SqlError::new(SqlState::INVALID_TEXT, what)
+    })
+}
+
+/// The operator that tests a pattern with such flags.
+fn test_with(flags: Option<&&mut Expr>) -> Result<BinaryOperator, SqlError> {
+    let Some(given) = flags else { return Ok(BinaryOperator::PGRegexMatch) };
+    let Some(text) = text_of(given) else {
+        return Err(refused("regexp_like with flags that are not written out"));
     };
-    match flags.iter().all(is_known) {
-        true => Ok(()),
-        false => Err(SqlError::unsupported("flags of regular expressions are 'g' and 'i' alone")),
+    match Flags::of(text)? {
+        Flags { is_global: true, .. } => Err(Flags::no_global("regexp_like")),
+        Flags { is_folded: true, .. } => Ok(BinaryOperator::PGRegexIMatch),
+        _ => Ok(BinaryOperator::PGRegexMatch),
     }
 }
 

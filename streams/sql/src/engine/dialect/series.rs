@@ -16,6 +16,7 @@ use super::json_functions::{
     ELEMENT_TEXTS, ELEMENTS, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS, JSONB_KEYS,
     JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
 };
+use super::regex_functions::{MATCHES, PIECES};
 use super::written::call;
 use crate::error::SqlError;
 
@@ -50,6 +51,8 @@ const SERIES: &[(&str, Series)] = &[
         "jsonb_each_text",
         Series { lists: &[Some(JSONB_KEYS), Some(JSONB_VALUE_TEXTS)], columns: &["key", "value"] },
     ),
+    ("regexp_matches", Series { lists: &[Some(MATCHES)], columns: &[] }),
+    ("regexp_split_to_table", Series { lists: &[Some(PIECES)], columns: &[] }),
     ("unnest", Series { lists: &[None], columns: &[] }),
 ];
 
@@ -74,6 +77,11 @@ pub(super) fn rows_of_call(function: &Function) -> Result<Option<Expr>, SqlError
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
     match (series.lists, arguments(&list.args)) {
         ([Some(of)], Some(given)) => Ok(Some(rows_of(of, given))),
+        ([None], Some(mut given)) if given.len() == 1 => match given.remove(0) {
+            // Its rows are arrays.
+            Expr::Function(of) if of.name.to_string() == MATCHES => Ok(None),
+            list => Ok(Some(call("unnest", vec![call(FLAT, vec![list])]))),
+        },
         ([None], _) => Ok(None),
         _ => Err(refused(&format!("{name} outside of FROM"))),
     }

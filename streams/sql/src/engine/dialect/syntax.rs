@@ -114,6 +114,11 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
             Some(similar(*negated, text, pattern, escape_char.as_ref())?)
         }
+        Expr::Like { any, pattern, .. } | Expr::ILike { any, pattern, .. }
+            if *any || patterns_of_all(pattern).is_some() =>
+        {
+            Some(like_each(expr)?)
+        }
         Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
             if let Some(escape) = escape_char.take() {
                 escaped_by(pattern, &escape)?;
