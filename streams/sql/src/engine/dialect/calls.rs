@@ -25,12 +25,6 @@ use super::regex::regex_of;
 use super::zones::{Zone, out_of_range};
 use crate::error::{SqlError, SqlState};
 
-const HOUR_US: i64 = 3_600_000_000;
-const MINUTE_US: i64 = 60_000_000;
-
-/// Zones that are UTC.
-const UTC: &[&str] = &["UTC", "GMT", "ETC/UTC", "Z", "ZULU", "UCT"];
-
 /// Result of such a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
@@ -138,45 +132,24 @@ fn shifted(zones: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
     let is_local = of.is_none();
     let times = cast(times, &DataType::Timestamp(TimeUnit::Microsecond, of.clone()))?;
     let times = times.as_primitive::<TimestampMicrosecondType>();
-    let shifted = zones.as_string_view().iter().zip(times).map(|(zone, time)| {
-        let (Some(zone), Some(time)) = (zone, time) else { return Ok(None) };
-        let east = east_us(zone).map_err(SqlError::into_engine)?;
+    let mut last: Option<(&str, Zone)> = None;
+    let zones = zones.as_string_view();
+    let shifted = zones.iter().zip(times).map(|(name, time)| {
+        let (Some(name), Some(time)) = (name, time) else { return Ok(None) };
+        let zone = match last {
+            Some((before, zone)) if before == name => zone,
+            _ => Zone::of(name).map_err(SqlError::into_engine)?,
+        };
+        last = Some((name, zone));
+        let east = if is_local { zone.at_local(time) } else { zone.at(time) };
+        let east = east.map_err(SqlError::into_engine)?;
         let shifted = if is_local { time.checked_sub(east) } else { time.checked_add(east) };
-        let what = "timestamp out of range";
-        let range = || SqlError::new(SqlState::OUT_OF_RANGE, what).into_engine();
-        shifted.map(Some).ok_or_else(range)
+        shifted.map(Some).ok_or_else(|| out_of_range().into_engine())
     });
     let shifted = shifted.collect::<Result<TimestampMicrosecondArray>>()?;
     Ok(match is_local {
         true => Arc::new(shifted.with_timezone("UTC")),
         false => Arc::new(shifted),
-    })
-}
-
-/// How far east of UTC a zone is. Numbers count westwards, as POSIX has them.
-fn east_us(zone: &str) -> Result<i64, SqlError> {
-    let zone = zone.trim();
-    if UTC.contains(&zone.to_ascii_uppercase().as_str()) {
-        return Ok(0);
-    }
-    let read = || {
-        let (sign, digits) = match zone.as_bytes().first()? {
-            b'-' => (1, &zone[1..]),
-            b'+' => (-1, &zone[1..]),
-            _ => return None,
-        };
-        let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
-        let number = |it: &str| {
-            let is_short = it.len() <= 2 && it.bytes().all(|it| it.is_ascii_digit());
-            it.parse::<i64>().ok().filter(|_| is_short)
-        };
-        let (hours, minutes) = (number(hours)?, number(minutes)?);
-        let is_real = hours < 16 && minutes < 60;
-        is_real.then_some(sign * (hours * HOUR_US + minutes * MINUTE_US))
-    };
-    read().ok_or_else(|| {
-        SqlError::unsupported(format!("time zone {zone:?} is not supported: zones have no names"))
-            .with_hint("Write 'UTC', or hours west of it, such as '-02' for Berlin's summer.")
     })
 }
 
@@ -306,25 +279,6 @@ impl Checked {
             (_, it) if it.is_infinite() => range("value out of range: overflow"),
             (_, 0.0) if may_vanish => range("value out of range: underflow"),
             _ => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zones_are_numbers_that_count_westwards() {
-        for (zone, expected) in [
-            ("UTC", Some(0)),
-            ("+02", Some(-2 * HOUR_US)),
-            ("-05:30", Some(5 * HOUR_US + 30 * MINUTE_US)),
-            ("Europe/Berlin", None),
-            ("CET", None),
-            ("+99", None),
-        ] {
-            assert_eq!(east_us(zone).ok(), expected, "{zone}");
         }
     }
 }

@@ -65,6 +65,7 @@ mod units;
 mod unmerged;
 mod untyped;
 mod written;
+mod zones;
 
 pub(super) use any::with_array_parameters;
 pub(super) use arithmetic::Operators;

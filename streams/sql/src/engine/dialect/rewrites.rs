@@ -390,6 +390,7 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
             let (left, right) = (nested(left.clone()), nested(right.clone()));
             return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
         }
+        ("date_trunc", [unit, time, zone]) => return truncated_in_zone(unit, time, zone).map(Some),
         (it, [one]) if OF_INTERVAL.contains(&it) && text_of(one).is_some() => {
             let mut literal = one.clone();
             let interval = DataType::Interval { fields: None, precision: None };
@@ -411,6 +412,37 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
         _ => {}
     }
     Ok(None)
+}
+
+/// Has a literal have digits before the point: it has as many as are written, which may be none.
+pub(super) fn keep_whole(one: &mut Expr) {
+    let fraction = written(one).and_then(|it| it.split_once('.').map(|(_, it)| it.len()));
+    let scale = fraction.and_then(|it| i64::try_from(it).ok()).filter(|it| *it < NUMERIC_DIGITS);
+    if let Some(scale) = scale {
+        let info = ExactNumberInfo::PrecisionAndScale(NUMERIC_DIGITS.unsigned_abs(), scale);
+        *one = cast_to(one.clone(), DataType::Numeric(info));
+    }
+}
+
+/// Units that begin with a day of a zone.
+const DAYS: &[&str] =
+    &["day", "week", "month", "quarter", "year", "decade", "century", "millennium"];
+
+/// A time of UTC that is cut off at a day of a zone. Hours are not: of one that there is twice, it
+/// is the one that the time lies in.
+fn truncated_in_zone(unit: &Expr, time: &Expr, zone: &Expr) -> Result<Expr, SqlError> {
+    let is_day =
+        text_of(unit).is_some_and(|it| DAYS.iter().any(|day| it.eq_ignore_ascii_case(day)));
+    if !is_day {
+        return Err(refused(
+            "date_trunc in a zone by other than 'day', 'week', 'month' and longer",
+        ));
+    }
+    // Of a time without a zone there is no such function.
+    let time = call(To::Timestamptz.name(), vec![time.clone()]);
+    let local = call(Call::TimeZone.name(), vec![zone.clone(), time]);
+    let day = call("date_trunc", vec![unit.clone(), local]);
+    Ok(call(Call::TimeZone.name(), vec![zone.clone(), day]))
 }
 
 /// Calls without brackets, or whose arguments have names.
