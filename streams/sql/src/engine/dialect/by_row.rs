@@ -11,6 +11,7 @@ use datafusion::logical_expr::{
     TypeSignature, Volatility,
 };
 
+use super::inexact::refused;
 use crate::error::{SqlError, SqlState};
 use crate::wire::{PgType, output_texts};
 
@@ -46,7 +47,8 @@ impl Row<'_> {
 
 pub(super) type Body = fn(&Row<'_>) -> Result<ScalarValue, SqlError>;
 
-/// Type of the result, of the arguments; a sentence where they are wrong.
+/// Type of the result, of the arguments. Where there is no such function the error is empty, and
+/// names what is not supported where PostgreSQL has one.
 pub(super) type Returns = fn(&[FieldRef]) -> Result<Field, String>;
 
 #[derive(Debug)]
@@ -145,15 +147,16 @@ pub(in crate::engine) fn each_row(
 impl ByRow {
     fn field(&self, arguments: &[FieldRef]) -> Result<Field> {
         let field = (self.returns)(arguments).map_err(|what| {
-            let what = match what.is_empty() {
-                false => what,
+            let error = match what.is_empty() {
+                false => refused(&what),
                 true => {
                     let types = arguments.iter().map(|it| PgType::of(it).name());
                     let types = types.collect::<Vec<_>>().join(", ");
-                    format!("function {}({types}) does not exist", self.name)
+                    let what = format!("function {}({types}) does not exist", self.name);
+                    SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
                 }
             };
-            SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine()
+            error.into_engine()
         })?;
         Ok(field.with_name(self.name))
     }

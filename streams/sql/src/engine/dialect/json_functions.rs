@@ -31,8 +31,17 @@ pub(super) const JSONB_VALUE_TEXTS: &str = "jsonb_value_texts_of";
 /// A value as JSON, also where it is NULL.
 pub(super) const JSON_OF: &str = "json_of";
 pub(super) const JSONB_OF: &str = "jsonb_of";
+/// A row, which stands on a line of its own among others.
+pub(super) const JSON_LINE: &str = "json_line_of";
 /// A list of such.
 pub(super) const JSON_LIST: &str = "json_list";
+/// A name and its value, and an object of a list of such.
+pub(super) const JSON_PAIR: &str = "json_pair";
+pub(super) const JSONB_PAIR: &str = "jsonb_pair";
+/// A row of names and values, as it is written without blanks.
+pub(super) const JSON_ROW: &str = "json_of_row";
+pub(super) const JSON_OBJECT: &str = "json_of_pairs";
+pub(super) const JSONB_OBJECT: &str = "jsonb_of_pairs";
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
@@ -52,11 +61,24 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         (JSONB_VALUE_TEXTS, list_of_texts, |row| {
             member_list(row, true, |_, it| canonical_inner(it))
         }),
-        (JSON_OF, json_of_any, |row| json_of(row, 0, Form::Json).map(text_value)),
+        (JSON_OF, json_of_any, item),
+        (JSON_LINE, json_of_any, |row| Ok(text_value(on_line(row.text(0).unwrap_or_default())))),
         (JSONB_OF, json_of_any, |row| json_of(row, 0, Form::Jsonb).map(text_value)),
         ("to_json", json_of_any, |row| strict(row, Form::Json)),
         ("to_jsonb", json_of_any, |row| strict(row, Form::Jsonb)),
         (JSON_LIST, json_of_list, list),
+        (JSON_ROW, json_of_all, built_row),
+        (JSON_PAIR, of_pair, |row| pair(row, Form::Json)),
+        (JSONB_PAIR, of_pair, |row| pair(row, Form::Jsonb)),
+        (JSON_OBJECT, json_of_list, |row| {
+            Ok(joined(row, ["{ ", ", ", " }"], "json_object_agg")?.map_or_else(no_text, text_value))
+        }),
+        (JSONB_OBJECT, json_of_list, |row| {
+            match joined(row, ["{", ", ", "}"], "jsonb_object_agg")? {
+                Some(object) => Ok(ScalarValue::Utf8(canonical_text(&object)?)),
+                None => Ok(no_text()),
+            }
+        }),
         ("json_build_array", json_of_all, |row| built_array(row, Form::Json)),
         ("jsonb_build_array", json_of_all, |row| built_array(row, Form::Jsonb)),
         ("json_build_object", json_of_all, |row| built_object(row, Form::Json)),
@@ -95,7 +117,7 @@ fn list_of_texts(fields: &[FieldRef]) -> Result<Field, String> {
 /// Of rows and lists of lists there is no JSON here.
 fn may_be_json(field: &FieldRef) -> Result<(), String> {
     match field.data_type() {
-        DataType::Struct(_) | DataType::Map(..) => Err("JSON of a row is not supported".to_owned()),
+        DataType::Struct(_) | DataType::Map(..) => Err("JSON of a row".to_owned()),
         _ => Ok(()),
     }
 }
@@ -276,27 +298,92 @@ fn strict(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
 }
 
 fn list(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
-    let ScalarValue::List(list) = &row.values[0] else { return Ok(ScalarValue::Utf8(None)) };
+    Ok(joined(row, ["[", ", ", "]"], "json_agg")?.map_or_else(no_text, text_value))
+}
+
+/// Stands before what begins a line in a list. There is no such letter in JSON.
+const LINE: char = '\u{1}';
+
+fn on_line(text: &str) -> String {
+    format!("{LINE}{text}")
+}
+
+/// An element of a list that an aggregate makes.
+fn item(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let json = json_of(row, 0, Form::Json)?;
+    let is_array = matches!(row.values[0], ScalarValue::List(_)) && !row.values[0].is_null();
+    Ok(text_value(if is_array { on_line(&json) } else { json }))
+}
+
+fn no_text() -> ScalarValue {
+    ScalarValue::Utf8(None)
+}
+
+/// The texts of a list between what stands before, between and behind them.
+fn joined(row: &Row<'_>, signs: [&str; 3], name: &str) -> Result<Option<String>, SqlError> {
+    let ScalarValue::List(list) = &row.values[0] else { return Ok(None) };
     if list.is_null(0) {
-        return Ok(ScalarValue::Utf8(None));
+        return Ok(None);
     }
-    let mut out = String::from("[");
+    let mut out = String::from(signs[0]);
     let texts = datafusion::arrow::compute::cast(&list.value(0), &DataType::Utf8View)
         .map_err(|error| SqlError::new(SqlState::INTERNAL, error.to_string()))?;
     for (index, text) in texts.as_string_view().iter().enumerate() {
-        out.push_str(if index > 0 { ", " } else { "" });
-        out.push_str(text.unwrap_or("null"));
+        out.push_str(if index > 0 { signs[1] } else { "" });
+        let text = text.unwrap_or("null");
+        match text.strip_prefix(LINE) {
+            Some(text) => out.extend([if index > 0 { "\n " } else { "" }, text]),
+            None => out.push_str(text),
+        }
         if out.len() > RESULT_BYTES_MAX {
-            return Err(too_much("json_agg"));
+            return Err(too_much(name));
         }
     }
-    out.push(']');
-    Ok(text_value(out))
+    out.push_str(signs[2]);
+    Ok(Some(out))
+}
+
+fn of_pair(fields: &[FieldRef]) -> Result<Field, String> {
+    fields.iter().try_for_each(may_be_json)?;
+    if fields.len() == 2 { Ok(text_field()) } else { Err(String::new()) }
+}
+
+fn pair(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
+    check_key(&row.fields[0])?;
+    let Some(name) = row.output(0)? else {
+        return Err(invalid("field name must not be null"));
+    };
+    let mut part = String::new();
+    put_string(&name, &mut part);
+    part.push_str(" : ");
+    part.push_str(&json_of(row, 1, form)?);
+    Ok(text_value(part))
+}
+
+/// Names are those of plain values.
+fn check_key(field: &FieldRef) -> Result<(), SqlError> {
+    let is_list = matches!(field.data_type(), DataType::List(_));
+    match is_list || PgType::of(field) == PgType::JSON {
+        true => Err(invalid("key value must be scalar, not array, composite, or json")),
+        false => Ok(()),
+    }
 }
 
 fn built_array(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
     let all = (0..row.values.len()).map(|index| json_of(row, index, form));
     Ok(text_value(format!("[{}]", all.collect::<Result<Vec<_>, _>>()?.join(", "))))
+}
+
+fn built_row(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let mut out = String::from("{");
+    for index in (0..row.values.len()).step_by(2) {
+        out.push_str(if index > 0 { "," } else { "" });
+        put_string(row.text(index).unwrap_or_default(), &mut out);
+        out.push(':');
+        out.push_str(&json_of(row, index + 1, Form::Json)?);
+    }
+    out.push('}');
+    Ok(text_value(out))
 }
 
 fn built_object(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
@@ -305,10 +392,7 @@ fn built_object(row: &Row<'_>, form: Form) -> Result<ScalarValue, SqlError> {
     }
     let mut parts = Vec::new();
     for index in (0..row.values.len()).step_by(2) {
-        let is_list = matches!(row.fields[index].data_type(), DataType::List(_));
-        if is_list || PgType::of(&row.fields[index]) == PgType::JSON {
-            return Err(invalid("key value must be scalar, not array, composite, or json"));
-        }
+        check_key(&row.fields[index])?;
         let Some(name) = row.output(index)? else {
             let what = match form {
                 Form::Json => format!("argument {} cannot be null", index + 1),

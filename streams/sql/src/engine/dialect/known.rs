@@ -32,10 +32,16 @@ const INTERNAL: &[&str] = &[
     "json_exists",
     "json_get",
     "json_get_text",
+    "json_line_of",
+    "json_of_row",
+    "json_of_pairs",
+    "json_pair",
     "jsonb_concatenated",
     "jsonb_contains_jsonb",
     "jsonb_has_all",
     "jsonb_has_any",
+    "jsonb_of_pairs",
+    "jsonb_pair",
     "jsonb_without",
     "jsonb_without_path",
     "part_of_expression",
@@ -45,6 +51,9 @@ const INTERNAL: &[&str] = &[
     "regexp_pieces_of",
     "most_of_values",
     "textout",
+    "value_at_part",
+    "value_between_parts",
+    "value_to_sort",
 ];
 
 /// Types that are in no PostgreSQL without extensions.

@@ -39,6 +39,7 @@ mod number_functions;
 mod numbers;
 mod numerics;
 mod operands;
+mod ordered_sets;
 mod own;
 mod parts;
 mod patterns;
@@ -64,6 +65,7 @@ mod united;
 mod units;
 mod unmerged;
 mod untyped;
+mod whole_rows;
 mod written;
 mod zones;
 
@@ -113,6 +115,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(truncated::functions());
     functions.extend(array_functions::functions());
     functions.extend(interval_functions::functions());
+    functions.extend(ordered_sets::functions());
+    functions.extend(regex_functions::functions());
     functions
 }
 

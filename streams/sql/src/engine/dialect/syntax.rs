@@ -16,6 +16,7 @@ use super::integers::type_integers;
 use super::interval_texts;
 use super::loose::quoted;
 use super::names::{name_apart, name_columns};
+use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::rewrites;
 use super::rows::{Quantifier, spelled_rows};
@@ -24,7 +25,8 @@ use super::set_operations::number_rows;
 use super::short_names::shorten_names;
 use super::text_functions::LIKE_ESCAPE;
 use super::untyped::{type_recursion, type_values};
-use super::written::{binary, call, in_list, nested, number, text_of};
+use super::whole_rows::spell_rows;
+use super::written::{REPEATED_SIZE_MAX, binary, call, in_list, nested, number, size_of, text_of};
 use crate::error::SqlError;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
@@ -75,6 +77,7 @@ impl VisitorMut for Adapter {
             return ControlFlow::Break(error);
         }
         name_columns(select);
+        spell_rows(select);
         rows_of_tables(select);
         ControlFlow::Continue(())
     }
@@ -181,13 +184,15 @@ fn called(function: &mut Function) -> Result<Option<Expr>, SqlError> {
         {
             Ok(Some(array_of(query.as_ref().clone())?))
         }
-        _ => match json_of_rows(function)? {
-            Some(list) => Ok(Some(list)),
-            None => match rows_of_call(function)? {
-                Some(rows) => Ok(Some(rows)),
-                None => rewrites::function(function),
-            },
-        },
+        _ => {
+            match json_of_rows(function)?.map_or_else(|| of_values(function), |it| Ok(Some(it)))? {
+                Some(list) => Ok(Some(list)),
+                None => match rows_of_call(function)? {
+                    Some(rows) => Ok(Some(rows)),
+                    None => rewrites::function(function),
+                },
+            }
+        }
     }
 }
 
