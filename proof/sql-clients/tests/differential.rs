@@ -95,8 +95,35 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
         Fails("0A000"),
         Gives("2026-01-01 11:00:00+00"),
     ),
-    // The longest of alternatives.
-    ("SELECT regexp_replace('ab', 'a|ab', 'x')", Fails("0A000"), Gives("x")),
+    // Groups of the longest of alternatives.
+    ("SELECT regexp_replace('ab', '(a|ab)', '<\\1>')", Fails("0A000"), Gives("<ab>")),
+    (
+        "SELECT mode() WITHIN GROUP (ORDER BY x) FROM (VALUES (interval '1 day')) t(x)",
+        Fails("0A000"),
+        Gives("1 day"),
+    ),
+    (
+        "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY x) FROM (VALUES ('1'::jsonb)) t(x)",
+        Fails("0A000"),
+        Gives("1"),
+    ),
+    (
+        "SELECT max(s) FROM (SELECT sum(x::float8) OVER (ORDER BY x ROWS 9000 PRECEDING) \
+         FROM generate_series(1, 10000) x) t(s)",
+        Fails("0A000"),
+        Gives("49505500"),
+    ),
+    (
+        "SELECT regr_sxx(x, x) OVER (ORDER BY x ROWS 1 PRECEDING) FROM (VALUES (1), (2)) t(x)",
+        Fails("0A000"),
+        Gives("0\n0.5"),
+    ),
+    ("SELECT time '1020'", Fails("0A000"), Gives("10:20:00")),
+    (
+        "SELECT * FROM generate_series(5, 1, -2) WITH ORDINALITY g(i, o)",
+        Fails("0A000"),
+        Gives("5|1\n3|2\n1|3"),
+    ),
     ("SELECT 'aa' ~ '(a)\\1'", Fails("0A000"), Gives("t")),
     ("SELECT max(interval '1 day')", Fails("0A000"), Gives("1 day")),
     ("SELECT '{\"a\": 1}'::json #>> lower('{A}')::text[]", Fails("0A000"), Gives("1")),

@@ -6,6 +6,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
+use super::sums::AVERAGED;
 use crate::error::{SqlError, SqlState};
 
 impl SqlError {
@@ -163,6 +164,7 @@ fn plain(message: &str) -> String {
     if OF_CALLS.iter().any(|it| text.contains(it))
         && let Some(name) = quoted(text)
     {
+        let name = if name == AVERAGED { "avg" } else { &name };
         return format!("function {name} {OF_TYPES}");
     }
     if ["Some(", "physical expr", "LogicalPlan"].iter().any(|it| text.contains(it)) {

@@ -14,6 +14,7 @@ mod contained;
 mod current_reader;
 mod dialect;
 mod errors;
+mod float_sums;
 mod functions;
 mod giving_way;
 mod growing;

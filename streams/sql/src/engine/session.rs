@@ -98,7 +98,9 @@ impl Engine {
         for function in json::functions().into_iter().chain(dialect::functions()) {
             register(&mut base, function);
         }
-        base.register_udaf(Arc::new(sums::sum()))?;
+        for sum in sums::sums() {
+            base.register_udaf(Arc::new(sum))?;
+        }
         let memory = Arc::new(MemoryTotal::new(limits.total_bytes));
         let planners = Arc::new(Planners::new(limits.query_threads));
         Ok(Self { base, memory, query_bytes_max: limits.query_bytes, planners, unknown })

@@ -1,5 +1,5 @@
 //! Variances and standard deviations: of integers and numerics they are numerics, as PostgreSQL
-//! computes them of exact sums; of floats those of the engine.
+//! computes them of exact sums; of floats they are floats.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility,
 };
 use num_bigint::BigInt;
 
 use super::dialect::{Spread, Sums, numeric_result_type, numerics_of, spread};
+use super::float_sums::{FloatSpread, Moving};
 use crate::error::SqlError;
 
 /// Those of the engine, by their names there.
@@ -86,7 +87,10 @@ impl AggregateUDFImpl for SpreadOf {
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         if !takes_exact(args.expr_fields) {
-            return self.inner.accumulator(args);
+            return match args.is_distinct {
+                true => self.inner.accumulator(args),
+                false => Ok(Box::new(FloatSpread::new(self.of))),
+            };
         }
         if args.is_distinct {
             let what = format!("{} of DISTINCT values beside other aggregates", self.name());
@@ -101,12 +105,18 @@ impl AggregateUDFImpl for SpreadOf {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        if !takes_exact(args.input_fields) {
-            return self.inner.state_fields(args);
-        }
         let field = |part: &str, data_type| {
             Arc::new(Field::new(format!("{}[{part}]", args.name), data_type, true))
         };
+        if !takes_exact(args.input_fields) {
+            return match args.is_distinct {
+                true => self.inner.state_fields(args),
+                false => {
+                    let parts = ["count", "sum", "squares"];
+                    Ok(parts.map(|it| field(it, DataType::Float64)).to_vec())
+                }
+            };
+        }
         Ok(vec![
             field("count", DataType::Int64),
             field("sum", DataType::Utf8),
@@ -114,24 +124,17 @@ impl AggregateUDFImpl for SpreadOf {
         ])
     }
 
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        !takes_exact(args.expr_fields) && self.inner.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs<'_>,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs<'_>) -> bool {
+        false
     }
 
     fn create_sliding_accumulator(
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
-        match takes_exact(args.expr_fields) {
+        match takes_exact(args.expr_fields) || args.is_distinct {
             true => self.accumulator(args),
-            false => self.inner.create_sliding_accumulator(args),
+            false => Ok(Box::new(Moving::spread(self.of))),
         }
     }
 

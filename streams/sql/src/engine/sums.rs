@@ -1,9 +1,11 @@
 //! `sum` as PostgreSQL's: of integers it is bigint, and of bigint numeric, so that no sum leaves
-//! its type.
+//! its type. Of reals it is a real.
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef};
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, FieldRef, Float32Type, Float64Type,
+};
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::functions_aggregate::sum::Sum as EngineSum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -13,22 +15,44 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-/// Adds 64-bit integers as decimals, and all else as the engine's own.
+use super::float_sums::{FloatSum, FloatSums, Moving};
+
+/// Adds 64-bit integers as decimals, floats one after the other, and all else as the engine's own.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Sum {
     engine: EngineSum,
     signature: Signature,
+    /// Not `sum`: of that the engine adds up the sums of parts, whose type is not the same here. In
+    /// small letters it is as statements call it.
+    name: &'static str,
     /// As statements call it.
     called: [String; 1],
+    reals: Reals,
 }
 
-pub(super) fn sum() -> AggregateUDF {
-    let signature = Signature::user_defined(Volatility::Immutable);
-    AggregateUDF::new_from_impl(Sum {
-        engine: EngineSum::new(),
-        signature,
-        called: ["sum".to_owned()],
-    })
+/// What reals are added as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Reals {
+    Real,
+    /// As for an average.
+    Double,
+}
+
+/// The sum that an average is made of.
+pub(super) const AVERAGED: &str = "averaged_sum";
+
+/// The aggregates of sums.
+pub(super) fn sums() -> [AggregateUDF; 2] {
+    let sum = |name, called: &str, reals| {
+        AggregateUDF::new_from_impl(Sum {
+            engine: EngineSum::new(),
+            signature: Signature::user_defined(Volatility::Immutable),
+            name,
+            called: [called.to_owned()],
+            reals,
+        })
+    };
+    [sum("SUM", "sum", Reals::Real), sum("AVERAGED_SUM", AVERAGED, Reals::Double)]
 }
 
 /// Integers that are added as 64-bit ones. They come as they are: an argument that was cast to
@@ -38,9 +62,8 @@ fn is_narrow(argument: &DataType) -> bool {
 }
 
 impl AggregateUDFImpl for Sum {
-    /// Not `sum`: of that the engine adds up the sums of parts, whose type is not the same here.
     fn name(&self) -> &'static str {
-        "SUM"
+        self.name
     }
 
     fn aliases(&self) -> &[String] {
@@ -58,6 +81,7 @@ impl AggregateUDFImpl for Sum {
                 DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)
             }
             it if is_narrow(it) => it.clone(),
+            DataType::Float32 if self.reals == Reals::Real => DataType::Float32,
             it if it.is_floating() => DataType::Float64,
             it @ (DataType::Duration(_) | DataType::Interval(_)) => it.clone(),
             it if it.is_decimal() => it.clone(),
@@ -69,11 +93,17 @@ impl AggregateUDFImpl for Sum {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
             [argument] if is_narrow(argument) => Ok(DataType::Int64),
+            [DataType::Float32] => Ok(DataType::Float32),
             _ => self.engine.return_type(types),
         }
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        match float_of(&args) {
+            Some(DataType::Float32) => return Ok(Box::new(FloatSum::<Float32Type>::default())),
+            Some(_) => return Ok(Box::new(FloatSum::<Float64Type>::default())),
+            None => {}
+        }
         let is_narrow = takes_narrow(&args);
         let engine = self.engine.accumulator(args)?;
         Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
@@ -91,6 +121,11 @@ impl AggregateUDFImpl for Sum {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
+        match float_of(&args) {
+            Some(DataType::Float32) => return Ok(Box::new(FloatSums::<Float32Type>::default())),
+            Some(_) => return Ok(Box::new(FloatSums::<Float64Type>::default())),
+            None => {}
+        }
         let is_narrow = takes_narrow(&args);
         let engine = self.engine.create_groups_accumulator(args)?;
         Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
@@ -100,13 +135,19 @@ impl AggregateUDFImpl for Sum {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
+        match float_of(&args) {
+            Some(DataType::Float32) => return Ok(Box::new(Moving::<Float32Type>::sum())),
+            Some(_) => return Ok(Box::new(Moving::<Float64Type>::sum())),
+            None => {}
+        }
         let is_narrow = takes_narrow(&args);
         let engine = self.engine.create_sliding_accumulator(args)?;
         Ok(if is_narrow { Box::new(Widened(engine)) } else { engine })
     }
 
+    /// The sum of floats depends on their order.
     fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
+        ReversedUDAF::NotSupported
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -116,6 +157,12 @@ impl AggregateUDFImpl for Sum {
 
 fn takes_narrow(args: &AccumulatorArgs<'_>) -> bool {
     args.expr_fields.first().is_some_and(|it| is_narrow(it.data_type()))
+}
+
+/// The type of floats that are all added.
+fn float_of<'a>(args: &'a AccumulatorArgs<'_>) -> Option<&'a DataType> {
+    let of = args.expr_fields.first().map(|it| it.data_type());
+    of.filter(|it| matches!(it, DataType::Float32 | DataType::Float64) && !args.is_distinct)
 }
 
 /// One that takes 64-bit integers, and is given narrower ones.

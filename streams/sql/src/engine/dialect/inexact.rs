@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
     JoinOperator, LimitClause, NullTreatment, OrderByExpr, OrderByKind, OrderByOptions, Query,
     Select, SelectItem, SetExpr, TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
-    WindowType,
+    WindowFrameBound, WindowType,
 };
 
 use super::names::{figure, folded, is_column};
@@ -348,6 +348,7 @@ fn check_factor(factor: &TableFactor, names: &mut HashSet<String>) -> Result<(),
 /// Aggregates as statements call them.
 const AGGREGATES: &[&str] = &[
     "array_agg",
+    "averaged_sum",
     "avg",
     "bit_and",
     "bit_or",
@@ -440,6 +441,9 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
                 "Write OVER name for the window as it is, or all of it in the brackets.",
             ));
         }
+        if SUMMED.contains(&name.as_str()) && may_move(over) {
+            return Err(refused(&format!("{name} over a frame that moves")));
+        }
         return check_window_call(&name, &list.args);
     }
     match (name.as_str(), list.args.as_slice()) {
@@ -459,6 +463,21 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
             Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what))
         }
         _ => Ok(()),
+    }
+}
+
+/// Aggregates of floats from which the engine takes away what leaves a frame, with what it cannot.
+const SUMMED: &[&str] =
+    &["corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy"];
+
+/// Whether a frame may begin behind the first row; of a window with a name that is not known here.
+fn may_move(over: &WindowType) -> bool {
+    match over {
+        WindowType::NamedWindow(_) => true,
+        WindowType::WindowSpec(spec) => spec
+            .window_frame
+            .as_ref()
+            .is_some_and(|it| !matches!(it.start_bound, WindowFrameBound::Preceding(None))),
     }
 }
 

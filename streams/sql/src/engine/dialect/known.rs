@@ -26,6 +26,8 @@ const INTERNAL: &[&str] = &[
     "arrays_contain",
     "arrays_overlap",
     "average",
+    "averaged_sum",
+    "elements_of",
     "equals_any",
     "interval_over",
     "interval_times",

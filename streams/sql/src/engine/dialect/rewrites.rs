@@ -18,6 +18,7 @@ use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
+use crate::engine::sums::AVERAGED;
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 
@@ -539,5 +540,5 @@ fn average(function: &Function) -> Result<Expr, SqlError> {
         function.name = vec![Ident::new(name)].into();
         Expr::Function(function)
     };
-    Ok(call(Call::Average.name(), vec![renamed("sum"), renamed("count")]))
+    Ok(call(Call::Average.name(), vec![renamed(AVERAGED), renamed("count")]))
 }

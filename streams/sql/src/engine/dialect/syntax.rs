@@ -416,7 +416,7 @@ mod tests {
             ("a <> ALL('{1,NULL}')", "(NOT (a = '1' OR a = NULL))"),
             ("a < ANY(ARRAY[1, NULL])", "((((a) < (1)) OR ((a) < (NULL))))"),
             ("'{1,NULL}'::int[]", "ARRAY[1, NULL]"),
-            ("avg(a)", "average(sum(a), count(a))"),
+            ("avg(a)", "average(averaged_sum(a), count(a))"),
             ("a AT TIME ZONE 'UTC'", "timezone('UTC', a)"),
             (
                 "interval '3 days -04:05:06.5'",
