@@ -117,9 +117,11 @@ impl PgType {
             DataType::Timestamp(_, Some(_)) => Self::TIMESTAMPTZ,
             DataType::Interval(_) | DataType::Duration(_) => Self::INTERVAL,
             DataType::Dictionary(_, values) => Self::of_data(values),
-            DataType::List(of) | DataType::LargeList(of) => {
-                Self::array_of(Self::of_data(of.data_type()))
-            }
+            DataType::List(of) | DataType::LargeList(of) => match of.data_type() {
+                // An array of arrays is one of more dimensions.
+                inner @ (DataType::List(_) | DataType::LargeList(_)) => Self::of_data(inner),
+                element => Self::array_of(Self::of_data(element)),
+            },
             _ => Self::TEXT,
         }
     }

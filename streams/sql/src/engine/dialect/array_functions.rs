@@ -2,24 +2,70 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
+use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::by_row::{Body, Returns, Row, function, text_field, text_value};
+use super::own::{Own, of_arrow};
 use crate::error::SqlError;
 
 /// Functions that `&&` and `@>` of arrays are changed to.
 pub(super) const OVERLAP: &str = "arrays_overlap";
 pub(super) const CONTAIN: &str = "arrays_contain";
 
+/// Function that rows are made of: an array of arrays has the elements of these.
+pub(super) const FLAT: &str = "elements_of";
+
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let mut functions = by_row();
+    functions.push(Own::udf(FLAT, 1, |types| Some(flat_type(&types[0])), flat));
+    functions
+}
+
+/// The type of an array's elements that are no arrays, as a list; of all else itself.
+fn flat_type(of: &DataType) -> DataType {
+    match of {
+        DataType::List(element) if matches!(element.data_type(), DataType::List(_)) => {
+            flat_type(element.data_type())
+        }
+        other => other.clone(),
+    }
+}
+
+fn flat(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let mut lists = Arc::clone(&arrays[0]);
+    while let Some(outer) = lists.as_list_opt::<i32>() {
+        let Some(inner) = outer.values().as_list_opt::<i32>() else { break };
+        // NULL among arrays is none of them.
+        if inner.null_count() > 0 {
+            let what = "rows of an array of arrays and NULL are not supported";
+            return Err(SqlError::unsupported(what));
+        }
+        let ends =
+            outer.offsets().iter().map(|it| inner.offsets()[usize::try_from(*it).unwrap_or(0)]);
+        let ends = OffsetBuffer::new(ends.collect());
+        let DataType::List(field) = inner.data_type() else { break };
+        let found = ListArray::try_new(
+            Arc::clone(field),
+            ends,
+            Arc::clone(inner.values()),
+            outer.nulls().cloned(),
+        );
+        lists = Arc::new(found.map_err(of_arrow)?);
+    }
+    Ok(lists)
+}
+
+fn by_row() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
         (OVERLAP, of_two, overlap),
         (CONTAIN, of_two, contain),
         ("array_remove", of_element, remove),
         ("array_replace", of_two_elements, replace),
+        ("array_positions", of_places, positions),
         ("array_lower", of_dimension, lower),
         ("array_dims", of_list, dims),
     ];
@@ -181,6 +227,23 @@ fn replace(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
         *value = to.clone();
     }
     list(row, &values)
+}
+
+fn of_places(fields: &[FieldRef]) -> Result<Field, String> {
+    of_elements(fields, 1)?;
+    let place = Field::new_list_field(DataType::Int32, true);
+    Ok(Field::new("", DataType::List(Arc::new(place)), true))
+}
+
+fn positions(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    check_types(row)?;
+    let Some(values) = elements(&row.values[0])? else {
+        return Ok(ScalarValue::new_null_list(DataType::Int32, true, 1));
+    };
+    let sought = as_compared(row.values[1].clone())?;
+    let places = values.iter().zip(1..).filter(|(it, _)| is_same(it, &sought));
+    let places: Vec<_> = places.map(|(_, place)| ScalarValue::Int32(Some(place))).collect();
+    Ok(ScalarValue::List(ScalarValue::new_list_nullable(&places, &DataType::Int32)))
 }
 
 /// The lengths of an array in each of its dimensions; none of an empty one.

@@ -1,6 +1,7 @@
 //! Texts of intervals and of times of day, read as PostgreSQL reads them: months, days and
 //! microseconds are apart, and a part of one goes to the next.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{ArrayRef, IntervalMonthDayNanoArray, Time64MicrosecondArray};
@@ -17,6 +18,9 @@ const WEEK_DAYS: i128 = 7;
 
 /// Digits of a number, before and behind its point.
 const DIGITS_MAX: usize = 9;
+
+/// Behind what lies in the past.
+const AGO: &str = " ago";
 
 /// Units of which a text names each once; those of a second are taken together by its parts.
 const SECONDS: u16 = 0b111;
@@ -71,7 +75,10 @@ pub(super) fn spelled(text: &str) -> Result<Option<String>, SqlError> {
         Err(Unread::Form) if text.trim().starts_with(['P', 'p']) => {
             Err(SqlError::unsupported("an interval in the form of ISO 8601 is not supported"))
         }
-        Err(Unread::Form) => Ok(years_and_months(text)),
+        Err(Unread::Form) => match years_and_months(text) {
+            Some(spelled) => Ok(Some(spelled)),
+            None => Err(Unread::Form.error(text, "interval")),
+        },
         Err(Unread::Invalid) => Err(Unread::Invalid.error(text, "interval")),
     }
 }
@@ -124,6 +131,11 @@ struct Span {
 
 impl Span {
     fn of(text: &str) -> Result<Self, Unread> {
+        let text = text.trim_ascii_end();
+        let (text, is_ago) = match text.len().checked_sub(AGO.len()).and_then(|it| text.get(it..)) {
+            Some(end) if end.eq_ignore_ascii_case(AGO) => (&text[..text.len() - AGO.len()], true),
+            _ => (text, false),
+        };
         let mut words = text.split_ascii_whitespace().peekable();
         let (mut span, mut named) = (Self::default(), 0);
         if words.peek().is_none() {
@@ -144,6 +156,8 @@ impl Span {
                         ("", Some(next)) if next.starts_with(is_letter) => {
                             words.next().unwrap_or_default()
                         }
+                        // Days stand before a time of day.
+                        ("", Some(next)) if next.contains(':') => "days",
                         ("", Some(_)) => return Err(Unread::Form),
                         (unit, _) => unit,
                     };
@@ -155,7 +169,10 @@ impl Span {
             }
             named |= units;
         }
-        Ok(span)
+        Ok(match is_ago {
+            true => Self { months: -span.months, days: -span.days, us: -span.us },
+            false => span,
+        })
     }
 
     /// Adds so many units; returns which are named by that.
@@ -177,7 +194,11 @@ impl Span {
         };
         let (months, days, us) = to;
         match (months, days) {
-            (0, 0) => self.us += number.times(us)?,
+            (0, 0) => self.us += number.rounded(us)?,
+            (0, 1) => {
+                self.days += number.whole;
+                self.us += Number { whole: 0, ..number }.rounded(us)?;
+            }
             (0, _) => {
                 let whole = number.whole * days + number.part * days / number.unit;
                 self.days += whole;
@@ -218,7 +239,7 @@ impl Number {
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
         let is_number =
             |it: &str| it.len() <= DIGITS_MAX && it.bytes().all(|it| it.is_ascii_digit());
-        if whole.is_empty() || !is_number(whole) || !is_number(part) {
+        if whole.is_empty() && part.is_empty() || !is_number(whole) || !is_number(part) {
             return Err(Unread::Form);
         }
         let read = |it: &str| if it.is_empty() { Ok(0) } else { it.parse::<i128>() };
@@ -236,6 +257,30 @@ impl Number {
             0 => Ok(self.whole * us + self.part * us / self.unit),
             _ => Err(Unread::Form),
         }
+    }
+
+    /// The same, with a part of a microsecond rounded as there: of more than a half it is one.
+    fn rounded(self, us: i128) -> Result<i128, Unread> {
+        self.near(us, |_, rest| rest > 0.5)
+    }
+
+    /// Its parts of a unit, of which those of a microsecond count where `is_up` says so: of exact
+    /// halves it is told what the float is there, which may be less or more.
+    fn near(self, us: i128, is_up: fn(bool, f64) -> bool) -> Result<i128, Unread> {
+        let (part, sign) = (self.part.abs() * us, self.part.signum());
+        let (whole, rest) = (part / self.unit, part % self.unit);
+        let up = match (rest * 2).cmp(&self.unit) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => {
+                let float = |it: i128| u32::try_from(it).map(f64::from).map_err(|_| Unread::Form);
+                let seconds = float(us / SECOND_US)?;
+                let scale = if us < SECOND_US { float(us)? } else { seconds * 1e6 };
+                let parts = float(self.part.abs())? / float(self.unit)? * scale;
+                is_up(whole % 2 == 1, parts.fract())
+            }
+        };
+        Ok(self.whole * us + sign * (whole + i128::from(up)))
     }
 }
 
@@ -268,7 +313,9 @@ fn clock(text: &str) -> Result<i128, Unread> {
         return Err(Unread::Form);
     }
     let minutes = hours.times(60)? + minutes.whole;
-    Ok(sign * (minutes * 60 * SECOND_US + seconds.times(SECOND_US)?))
+    // Halves are made even.
+    let is_up = |is_odd: bool, rest: f64| rest > 0.5 || is_odd && (rest - 0.5).abs() == 0.0;
+    Ok(sign * (minutes * 60 * SECOND_US + seconds.near(SECOND_US, is_up)?))
 }
 
 /// Microseconds of a time of day.

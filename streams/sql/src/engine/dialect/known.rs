@@ -220,6 +220,9 @@ impl Visitor for Check<'_> {
             Expr::Array(array) => {
                 self.array_depth += 1;
                 let is_typed = std::mem::take(&mut self.is_cast) || self.array_depth > 1;
+                if let Err(error) = same_lengths(&array.elem) {
+                    return ControlFlow::Break(error);
+                }
                 match array.named || self.array_depth > 1 {
                     true if array.elem.is_empty() && !is_typed => Err(no_type()),
                     true => Ok(()),
@@ -306,6 +309,23 @@ fn is_array(expr: &Expr) -> bool {
     match expr {
         Expr::Nested(inner) => is_array(inner),
         other => matches!(other, Expr::Array(_)),
+    }
+}
+
+/// Arrays in an array are of one length.
+fn same_lengths(elements: &[Expr]) -> Result<(), SqlError> {
+    let mut lengths = elements.iter().filter_map(|it| match it {
+        Expr::Array(array) => Some(array.elem.len()),
+        _ => None,
+    });
+    let first = lengths.next();
+    match lengths.all(|it| Some(it) == first) {
+        true => Ok(()),
+        false => {
+            let what = "multidimensional arrays must have array expressions with matching \
+                        dimensions";
+            Err(SqlError::new(SqlState("2202E"), what))
+        }
     }
 }
 

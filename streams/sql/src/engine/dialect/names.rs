@@ -11,7 +11,8 @@ use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr,
 };
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, TrimWhereField,
+    ArrayElemTypeDef, DataType, Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr,
+    TrimWhereField,
 };
 
 /// Between a name and what keeps it apart from others.
@@ -151,6 +152,7 @@ pub(super) fn figure(expr: &Expr) -> (String, Strength) {
         Expr::AtTimeZone { .. } => own("timezone"),
         Expr::Extract { .. } => own("extract"),
         Expr::Position { .. } => own("position"),
+        Expr::Substring { shorthand: true, .. } => own("substr"),
         Expr::Substring { .. } => own("substring"),
         Expr::Overlay { .. } => own("overlay"),
         Expr::Ceil { .. } => own("ceil"),
@@ -191,6 +193,9 @@ fn of_query(query: &Query) -> (String, Strength) {
 }
 
 fn type_name(data_type: &DataType) -> String {
+    if let DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type {
+        return type_name(element);
+    }
     let name = data_type.to_string().to_lowercase();
     let base = name.split('(').next().unwrap_or_default().trim();
     let named = match base {

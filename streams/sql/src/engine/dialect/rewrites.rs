@@ -25,6 +25,9 @@ use crate::wire::array_elements;
 /// Digits of a literal that is a number of the engine.
 const LITERAL_DIGITS_MAX: usize = 38;
 
+/// Digits of a numeric.
+const NUMERIC_DIGITS: i64 = 38;
+
 /// Digits behind the point of seconds.
 const SECOND_DIGITS: usize = 6;
 
@@ -107,6 +110,11 @@ fn literal_time(inner: &Expr, data_type: &DataType) -> Result<Option<Expr>, SqlE
 }
 
 fn check_time(text: &str) -> Result<(), SqlError> {
+    // The engine takes them for seconds.
+    if !text.contains(':') && text.bytes().any(|it| it.is_ascii_digit()) {
+        let what = format!("the time of day {text:?} is not supported");
+        return Err(SqlError::unsupported(what).with_hint("Write it as 10:20:30."));
+    }
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     match fraction.bytes().take_while(u8::is_ascii_digit).count() > SECOND_DIGITS {
         true => Err(SqlError::unsupported("times of day have six digits of seconds at most")),
@@ -398,9 +406,17 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
             let changed = cast(&mut literal, &interval)?;
             **one = changed.unwrap_or_else(|| cast_to(literal, interval));
         }
+        ("round" | "trunc" | "left" | "right" | "repeat" | "lpad" | "rpad", [_, count, ..]) => {
+            if let Some(text) = text_of(count) {
+                **count = number(&integer(text)?.to_string());
+            }
+        }
         ("age" | "to_timestamp" | "to_date", given) => return Ok(of_times(&name, given)),
         ("encode", [bytes, _]) if text_of(bytes).is_some() => change(bytes, To::Bytea.name()),
-        ("ceiling", [one]) => return Ok(Some(call("ceil", vec![one.clone()]))),
+        ("ceiling", [one]) => {
+            keep_whole(one);
+            return Ok(Some(call("ceil", vec![one.clone()])));
+        }
         ("concat", all) | ("concat_ws", [_, all @ ..]) => {
             all.iter_mut()
                 .filter(|it| text_of(it).is_none())

@@ -11,10 +11,11 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::array_functions::FLAT;
 use super::inexact::refused;
 use super::json_functions::{
-    ELEMENT_TEXTS, ELEMENTS, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS, JSONB_KEYS,
-    JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
+    ELEMENT_TEXTS, ELEMENTS, JSON_LINE, JSON_LIST, JSON_OF, JSONB_ELEMENT_TEXTS, JSONB_ELEMENTS,
+    JSONB_KEYS, JSONB_OF, JSONB_VALUE_TEXTS, JSONB_VALUES, KEYS, VALUE_TEXTS, VALUES,
 };
 use super::regex_functions::{MATCHES, PIECES};
 use super::written::call;
@@ -55,6 +56,9 @@ const SERIES: &[(&str, Series)] = &[
     ("regexp_split_to_table", Series { lists: &[Some(PIECES)], columns: &[] }),
     ("unnest", Series { lists: &[None], columns: &[] }),
 ];
+
+/// Function of the engine that gives rows of numbers or times.
+const GENERATED: &str = "generate_series";
 
 fn series_of(name: &ObjectName) -> Option<(&'static str, &'static Series)> {
     let [part] = name.0.as_slice() else { return None };
@@ -153,10 +157,33 @@ fn called(factor: &mut TableFactor) -> Option<(ObjectName, Vec<Expr>, &mut Optio
     }
 }
 
+/// Numbers and times in FROM: their one column has the name of the table.
+fn name_generated(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
+    let Some((name, _, alias)) = called(factor) else { return };
+    if !name.to_string().eq_ignore_ascii_case(GENERATED) {
+        return;
+    }
+    let table = alias.take().unwrap_or_else(|| TableAlias {
+        explicit: true,
+        name: Ident::new(GENERATED),
+        columns: Vec::new(),
+        at: None,
+    });
+    let mut columns = table.columns;
+    if columns.is_empty() {
+        columns.push(TableAliasColumnDef { name: table.name.clone(), data_type: None });
+    }
+    if let [column] = columns.as_slice() {
+        named.push((table.name.clone(), column.name.clone()));
+    }
+    *alias = Some(TableAlias { columns, ..table });
+}
+
 fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
         return turn(table_with_joins, named);
     }
+    name_generated(factor, named);
     let Some((name, given, alias)) = called(factor) else { return };
     let Some((name, series)) = series_of(&name) else { return };
     // Several lists have an alias that names the columns of all.
@@ -178,7 +205,7 @@ fn turn_factor(factor: &mut TableFactor, named: &mut Vec<(Ident, Ident)>) {
     let lists = series.lists.iter().enumerate().map(|(index, list)| {
         let expr = match list {
             Some(list) => rows_of(list, given.clone()),
-            None => call("unnest", vec![given[0].clone()]),
+            None => call("unnest", vec![call(FLAT, vec![given[0].clone()])]),
         };
         // The alias names them: of one name they could not be told apart.
         let alias = Ident::with_quote('"', format!("column {index}"));
@@ -252,7 +279,12 @@ pub(super) fn json_of_rows(function: &Function) -> Result<Option<Expr>, SqlError
     let (Some([one]), true) = (given.as_deref(), function.within_group.is_empty()) else {
         return Ok(None);
     };
-    let value = FunctionArg::Unnamed(FunctionArgExpr::Expr(call(of, vec![one.clone()])));
+    let is_line = |it: &Function| it.name.to_string() == JSON_LINE;
+    let value = match one {
+        Expr::Function(row) if is_line(row) => one.clone(),
+        _ => call(of, vec![one.clone()]),
+    };
+    let value = FunctionArg::Unnamed(FunctionArgExpr::Expr(value));
     let args = FunctionArgumentList { args: vec![value], ..list.clone() };
     let values = Function {
         name: ObjectName::from(vec![Ident::new("array_agg")]),

@@ -4,13 +4,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, OrderByKind,
-    Query, Select, SelectItem, SetExpr, Statement, Subscript, TableFactor, TypedString,
-    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, OrderByKind, Query, Select, SelectItem, SetExpr, Statement, Subscript,
+    TableFactor, TypedString, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::arrays::array_of;
 use super::calls::Call;
+use super::conversions::To;
 use super::inexact::{check_call, check_query, check_select, refused, sort_values};
 use super::integers::type_integers;
 use super::interval_texts;
@@ -19,7 +20,7 @@ use super::names::{name_apart, name_columns};
 use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::rewrites;
-use super::rows::{Quantifier, spelled_rows};
+use super::rows::{Quantifier, spelled_rows, together};
 use super::series::{json_of_rows, rows_of_call, rows_of_tables};
 use super::set_operations::number_rows;
 use super::short_names::shorten_names;
@@ -28,6 +29,7 @@ use super::untyped::{type_recursion, type_values};
 use super::whole_rows::spell_rows;
 use super::written::{REPEATED_SIZE_MAX, binary, call, in_list, nested, number, size_of, text_of};
 use crate::error::SqlError;
+use crate::wire::array_elements;
 
 /// Has the parts of a statement mean what they mean in PostgreSQL, and their columns have the names
 /// that they have there.
@@ -113,6 +115,22 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
             Some(binary(number("-1"), BinaryOperator::PGBitwiseXor, nested(inner.as_ref().clone())))
+        }
+        Expr::Floor { expr: inner, .. } | Expr::Ceil { expr: inner, .. } => {
+            rewrites::keep_whole(inner);
+            None
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, expr: inner } => {
+            Some(call("sqrt", vec![call(To::Float8.name(), vec![inner.as_ref().clone()])]))
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, expr: inner } => {
+            Some(call("cbrt", vec![call(To::Float8.name(), vec![inner.as_ref().clone()])]))
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr: inner } => {
+            Some(call("abs", vec![inner.as_ref().clone()]))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            Some(call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]))
         }
         Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
             Some(similar(*negated, text, pattern, escape_char.as_ref())?)

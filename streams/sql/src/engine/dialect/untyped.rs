@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType as SqlType, Expr as Parsed, Query, Select, SelectItem, SetExpr,
-    TableFactor, Value, ValueWithSpan,
+    TableFactor, TypedString, Value, ValueWithSpan,
 };
 
 use super::casts::number_of;
@@ -33,6 +33,7 @@ use super::planned::type_of;
 use super::rewrites::cast_to;
 use super::set_operations::SIDES;
 use super::united::is_set_operation;
+use super::written::is_timestamp;
 use crate::error::SqlError;
 use crate::wire::PgType;
 
@@ -402,15 +403,17 @@ pub(super) fn type_recursion(query: &mut Query) {
     }
 }
 
-/// Has NULL and literals in quotes be JSON where another row of VALUES has it written.
+/// Has NULL and literals in quotes be JSON or times where another row of VALUES has it written.
 pub(super) fn type_values(query: &mut Query) {
     let SetExpr::Values(values) = query.body.as_mut() else { return };
     let count = values.rows.iter().map(|row| row.content.len()).max().unwrap_or_default();
     for index in 0..count {
         let written = values.rows.iter().find_map(|row| match row.content.get(index) {
-            Some(Parsed::Cast { data_type: it @ (SqlType::JSON | SqlType::JSONB), .. }) => {
-                Some(it.clone())
-            }
+            Some(
+                Parsed::Cast { data_type: it, .. }
+                | Parsed::TypedString(TypedString { data_type: it, .. }),
+            ) if is_told_by_one(it) => Some(it.clone()),
+            Some(Parsed::Interval(_)) => Some(SqlType::Interval { fields: None, precision: None }),
             _ => None,
         });
         let Some(data_type) = written else { continue };
@@ -425,6 +428,21 @@ pub(super) fn type_values(query: &mut Query) {
             }
         }
     }
+}
+
+/// Types that literals in quotes of other rows of VALUES become: they are no texts, nor numbers
+/// of which there are wider ones.
+fn is_told_by_one(data_type: &SqlType) -> bool {
+    let is_whole = matches!(
+        data_type,
+        SqlType::JSON
+            | SqlType::JSONB
+            | SqlType::Date
+            | SqlType::Time(..)
+            | SqlType::Interval { .. }
+            | SqlType::Timestamp(None, _)
+    );
+    is_whole || is_timestamp(data_type) && !matches!(data_type, SqlType::Timestamp(..))
 }
 
 fn type_nulls(select: &mut Select) {
