@@ -12,6 +12,7 @@ mod generator;
 mod integers;
 mod relations;
 mod script;
+mod texts;
 
 pub use clients::{jdbc, python};
 pub use fixture::{Fixture, Reference, SharedSite, file_of};
@@ -19,3 +20,4 @@ pub use generator::Generator;
 pub use integers::Integers;
 pub use relations::Relations;
 pub use script::{Answer, Script};
+pub use texts::Texts;

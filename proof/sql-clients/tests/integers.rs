@@ -1,9 +1,9 @@
-//! Integer literals: types, values and errors of PostgreSQL.
+//! Integer literals, and what is read in texts: types, values and errors of PostgreSQL.
 
 use anyhow::{Result, ensure};
 use kafka_clients::is_skipped;
 use model::for_each_seed_at_once;
-use sql_clients::{Answer, Fixture, Integers, Reference, Script};
+use sql_clients::{Answer, Fixture, Integers, Reference, Script, Texts};
 
 const PROGRAMS: &[&str] = &["psql", "setpriv"];
 
@@ -18,6 +18,9 @@ const REFUSED: &str = "0A000";
 
 /// Of the queries that PostgreSQL answers.
 const REFUSED_PERCENT_MAX: usize = 5;
+
+/// Groups beside bars, and parts of units that floats round.
+const TEXTS_REFUSED_PERCENT_MAX: usize = 30;
 
 const FAILURES_SHOWN: usize = 20;
 
@@ -175,6 +178,21 @@ fn integers_have_the_types_of_postgresql() -> Result<()> {
     let mut script = Script::default();
     TYPED.iter().for_each(|it| script.add(*it));
     compare(&script, &fixture, &reference, 0)
+}
+
+#[test]
+fn drawn_patterns_intervals_and_zones_are_read_as_by_postgresql_or_refused() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    for_each_seed_at_once(REPLAY, SEED_COUNT, |seed| {
+        let (mut drawn, mut script) = (Texts::new(seed), Script::default());
+        (0..QUERY_COUNT).for_each(|_| script.add(drawn.query()));
+        let compared = compare(&script, &fixture, &reference, TEXTS_REFUSED_PERCENT_MAX);
+        compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
+    });
+    Ok(())
 }
 
 #[test]
