@@ -1,7 +1,7 @@
 //! Cases of letters as PostgreSQL changes them: one character into one, whatever stands beside it.
 
-/// The capital of a letter. What has no capital of one character stays, but for letters with a small
-/// iota beneath.
+/// The capital of a letter. What has no capital of one character stays, but for letters with a
+/// small iota beneath.
 pub fn upper(letter: char) -> char {
     let mut capitals = letter.to_uppercase();
     match (capitals.next(), capitals.next()) {

@@ -1,6 +1,6 @@
 //! Sums and spreads of floats as PostgreSQL makes them: of one value after the other, with an error
-//! where finite ones become infinite. In a frame that moves they are made anew for each row, as what
-//! was added cannot be taken away without a trace.
+//! where finite ones become infinite. In a frame that moves they are made anew for each row, as
+//! what was added cannot be taken away without a trace.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

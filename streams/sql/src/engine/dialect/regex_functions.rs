@@ -120,7 +120,7 @@ type Found = Vec<Option<(usize, usize)>>;
 /// A pattern: where it matches first, and how far.
 struct Finder {
     regex: Regex,
-    /// Tells the last or, of what is not greedy, the first end of the matches that begin at a place.
+    /// Tells the last end of the matches that begin at a place, or the first if it is not greedy.
     ends: DFA,
     cache: RefCell<Cache>,
     is_lazy: bool,
@@ -390,7 +390,7 @@ fn number_of(
     }
 }
 
-/// Where a search that begins at a letter, counted from 1, does so. Behind the end there is nothing.
+/// The place of a letter, counted from 1. Behind the end there is nothing.
 fn from_letter(text: &str, start: i64) -> usize {
     let skipped = usize::try_from(start - 1).unwrap_or(usize::MAX);
     let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);

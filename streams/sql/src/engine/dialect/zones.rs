@@ -53,7 +53,7 @@ impl Zone {
         })
     }
 
-    /// How far east the zone is at a time of UTC.
+    /// Microseconds that the zone is east at a time of UTC.
     pub(super) fn at(self, us: i64) -> Result<i64, SqlError> {
         let zone = match self {
             Self::Fixed(east) => return Ok(east),
@@ -64,8 +64,7 @@ impl Zone {
         Ok(i64::from(east) * SECOND_US)
     }
 
-    /// How far east it is at a time of its own. Of an hour that there is twice it is the second, and
-    /// of one that there is not, it is as before that.
+    /// The same at a time of its own. An hour that there is twice is the second of them, and of one that there is not, it is as before that.
     pub(super) fn at_local(self, us: i64) -> Result<i64, SqlError> {
         let zone = match self {
             Self::Fixed(east) => return Ok(east),
