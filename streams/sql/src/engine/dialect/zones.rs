@@ -64,7 +64,8 @@ impl Zone {
         Ok(i64::from(east) * SECOND_US)
     }
 
-    /// The same at a time of its own. An hour that there is twice is the second of them, and of one that there is not, it is as before that.
+    /// The same at a time of its own. An hour that there is twice is the second of them, and one
+    /// that there is not is as before that.
     pub(super) fn at_local(self, us: i64) -> Result<i64, SqlError> {
         let zone = match self {
             Self::Fixed(east) => return Ok(east),
