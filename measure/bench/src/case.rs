@@ -92,13 +92,13 @@ pub(crate) fn choose(only: &[String], threads_max: usize) -> Result<Vec<Case>> {
             "--only knows op, block_bytes, pattern, data and threads, not {key:?}"
         );
         if !known.iter().any(|known| known == value) {
-            bail!("no case has {key}={value}");
+            bail!("no case with {key}={value}");
         }
     }
     let agrees =
         |case: &Case| wanted.iter().all(|(key, value)| case.value(key).as_deref() == Some(value));
     let chosen: Vec<Case> = all.into_iter().filter(agrees).collect();
-    ensure!(!chosen.is_empty(), "no case agrees with every part of --only");
+    ensure!(!chosen.is_empty(), "no case matches all parts of --only");
     Ok(chosen)
 }
 

@@ -61,7 +61,7 @@ fn share(text: &str) -> Result<f64> {
     let number = text.trim().trim_end_matches('%').trim();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => bail!("{text:?} is no share; write for example 5%"),
+        _ => bail!("invalid share {text:?}; use for example 5%"),
     }
 }
 

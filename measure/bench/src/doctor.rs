@@ -12,7 +12,7 @@ use crate::run::{self, Options, PlannedSuite, Session, Skip};
 
 /// Programs that suites use, and what for.
 const PROGRAMS: [(&str, &str); 10] = [
-    ("fio", "forsa, fusion, peers: the load generator"),
+    ("fio", "forsa, fusion, peers: load generator"),
     ("nbdkit", "peers: a RAM disk over NBD"),
     ("qemu-nbd", "peers: a RAM disk over NBD"),
     ("qemu-storage-daemon", "peers: exports over NBD, FUSE and vhost-user"),
@@ -21,7 +21,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("blkid", "--destroy: whether a device is empty"),
     ("taskset", "sql: servers on one core, clients on the others"),
     ("perf", "whether hardware counters work"),
-    ("modprobe", "peers: brd and null_blk, where the kernel has them as modules"),
+    ("modprobe", "peers: brd and null_blk, if the kernel has the modules"),
 ];
 
 /// Smaller than this, the engine's suite has no room at its usual size.
@@ -112,11 +112,11 @@ fn checks(session: &Session) -> Vec<Check> {
     let able = |name: &str, ability, needed_for| {
         let reason = missing(&[ability]);
         let is_available = reason.is_none();
-        let detail = reason.unwrap_or_else(|| "can be made".to_owned());
+        let detail = reason.unwrap_or_else(|| "available".to_owned());
         Check { name: name.to_owned(), is_available, detail, needed_for }
     };
     checks.push(able("block devices", Ability::BlockDevices, "volumes attached, loop, ext4"));
-    checks.push(able("zram", Ability::Zram, "peers, log, reduction: the kernel's own"));
+    checks.push(able("zram", Ability::Zram, "peers, log, reduction: kernel devices"));
     let mut probes = run::probe();
     for (name, needed_for) in PROGRAMS {
         let version = probes.remove(name).map(|probe| probe.detail);
@@ -130,9 +130,9 @@ fn checks(session: &Session) -> Vec<Check> {
     checks.push(daemon(probes.remove("memlaned")));
     checks.push(broker());
     for (name, needed_for) in [
-        ("pmu", "the record only: cycles are those of the time stamp counter"),
-        ("rapl", "the record only: energy is not measured"),
-        ("cgroup", "the record only: processor time is counted by process"),
+        ("pmu", "only recorded: cycles are those of the time stamp counter"),
+        ("rapl", "only recorded: energy is not measured"),
+        ("cgroup", "only recorded: CPU time is counted by process"),
     ] {
         if let Some(Probe { is_available, detail }) = probes.remove(name) {
             checks.push(Check { name: name.to_owned(), is_available, detail, needed_for });
@@ -156,7 +156,7 @@ fn memory(session: &Session) -> Check {
         true => format!("{found} available"),
         false => format!("{found} available; free some, or give smaller sizes (--working-mib)"),
     };
-    let needed_for = "working sets that no cache holds";
+    let needed_for = "working sets larger than the caches";
     Check { name: "memory".to_owned(), is_available, detail, needed_for }
 }
 
@@ -165,12 +165,12 @@ fn huge_pages() -> Check {
     let is_available = place.as_ref().is_ok_and(crate::pool::Place::has_huge_pages);
     let detail = match (is_available, place) {
         (true, _) => "a tmpfs with huge pages can be mounted".to_owned(),
-        (false, Ok(_)) => "no tmpfs with huge pages can be mounted: pools lie in small pages, \
-                           and figures are those of small pages"
-            .to_owned(),
+        (false, Ok(_)) => {
+            "cannot mount a tmpfs with huge pages: pools and figures use small pages".to_owned()
+        }
         (false, Err(error)) => format!("{error:#}"),
     };
-    let needed_for = "pools and floors without misses of the TLB";
+    let needed_for = "pools and floors without TLB misses";
     Check { name: "huge pages".to_owned(), is_available, detail, needed_for }
 }
 

@@ -76,7 +76,7 @@ fn run_by(
 ) -> Result<Paced> {
     ensure!(
         pace.rate_per_s.is_finite() && pace.rate_per_s > 0.0,
-        "a pace of {} requests/s is none",
+        "invalid rate of {} requests/s",
         pace.rate_per_s
     );
     let interval_ns = 1e9 / pace.rate_per_s;

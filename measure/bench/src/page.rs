@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn write_markdown(report: &Report, page: &Path) -> Result<()> {
     let name = page.file_name().and_then(OsStr::to_str);
     let name = name.with_context(|| format!("{} names no file", page.display()))?;
-    ensure!(name.ends_with(".md"), "{name} is no page of Markdown: end its name with .md");
+    ensure!(name.ends_with(".md"), "{name} is not a Markdown file; its name must end with .md");
     let folder = page.with_extension("");
     fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;

@@ -63,7 +63,8 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
     let targets = measured(&rows);
     ensure!(
         !targets.is_empty(),
-        "{} has no valid cycles per I/O to project from; record some: memlane bench cpio --out DIR",
+        "{} has no valid cycles per I/O to project from; record them with memlane bench cpio \
+         --out DIR",
         arguments.results.display()
     );
     let projected: Vec<(&Measured, Assumptions, Vec<Projection>)> = targets
@@ -110,7 +111,7 @@ fn read(path: &Path) -> Result<Vec<Row>> {
     }
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{shown} is no results.json of a recorded run"))
+        .with_context(|| format!("{shown} is not a results.json of a recorded run"))
 }
 
 fn document(projected: &[(&Measured, Assumptions, Vec<Projection>)]) -> Value {
@@ -239,13 +240,13 @@ fn digits(value: f64) -> String {
 }
 
 fn above_zero(text: &str) -> Result<f64> {
-    let value: f64 = text.parse().with_context(|| format!("{text:?} is no number"))?;
-    ensure!(value.is_finite() && value > 0.0, "{text} is not above zero");
+    let value: f64 = text.parse().with_context(|| format!("{text:?} is not a number"))?;
+    ensure!(value.is_finite() && value > 0.0, "{text} is not greater than zero");
     Ok(value)
 }
 
 fn share(text: &str) -> Result<f64> {
     let value = above_zero(text)?;
-    ensure!(value <= 1.0, "{text} is above 1");
+    ensure!(value <= 1.0, "{text} is greater than 1");
     Ok(value)
 }

@@ -93,9 +93,9 @@ fn what_is_no_running_server_is_refused_with_its_reason() -> Result<()> {
     let empty = tempfile::tempdir()?;
     let folder = empty.path().to_string_lossy().into_owned();
     for (words, reason) in [
-        (vec![&*folder], "no data directory"),
+        (vec![&*folder], "not a PostgreSQL data directory"),
         (vec!["--connection", "host=/nowhere user=postgres"], "cannot connect"),
-        (vec!["--connection", "port=many"], "no connection string"),
+        (vec!["--connection", "port=many"], "invalid connection string"),
         (vec![], "PGDATA"),
         (vec![&*folder, "--connection", "host=/nowhere"], "cannot be used with"),
         (vec![&*folder, "--sample-mib", "0"], "--sample-mib"),

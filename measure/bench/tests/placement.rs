@@ -190,7 +190,9 @@ fn files_in_the_servers_own_memory_are_no_storage() -> Result<()> {
         return Ok(());
     }
     let place = tempfile::tempdir()?;
-    for (word, reason) in [("--fast=tmpfs", "memory of the server"), ("--slow=nbd", "no files")] {
+    for (word, reason) in
+        [("--fast=tmpfs", "the server's memory"), ("--slow=nbd", "has no file system")]
+    {
         let output = run(place.path(), &["--dry-run", word])?;
         ensure!(!output.status.success(), "{word} is accepted");
         let text = String::from_utf8_lossy(&output.stderr);

@@ -197,7 +197,7 @@ fn the_generator_alone_needs_no_fill() -> Result<()> {
 fn what_cannot_be_had_is_told_with_its_reason() {
     let reason = Spec::from(Kind::Path(PathBuf::from("/dev/null"))).missing(&Place::new(1, None));
     let reason = reason.expect("it is no block device");
-    assert!(reason.contains("neither a folder nor a block device"), "{reason}");
+    assert!(reason.contains("neither a directory nor a block device"), "{reason}");
 }
 
 /// A loop device over a file of ours, detached at the end.
@@ -272,7 +272,7 @@ fn check_is_refused(spec: &Spec, place: &Place, reason: &str) -> Result<()> {
     for refused in [check_is_free(device).err(), spec.open(place).err()] {
         let refused = refused.with_context(|| format!("{reason} was not found"))?;
         let said = format!("{refused:#}");
-        ensure!(said.contains("not free") && said.contains(reason), "{reason}: {said}");
+        ensure!(said.contains("in use") && said.contains(reason), "{reason}: {said}");
     }
     ensure!(std::fs::read(device)? == before, "{reason}: the device was written");
     Ok(())

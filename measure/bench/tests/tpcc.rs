@@ -133,7 +133,7 @@ fn procedures_are_refused_where_there_are_none() -> Result<()> {
         let output = run(place.path(), &words)?;
         ensure!(!output.status.success(), "{word} is accepted");
         let text = String::from_utf8_lossy(&output.stderr);
-        ensure!(text.contains("PostgreSQL alone"), "{text}");
+        ensure!(text.contains("PostgreSQL only"), "{text}");
     }
     Ok(())
 }
@@ -239,6 +239,6 @@ fn a_target_without_files_is_refused() -> Result<()> {
     let output = run(place.path(), &["--dry-run", "--target=nbd"])?;
     ensure!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
-    ensure!(text.contains("holds no files"), "{text}");
+    ensure!(text.contains("has no file system"), "{text}");
     Ok(())
 }

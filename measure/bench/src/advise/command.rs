@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
             let found = server.folder().and_then(|it| reduce(&mut parts, &it, arguments));
             found.unwrap_or_else(|error| {
                 notes.push(format!(
-                    "memory is told before reduction, for no file was read: {error:#}"
+                    "memory is shown before reduction, because no file could be read: {error:#}"
                 ));
                 0
             })

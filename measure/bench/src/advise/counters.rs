@@ -44,8 +44,8 @@ pub(super) fn count(server: &Server) -> Result<Counted> {
         160_000.. => relations(server)?,
         _ => {
             notes.push(
-                "syncs of data files are not counted before version 16: each checkpoint is one; \
-                 nor are pages of temporary tables"
+                "before version 16, syncs of data files are not counted (each checkpoint counts \
+                 as one), nor are pages of temporary tables"
                     .to_owned(),
             );
             let [buffers, syncs] = server.numbers(WRITER)?;
@@ -63,12 +63,12 @@ pub(super) fn count(server: &Server) -> Result<Counted> {
     }
     let file_bytes = if temporary_files > 0.0 { temporary_bytes / temporary_files } else { 0.0 };
     notes.push(
-        "temporary files: as large as they are now, or one of mean size for each session; their \
-         reduction is that of tables"
+        "temporary files: their current size, or one of mean size per session; their reduction is \
+         that of tables"
             .to_owned(),
     );
     let all_bytes = data.read_bytes + data.written_bytes + log_written_bytes + temporary_bytes;
-    ensure!(all_bytes > 0.0, "the server has counted nothing yet: let its workload run first");
+    ensure!(all_bytes > 0.0, "the server's statistics are empty: let its workload run first");
     Ok(Counted {
         parts: Parts {
             data: Part { bytes: data_bytes, ..data },

@@ -29,20 +29,19 @@ impl Server {
         let shown = folder.display();
         ensure!(
             folder.join("PG_VERSION").exists(),
-            "{shown} is no data directory of PostgreSQL, or may not be read: there is no \
-             PG_VERSION in it"
+            "{shown} is not a PostgreSQL data directory, or cannot be read: PG_VERSION is missing"
         );
         let path = folder.join("postmaster.pid");
         let text = fs::read_to_string(&path).with_context(|| {
             format!("no server runs on {shown}: cannot read {}", path.display())
         })?;
         let (host, port) = address(&text)
-            .with_context(|| format!("{} names no address to connect to", path.display()))?;
+            .with_context(|| format!("{} contains no address to connect to", path.display()))?;
         let mut config = Config::new();
         config.host(&host).port(port).user(user).dbname(DATABASE);
         Self::connect(config).with_context(|| {
             format!(
-                "cannot ask the server of {shown} as {user}; name another --user, or --connection"
+                "cannot query the server of {shown} as {user}; use another --user, or --connection"
             )
         })
     }
@@ -50,8 +49,8 @@ impl Server {
     /// The server that a connection string names.
     pub(super) fn of_words(words: &str) -> Result<Self> {
         let config: Config =
-            words.parse().with_context(|| format!("{words:?} is no connection string"))?;
-        Self::connect(config).context("cannot ask the server that --connection names")
+            words.parse().with_context(|| format!("invalid connection string {words:?}"))?;
+        Self::connect(config).context("cannot query the server of --connection")
     }
 
     fn connect(mut config: Config) -> Result<Self> {
@@ -61,10 +60,11 @@ impl Server {
         ));
         let connection = Connection::open(&config)?;
         let version = connection.number("SELECT current_setting('server_version_num')::int8")?;
-        let version = u32::try_from(version).context("the server has no version")?;
+        let version = u32::try_from(version).context("the server reports no version")?;
         if version < VERSION_MIN {
             bail!(
-                "its PostgreSQL is {}, and 14 is the first whose statistics tell of the log",
+                "PostgreSQL {} is too old: version 14 or later is required for statistics of the \
+                 log",
                 version / 10_000
             );
         }
@@ -74,12 +74,12 @@ impl Server {
     /// One row of numbers.
     pub(super) fn numbers<const COUNT: usize>(&self, query: &str) -> Result<[f64; COUNT]> {
         let row = self.connection.wait(self.connection.client().query_one(query, &[]));
-        let row = row.with_context(|| format!("the server does not answer to {query}"))?;
+        let row = row.with_context(|| format!("the query failed: {query}"))?;
         let mut numbers = [0.0; COUNT];
         for (index, number) in numbers.iter_mut().enumerate() {
             let value: Option<f64> = row
                 .try_get(index)
-                .with_context(|| format!("no number came from column {index} of {query}"))?;
+                .with_context(|| format!("column {index} of {query} is not a number"))?;
             *number = value.unwrap_or(0.0);
         }
         Ok(numbers)
@@ -89,8 +89,8 @@ impl Server {
     pub(super) fn folder(&self) -> Result<PathBuf> {
         let query = "SELECT current_setting('data_directory')";
         let row = self.connection.wait(self.connection.client().query_one(query, &[]));
-        let row = row.context("the server does not say where its files are")?;
-        let text: String = row.try_get(0).context("the server's data directory is no text")?;
+        let row = row.context("cannot get the server's data directory")?;
+        let text: String = row.try_get(0).context("the server's data directory is not text")?;
         Ok(PathBuf::from(text))
     }
 }
@@ -134,6 +134,6 @@ mod tests {
         fs::write(folder.path().join("PG_VERSION"), "15\n").expect("it can be written");
         assert!(refused(folder.path()).contains("no server runs on"));
         let error = Server::of_words("host").err().expect("it is none");
-        assert!(format!("{error:#}").contains("no connection string"), "{error:#}");
+        assert!(format!("{error:#}").contains("invalid connection string"), "{error:#}");
     }
 }

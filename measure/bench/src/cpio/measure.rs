@@ -73,7 +73,7 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
     let spent = accounts.since(&before)?;
     let moved = moved(&bandwidth) - moved_before - moved_idle * spent.elapsed_s / idle.elapsed_s;
     let requests = counts_since(counts(target)?, requests_before);
-    (application.verify)(&workdir).context("its result is wrong")?;
+    (application.verify)(&workdir).context("wrong result")?;
 
     let mut row = Row::new(Suite::Cpio, case_name(application, extent.cores), target.name());
     row.repeat = extent.repeat;
@@ -118,7 +118,7 @@ fn check_counts(target: &Target, is_system_disk: bool) -> Result<()> {
 }
 
 fn counts(target: &Target) -> Result<DeviceIo> {
-    target.counts()?.with_context(|| unavailable("nobody counts its requests", target))
+    target.counts()?.with_context(|| unavailable("its requests are not counted", target))
 }
 
 /// Bytes between processors and memory so far; 0 where that is not counted.
@@ -172,7 +172,7 @@ fn workdir(
 fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Result<()> {
     let sectors = requests.read_sectors + requests.write_sectors;
     ensure!(sectors > 0, "nothing was read or written where I/Os are counted");
-    let hz = crate::clock::tsc_hz().context("there is no time stamp counter of a fixed rate")?;
+    let hz = crate::clock::tsc_hz().context("no time stamp counter with a constant rate")?;
     let (hz, sectors) = (hz as f64, sectors as f64);
     let baseline_s = idle.total_s() / idle.elapsed_s * spent.elapsed_s;
     let total_s = spent.total_s() - baseline_s;
@@ -250,7 +250,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("{} is left: {error}", self.path.display());
+            eprintln!("cannot remove {}: {error}", self.path.display());
         }
     }
 }
@@ -279,7 +279,7 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         if let Err(error) = self.set(&format!("0-{}", all - 1)) {
-            eprintln!("a server stays on some cores only: {error:#}");
+            eprintln!("cannot reset the CPU affinity of a server: {error:#}");
         }
     }
 }

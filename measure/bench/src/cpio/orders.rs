@@ -66,7 +66,7 @@ pub(super) const ALL: &[Application] = &[Application {
         ensure!(violated.is_empty(), "{}", violated.join("; "));
         let next = observer.number("SELECT sum(d_next_o_id) FROM district")?;
         let orders = next - FIRST_ORDER * DISTRICTS * i64::from(warehouses(workdir));
-        ensure!(orders > 0, "no order was taken");
+        ensure!(orders > 0, "no order was entered");
         Ok(())
     },
 }];

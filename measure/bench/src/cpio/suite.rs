@@ -26,7 +26,7 @@ const SIZE_OVER_DATA: u64 = 8;
 const WHOLE_BYTES_MIN: u64 = 128 << 20;
 const UNCOUNTED: &str = "the count of I/Os is unavailable: requests pass no block device of the \
                          kernel, and no server of ours that counts them";
-const NEEDS_FILES: &str = "it works on files, and the target is reached without a file system";
+const NEEDS_FILES: &str = "the application needs files, and the target has no file system";
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
 /// For plans: preparation and verification take about as long as the run, which takes this on

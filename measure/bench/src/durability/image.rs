@@ -233,7 +233,7 @@ fn to_fetch_bytes(rest: &Rest) -> Result<u64> {
 
 fn wait_a_moment(begun: Instant, interval: Duration, what: &str) -> Result<()> {
     ensure!(!Interruption::is_asked_for(), "interrupted until {what}");
-    ensure!(begun.elapsed() < RESTORE_TIME_LIMIT, "waited too long until {what}");
+    ensure!(begun.elapsed() < RESTORE_TIME_LIMIT, "timed out waiting until {what}");
     std::thread::sleep(interval);
     Ok(())
 }

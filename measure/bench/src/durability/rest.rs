@@ -55,7 +55,7 @@ impl Rest {
             stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let what = || format!("cannot ask the daemon for {method} {path}");
+        let what = || format!("request to the daemon failed: {method} {path}");
         let answer = exchange().with_context(what)?;
         body_of(&answer).with_context(what)
     }

@@ -63,7 +63,7 @@ impl Drop for OwnDaemon {
         if let Some(daemon) = self.0.take()
             && let Err(error) = daemon.finish()
         {
-            eprintln!("a daemon was not taken down in order: {error:#}");
+            eprintln!("cannot stop a daemon cleanly: {error:#}");
         }
     }
 }

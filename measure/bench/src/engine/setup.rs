@@ -110,7 +110,7 @@ impl EngineSetup {
             ensure!(!Interruption::is_asked_for(), "interrupted while the engine is idle");
             ensure!(
                 begun.elapsed() < IDLE_MAX,
-                "the engine still finds work after {IDLE_MAX:?} of idling"
+                "the engine still has background work after {IDLE_MAX:?} idle"
             );
             if reduction.is_none() && begun.elapsed() >= IDLE {
                 reduction = Some(self.reduction());

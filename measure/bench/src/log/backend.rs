@@ -83,7 +83,7 @@ impl LogBackend {
                 ensure!(size_bytes >= place.size_bytes, "{self} has only {size_bytes} bytes");
                 Ok(OpenBackend { medium: Box::new(medium), target: Some(target) })
             }
-            Self::Broker(kind) => bail!("{kind} is no medium"),
+            Self::Broker(kind) => bail!("unknown medium {kind}"),
         }
     }
 }
@@ -110,7 +110,8 @@ impl FromStr for LogBackend {
             "kafka" => Ok(Self::Broker(BrokerKind::Kafka)),
             word => {
                 let kind = word.parse();
-                let known = "a log lies on embedded, memory, a target, broker or kafka";
+                let known = "invalid storage of the log; use embedded, memory, a target, broker \
+                             or kafka";
                 kind.map(Self::Target).context(known)
             }
         }

@@ -59,7 +59,9 @@ impl BrokerKind {
                 (!path.exists()).then(|| format!("{} is not built", path.display()))
             }
             Self::Kafka => match jars() {
-                None => Some(format!("{KAFKA_VARIABLE} names no folder with Apache Kafka's jars")),
+                None => {
+                    Some(format!("{KAFKA_VARIABLE} is not a directory with Apache Kafka's jars"))
+                }
                 Some(_) => missing(&[Ability::Program("java")]),
             },
         }
@@ -154,7 +156,7 @@ fn start_kafka(folder: &Path, sync: Sync) -> Result<Process> {
 
 /// Makes Kafka's folder and returns the program to be started.
 fn kafka(folder: &Path, address: SocketAddr, sync: Sync) -> Result<Tool> {
-    let jars = jars().context("Apache Kafka's jars are gone")?;
+    let jars = jars().context("Apache Kafka's jars are missing")?;
     let class_path = format!("{}/*", jars.display());
     let controller = free_address()?;
     let settings_path = folder.join("settings");

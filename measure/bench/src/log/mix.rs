@@ -53,8 +53,9 @@ impl FromStr for Mix {
 
     /// From the percentage of reads: `0`, `80`.
     fn from_str(text: &str) -> Result<Self> {
-        let reads_percent = text.parse().context("a mix is the percentage of reads: 0, 80")?;
-        ensure!(reads_percent < 100, "a log without appends is none: at most 99 % may be reads");
+        let reads_percent =
+            text.parse().context("invalid mix; use the percentage of reads, for example 0,80")?;
+        ensure!(reads_percent < 100, "invalid mix: at most 99 % can be reads");
         Ok(Self { reads_percent })
     }
 }

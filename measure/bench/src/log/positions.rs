@@ -39,7 +39,7 @@ pub(crate) struct Positions {
 impl Positions {
     /// State of a log that was written from its beginning to its end once.
     pub(crate) fn full(slots: u64, readers: usize) -> Self {
-        assert!(slots >= 2, "a log of one batch leaves readers no place");
+        assert!(slots >= 2, "the log is too short: it has only one batch");
         let reading = (0..readers).map(|_| Padded(AtomicU64::new(NOTHING))).collect();
         let count = || Padded(AtomicU64::new(slots));
         Self { slots, begun: count(), done: count(), reading }

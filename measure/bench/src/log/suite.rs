@@ -316,7 +316,10 @@ impl<'plan> Bench<'plan> {
             let fastest = closed.app.map_or(0.0, |app| app.iops);
             rows.push(closed);
             for &percent in &self.arguments.rates {
-                ensure!(fastest > 0.0, "no operation ended, so there is no rate to go on from");
+                ensure!(
+                    fastest > 0.0,
+                    "no operation completed, so there is no maximum rate to derive rates from"
+                );
                 load.seed += 100;
                 load.pacing = Loop::Open { operations_per_s: fastest * f64::from(percent) / 100.0 };
                 rows.push(self.measure_load(standing, &load, (repeat, Some(percent)))?);

@@ -70,7 +70,7 @@ pub(super) fn reporting(host: &Host) -> Result<Box<dyn Reporting>> {
     match host {
         Host::Postgresql(server) => Ok(Box::new(Postgresql::of(server))),
         Host::Mariadb(server) => Ok(Box::new(Mariadb::of(server))),
-        Host::Sqlite(_) => bail!("SQLite has no parts that could lie apart"),
+        Host::Sqlite(_) => bail!("SQLite has no parts that can be placed separately"),
     }
 }
 

@@ -53,10 +53,10 @@ pub(super) fn spec(word: &str) -> Result<Spec> {
     let has_files = kind == Kind::Disk || matches!(&kind, Kind::Path(path) if path.is_dir());
     ensure!(
         !matches!(kind, Kind::Tmpfs | Kind::Loop),
-        "files on tmpfs are memory of the server, which is limited here; choose volume, journal or \
-         zram in place of {kind}"
+        "files on tmpfs count as the server's memory, which is limited here; use volume, journal \
+         or zram instead of {kind}"
     );
-    ensure!(has_files || kind.is_block_device(), "{kind} holds no files that a database could use");
+    ensure!(has_files || kind.is_block_device(), "{kind} has no file system for a database");
     let layout = if has_files { Layout::Raw } else { Layout::Ext4 };
     Ok(Spec { kind, layout })
 }
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn what_is_the_servers_own_memory_is_refused() {
-        check_refused("tmpfs", "memory of the server");
-        check_refused("loop", "memory of the server");
-        check_refused("nbd", "holds no files");
-        check_refused("floppy", "no target");
+        check_refused("tmpfs", "the server's memory");
+        check_refused("loop", "the server's memory");
+        check_refused("nbd", "has no file system");
+        check_refused("floppy", "unknown target");
     }
 
     #[test]

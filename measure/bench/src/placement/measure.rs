@@ -169,12 +169,12 @@ impl Task {
         ];
         row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
         if idle_users > 0 {
-            row.flag("a user ended no report in the time: measure for longer");
+            row.flag("a user completed no report; use more --seconds");
         }
         if !reported.faults.is_empty() {
             row.validity = Validity::Invalid(format!("void: {}", reported.faults.join("; ")));
         } else if per_minute <= 0.0 {
-            row.validity = Validity::Invalid("no report ended in the time".to_owned());
+            row.validity = Validity::Invalid("no report was completed in time".to_owned());
         }
         watched.add_to(&mut row, window, &reported.by_second);
         Ok(row)
@@ -223,7 +223,7 @@ fn describe_copy(row: &mut Row, running: &RunningCopy) -> Result<()> {
     row.params.insert("server_settings".to_owned(), json!(running.settings));
     if let Some(reason) = running.unlimited() {
         if row.is_valid() {
-            row.validity = Validity::Invalid(format!("a cache may stand in for storage: {reason}"));
+            row.validity = Validity::Invalid(format!("a cache may replace storage: {reason}"));
         }
         return Ok(());
     }
@@ -231,7 +231,10 @@ fn describe_copy(row: &mut Row, running: &RunningCopy) -> Result<()> {
         row.params.insert("memory_limited_by".to_owned(), json!(group.backend().to_string()));
         let kills = group.kills()?;
         if kills > 0 && row.is_valid() {
-            let reason = format!("{kills} processes of the server were killed: too little memory");
+            let reason = format!(
+                "{kills} processes of the server were killed by the OOM killer: \
+                                  too little memory"
+            );
             row.validity = Validity::Invalid(reason);
         }
     }
@@ -267,7 +270,7 @@ impl Watched {
         let (cpu, _) = meter.finish()?;
         let cpu = Cpu { generator_s: cpu.generator_s + own_s, ..cpu };
         let limit_hits = hits()?.zip(hits_before).map(|(after, before)| after - before);
-        ensure!(running.host.id().is_some(), "the server is gone");
+        ensure!(running.host.id().is_some(), "the server has exited");
         Ok((ran, Self { seconds, cpu, limit_hits, started_unix_ms, was_quiet }))
     }
 

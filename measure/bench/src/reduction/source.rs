@@ -106,14 +106,14 @@ impl Source {
 
 fn open_path(path: &Path) -> Result<(Box<dyn Read>, u64)> {
     let shown = path.display();
-    let metadata = std::fs::metadata(path).with_context(|| format!("cannot look at {shown}"))?;
+    let metadata = std::fs::metadata(path).with_context(|| format!("cannot stat {shown}"))?;
     if metadata.is_dir() {
-        bail!("{shown} is a folder; name a file, a block device or volume:NAME");
+        bail!("{shown} is a directory; use a file, a block device or volume:NAME");
     }
     let mut file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
     let size = file.seek(SeekFrom::End(0)).and_then(|size| file.rewind().map(|()| size));
-    let size_bytes = size.with_context(|| format!("cannot tell how large {shown} is"))?;
-    ensure!(size_bytes > 0, "{shown} is empty: there is nothing to estimate");
+    let size_bytes = size.with_context(|| format!("cannot determine the size of {shown}"))?;
+    ensure!(size_bytes > 0, "{shown} is empty");
     Ok((Box::new(file), size_bytes))
 }
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_refused_by_name() {
         assert!(refused("/nowhere/at/all").contains("/nowhere/at/all"));
-        assert!(refused("/usr").contains("is a folder"));
+        assert!(refused("/usr").contains("is a directory"));
         assert!(refused("/dev/null").contains("is empty"));
         assert!(refused("volume:db").contains("/nowhere/nbd.sock"));
     }

@@ -71,7 +71,7 @@ pub(super) fn check(target: &Target, source: &mut Opened) -> Result<()> {
         file.read_exact(&mut found)
             .with_context(|| format!("cannot read back from {}", target.name()))?;
         if let Some(at) = piece.iter().zip(&found).position(|(expected, found)| expected != found) {
-            bail!("{} gave back something else at byte {}", target.name(), place + at as u64);
+            bail!("{} returned wrong data at byte {}", target.name(), place + at as u64);
         }
         place += piece.len() as u64;
     }
@@ -81,13 +81,13 @@ pub(super) fn check(target: &Target, source: &mut Opened) -> Result<()> {
 fn path_of(target: &Target) -> Result<&std::path::Path> {
     match target.access() {
         Access::File { path, .. } => Ok(path),
-        _ => bail!("{} is no file or device", target.name()),
+        _ => bail!("{} is not a file or device", target.name()),
     }
 }
 
 fn used_bytes(target: &Target) -> Result<u64> {
     let used = target.used_bytes()?;
-    used.with_context(|| format!("{} does not tell what it takes", target.name()))
+    used.with_context(|| format!("{} does not report its memory use", target.name()))
 }
 
 fn settle(target: &Target) -> Result<(u64, f64, bool)> {
@@ -107,6 +107,6 @@ fn settle(target: &Target) -> Result<(u64, f64, bool)> {
             return Ok((last, settled_s, true));
         }
     }
-    ensure!(last > 0, "{} says that it takes nothing", target.name());
+    ensure!(last > 0, "{} reports a memory use of zero", target.name());
     Ok((last, begun.elapsed().as_secs_f64(), false))
 }

@@ -25,8 +25,8 @@ impl Alone {
         match taken.with_context(|| format!("cannot lock {}", path.display()))? {
             Some(lock) => Ok(Self(lock)),
             None => bail!(
-                "another run is under way (it holds {}); wait for its end, \
-                 for two would measure each other",
+                "another run is active (it holds {}); wait until it ends, because two runs would \
+                 disturb each other",
                 path.display()
             ),
         }

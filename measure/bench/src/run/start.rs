@@ -170,14 +170,14 @@ fn resumed(out: &std::path::Path, configuration: &Value) -> Result<RunFolder> {
     let earlier = &folder.manifest().configuration;
     ensure!(
         earlier == configuration,
-        "{} was begun with another configuration: {earlier}, now {configuration}; \
-         choose a new folder",
+        "{} was started with another configuration: {earlier}, now {configuration}; use a new \
+         directory",
         out.display()
     );
     let (then, now) = (&folder.manifest().host, host::describe());
     ensure!(
         then.cpu == now.cpu && then.kernel == now.kernel && then.cores == now.cores,
-        "{} was begun on another machine: {} cores of {} with kernel {}",
+        "{} was started on another machine: {} cores of {} with kernel {}",
         out.display(),
         then.cores,
         then.cpu,
@@ -190,7 +190,7 @@ fn guard_memory(plan: &Plan, session: &Session) -> Result<()> {
     let (needed, available) = (plan.cost().memory_bytes, session.memory_available_bytes);
     ensure!(
         needed <= available,
-        "the plan needs {} of memory and {} are available; choose fewer or smaller cases, \
+        "not enough memory: the plan needs {}, and {} are available; use fewer or smaller cases, \
          or free memory",
         bytes_text(needed),
         bytes_text(available)

@@ -209,7 +209,7 @@ fn answer_in(messages: &[SimpleQueryMessage]) -> Result<Answer> {
         let SimpleQueryMessage::Row(row) = message else { continue };
         let number = |column: usize| -> Result<u64> {
             let text = row.try_get(column)?.context("a figure is NULL")?;
-            text.parse().with_context(|| format!("{text:?} is no number"))
+            text.parse().with_context(|| format!("{text:?} is not a number"))
         };
         match row.len() {
             1 => answer.count += number(0)?,

@@ -151,7 +151,7 @@ impl Machine {
 fn seconds_of(ids: &[u32]) -> Result<f64> {
     let mut seconds = 0.0;
     for id in ids {
-        seconds += processor_seconds(*id).context("the server is gone")?;
+        seconds += processor_seconds(*id).context("the server has exited")?;
     }
     Ok(seconds)
 }

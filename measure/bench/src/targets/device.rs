@@ -66,14 +66,18 @@ pub(crate) fn kernel_name(device: &Path) -> Result<String> {
 /// itself alone.
 pub fn check_is_free(device: &Path) -> Result<()> {
     let shown = device.display();
-    let data = fs::metadata(device).with_context(|| format!("cannot look at {shown}"))?;
+    let data = fs::metadata(device).with_context(|| format!("cannot stat {shown}"))?;
     ensure!(data.file_type().is_block_device(), "{shown} is no block device");
     let mut found = signatures(device)?;
     found.extend(mounts(&device_numbers(data.rdev()))?);
     found.extend(holders(device)?);
     found.extend(swap(device)?);
     found.extend(exclusive_owner(device));
-    ensure!(found.is_empty(), "{shown} is not destroyed, for it is not free: {}", found.join("; "));
+    ensure!(
+        found.is_empty(),
+        "refusing to overwrite {shown}, which is in use: {}",
+        found.join("; ")
+    );
     Ok(())
 }
 
@@ -119,13 +123,13 @@ fn swap(device: &Path) -> Result<Vec<String>> {
     let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let is_swap =
         table.lines().any(|line| line.split_whitespace().next().map(Path::new) == Some(&real));
-    Ok(is_swap.then(|| "it is used for swapping".to_owned()).into_iter().collect())
+    Ok(is_swap.then(|| "it is used as swap".to_owned()).into_iter().collect())
 }
 
 fn exclusive_owner(device: &Path) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let opened = rustix::fs::open(device, flags, Mode::empty());
-    opened.err().map(|error| format!("it cannot be opened for us alone: {error}"))
+    opened.err().map(|error| format!("it cannot be opened exclusively: {error}"))
 }
 
 fn device_numbers(device: u64) -> String {

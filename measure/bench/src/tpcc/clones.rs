@@ -169,7 +169,7 @@ impl Drop for OwnDaemon {
         if let Some(daemon) = self.0.take()
             && let Err(error) = daemon.finish()
         {
-            crate::output::progress(&format!("a daemon was not taken down in order: {error:#}"));
+            crate::output::progress(&format!("cannot stop a daemon cleanly: {error:#}"));
         }
     }
 }

@@ -42,7 +42,7 @@ impl Cell {
         match self {
             Self::Number(number) => Ok(*number as f64),
             Self::Real(real) => Ok(*real),
-            Self::Text(text) => text.parse().with_context(|| format!("{text:?} is no number")),
+            Self::Text(text) => text.parse().with_context(|| format!("{text:?} is not a number")),
             Self::Nothing => anyhow::bail!("there is nothing where a number should be"),
         }
     }

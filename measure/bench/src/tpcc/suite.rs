@@ -177,7 +177,7 @@ impl Arguments {
                 || matches!(&kind, Kind::Path(path) if path.is_dir());
             ensure!(
                 has_files || kind.is_block_device(),
-                "{kind} holds no files that a database could use"
+                "{kind} has no file system for a database"
             );
             let layout = if has_files { Layout::Raw } else { Layout::Ext4 };
             Ok(Spec { kind, layout })
@@ -233,7 +233,7 @@ fn add_clones<'plan>(bench: &Rc<Bench<'plan>>, plan: &mut Plan<'plan>) {
     }
     let engine = bench.arguments.database;
     let unfit = (engine != Engine::Postgresql)
-        .then(|| format!("databases that are cloned are PostgreSQL's, not {}'s", engine.name()));
+        .then(|| format!("clones are supported for PostgreSQL only, not for {}", engine.name()));
     let missing =
         unfit.or_else(|| instance_set::missing_server(engine)).or_else(clones::missing_here);
     if let Some(reason) = missing {
@@ -252,7 +252,7 @@ fn skip(target: &str, reason: String) -> Skip {
 /// Why databases run on the host and not each in a machine of its own.
 fn no_machines() -> String {
     if !std::path::Path::new("/dev/kvm").exists() {
-        return "this host has no /dev/kvm: machines would measure their emulation".to_owned();
+        return "this host has no /dev/kvm: the measurement would be that of emulation".to_owned();
     }
     "databases run on the host: there is no image here of a machine with a server in it".to_owned()
 }
@@ -436,7 +436,7 @@ impl<'plan> Bench<'plan> {
     fn check(&self, set: &InstanceSet, load: &Load, repeat: u32) -> Result<Row> {
         let row = set.with(1, |instances| {
             let instance = &instances[0];
-            let server = instance.host.postgresql().context("pgbench drives PostgreSQL alone")?;
+            let server = instance.host.postgresql().context("pgbench supports PostgreSQL only")?;
             let mut asked_for = 0;
             let watched = Watched::of(instances, || {
                 let checked = pgbench::drive(server, load)?;

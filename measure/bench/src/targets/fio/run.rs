@@ -42,8 +42,9 @@ pub(crate) fn verify(job: &Job, target: &Target, bytes: u64) -> Result<()> {
     arguments.retain(|argument| !argument.starts_with("--size="));
     arguments.push(format!("--size={bytes}"));
     let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
-    run_with(target, &arguments, &verify, Duration::ZERO)
-        .with_context(|| format!("{} does not hold what was written to it", target.name()))?;
+    run_with(target, &arguments, &verify, Duration::ZERO).with_context(|| {
+        format!("verification failed: {} does not contain the data written to it", target.name())
+    })?;
     Ok(())
 }
 

@@ -89,10 +89,12 @@ pub(super) fn missing_module(name: &str) -> Option<String> {
         return Some(reason);
     }
     if Path::new("/sys/module").join(name).exists() {
-        return Some(format!("{name} is in use by somebody else; unload it (modprobe -r {name})"));
+        return Some(format!(
+            "module {name} is in use by another program; unload it (modprobe -r {name})"
+        ));
     }
     let found = Tool::new("modprobe --dry-run --quiet").arg(name).check();
-    found.err().map(|_| format!("this kernel has no {name}"))
+    found.err().map(|_| format!("this kernel has no module {name}"))
 }
 
 /// A kernel module that was loaded here; unloaded when dropped, and its devices with it.
@@ -102,7 +104,7 @@ struct Module {
 
 impl Module {
     fn load(name: &'static str, arguments: &[String]) -> Result<Self> {
-        ensure!(!Path::new("/sys/module").join(name).exists(), "{name} is loaded already");
+        ensure!(!Path::new("/sys/module").join(name).exists(), "module {name} is already loaded");
         Tool::new("modprobe").arg(name).args(arguments).check()?;
         Ok(Self { name })
     }

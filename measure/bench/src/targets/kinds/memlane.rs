@@ -39,7 +39,7 @@ fn pool_size(place: &Place) -> String {
 pub fn missing_programs() -> Option<String> {
     let found = ["memlaned", "memlane"].map(|name| product(name).arg("--version").check());
     let error = found.into_iter().find_map(Result::err)?;
-    Some(format!("{error:#}; build the programs, or name their folder in MEMLANE_BIN_DIR"))
+    Some(format!("{error:#}; build the programs, or set MEMLANE_BIN_DIR to their directory"))
 }
 
 /// Fields are dropped in their order.
@@ -127,7 +127,7 @@ impl Drop for Volume {
         if let Some(daemon) = self.daemon.take()
             && let Err(error) = daemon.finish()
         {
-            eprintln!("a daemon was not taken down in order: {error:#}");
+            eprintln!("cannot stop a daemon cleanly: {error:#}");
         }
     }
 }

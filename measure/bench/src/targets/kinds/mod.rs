@@ -166,7 +166,7 @@ impl FromStr for Kind {
             return Ok(Self::Path(PathBuf::from(word)));
         }
         let names: Vec<_> = NAMES.iter().map(|(_, name, _)| *name).collect();
-        bail!("{word:?} is no target; choose {}, or a path with a slash", names.join(", "))
+        bail!("unknown target {word:?}; use {}, or a path with a slash", names.join(", "))
     }
 }
 
@@ -334,9 +334,12 @@ fn check_path(path: &Path, place: &Place) -> Result<()> {
         return Ok(());
     }
     let shown = path.display();
-    ensure!(is_block_device(path), "{shown} is neither a folder nor a block device");
+    ensure!(is_block_device(path), "{shown} is neither a directory nor a block device");
     let is_named = place.destroy.as_deref() == Some(path);
-    ensure!(is_named, "what is on {shown} would be lost; if you want that, add --destroy {shown}");
+    ensure!(
+        is_named,
+        "the contents of {shown} would be destroyed; to permit that, add --destroy {shown}"
+    );
     check_is_free(path)
 }
 
@@ -393,6 +396,6 @@ mod tests {
         let place = Place::new(1 << 20, None);
         let error = Spec::from(Kind::Path(PathBuf::from("/proc/self/exe"))).open(&place).err();
         let text = format!("{:#}", error.expect("it is a file"));
-        assert!(text.contains("neither a folder nor a block device"), "{text}");
+        assert!(text.contains("neither a directory nor a block device"), "{text}");
     }
 }

@@ -83,7 +83,7 @@ impl Database for Mariadb {
     }
 
     fn user(&self, way: Way) -> Result<Box<dyn Session>> {
-        ensure!(way == Way::Statements, "procedures are PostgreSQL's alone");
+        ensure!(way == Way::Statements, "stored procedures are supported for PostgreSQL only");
         let mut own = self.connect_for(Duration::from_secs(STATEMENT_SECONDS_MAX))?;
         own.batch(&format!(
             "USE {NAME}; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;

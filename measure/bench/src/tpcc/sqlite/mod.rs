@@ -125,7 +125,7 @@ impl Database for Sqlite {
     }
 
     fn user(&self, way: Way) -> Result<Box<dyn Session>> {
-        ensure!(way == Way::Statements, "procedures are PostgreSQL's alone");
+        ensure!(way == Way::Statements, "stored procedures are supported for PostgreSQL only");
         Ok(Box::new(PlainSession(User { own: self.connect()?, texts: texts(DIALECT).collect() })))
     }
 }
