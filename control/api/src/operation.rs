@@ -53,7 +53,7 @@ impl Operation {
         let query = query_of(uri.query().unwrap_or_default())?;
         for (name, _) in &query {
             if !endpoint.query.iter().any(|it| it.name == name) {
-                return Err(Unrecognized::Query(format!("no parameter {name:?} is known")));
+                return Err(Unrecognized::Query(format!("unknown parameter {name:?}")));
             }
         }
         Ok(Self { endpoint, name, query })
@@ -113,7 +113,7 @@ fn segments(path: &str) -> Option<Vec<String>> {
 }
 
 fn query_of(query: &str) -> Result<Vec<(String, String)>, Unrecognized> {
-    let refuse = || Unrecognized::Query("the parameters cannot be read".to_owned());
+    let refuse = || Unrecognized::Query("cannot parse the query parameters".to_owned());
     let pairs = query.split('&').filter(|it| !it.is_empty());
     pairs
         .map(|pair| {

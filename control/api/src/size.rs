@@ -38,15 +38,11 @@ impl fmt::Display for ByteSize {
 /// Why a text is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    #[error(
-        "{0:?} is not a size; write a whole number and a unit, for example 4KiB, 512M or 10GiB"
-    )]
+    #[error("invalid size {0:?}; use a whole number and a unit, for example 4KiB, 512M or 10GiB")]
     NotANumber(String),
-    #[error(
-        "the unit {0:?} is not known; use B, KiB, MiB, GiB, TiB or PiB (K, M, G, T, P for short)"
-    )]
+    #[error("unknown unit {0:?}; use B, KiB, MiB, GiB, TiB or PiB (K, M, G, T, P for short)")]
     UnknownUnit(String),
-    #[error("{0:?} is more bytes than 64 bits can count")]
+    #[error("size {0:?} is too large")]
     TooLarge(String),
 }
 
@@ -104,7 +100,7 @@ impl de::Visitor<'_> for SizeVisitor {
     }
 
     fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-        u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
+        u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size cannot be negative"))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {
@@ -161,7 +157,7 @@ mod tests {
     fn what_is_no_size_is_refused_with_the_text_in_the_message() {
         let refused = |text: &str| text.parse::<ByteSize>().expect_err("no size").to_string();
         for text in ["", "GiB", "-1", "1.5GiB", "ten"] {
-            assert!(refused(text).contains("is not a size"), "{text:?}: {}", refused(text));
+            assert!(refused(text).contains("invalid size"), "{text:?}: {}", refused(text));
         }
         for text in ["10GB", "10X", "10Gi"] {
             assert!(refused(text).contains("unit"), "{text:?}: {}", refused(text));
@@ -195,7 +191,7 @@ mod tests {
         let read = |json: &str| serde_json::from_str::<ByteSize>(json).map_err(|e| e.to_string());
         assert_eq!(read("4096"), Ok(ByteSize(4096)));
         assert_eq!(read("\"4KiB\""), Ok(ByteSize(4096)));
-        assert!(read("-1").is_err_and(|error| error.contains("not negative")));
+        assert!(read("-1").is_err_and(|error| error.contains("cannot be negative")));
         assert!(read("true").is_err_and(|error| error.contains("such as \"10GiB\"")));
         assert_eq!(serde_json::to_string(&ByteSize(4096)).ok().as_deref(), Some("4096"));
     }

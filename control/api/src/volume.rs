@@ -71,7 +71,7 @@ impl TryFrom<u32> for SectorBytes {
         match bytes {
             512 => Ok(Self::Bytes512),
             4096 => Ok(Self::Bytes4096),
-            other => Err(format!("a sector has 512 or 4096 bytes, not {other}")),
+            other => Err(format!("invalid sector size {other}; use 512 or 4096")),
         }
     }
 }

@@ -38,7 +38,7 @@ impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreachable(why) | Self::Broken(why) => f.write_str(why),
-            Self::Late(waited) => write!(f, "no answer came in {} s", waited.as_secs()),
+            Self::Late(waited) => write!(f, "timed out after {} s", waited.as_secs()),
         }
     }
 }
@@ -87,7 +87,7 @@ impl Backend {
             return Err(NoAnswer::Broken(what));
         }
         serde_json::from_slice(&answer.body).map_err(|error| {
-            NoAnswer::Broken(format!("the answer of {} to {path}: {error}", self.name))
+            NoAnswer::Broken(format!("invalid response of {} to {path}: {error}", self.name))
         })
     }
 
@@ -117,13 +117,13 @@ impl Backend {
     async fn connect(&self) -> Result<UnixStream, NoAnswer> {
         let (name, place) = (self.name, self.socket.display());
         UnixStream::connect(&self.socket).await.map_err(|error| {
-            let hint = "does it run, and may the console use its socket?";
-            NoAnswer::Unreachable(format!("{name} is not at {place}: {error}; {hint}"))
+            let hint = "check that it runs and that the console's user may use its socket";
+            NoAnswer::Unreachable(format!("cannot connect to {name} at {place}: {error}; {hint}"))
         })
     }
 
     fn broken(&self, what: &str) -> NoAnswer {
         let (name, place) = (self.name, self.socket.display());
-        NoAnswer::Broken(format!("the connection to {name} at {place} broke: {what}"))
+        NoAnswer::Broken(format!("lost the connection to {name} at {place}: {what}"))
     }
 }

@@ -108,8 +108,9 @@ impl Gateway {
         let needed = operation.endpoint.permission;
         check_role(caller, needed.role)?;
         if operation.endpoint.status == CONSOLE_STATUS {
-            let what = "here a console is a WebSocket, at /console/v1/machines/NAME/serial or \
-                        /screen; on the host, memlane vm console is one";
+            let what = "consoles of machines are WebSockets here: \
+                        /console/v1/machines/NAME/serial or /screen; on the host, use memlane vm \
+                        console";
             return Err(Refusal::forbidden(what));
         }
         let _permit = self.user_queues.enter(&caller.user).await?;
@@ -143,7 +144,7 @@ impl Gateway {
         let answer = self.daemon.ask(Asked::get(&path)).await.map_err(unanswered)?;
         match answer.status {
             StatusCode::NOT_FOUND => {
-                Err(Refusal::new(Kind::NotFound, &format!("there is no volume {name:?}")))
+                Err(Refusal::new(Kind::NotFound, &format!("no volume {name:?}")))
             }
             status if status.is_success() => Ok(()),
             status => Err(Refusal::new(Kind::BadGateway, &format!("the daemon answered {status}"))),
@@ -167,7 +168,7 @@ impl Gateway {
         path: &str,
     ) -> Result<Response, Refusal> {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return Err(Refusal::new(Kind::NoMethod, "the path has no such method"));
+            return Err(Refusal::new(Kind::NoMethod, "the path does not support this method"));
         }
         self.daemon.ask(Asked::get(path)).await.map(shown).map_err(unanswered)
     }
@@ -202,7 +203,9 @@ impl Gateway {
         }
         limits.check(&touched)?;
         if body.users.is_some() {
-            return Err(Refusal::forbidden("users of the host are for those who see all of it"));
+            return Err(Refusal::forbidden(
+                "users limited to projects cannot set users of a volume",
+            ));
         }
         let grows = matches!(
             needed.reach,
@@ -275,8 +278,8 @@ impl Gateway {
             return Ok(());
         }
         let what = format!(
-            "project {:?} may have {quota} bytes; its other volumes have {used}, this one would \
-             have {size_bytes}",
+            "the quota of project {:?} is exceeded: {quota} bytes, of which its other volumes use \
+             {used}, and this one needs {size_bytes}",
             project.name
         );
         Err(Refusal::new(Kind::OverQuota, &what))
@@ -311,7 +314,8 @@ impl Gateway {
             return Ok(());
         }
         let what = format!(
-            "project {:?} may have {} volumes and snapshots together; there would be {count}",
+            "the quota of project {:?} is exceeded: at most {} volumes and snapshots, and there \
+             would be {count}",
             project.name, project.quota_volumes
         );
         Err(Refusal::new(Kind::OverQuota, &what))
@@ -362,18 +366,18 @@ pub(crate) fn check_unlimited(caller: &Caller, least: Role) -> Result<(), Refusa
 /// The least role for the operation of this name.
 fn role_of(operation: &str) -> Result<Role, Refusal> {
     let needed = permission(operation).map(|it| it.role);
-    needed.ok_or_else(|| Refusal::forbidden("nobody may do that"))
+    needed.ok_or_else(|| Refusal::forbidden("the console does not offer this operation"))
 }
 
 fn check_role(caller: &Caller, least: Role) -> Result<(), Refusal> {
     if caller.role >= least {
         return Ok(());
     }
-    Err(Refusal::forbidden(&format!("it takes the role {}", least.name())))
+    Err(Refusal::forbidden(&format!("this requires the role {}", least.name())))
 }
 
 fn beyond_projects() -> Refusal {
-    Refusal::forbidden("it concerns more than your projects")
+    Refusal::forbidden("you are limited to projects, and this is not part of them")
 }
 
 /// Volumes that somebody may see, by their names.
@@ -406,7 +410,10 @@ impl Limits {
             None => Ok(()),
             Some(name) => {
                 let prefixes: Vec<_> = self.projects.iter().map(|it| it.prefix.as_str()).collect();
-                let what = format!("{name:?} begins with none of {}", prefixes.join(", "));
+                let what = format!(
+                    "{name:?} has none of the prefixes of your projects: {}",
+                    prefixes.join(", ")
+                );
                 Err(Refusal::forbidden(&what))
             }
         }
@@ -433,8 +440,10 @@ impl Limits {
 
 fn unrecognized(what: Unrecognized) -> Refusal {
     match what {
-        Unrecognized::Path => Refusal::new(Kind::NotFound, "nothing is served at this path"),
-        Unrecognized::Method => Refusal::new(Kind::NoMethod, "the path has no such method"),
+        Unrecognized::Path => Refusal::new(Kind::NotFound, "no such path"),
+        Unrecognized::Method => {
+            Refusal::new(Kind::NoMethod, "the path does not support this method")
+        }
         Unrecognized::Query(what) => Refusal::new(Kind::Invalid, &what),
     }
 }

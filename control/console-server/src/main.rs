@@ -53,7 +53,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
         return written.context("cannot print the completions");
     }
     if options.has_page {
-        ensure!(page::is_built_in(), "there is no page in this console");
+        ensure!(page::is_built_in(), "this console was built without its web page");
         return Ok(());
     }
     program::start_log(&options.log)?;
@@ -74,7 +74,7 @@ fn raise_descriptors() {
     if limit.current.is_some_and(|it| it < wanted) {
         limit.current = Some(wanted);
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "no more descriptors can be had");
+            tracing::warn!(%error, "cannot raise the limit on open files");
         }
     }
 }

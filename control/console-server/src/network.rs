@@ -14,7 +14,7 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is neither an address nor ADDRESS/BITS");
+        let wrong = || format!("invalid address {text:?}; use an IP address or ADDRESS/BITS");
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse().map_err(|_| wrong())?)),
             None => (text, None),

@@ -59,7 +59,7 @@ impl Page {
         match folder {
             Some(folder) => {
                 add(&mut files, folder, "/")?;
-                ensure!(files.contains_key("/index.html"), "no index.html is in {folder:?}");
+                ensure!(files.contains_key("/index.html"), "no index.html in {folder:?}");
             }
             None => {
                 for (name, contents) in BUILT_IN {

@@ -149,8 +149,10 @@ impl Refusal {
     /// So many `things` there are already: of who asks, or altogether.
     pub(crate) fn full(things: &str, full: Full) -> Self {
         let what = match full {
-            Full::OfOne(count) => format!("{count} {things} for you already: end one first"),
-            Full::OfAll(count) => format!("{count} {things} already, and nobody has more than you"),
+            Full::OfOne(count) => format!("you already have {count} {things}; close one first"),
+            Full::OfAll(count) => {
+                format!("too many {things} ({count}), and no other user has more than you")
+            }
         };
         Self::busy(&what, FULL_WAIT_SECONDS)
     }

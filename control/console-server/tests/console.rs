@@ -357,7 +357,7 @@ fn the_state_folder_is_one_consoles_and_its_owners() -> Result<()> {
     let second = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
     let second = second.arg("--state-dir").arg(fixture.state_dir()).run()?;
     assert_eq!(second.exit_code, Some(1));
-    assert!(second.stderr.contains("another console"), "{}", second.stderr);
+    assert!(second.stderr.contains("another memlane-console"), "{}", second.stderr);
     fixture.end_console(Signal::TERM)?;
     std::fs::set_permissions(fixture.state_dir(), std::fs::Permissions::from_mode(0o755))?;
     let open = system::product("memlane-console").args(["--listen", "127.0.0.1:0"]);
@@ -559,11 +559,11 @@ fn certificates_are_read_again_and_a_bad_one_changes_nothing() -> Result<()> {
     let good = std::fs::read(&path)?;
     std::fs::write(&path, "no certificate")?;
     fixture.signal_console(Signal::HUP)?;
-    wait_for("the refusal", TIME_LIMIT, || Ok(fixture.log().contains("stays as it was")))?;
+    wait_for("the refusal", TIME_LIMIT, || Ok(fixture.log().contains("keeping the old one")))?;
     std::fs::write(&path, good)?;
     assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     fixture.signal_console(Signal::HUP)?;
-    wait_for("the reload", TIME_LIMIT, || Ok(fixture.log().contains("was read again")))?;
+    wait_for("the reload", TIME_LIMIT, || Ok(fixture.log().contains("reloaded the certificate")))?;
     assert_eq!(fixture.get(&administrator, "/v1/volumes")?.status, 200);
     Ok(())
 }

@@ -98,7 +98,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
             Wanted::Stop => break,
             Wanted::Reload => reload.run(),
             Wanted::Restart => {
-                tracing::info!("starting anew as the daemon that writes");
+                tracing::info!("restarting as the writer");
                 let Reload { flags, config, log, service } = reload;
                 drop((service, watchdog));
                 daemon.stop(readiness);
@@ -356,8 +356,8 @@ fn start_role(
     }
     if start == Start::Promoted {
         tracing::warn!(
-            "configured as a standby, which was promoted: this daemon writes; remove standby from \
-             its configuration"
+            "ignoring the standby configuration: this daemon was promoted and is the writer; \
+             remove [standby] from its configuration"
         );
     }
     let durable = start_durable(config, engine, readiness, events)?;

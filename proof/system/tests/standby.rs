@@ -207,8 +207,7 @@ fn a_standby_of_a_folder_that_does_not_exist_is_refused_and_makes_nothing() -> R
     let mut daemon = Daemon::prepare("96MiB".to_owned(), flags(&wrong))?;
     let refused = daemon.start_again().expect_err("there is no such folder");
     let refused = format!("{refused:#}");
-    for part in [&*wrong.display().to_string(), "does not exist", "a standby makes no image store"]
-    {
+    for part in [&*wrong.display().to_string(), "does not exist", "a standby does not create it"] {
         ensure!(refused.contains(part), "{part} in {refused}");
     }
     ensure!(!wrong.exists(), "it was made");
@@ -347,7 +346,7 @@ fn a_promotion_that_is_repeated_gets_the_same_answer() -> Result<()> {
     let store = Store::folder()?;
     let (mut writer, mut standby) = store.pair()?;
     let refused = writer.try_memlane("standby promote --force")?;
-    ensure!(refused.stderr.contains("this daemon is no standby"), "{refused:?}");
+    ensure!(refused.stderr.contains("this daemon is not a standby"), "{refused:?}");
     writer.memlane("volume create db --size 64MiB --durability image")?;
     let first = stamp(&mut client(&writer, "db")?, 0)?;
     wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;

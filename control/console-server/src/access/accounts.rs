@@ -262,7 +262,7 @@ impl Accounts {
         }
         if let Err(error) = self.lock().store() {
             self.is_used.store(true, Ordering::Relaxed);
-            tracing::warn!(%error, "last uses of tokens and places of logins are not stored");
+            tracing::warn!(%error, "cannot store last uses of tokens and networks of logins");
         }
     }
 
@@ -271,7 +271,7 @@ impl Accounts {
         check_name("name", &name)?;
         self.change(|state| {
             if !state.users.is_empty() {
-                return Err(AccountError::Conflict("there is a user already".to_owned()));
+                return Err(AccountError::Conflict("a user already exists".to_owned()));
             }
             let (role, projects) = (Role::Administrator, Vec::new());
             state.users.push(User::of(NewUser { name, password, role, projects }));
@@ -284,7 +284,7 @@ impl Accounts {
         self.change(|state| {
             check_limits(state, new.role, &new.projects)?;
             if state.users.iter().any(|it| it.name == new.name) {
-                return Err(AccountError::Exists(format!("there is a user {:?}", new.name)));
+                return Err(AccountError::Exists(format!("user {:?} already exists", new.name)));
             }
             check_room("users", state.users.len(), USERS_MAX)?;
             let user = User::of(new);
@@ -336,16 +336,17 @@ impl Accounts {
     ) -> Result<(Token, Secret)> {
         check_name("name", &new.name)?;
         if new.role > owner.role {
-            let what = format!("you are {}, a token of yours is no more", owner.role.name());
+            let what =
+                format!("the role of a token cannot exceed your own role ({})", owner.role.name());
             return Err(AccountError::Invalid("role", what));
         }
         let is_inside = |project: &String| owner.projects.contains(project);
         if owner.is_limited() && (new.projects.is_empty() || !new.projects.iter().all(is_inside)) {
-            let what = format!("you are limited to {}", owner.projects.join(", "));
+            let what = format!("you are limited to the projects {}", owner.projects.join(", "));
             return Err(AccountError::Invalid("projects", what));
         }
         if !(1..=TOKEN_SECONDS_MAX).contains(&new.expires_in_seconds) {
-            let what = format!("a token ends 1 to {TOKEN_SECONDS_MAX} seconds from now");
+            let what = format!("invalid lifetime of a token; use 1 to {TOKEN_SECONDS_MAX} seconds");
             return Err(AccountError::Invalid("expires_in_seconds", what));
         }
         let not_stored = |error: anyhow::Error| AccountError::NotStored(format!("{error:#}"));
@@ -367,7 +368,7 @@ impl Accounts {
             check_limits(state, token.role, &token.projects)?;
             state.tokens.retain(|it| it.expires > now);
             let own = state.tokens.iter().filter(|it| it.owner == token.owner).count();
-            check_room("tokens of yours", own, TOKENS_OF_USER_MAX)?;
+            check_room("tokens of this user", own, TOKENS_OF_USER_MAX)?;
             state.tokens.push(token.clone());
             Ok(())
         })?;
@@ -389,7 +390,7 @@ impl Accounts {
         check_prefix(&project.prefix)?;
         self.change(|state| {
             if state.projects.iter().any(|it| it.name == project.name) {
-                let what = format!("there is a project {:?}", project.name);
+                let what = format!("project {:?} already exists", project.name);
                 return Err(AccountError::Exists(what));
             }
             check_room("projects", state.projects.len(), PROJECTS_MAX)?;
@@ -428,11 +429,17 @@ impl Accounts {
             let index = index.ok_or_else(|| not_found("project", name))?;
             let holds = |projects: &[String]| projects.iter().any(|it| it == name);
             if let Some(user) = state.users.iter().find(|it| holds(&it.projects)) {
-                let what = format!("user {:?} is limited to it; change that first", user.name);
+                let what = format!(
+                    "user {:?} is limited to this project; change the user first",
+                    user.name
+                );
                 return Err(AccountError::Conflict(what));
             }
             if let Some(token) = state.tokens.iter().find(|it| holds(&it.projects)) {
-                let what = format!("token {:?} is limited to it; delete that first", token.name);
+                let what = format!(
+                    "token {:?} is limited to this project; delete the token first",
+                    token.name
+                );
                 return Err(AccountError::Conflict(what));
             }
             Ok(state.projects.remove(index))
@@ -449,7 +456,7 @@ impl Accounts {
         let mut state = file.state().clone();
         let done = change(&mut state)?;
         file.change(|stored| *stored = state).map_err(|error| {
-            AccountError::NotStored(format!("the accounts cannot be stored: {error}"))
+            AccountError::NotStored(format!("cannot store the accounts: {error}"))
         })?;
         Ok(done)
     }
@@ -499,15 +506,15 @@ pub(crate) fn tag_of(shown: &Value) -> String {
 
 fn check_tag(shown: &Value, expected: Option<&str>) -> Result<()> {
     match expected {
-        Some(tag) if tag != "*" && tag != tag_of(shown) => {
-            Err(AccountError::Changed("somebody has changed it since it was looked at".to_owned()))
-        }
+        Some(tag) if tag != "*" && tag != tag_of(shown) => Err(AccountError::Changed(
+            "it has changed since it was read; read it again and retry".to_owned(),
+        )),
         _ => Ok(()),
     }
 }
 
 fn not_found(what: &str, name: &str) -> AccountError {
-    AccountError::NotFound(format!("there is no {what} {name:?}"))
+    AccountError::NotFound(format!("no {what} {name:?}"))
 }
 
 fn find_user(state: &State, name: &str) -> Result<usize> {
@@ -526,7 +533,7 @@ fn check_name(field: &'static str, name: &str) -> Result<()> {
         return Ok(());
     }
     let what = format!(
-        "a name has 1 to {NAME_BYTES_MAX} letters of English, digits, and '-', '_', '.' or '@'"
+        "invalid name; use 1 to {NAME_BYTES_MAX} ASCII letters, digits, '-', '_', '.' or '@'"
     );
     Err(AccountError::Invalid(field, what))
 }
@@ -536,7 +543,7 @@ fn check_prefix(prefix: &str) -> Result<()> {
     if (1..=NAME_BYTES_MAX).contains(&prefix.len()) && prefix.bytes().all(is_plain) {
         return Ok(());
     }
-    let what = "a prefix is the beginning of names of volumes, such as shop-".to_owned();
+    let what = "invalid prefix; use the beginning of volume names, for example shop-".to_owned();
     Err(AccountError::Invalid("prefix", what))
 }
 
@@ -546,7 +553,7 @@ fn check_overlaps(state: &State) -> Result<()> {
         for other in &state.projects[index + 1..] {
             if one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix) {
                 let what = format!(
-                    "prefix {:?} of project {:?} and {:?} of {:?} begin the same names",
+                    "prefix {:?} of project {:?} overlaps with prefix {:?} of project {:?}",
                     one.prefix, one.name, other.prefix, other.name
                 );
                 return Err(AccountError::Conflict(what));
@@ -558,14 +565,12 @@ fn check_overlaps(state: &State) -> Result<()> {
 
 fn check_limits(state: &State, role: Role, projects: &[String]) -> Result<()> {
     if role == Role::Administrator && !projects.is_empty() {
-        let what = "an administrator is not limited to projects".to_owned();
+        let what = "administrators cannot be limited to projects".to_owned();
         return Err(AccountError::Invalid("projects", what));
     }
     let is_known = |name: &String| state.projects.iter().any(|it| it.name == *name);
     match projects.iter().find(|it| !is_known(it)) {
-        Some(name) => {
-            Err(AccountError::Invalid("projects", format!("there is no project {name:?}")))
-        }
+        Some(name) => Err(AccountError::Invalid("projects", format!("no project {name:?}"))),
         None => Ok(()),
     }
 }
@@ -575,7 +580,7 @@ fn check_administrator(state: &State) -> Result<()> {
     if state.users.iter().any(may_administer) {
         return Ok(());
     }
-    let what = "nobody could administer the console then: it is the last administrator";
+    let what = "the last administrator cannot be deleted, disabled or demoted";
     Err(AccountError::Conflict(what.to_owned()))
 }
 
@@ -583,7 +588,7 @@ fn check_room(what: &str, count: usize, count_max: usize) -> Result<()> {
     if count < count_max {
         return Ok(());
     }
-    Err(AccountError::Conflict(format!("there are {count_max} {what}, and no more can be")))
+    Err(AccountError::Conflict(format!("too many {what}; the limit is {count_max}")))
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl AuditLog {
             false => self.count(&mut open, by, entry),
         };
         if let Err(error) = written {
-            tracing::error!(%error, "the audit log cannot be written");
+            tracing::error!(%error, "cannot write the audit log");
         }
     }
 
@@ -268,7 +268,7 @@ impl Drop for AuditLog {
     fn drop(&mut self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.tell_counted(&mut open) {
-            tracing::error!(%error, "the audit log cannot be written");
+            tracing::error!(%error, "cannot write the audit log");
         }
     }
 }

@@ -84,7 +84,8 @@ impl AuditSink {
             }
         };
         if let Err(error) = added {
-            tracing::error!(%error, "the audit log's second place misses an entry");
+            tracing::error!(%error, "cannot write an entry of the audit log to its second \
+                                     destination (--audit-to)");
         }
     }
 }

@@ -85,10 +85,10 @@ impl Interface {
 
     fn read(&self, answer: &Answer) -> Result<Value, String> {
         let value: Value = serde_json::from_slice(&answer.body)
-            .map_err(|error| format!("the answer of {} is no JSON: {error}", self.place))?;
+            .map_err(|error| format!("invalid response of {}, not JSON: {error}", self.place))?;
         if !answer.status.is_success() {
-            let detail = value["detail"].as_str().unwrap_or("it does not say why");
-            return Err(format!("the broker at {} refuses: {detail}", self.place));
+            let detail = value["detail"].as_str().unwrap_or("no reason given");
+            return Err(format!("the broker at {} refused the request: {detail}", self.place));
         }
         Ok(value)
     }
@@ -96,7 +96,7 @@ impl Interface {
     async fn ask(&self, path: &str) -> Result<Answer, String> {
         let place = &self.place;
         let asking = async {
-            let unreachable = |error| format!("no broker at {place}: {error}");
+            let unreachable = |error| format!("cannot connect to the broker at {place}: {error}");
             let asked = Asked::get(path);
             let answer = match place {
                 HttpPlace::Socket(path) => {
@@ -108,7 +108,7 @@ impl Interface {
                     exchange(stream, asked, ANSWER_BYTES_MAX).await
                 }
             };
-            answer.map_err(|what| format!("the connection to the broker at {place} broke: {what}"))
+            answer.map_err(|what| format!("lost the connection to the broker at {place}: {what}"))
         };
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, asking).await;
         answer.unwrap_or_else(|_| {

@@ -85,7 +85,7 @@ impl Kafka {
         let moves = reset.map_err(|_| {
             let seconds = CHANGE_TIME_MAX.as_secs();
             KafkaError::Broken(format!(
-                "the broker did not answer in {seconds} s, and offsets may have been reset"
+                "the broker did not answer within {seconds} s; offsets may have been reset"
             ))
         })?;
         let moves = moves.map_err(|error| refusal_of_reset(&error, group))?;
@@ -100,7 +100,7 @@ impl Kafka {
         let deleted = tokio::time::timeout(CHANGE_TIME_MAX, self.client.delete_topic(topic)).await;
         let deleted = deleted.map_err(|_| {
             let seconds = CHANGE_TIME_MAX.as_secs();
-            KafkaError::Broken(format!("the broker did not answer in {seconds} s"))
+            KafkaError::Broken(format!("the broker did not answer within {seconds} s"))
         });
         let deleted = deleted.and_then(|it| it.map_err(|error| refusal_of(&error)));
         deleted.map_err(|error| match error {

@@ -20,7 +20,7 @@ impl FromStr for HttpPlace {
             return Ok(Self::Socket(PathBuf::from(text)));
         }
         let address: SocketAddr = text.parse().map_err(|_| {
-            format!("{text:?} is neither the path of a socket, from / on, nor ADDRESS:PORT")
+            format!("{text:?} is neither an absolute path of a socket nor ADDRESS:PORT")
         })?;
         check_host(address)?;
         Ok(Self::Address(address))
@@ -41,8 +41,8 @@ pub(super) fn check_host(address: SocketAddr) -> Result<(), String> {
     match address.ip().is_loopback() {
         true => Ok(()),
         false => Err(format!(
-            "{address} is on another host, and nothing would be encrypted: run the console beside \
-             the broker, or lead a tunnel to this host"
+            "{address} is on another host, and the connection would not be encrypted; run the \
+             console on the broker's host, or use a tunnel"
         )),
     }
 }

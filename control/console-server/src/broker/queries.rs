@@ -160,25 +160,24 @@ impl SqlPlace {
             _ => return Ok(()),
         };
         Err(QueryError::Broken(format!(
-            "the broker passes over what the console says with its login, {ignored}, so nothing \
-             was asked; memlane-broker has to be as new as the console, and no pool of connections \
-             may be between them"
+            "the broker ignored a login parameter ({ignored}), so no query was sent; use a \
+             memlane-broker of the console's version, without a connection pooler in between"
         )))
     }
 }
 
 pub(super) fn password(file: &Path) -> anyhow::Result<String> {
-    let unusable = || format!("the password file {} cannot be used", file.display());
+    let unusable = || format!("cannot use the password file {}", file.display());
     let mode = fs::metadata(file).with_context(unusable)?.permissions().mode();
     ensure!(
         mode & 0o007 == 0,
-        "{}: every user of this host may use it (mode {:o}); chmod 600",
+        "{}: other users can access it (mode {:o}); run chmod 600",
         unusable(),
         mode & 0o777
     );
     let text = fs::read_to_string(file).with_context(unusable)?;
     let password = text.trim_end_matches(['\r', '\n']);
-    ensure!(!password.is_empty(), "{}: it is empty", unusable());
+    ensure!(!password.is_empty(), "{}: the file is empty", unusable());
     Ok(password.to_owned())
 }
 
@@ -215,7 +214,7 @@ impl Queries {
             start(&client, kind, text).await
         };
         let begun = tokio::time::timeout(PLAN_TIME_MAX, begun).await;
-        let late = || format!("the query was not planned in {} s", PLAN_TIME_MAX.as_secs());
+        let late = || format!("planning the query timed out after {} s", PLAN_TIME_MAX.as_secs());
         let (columns, messages) = begun.map_err(|_| QueryError::Broken(late()))??;
         Ok(Running {
             columns: Some(columns),
@@ -235,8 +234,10 @@ impl Queries {
     pub(super) fn enter(&self, user: &str) -> Result<Place<String>, QueryError> {
         self.running.enter(&user.to_owned()).map_err(|full| {
             QueryError::Busy(match full {
-                Full::OfOne(count) => format!("{user} has {count} queries that run: end one first"),
-                Full::OfAll(count) => format!("{count} queries run already"),
+                Full::OfOne(count) => {
+                    format!("too many queries of {user}: {count} are running; end one first")
+                }
+                Full::OfAll(count) => format!("too many queries: {count} are running"),
             })
         })
     }
@@ -253,7 +254,7 @@ enum Kind {
 impl Kind {
     fn of(text: &str) -> Result<Self, QueryError> {
         if text.len() > TEXT_BYTES_MAX {
-            let what = format!("a query has {TEXT_BYTES_MAX} bytes at most");
+            let what = format!("the query is too long; the maximum is {TEXT_BYTES_MAX} bytes");
             return Err(QueryError::Refused(what));
         }
         let is_letter = |letter: char| letter.is_ascii_alphabetic();
@@ -263,8 +264,8 @@ impl Kind {
             "SELECT" | "EXPLAIN" => Ok(Self::Select),
             "SUBSCRIBE" => Ok(Self::Live),
             _ => {
-                let what = "a query begins with SELECT, SUBSCRIBE or EXPLAIN: the console only \
-                            reads topics";
+                let what = "unsupported statement: the console only reads topics; use SELECT, \
+                            SUBSCRIBE or EXPLAIN";
                 Err(QueryError::Refused(what.to_owned()))
             }
         }
@@ -284,7 +285,7 @@ async fn start(
     // Only one statement can be prepared, and this alone tells types.
     let prepared = client.prepare(text).await.map_err(refused)?;
     if !prepared.params().is_empty() {
-        let what = "parameters such as $1 have no values here: write these into the query";
+        let what = "parameters such as $1 are not supported; write the values into the query";
         return Err(QueryError::Refused(what.to_owned()));
     }
     let column =
@@ -301,7 +302,7 @@ async fn start(
 pub(super) fn broken(error: &tokio_postgres::Error) -> QueryError {
     let source = std::error::Error::source(error);
     let why = source.map(|it| format!(": {it}")).unwrap_or_default();
-    QueryError::Broken(format!("the broker cannot be asked by SQL: {error}{why}"))
+    QueryError::Broken(format!("cannot query the broker by SQL: {error}{why}"))
 }
 
 /// Dropped, it has the broker end what runs, and then closes the connection.

@@ -61,7 +61,7 @@ impl Queries {
         let late = || {
             let seconds = WRITE_TIME_MAX.as_secs();
             let what = format!(
-                "the broker did not answer in {seconds} s, and the record may have been written"
+                "the broker did not answer within {seconds} s; the record may have been written"
             );
             WriteError::Unasked(QueryError::Broken(what))
         };

@@ -101,7 +101,7 @@ pub(super) async fn user(
     State(console): Shared,
     Path(name): Path<String>,
 ) -> Answer {
-    let nobody = || Refusal::new(Kind::NotFound, &format!("there is no user {name:?}"));
+    let nobody = || Refusal::new(Kind::NotFound, &format!("no user {name:?}"));
     let user = console.accounts.user(&name).ok_or_else(nobody)?;
     Ok(tagged(&shown_user(&user)))
 }
@@ -219,11 +219,11 @@ pub(super) async fn add_token(
     Body(asked): Body<TokenCreate>,
 ) -> Answer {
     if known.caller.token.is_some() {
-        return Err(Refusal::forbidden("a token makes no tokens: log in"));
+        return Err(Refusal::forbidden("a token cannot create tokens; log in with a password"));
     }
     if is_foreign(&known.caller.user) {
         // What it may would go on when the provider has taken the role away.
-        let what = "who logged in by the provider makes no tokens: a user of the console does";
+        let what = "users of single sign-on cannot create tokens; use a user of the console";
         return Err(Refusal::forbidden(what));
     }
     let TokenCreate { name, role, projects, expires_in_seconds } = asked;
@@ -256,7 +256,7 @@ pub(super) async fn end_session(
     Path(id): Path<String>,
 ) -> Answer {
     let ended = console.sessions.end_listed(&id, owner_of(&known.caller));
-    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no session {id:?}"));
+    let nothing = || Refusal::new(Kind::NotFound, &format!("no session {id:?}"));
     let user = ended.ok_or_else(nothing)?;
     let change = Change::from(&json!({"session_of": user}));
     Ok(change.told(StatusCode::NO_CONTENT.into_response()))
@@ -278,7 +278,7 @@ pub(super) async fn audit(
     let audit = Arc::clone(&console.audit);
     let read = tokio::task::spawn_blocking(move || audit.newest(&filter, count)).await;
     let failed = |error: &dyn std::fmt::Display| {
-        Refusal::new(Kind::Internal, &format!("the audit log cannot be read: {error}"))
+        Refusal::new(Kind::Internal, &format!("cannot read the audit log: {error}"))
     };
     let entries = read.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
     if !is_export {
@@ -298,7 +298,10 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let text = value.to_str().unwrap_or_default().trim();
     match text.strip_prefix('"').and_then(|it| it.strip_suffix('"')) {
         Some(tag) => Ok(Some(tag.to_owned())),
-        None => Err(Refusal::new(Kind::Invalid, "If-Match takes one tag in double quotes")),
+        None => Err(Refusal::new(
+            Kind::Invalid,
+            "invalid If-Match header: use one entity tag in double quotes",
+        )),
     }
 }
 

@@ -34,14 +34,19 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 pub(super) async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Refusal> {
     let reading = Bytes::from_request(request, state);
     let Ok(read) = tokio::time::timeout(BODY_TIME_MAX, reading).await else {
-        let what = format!("a body arrives within {} s", BODY_TIME_MAX.as_secs());
+        let what =
+            format!("timed out after {} s reading the request body", BODY_TIME_MAX.as_secs());
         return Err(Refusal::new(Kind::Slow, &what));
     };
     read.map_err(|error: BytesRejection| match error.status().as_u16() {
         413 => {
-            let what = format!("a body has {BODY_BYTES_MAX} bytes at most");
+            let what =
+                format!("the request body is too long; the maximum is {BODY_BYTES_MAX} bytes");
             Refusal::new(Kind::TooLarge, &what)
         }
-        _ => Refusal::new(Kind::Invalid, "the body did not arrive"),
+        _ => Refusal::new(
+            Kind::Invalid,
+            "the connection was closed before the whole request body arrived",
+        ),
     })
 }

@@ -80,7 +80,7 @@ impl Known {
             let secret = Secret::shown(bearer.map_or("", |(_, secret)| secret).trim());
             let caller = console.accounts.caller_of_token(&secret, now);
             let caller = caller.ok_or_else(|| {
-                Refusal::new(Kind::Unauthorized, "the token is not known, or it has expired")
+                Refusal::new(Kind::Unauthorized, "the token is unknown or has expired")
             })?;
             return Ok(Self { caller, proof: Proof::Token(secret) });
         }
@@ -122,7 +122,7 @@ impl InSession {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Self, Refusal> {
-        let nobody = || Refusal::new(Kind::Unauthorized, "nobody is logged in");
+        let nobody = || Refusal::new(Kind::Unauthorized, "not logged in");
         let secret = cookie(headers).ok_or_else(nobody)?;
         let login = console.sessions.find(&secret, unix_seconds()).ok_or_else(nobody)?;
         let caller = match &login.foreign {
@@ -133,7 +133,7 @@ impl InSession {
             check_origin(console, headers)?;
             let shown = headers.get(CSRF_HEADER).and_then(|it| it.to_str().ok());
             if !shown.is_some_and(|shown| login.csrf.is(shown)) {
-                let what = "the header X-Memlane-CSRF does not hold what the session was told";
+                let what = "missing or wrong X-Memlane-CSRF header";
                 return Err(Refusal::new(Kind::Forged, what));
             }
         }
@@ -175,7 +175,7 @@ pub(super) fn check_origin(console: &Console, headers: &HeaderMap) -> Result<(),
     if site.is_none_or(|site| site == b"same-origin") && is_here {
         return Ok(());
     }
-    let what = "the request comes from another page; behind a proxy say --public-url";
+    let what = "the Origin header is that of another site; behind a proxy, set --public-url";
     Err(Refusal::new(Kind::Forged, what))
 }
 
@@ -243,7 +243,7 @@ impl FromRequestParts<Arc<Console>> for Administrator {
         let known = Known::of(console, &parts.method, &parts.headers)?;
         match known.caller.role {
             Role::Administrator => Ok(Self(known)),
-            _ => Err(Refusal::forbidden("it takes the role administrator")),
+            _ => Err(Refusal::forbidden("this requires the role administrator")),
         }
     }
 }

@@ -87,7 +87,7 @@ fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf
     if certificate.exists() {
         ensure!(
             key.exists(),
-            "{} has a certificate without its key; remove it to have another one made",
+            "{} contains a certificate without its key; remove it to have a new one created",
             folder.display()
         );
         let made = kept.state();
@@ -100,12 +100,13 @@ fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf
         }
         tracing::warn!(
             names = host_names.join(", "),
-            "the certificate does not fit or ends soon: another one is made, with another SHA-256"
+            "the self-signed certificate expires soon or lacks a name; creating a new one with \
+             another SHA-256 fingerprint"
         );
     }
     let expires = unix_seconds() + VALID_SECONDS;
     let (key_text, certificate_text) = make(host_names, expires)
-        .with_context(|| format!("no certificate can be for {host_names:?}"))?;
+        .with_context(|| format!("cannot create a certificate for {host_names:?}"))?;
     let store = |path: &Path, text: String| {
         state_file::replace_private_file(path, text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))
@@ -118,7 +119,7 @@ fn own(folder: &Path, host_names: &[String]) -> anyhow::Result<(PathBuf, PathBuf
     store(&certificate, certificate_text)?;
     let made =
         Made { fingerprint: fingerprint(&certificate)?, names: host_names.to_vec(), expires };
-    kept.change(|it| *it = made).context("cannot write what the certificate is for")?;
+    kept.change(|it| *it = made).context("cannot write the names of the certificate")?;
     Ok((certificate, key))
 }
 

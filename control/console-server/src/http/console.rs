@@ -57,13 +57,16 @@ impl Console {
 
     /// The broker, or that the console was told of none.
     pub(crate) fn known_broker(&self) -> Result<&Interface, Refusal> {
-        let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker");
+        let nowhere = || {
+            Refusal::new(Kind::NoBroker, "no broker is configured; start the console with --broker")
+        };
         self.broker.as_ref().ok_or_else(nowhere)
     }
 
     /// The broker over Kafka's protocol, or that the console was not told of it.
     pub(crate) fn known_kafka(&self) -> Result<&Kafka, Refusal> {
-        let what = "the console was started without --broker-kafka";
+        let what = "the broker's Kafka listener is not configured; start the console with \
+                    --broker-kafka";
         self.kafka.as_ref().ok_or_else(|| Refusal::new(Kind::NoBroker, what))
     }
 
@@ -83,7 +86,7 @@ impl Console {
         name: &str,
     ) -> Result<Value, Refusal> {
         let told = told.map_err(|why| Refusal::new(Kind::BrokerDown, &why))?;
-        told.ok_or_else(|| Refusal::new(Kind::NotFound, &format!("there is no {kind} {name:?}")))
+        told.ok_or_else(|| Refusal::new(Kind::NotFound, &format!("no {kind} {name:?}")))
     }
 
     pub(crate) fn watchers() -> Arc<Shares<String>> {

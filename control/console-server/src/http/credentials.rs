@@ -23,7 +23,9 @@ pub(super) async fn new_password(
 
 fn not_hashed(why: &NotHashed) -> Refusal {
     match why {
-        NotHashed::Busy => Refusal::busy("too many log in at once; try again", BUSY_WAIT_SECONDS),
+        NotHashed::Busy => {
+            Refusal::busy("too many logins at the same time; retry", BUSY_WAIT_SECONDS)
+        }
         NotHashed::Refused(what) => Refusal::new(Kind::Invalid, what),
         NotHashed::Failed(error) => Refusal::internal(error),
     }
@@ -31,7 +33,7 @@ fn not_hashed(why: &NotHashed) -> Refusal {
 
 pub(super) fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
     console.attempts.begin(name, peer.0, unix_seconds()).map_err(|seconds| {
-        let what = format!("too many attempts have failed: wait {seconds} s");
+        let what = format!("too many failed attempts; wait {seconds} s");
         Refusal::wait(&what, seconds)
     })
 }

@@ -101,9 +101,9 @@ fn spec_of(asked: &OffsetsReset) -> Result<OffsetSpec, Refusal> {
         (ResetTo::Latest, None, None) => Ok(OffsetSpec::Latest),
         (ResetTo::Offset, Some(offset @ 0..), None) => Ok(OffsetSpec::Offset(offset)),
         (ResetTo::Time, None, Some(time @ 0..)) => Ok(OffsetSpec::Time(time)),
-        (ResetTo::Offset, _, None) => wrong("offset", "it takes an offset, from 0 on"),
-        (ResetTo::Time, None, _) => wrong("time_ms", "it takes milliseconds since 1970"),
-        _ => wrong("to", "`offset` goes with offset alone, and `time_ms` with time"),
+        (ResetTo::Offset, _, None) => wrong("offset", "an offset of 0 or more is required"),
+        (ResetTo::Time, None, _) => wrong("time_ms", "milliseconds since 1970 are required"),
+        _ => wrong("to", "`offset` is only valid with to=offset, and `time_ms` with to=time"),
     }
 }
 

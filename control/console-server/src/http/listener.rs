@@ -57,7 +57,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let _lock = lock(folder)?;
     let listener = TcpListener::bind(options.listen)
         .await
-        .with_context(|| format!("cannot serve at {}", options.listen))?;
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr()?;
     let mut names = vec!["localhost".to_owned(), address.ip().to_string()];
     if address.ip().is_unspecified() {
@@ -98,14 +98,14 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     accounts.keep();
     // Browsers that watch never end by themselves.
     if tokio::time::timeout(DRAIN_TIME_MAX, end.closed()).await.is_err() {
-        tracing::debug!("connections were cut off");
+        tracing::debug!("closed connections that did not end in time");
     }
     Ok(())
 }
 
 /// The state folder is its owner's alone.
 fn prepare(folder: &std::path::Path) -> anyhow::Result<()> {
-    let unusable = || format!("the state folder {} cannot be used", folder.display());
+    let unusable = || format!("cannot use the state directory {}", folder.display());
     if !folder.exists() {
         fs::create_dir(folder).with_context(unusable)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).with_context(unusable)?;
@@ -113,7 +113,7 @@ fn prepare(folder: &std::path::Path) -> anyhow::Result<()> {
     let mode = fs::metadata(folder).with_context(unusable)?.permissions().mode() & 0o7777;
     ensure!(
         mode & 0o077 == 0,
-        "the state folder {} has mode {mode:o}, so that others may look into it: chmod 700",
+        "the state directory {} is accessible to other users (mode {mode:o}); run chmod 700",
         folder.display()
     );
     Ok(())
@@ -125,13 +125,13 @@ fn lock(folder: &std::path::Path) -> anyhow::Result<fs::File> {
     let unusable = || format!("cannot lock {}", path.display());
     let file = fs::File::options().create(true).append(true).open(&path).with_context(unusable)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .with_context(|| format!("another console uses {}", folder.display()))?;
+        .with_context(|| format!("another memlane-console uses {}", folder.display()))?;
     Ok(file)
 }
 
 async fn open(options: &Options, origin: &str) -> anyhow::Result<Arc<Console>> {
     let folder = &options.state_dir;
-    let unusable = |what: &str| format!("the {what} in {} cannot be used", folder.display());
+    let unusable = |what: &str| format!("cannot use the {what} in {}", folder.display());
     let accounts = Arc::new(Accounts::open(folder).with_context(|| unusable("accounts"))?);
     let setup = match accounts.is_empty() {
         true => offer_setup(folder, origin)?,
@@ -202,10 +202,13 @@ fn kafka(options: &Options) -> anyhow::Result<Option<Kafka>> {
 fn offer_setup(folder: &std::path::Path, origin: &str) -> anyhow::Result<Setup> {
     let (setup, link) = Setup::offer(folder, origin)?;
     let path = setup.path().display();
-    tracing::info!(%path, "there is no user yet: the link in this file makes the first one");
+    tracing::info!(
+        %path, "no user exists yet: the setup link in this file creates the first administrator"
+    );
     let mut out = std::io::stdout();
     if out.is_terminal() {
-        writeln!(out, "Make the first administrator: {link}").context("cannot print the link")?;
+        writeln!(out, "Create the first administrator: {link}")
+            .context("cannot print the setup link")?;
     }
     Ok(setup)
 }
@@ -239,7 +242,8 @@ async fn accept_all(
             tokio::select! {
                 () = serving => {}
                 // Nothing is ever sent: the other end is dropped for one who has come since.
-                _ = ended => tracing::debug!(%peer, "too many connections of those who hold most"),
+                _ = ended => tracing::debug!(%peer, "too many connections; closed the oldest of \
+                                                     the user or address with most connections"),
             }
         });
     }
@@ -271,7 +275,7 @@ async fn keep(accounts: &Arc<Accounts>) {
         tokio::time::sleep(KEEP_INTERVAL).await;
         let accounts = Arc::clone(accounts);
         if let Err(error) = tokio::task::spawn_blocking(move || accounts.keep()).await {
-            tracing::error!(%error, "the accounts were not stored");
+            tracing::error!(%error, "cannot store the accounts");
         }
     }
 }
@@ -283,15 +287,19 @@ async fn heed(tls: &RwLock<TlsSettings>, files: &TlsFiles, audit: &AuditLog) -> 
     while signals.next().await == Wish::Reload {
         service_manager::reloading();
         if let Err(error) = audit.reopen() {
-            tracing::error!(%error, "the audit log's other place stays as it was");
+            tracing::error!(
+                %error, "cannot reopen the second destination of the audit log; keeping the old one"
+            );
         }
         match certificate::load(files) {
             Ok(read) => {
                 *tls.write().unwrap_or_else(PoisonError::into_inner) = read;
                 let path = files.certificate.display();
-                tracing::info!(%path, "the certificate was read again");
+                tracing::info!(%path, "reloaded the certificate");
             }
-            Err(error) => tracing::error!("the certificate stays as it was: {error:#}"),
+            Err(error) => {
+                tracing::error!("cannot reload the certificate; keeping the old one: {error:#}")
+            }
         }
         service_manager::ready();
     }

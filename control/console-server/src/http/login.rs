@@ -81,7 +81,7 @@ pub(super) async fn set_up(
     let attempt = format!("{SETUP_NAME} {}", peer.0);
     begin_attempt(&console, &attempt, peer)?;
     if !console.setup.is(&asked.code) {
-        let what = "the link is not valid: it was used, or the console was started again";
+        let what = "invalid setup link: it was already used, or the console was restarted";
         return Err(Refusal::forbidden(what));
     }
     console.attempts.succeeded(&attempt, peer.0);
@@ -89,7 +89,7 @@ pub(super) async fn set_up(
     let password = new_password(&console, &asker, "password", asked.password).await?;
     console.accounts.make_first(asked.name.clone(), password)?;
     console.setup.end();
-    tracing::info!(user = asked.name, "the first administrator was made");
+    tracing::info!(user = asked.name, "created the first administrator");
     begin(&console, &asked.name, peer)
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn log_in(
 
 /// The same answer whatever was wrong; the audit log says more.
 fn refused(name: &str, looked: Option<&Looked>) -> Response {
-    let what = "the name, the password or the code is wrong";
+    let what = "wrong name, password or code";
     let mut response = Refusal::new(Kind::Unauthorized, what).into_response();
     response.extensions_mut().insert(Actor(name.to_owned()));
     match looked.and_then(Looked::change) {
@@ -163,14 +163,14 @@ pub(super) async fn change_password(
 ) -> Result<Response, Refusal> {
     let name = session.caller.user;
     if session.login.foreign.is_some() {
-        let what = "your password is the provider's: change it there";
+        let what = "your password is managed by the single sign-on provider; change it there";
         return Err(Refusal::new(Kind::Conflict, what));
     }
     begin_attempt(&console, &name, peer)?;
     let kept = console.accounts.user(&name).map(|it| it.password);
     let asker = Asker::User(name.clone());
     if !verify(&console, (&name, peer), &asker, (asked.current, kept)).await? {
-        return Err(Refusal::in_field("current", "it is not the password"));
+        return Err(Refusal::in_field("current", "wrong password"));
     }
     console.attempts.succeeded(&name, peer.0);
     let password = Some(new_password(&console, &asker, "new", asked.new).await?);
@@ -183,7 +183,7 @@ pub(super) async fn change_password(
 }
 
 fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal> {
-    let nobody = || Refusal::new(Kind::Unauthorized, "the user is not there any more");
+    let nobody = || Refusal::new(Kind::Unauthorized, "the user was deleted");
     let caller = console.accounts.caller_of_user(name).ok_or_else(nobody)?;
     let begun = console.sessions.begin(name, peer.0, unix_seconds());
     let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;

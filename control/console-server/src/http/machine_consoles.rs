@@ -120,7 +120,7 @@ fn open(asked: Asked, console: Arc<Console>, place: Place) -> Result<Response, R
     let Asked { known, upgrade } = asked;
     let upgrade = upgrade.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?;
     let held = console.consoles.enter(&known.caller.user);
-    let held = held.map_err(|full| Refusal::full("consoles are open", full))?;
+    let held = held.map_err(|full| Refusal::full("open consoles", full))?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| serve(socket, known, console, (place, held))))
 }
@@ -138,7 +138,7 @@ async fn serve(
             let passing = pass(&mut socket, machine, || known.now(&console).is_some_and(may));
             tokio::select! {
                 end = passing => end,
-                () = held.taken() => End::Failed("others need the place".to_owned()),
+                () = held.taken() => End::Failed("others need the connection".to_owned()),
             }
         }
         Ok(answer) => End::Failed(detail_of(&answer.body)),
@@ -147,7 +147,7 @@ async fn serve(
     let (code, reason) = match end {
         // Its wish to close is answered with the next read.
         End::Browser => return drop(timeout(CLOSE_TIME_MAX, socket.recv()).await),
-        End::Machine => (1000, "the machine ended it".to_owned()),
+        End::Machine => (1000, "the machine closed the console".to_owned()),
         End::Failed(why) => (4000, why),
         End::Session => (4001, "the session has ended".to_owned()),
     };
@@ -193,7 +193,7 @@ async fn pass(
                 match timeout(WRITE_TIME_MAX, machine.write_all(&bytes)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => return End::Failed(error.to_string()),
-                    Err(_) => return End::Failed("the machine takes no input".to_owned()),
+                    Err(_) => return End::Failed("the machine does not read its input".to_owned()),
                 }
             }
             _ = ticks.tick() => {
@@ -208,7 +208,7 @@ async fn pass(
 /// What a problem says, or that there is none.
 fn detail_of(body: &[u8]) -> String {
     let problem = serde_json::from_slice::<Problem>(body);
-    problem.map_or_else(|_| "it was refused without a reason".to_owned(), |it| it.detail)
+    problem.map_or_else(|_| "refused without a reason".to_owned(), |it| it.detail)
 }
 
 fn shortened(reason: &str) -> &str {

@@ -105,7 +105,7 @@ pub(super) async fn record(
     let audit = Arc::clone(&console.audit);
     // The file is written by a thread that may wait; an answer never comes before its entry.
     if let Err(error) = tokio::task::spawn_blocking(move || audit.add(by, entry)).await {
-        tracing::error!(%error, "the audit log cannot be written");
+        tracing::error!(%error, "cannot write the audit log");
     }
     response
 }

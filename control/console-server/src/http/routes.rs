@@ -27,7 +27,7 @@ pub(super) fn router(console: Arc<Console>) -> Router {
     let own = ENDPOINTS.iter();
     own.fold(Router::new(), |router, it| router.route(it.path, (it.served_by)()))
         .method_not_allowed_fallback(async || {
-            Refusal::new(Kind::NoMethod, "the path has no such method")
+            Refusal::new(Kind::NoMethod, "the path does not support this method")
         })
         .fallback(other)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -42,7 +42,7 @@ async fn other(State(console): State<Arc<Console>>, request: Request) -> Result<
     let path = request.uri().path().to_owned();
     if !is_the_daemons(&path) {
         let file = console.page.answer(request.method(), &path, request.headers());
-        let nothing = || Refusal::new(Kind::NotFound, "nothing is served at this path");
+        let nothing = || Refusal::new(Kind::NotFound, "no such path");
         return file.ok_or_else(nothing);
     }
     if FOR_EVERYBODY.contains(&path.as_str()) {

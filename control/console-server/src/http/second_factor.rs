@@ -89,7 +89,7 @@ impl Looked {
             Self::NotNeeded | Self::Counts(CodeKind::OfAuthenticator) => return None,
             Self::Counts(CodeKind::Recovery(left)) => json!({"recovery_code": {"left": left}}),
             Self::Wrong => json!("wrong code"),
-            Self::Refused => json!("not looked at: too many wrong codes"),
+            Self::Refused => json!("ignored: too many wrong codes"),
         };
         Some(Change::to(&json!({FIELD: said})))
     }
@@ -153,7 +153,7 @@ pub(super) async fn begin(
     check_password(&console, (&name, peer), asked.password).await?;
     console.attempts.succeeded(&name, peer.0);
     if console.accounts.user(&name).is_some_and(|it| it.second_factor.is_some()) {
-        let what = "there is a second factor: disable it before you enrol another";
+        let what = "a second factor is already enabled; disable it before you enrol another";
         return Err(Refusal::new(Kind::Conflict, what));
     }
     let failed = |error: anyhow::Error| Refusal::internal(&error);
@@ -175,7 +175,7 @@ pub(super) async fn confirm(
 ) -> Result<Response, Refusal> {
     let name = own_name(&session)?;
     let now = unix_seconds();
-    let nothing = || Refusal::new(Kind::Conflict, "no enrolment waits for a code: begin it again");
+    let nothing = || Refusal::new(Kind::Conflict, "no enrolment is in progress; start again");
     let secret = console.enrolments.begun(&name, now).ok_or_else(nothing)?;
     begin_attempt(&console, &name, peer)?;
     let confirmed = SecondFactor::confirm(secret, &asked.code, now);
@@ -208,7 +208,7 @@ pub(super) async fn disable(
         Looked::Counts(_) => {}
         Looked::NotNeeded => {
             console.attempts.succeeded(&name, peer.0);
-            return Err(Refusal::new(Kind::Conflict, "there is no second factor"));
+            return Err(Refusal::new(Kind::Conflict, "no second factor is enabled"));
         }
         Looked::Wrong | Looked::Refused => return Ok(wrong_code(&looked)),
     }
@@ -225,7 +225,7 @@ pub(super) async fn reset(
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     if known.caller.user == name {
-        let what = "one's own second factor is disabled with the password and a code";
+        let what = "disable your own second factor with your password and a code";
         return Err(Refusal::new(Kind::Conflict, what));
     }
     remove(&console, &name).await?;
@@ -266,7 +266,7 @@ async fn remove(console: &Console, name: &str) -> Result<(), Refusal> {
 
 fn own_name(session: &InSession) -> Result<String, Refusal> {
     if session.login.foreign.is_some() {
-        let what = "your login is the provider's, and so is its second factor";
+        let what = "your second factor is managed by the single sign-on provider";
         return Err(Refusal::new(Kind::Conflict, what));
     }
     Ok(session.caller.user.clone())
@@ -284,12 +284,12 @@ async fn check_password(
     let asker = Asker::User(name.to_owned());
     match verify(console, (name, peer), &asker, (password, kept)).await? {
         true => Ok(()),
-        false => Err(Refusal::in_field("password", "it is not the password")),
+        false => Err(Refusal::in_field("password", "wrong password")),
     }
 }
 
 fn wrong_code(looked: &Looked) -> Response {
-    let what = "it is no code that counts now: wait for the next, and look at the clocks";
+    let what = "wrong or expired code; wait for the next one, and check that the clocks are right";
     let response = Refusal::in_field("code", what).into_response();
     match looked.change() {
         Some(change) => change.told(response),

@@ -52,8 +52,8 @@ pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
             (StatusCode::SEE_OTHER, headers).into_response()
         }
         Err(error) => {
-            tracing::warn!("nobody can log in by the provider: {error:#}");
-            told(StatusCode::SERVICE_UNAVAILABLE, "The provider cannot be asked.")
+            tracing::warn!("single sign-on is not available: {error:#}");
+            told(StatusCode::SERVICE_UNAVAILABLE, "Cannot reach the identity provider.")
         }
     }
 }
@@ -75,7 +75,7 @@ pub(super) async fn finish(
     let now = unix_seconds();
     let caller = match parameters {
         Some(parameters) => sign_on.finish(&cookie, &parameters, now).await,
-        None => Err(anyhow::anyhow!("the provider's answer cannot be read")),
+        None => Err(anyhow::anyhow!("cannot parse the response of the identity provider")),
     };
     let gone = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0");
     let mut response = match caller {
@@ -90,8 +90,11 @@ pub(super) async fn finish(
             Err(error) => Refusal::internal(&error).into_response(),
         },
         Err(error) => {
-            tracing::warn!("a login by the provider was refused: {error:#}");
-            told(StatusCode::FORBIDDEN, "The login was refused. The console's log says why.")
+            tracing::warn!("single sign-on login refused: {error:#}");
+            told(
+                StatusCode::FORBIDDEN,
+                "The login was refused. The reason is in the console's log.",
+            )
         }
     };
     if let Ok(gone) = gone.parse() {
@@ -101,7 +104,12 @@ pub(super) async fn finish(
 }
 
 fn sign_on_of(console: &Console) -> Result<&SignOn, Refusal> {
-    let nowhere = || Refusal::new(Kind::NotFound, "the console was started without --oidc-issuer");
+    let nowhere = || {
+        Refusal::new(
+            Kind::NotFound,
+            "single sign-on is not configured; start the console with --oidc-issuer",
+        )
+    };
     console.sign_on.as_ref().ok_or_else(nowhere)
 }
 

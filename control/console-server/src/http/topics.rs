@@ -156,14 +156,21 @@ fn line(told: &Value) -> Result<Bytes, Infallible> {
 }
 
 fn queries_of(console: &Console) -> Result<&Queries, Refusal> {
-    let nowhere = || Refusal::new(Kind::NoBroker, "the console was started without --broker-sql");
+    let nowhere = || {
+        Refusal::new(
+            Kind::NoBroker,
+            "SQL of the broker is not configured; start the console with --broker-sql",
+        )
+    };
     console.queries.as_ref().ok_or_else(nowhere)
 }
 
 fn refusal_of_write(error: WriteError) -> Refusal {
     match error {
         WriteError::NoTopic(what) => Refusal::new(Kind::NotFound, &what),
-        WriteError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
+        WriteError::Denied(what) => {
+            Refusal::forbidden(&format!("the broker refused the request: {what}"))
+        }
         WriteError::Field(field, what) => Refusal::in_field(field, &what),
         WriteError::Refused(what) => Refusal::new(Kind::Conflict, &what),
         WriteError::Unasked(error) => refusal_of(error),
@@ -181,7 +188,9 @@ fn refusal_of(error: QueryError) -> Refusal {
 pub(super) fn refusal_of_kafka(error: KafkaError) -> Refusal {
     match error {
         KafkaError::NotFound(what) => Refusal::new(Kind::NotFound, &what),
-        KafkaError::Denied(what) => Refusal::forbidden(&format!("the broker refuses: {what}")),
+        KafkaError::Denied(what) => {
+            Refusal::forbidden(&format!("the broker refused the request: {what}"))
+        }
         KafkaError::Refused(what) => Refusal::new(Kind::Conflict, &what),
         KafkaError::Broken(what) => Refusal::new(Kind::BrokerDown, &what),
     }

@@ -39,7 +39,7 @@ pub(super) async fn events(
     State(console): State<Arc<Console>>,
 ) -> Result<Response, Refusal> {
     let place = console.watchers.enter(&known.caller.user);
-    let place = place.map_err(|full| Refusal::full("browsers watch", full))?;
+    let place = place.map_err(|full| Refusal::full("open event streams", full))?;
     let watcher = console.watch.join();
     let state = (watcher, place, known, console);
     let told = stream::unfold(state, async |(mut watcher, mut place, known, console)| {
@@ -69,7 +69,9 @@ pub(super) async fn charts(
 ) -> Result<Response, Refusal> {
     let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
     if known.caller.is_limited() {
-        return Err(Refusal::forbidden("it concerns more than your projects"));
+        return Err(Refusal::forbidden(
+            "you are limited to projects, and this is not part of them",
+        ));
     }
     let written = console.history.written(asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT));
     let written = written.map_err(|error| Refusal::internal(&error.into()))?;
@@ -82,7 +84,9 @@ pub(super) async fn busiest(
     State(console): State<Arc<Console>>,
 ) -> Result<Response, Refusal> {
     if known.caller.is_limited() {
-        return Err(Refusal::forbidden("it concerns more than your projects"));
+        return Err(Refusal::forbidden(
+            "you are limited to projects, and this is not part of them",
+        ));
     }
     let content_type = [(header::CONTENT_TYPE, "application/json")];
     Ok((content_type, console.busiest.written()).into_response())
@@ -121,14 +125,16 @@ pub(super) async fn history(
 ) -> Result<Response, Refusal> {
     let asked = query.map_err(|error| Refusal::new(Kind::Invalid, &error.to_string()))?.0;
     if known.caller.is_limited() {
-        return Err(Refusal::forbidden("it concerns more than your projects"));
+        return Err(Refusal::forbidden(
+            "you are limited to projects, and this is not part of them",
+        ));
     }
     let Some(name) = asked.series else {
         return Ok(Json(console.history.names()).into_response());
     };
     let seconds = asked.seconds.unwrap_or(HISTORY_SECONDS_DEFAULT);
     let points = console.history.points(&name, seconds);
-    let nothing = || Refusal::new(Kind::NotFound, &format!("there is no series {name:?}"));
+    let nothing = || Refusal::new(Kind::NotFound, &format!("no series {name:?}"));
     let (step_seconds, points) = points.ok_or_else(nothing)?;
     let shown = json!({ "series": name, "step_seconds": step_seconds, "points": points });
     Ok(Json(shown).into_response())

@@ -40,10 +40,10 @@ impl Fetch {
         for certificate in CertificateDer::pem_file_iter(&path).with_context(unusable)? {
             roots.add(certificate.with_context(unusable)?).with_context(unusable)?;
         }
-        ensure!(!roots.is_empty(), "{}: there is none", unusable());
+        ensure!(!roots.is_empty(), "{}: it contains no certificate", unusable());
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .context("the provider of cryptography is of no use")?
+            .context("cannot initialize the cryptographic provider")?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self(TlsConnector::from(Arc::new(config))))
@@ -77,7 +77,7 @@ impl Fetch {
         let asking = self.converse(url, request, body);
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, asking).await;
         answer.unwrap_or_else(|_| {
-            bail!("{url} did not answer in {} s", ANSWER_TIME_MAX.as_secs());
+            bail!("{url} did not answer within {} s", ANSWER_TIME_MAX.as_secs());
         })
     }
 
@@ -104,13 +104,13 @@ impl Fetch {
         let answer = answer.map_err(|broken| anyhow::anyhow!("{url}: {broken}"))?;
         // What a refusal says may hold what was sent: it is not shown on.
         ensure!(answer.status.as_u16() == 200, "{url} answered {}", answer.status);
-        serde_json::from_slice(&answer.body).with_context(|| format!("{url} answered no JSON"))
+        serde_json::from_slice(&answer.body).with_context(|| format!("{url} did not return JSON"))
     }
 }
 
 /// A URL of https with a host, and without a user.
 pub(super) fn https(url: &str) -> anyhow::Result<Uri> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a valid URL"))?;
     let has_user = uri.authority().is_none_or(|it| it.as_str().contains('@'));
     ensure!(
         uri.scheme_str() == Some("https") && !has_user && !url.contains('#'),
@@ -126,7 +126,7 @@ fn path_of(url: &str) -> anyhow::Result<String> {
 
 fn authorities_of_host() -> anyhow::Result<PathBuf> {
     let found = AUTHORITIES.iter().map(PathBuf::from).find(|path| path.exists());
-    found.context("this host has no list of authorities; name the provider's with --oidc-ca")
+    found.context("no CA certificates found on this host; set --oidc-ca to the CA of the provider")
 }
 
 #[cfg(test)]

@@ -111,22 +111,28 @@ impl SignOn {
         parameters: &[(String, String)],
         now: u64,
     ) -> anyhow::Result<Caller> {
-        let pending = self.opened(cookie).context("this browser has begun no login")?;
+        let pending = self.opened(cookie).context("no login was started in this browser")?;
         let is_young = now.saturating_sub(pending.begun) <= LOGIN_SECONDS_MAX;
-        ensure!(is_young, "the login has taken too long");
+        ensure!(is_young, "the login timed out");
         let one = |name: &str| {
             let mut found = parameters.iter().filter(|(it, _)| it == name);
             let value = found.next().map(|(_, value)| value.as_str());
-            ensure!(found.next().is_none(), "{name} came twice");
+            ensure!(found.next().is_none(), "parameter {name} is repeated");
             Ok(value)
         };
-        let state = one("state")?.context("the provider sent no state")?;
-        ensure!(Secret::shown(&pending.state).is(state), "the answer is of another login");
+        let state = one("state")?.context("the provider's response has no state")?;
+        ensure!(
+            Secret::shown(&pending.state).is(state),
+            "the provider's response belongs to another login"
+        );
         // RFC 9207: a provider that says who it is must be the one.
         let issuer = one("iss")?;
-        ensure!(issuer.is_none_or(|it| it == self.provider.issuer), "another issuer answered");
-        ensure!(one("error")?.is_none(), "the provider has refused the login");
-        let code = one("code")?.context("the provider sent no code")?;
+        ensure!(
+            issuer.is_none_or(|it| it == self.provider.issuer),
+            "the response is from another issuer"
+        );
+        ensure!(one("error")?.is_none(), "the provider refused the login");
+        let code = one("code")?.context("the provider's response has no code")?;
         let claims = self.provider.redeem(Code {
             code,
             verifier: &pending.verifier,
@@ -140,14 +146,18 @@ impl SignOn {
     fn caller_of(&self, claims: &Claims) -> anyhow::Result<Caller> {
         let names = texts(claims, &self.name_claim);
         let claim = &self.name_claim;
-        ensure!(names.len() == 1 && claims[claim].is_string(), "the claim {claim} is not one name");
-        ensure!(is_name(names[0]), "the claim {claim} is no name that the console can show");
+        ensure!(
+            names.len() == 1 && claims[claim].is_string(),
+            "the claim {claim} is not a single text"
+        );
+        ensure!(is_name(names[0]), "the claim {claim} is not a valid user name");
         let is_proven = claim != "email" || claims.get("email_verified") == Some(&true.into());
         ensure!(is_proven, "the provider has not verified the e-mail address");
         let values = texts(claims, &self.role_claim);
         let roles = self.roles.iter().filter(|(value, _)| values.contains(&value.as_str()));
         let role = roles.map(|(_, role)| *role).max();
-        let role = role.with_context(|| format!("{} has no role here", names[0]))?;
+        let role = role
+            .with_context(|| format!("no role is mapped to user {}; see --oidc-role", names[0]))?;
         let user = format!("{NAME_PREFIX}{}", names[0]);
         Ok(Caller { user, token: None, role, projects: Vec::new() })
     }
@@ -172,17 +182,17 @@ pub(crate) fn is_foreign(user: &str) -> bool {
 }
 
 fn secret(file: &Path) -> anyhow::Result<Secret> {
-    let unusable = || format!("the secret file {} cannot be used", file.display());
+    let unusable = || format!("cannot use the client secret file {}", file.display());
     let mode = fs::metadata(file).with_context(unusable)?.permissions().mode();
     ensure!(
         mode & 0o007 == 0,
-        "{}: every user of this host may use it (mode {:o}); chmod 600",
+        "{}: other users can access it (mode {:o}); run chmod 600",
         unusable(),
         mode & 0o777
     );
     let text = fs::read_to_string(file).with_context(unusable)?;
     let text = text.trim_end_matches(['\r', '\n']);
-    ensure!(!text.is_empty(), "{}: it is empty", unusable());
+    ensure!(!text.is_empty(), "{}: the file is empty", unusable());
     Ok(Secret::shown(text))
 }
 

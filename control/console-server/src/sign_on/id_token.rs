@@ -65,15 +65,16 @@ pub(super) fn verify(token: &str, keys: &Value, expected: Expected<'_>) -> anyho
     let (Some(head), Some(body), Some(signature), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        bail!("the token has not three parts");
+        bail!("malformed ID token: it does not have three parts");
     };
-    let header: Header =
-        serde_json::from_slice(&decoded(head)?).context("the token's header cannot be read")?;
-    ensure!(header.crit.is_none(), "the token's header asks for what is not known");
+    let header: Header = serde_json::from_slice(&decoded(head)?)
+        .context("cannot parse the header of the ID token")?;
+    ensure!(header.crit.is_none(), "unsupported header of the ID token");
     let key = key_for(&header, keys)?;
     let signed = &token[..head.len() + 1 + body.len()];
     check_signature(&header.alg, &key, signed.as_bytes(), &decoded(signature)?)?;
-    let claims = serde_json::from_slice(&decoded(body)?).context("the claims cannot be read")?;
+    let claims = serde_json::from_slice(&decoded(body)?)
+        .context("cannot parse the claims of the ID token")?;
     check_claims(&claims, expected)?;
     Ok(claims)
 }
@@ -83,9 +84,11 @@ fn key_for(header: &Header, keys: &Value) -> anyhow::Result<Key> {
     let kind = match header.alg.as_str() {
         "RS256" => "RSA",
         "ES256" => "EC",
-        other => bail!("tokens are signed by RS256 or ES256, not by {other:?}"),
+        other => {
+            bail!("unsupported signature algorithm {other:?} of the ID token; use RS256 or ES256")
+        }
     };
-    let keys = keys["keys"].as_array().context("the provider has no list of keys")?;
+    let keys = keys["keys"].as_array().context("invalid key set of the provider")?;
     let keys = keys.iter().take(KEYS_MAX);
     // Keys of kinds that are not known here may look otherwise.
     let keys = keys.filter_map(|it| serde_json::from_value::<Key>(it.clone()).ok());
@@ -97,8 +100,8 @@ fn key_for(header: &Header, keys: &Value) -> anyhow::Result<Key> {
         .collect();
     match (fitting.pop(), fitting.is_empty()) {
         (Some(key), true) => Ok(key),
-        (None, _) => bail!("the provider has no key for the token"),
-        (Some(_), false) => bail!("the token does not say which key signed it"),
+        (None, _) => bail!("no key of the provider matches the ID token"),
+        (Some(_), false) => bail!("the ID token has no key id"),
     }
 }
 
@@ -108,7 +111,8 @@ fn check_signature(
     signed: &[u8],
     signature: &[u8],
 ) -> anyhow::Result<()> {
-    let part = |it: &Option<String>| decoded(it.as_deref().context("a key lacks a part")?);
+    let part =
+        |it: &Option<String>| decoded(it.as_deref().context("incomplete key of the provider")?);
     let verified = match algorithm {
         "RS256" => {
             let (n, e) = (part(&key.n)?, part(&key.e)?);
@@ -116,16 +120,16 @@ fn check_signature(
             key.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature)
         }
         "ES256" => {
-            ensure!(key.crv.as_deref() == Some("P-256"), "the key is on another curve");
+            ensure!(key.crv.as_deref() == Some("P-256"), "unsupported curve of the provider's key");
             let (x, y) = (part(&key.x)?, part(&key.y)?);
             let are_whole = x.len() == COORDINATE_BYTES && y.len() == COORDINATE_BYTES;
-            ensure!(are_whole, "the key has coordinates of another length");
+            ensure!(are_whole, "invalid coordinates of the provider's key");
             let point = [&[UNCOMPRESSED], &x[..], &y[..]].concat();
             UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature)
         }
-        other => bail!("{other:?} is not known"),
+        other => bail!("{other:?} is not supported"),
     };
-    verified.map_err(|_| anyhow::anyhow!("the signature is not the provider's"))
+    verified.map_err(|_| anyhow::anyhow!("invalid signature of the ID token"))
 }
 
 /// Numbers have no zeros in front for the library.
@@ -136,31 +140,34 @@ fn trimmed(number: &[u8]) -> &[u8] {
 
 fn check_claims(claims: &Claims, expected: Expected<'_>) -> anyhow::Result<()> {
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
-    ensure!(text("iss") == Some(expected.issuer), "another issuer made the token");
+    ensure!(text("iss") == Some(expected.issuer), "wrong issuer of the ID token");
     let client = expected.client;
     let has_others = match claims.get("aud") {
         Some(Value::String(one)) if one == client => false,
         Some(Value::Array(all)) if all.iter().any(|it| it == client) => all.len() > 1,
-        _ => bail!("the token is meant for another client"),
+        _ => bail!("wrong audience of the ID token"),
     };
     let party = claims.get("azp");
     let is_own = match party {
         None => !has_others,
         Some(party) => party == client,
     };
-    ensure!(is_own, "the token was given to another client");
-    ensure!(text("nonce") == Some(expected.nonce), "the token is of another login");
+    ensure!(is_own, "wrong authorized party of the ID token");
+    ensure!(text("nonce") == Some(expected.nonce), "wrong nonce of the ID token");
     let time = |name: &str| claims.get(name).map(seconds).transpose();
-    let expires = time("exp")?.context("the token does not say when it expires")?;
-    ensure!(expires.saturating_add(SKEW_SECONDS) > expected.now, "the token has expired");
-    let made = time("iat")?.context("the token does not say when it was made")?;
-    ensure!(made <= expected.now + SKEW_SECONDS, "the token was made in the future");
+    let expires = time("exp")?.context("the ID token has no expiry time")?;
+    ensure!(expires.saturating_add(SKEW_SECONDS) > expected.now, "the ID token has expired");
+    let made = time("iat")?.context("the ID token has no issue time")?;
+    ensure!(
+        made <= expected.now + SKEW_SECONDS,
+        "the issue time of the ID token is in the future; check the clocks"
+    );
     let oldest = expected.now.saturating_sub(AGE_SECONDS_MAX + SKEW_SECONDS);
-    ensure!(made >= oldest, "the token was made too long ago");
+    ensure!(made >= oldest, "the ID token was issued too long ago");
     if let Some(begins) = time("nbf")? {
-        ensure!(begins <= expected.now + SKEW_SECONDS, "the token is not valid yet");
+        ensure!(begins <= expected.now + SKEW_SECONDS, "the ID token is not valid yet");
     }
-    ensure!(text("sub").is_some_and(|it| !it.is_empty()), "the token does not say who it is");
+    ensure!(text("sub").is_some_and(|it| !it.is_empty()), "the ID token has no subject");
     Ok(())
 }
 
@@ -170,11 +177,11 @@ fn seconds(claim: &Value) -> anyhow::Result<u64> {
     // Cut off: `as` saturates, and times beyond 2^53 are none.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let cut = || claim.as_f64().filter(|it| *it >= 0.0).map(|it| it as u64);
-    whole.or_else(cut).context("a time of the token is no number")
+    whole.or_else(cut).context("a time in the ID token is not a number")
 }
 
 fn decoded(text: &str) -> anyhow::Result<Vec<u8>> {
-    URL_SAFE_NO_PAD.decode(text).context("the token or a key is not in base64url")
+    URL_SAFE_NO_PAD.decode(text).context("the ID token or a key is not base64url")
 }
 
 #[cfg(test)]

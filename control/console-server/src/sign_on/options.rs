@@ -50,8 +50,8 @@ fn mapping(text: &str) -> Result<(String, Role), String> {
     let roles = [Role::Viewer, Role::Operator, Role::Administrator];
     let found = roles.into_iter().find(|it| it.name() == role);
     match (value, found) {
-        ("", _) => Err("it names no value".to_owned()),
-        (_, None) => Err("a role is viewer, operator or administrator".to_owned()),
+        ("", _) => Err("it has no value".to_owned()),
+        (_, None) => Err("invalid role; use viewer, operator or administrator".to_owned()),
         (value, Some(role)) => Ok((value.to_owned(), role)),
     }
 }

@@ -71,7 +71,7 @@ impl Provider {
 
     /// Identity of who brought the code, by the provider.
     pub(super) async fn redeem(&self, code: Code<'_>) -> anyhow::Result<Claims> {
-        let _turn = self.turns.try_acquire().context("too many log in at this moment")?;
+        let _turn = self.turns.try_acquire().context("too many logins in progress; retry")?;
         let endpoints = self.endpoints().await?;
         let mut form = vec![
             ("grant_type", "authorization_code"),
@@ -85,7 +85,7 @@ impl Provider {
         let form = encoded(&form);
         let header = self.secret.as_ref().map(|secret| self.basic(secret));
         let answer = self.fetch.post_form(&endpoints.token, header.as_deref(), form).await?;
-        let token = answer["id_token"].as_str().context("the provider gave no ID token")?;
+        let token = answer["id_token"].as_str().context("the provider returned no ID token")?;
         let keys = self.fetch.get(&endpoints.keys).await?;
         let (issuer, client) = (self.issuer.as_str(), self.client.as_str());
         verify(token, &keys, Expected { issuer, client, nonce: code.nonce, now: code.now })
@@ -114,13 +114,13 @@ impl Provider {
     async fn discover(&self) -> anyhow::Result<Endpoints> {
         let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
         let found = self.fetch.get(&url).await?;
-        ensure!(found["issuer"] == self.issuer, "{url} is of another issuer: {}", found["issuer"]);
+        ensure!(found["issuer"] == self.issuer, "wrong issuer in {url}: {}", found["issuer"]);
         let methods = &found["code_challenge_methods_supported"];
         let has_challenge = methods.as_array().is_none_or(|all| all.iter().any(|it| it == "S256"));
-        ensure!(has_challenge, "the provider does not know PKCE with S256");
+        ensure!(has_challenge, "the provider does not support PKCE with S256");
         let endpoint = |name: &str| -> anyhow::Result<String> {
-            let url = found[name].as_str().with_context(|| format!("there is no {name}"))?;
-            https(url).with_context(|| format!("{name} cannot be used"))?;
+            let url = found[name].as_str().with_context(|| format!("{name} is missing"))?;
+            https(url).with_context(|| format!("invalid {name}"))?;
             Ok(url.to_owned())
         };
         Ok(Endpoints {

@@ -109,7 +109,10 @@ impl History {
         let path = folder.join(FILE_NAME);
         let stored = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice::<Stored>(&text).unwrap_or_else(|error| {
-                tracing::warn!(path = %path.display(), %error, "the history begins anew");
+                tracing::warn!(
+                    path = %path.display(), %error,
+                    "cannot read the stored history; starting a new one"
+                );
                 Stored::default()
             }),
             Err(_) => Stored::default(),

@@ -89,7 +89,7 @@ pub(crate) async fn record(
             let history = Arc::clone(&history);
             let stored = tokio::task::spawn_blocking(move || history.store()).await;
             if let Ok(Err(error)) = stored {
-                tracing::warn!(%error, "the history cannot be stored");
+                tracing::warn!(%error, "cannot store the history");
             }
         }
     }

@@ -263,14 +263,10 @@ fn a_token_that_is_refused_leaves_no_file_and_no_login() -> Result<()> {
     for (words, exit_code, said) in [
         ("--user ann --role nobody --out SPOILED", 2, "--role"),
         ("--user ann --role viewer --project none --out SPOILED", 1, "none"),
-        (
-            "--user bob --role viewer --out SPOILED",
-            1,
-            "the name, the password or the code is wrong",
-        ),
+        ("--user bob --role viewer --out SPOILED", 1, "wrong name, password or code"),
         ("--user ann --role viewer --out THERE", 1, "there"),
         ("--user ann --role viewer --expires 3s5", 2, "--expires"),
-        ("--user ann --role viewer --expires 0s --out SPOILED", 1, "a token ends"),
+        ("--user ann --role viewer --expires 0s --out SPOILED", 1, "invalid lifetime of a token"),
         ("--user ann --role viewer --out /dev/full", 1, "/dev/full"),
         ("--user ann --role viewer --token-file /x", 2, "a token cannot create tokens"),
         ("--role viewer", 2, "--user"),

@@ -188,7 +188,7 @@ fn codes_of_others_and_guesses_get_nobody_in_and_are_in_the_audit_log() -> Resul
         let is_it = |it: &&Value| it["change"]["new"]["second_factor"] == what;
         entries.iter().filter(is_it).map(|it| it["count"].as_u64().unwrap_or(0)).sum::<u64>()
     };
-    let refused = told("not looked at: too many wrong codes");
+    let refused = told("ignored: too many wrong codes");
     assert!(told("wrong code") >= 10 && refused > 0, "{refused} refused: {entries:?}");
     // Where bob was before, he gets in.
     assert_eq!(log_in(&fixture, "bob", &recovery_of_bob[1])?.status, 200);

@@ -102,8 +102,8 @@ impl Durable {
         let wrapped_by = self.encryption.as_ref()?.wrapped_by();
         let old = self.known().store_key.filter(|&id| id != wrapped_by)?;
         let message = format!(
-            "the newest image is wrapped by the previous encryption key {old}: keep that key until \
-             the next image is saved, or save one now with memlane image save"
+            "the newest image is still encrypted with the previous key {old}: keep that key until \
+             the next image is saved, or run memlane image save now"
         );
         Some(Warning { kind: "image_key_previous".to_owned(), message })
     }

@@ -24,8 +24,7 @@ impl Service {
         match &self.role {
             Role::Standby(standby) => Ok(standby),
             Role::Primary(_) => {
-                let detail = "this daemon is no standby, or was promoted: it writes to its image \
-                              store";
+                let detail = "this daemon is not a standby: it was never one, or was promoted";
                 Err(Problem::new(ProblemKind::NotFound, detail))
             }
         }

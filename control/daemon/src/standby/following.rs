@@ -97,8 +97,8 @@ impl Standby {
                 // One that was followed before may be away for now.
                 if parts.engine.set_id().is_none() {
                     folder.check_exists().context(
-                        "a standby makes no image store; check store in [images], and that it is \
-                         mounted",
+                        "the image store does not exist, and a standby does not create it; check \
+                         store in [images], and that it is mounted",
                     )?;
                 }
                 Arc::new(folder)
@@ -245,7 +245,7 @@ impl Standby {
         let promotion = pending.expect("it is noted before the last step");
         // The next start finds by the pool that what is pending has come about.
         if let Err(error) = note_promoted(&self.state_dir, &promotion) {
-            tracing::error!(error = %format!("{error:#}"), "cannot note the promotion");
+            tracing::error!(error = %format!("{error:#}"), "cannot record the promotion");
         }
         self.tell_promoted(&promoted, &promotion);
         self.restart.ask();
@@ -258,13 +258,14 @@ impl Standby {
             |seconds| format!("at most the last {seconds:.1} s"),
         );
         let message = format!(
-            "promoted: this daemon writes to {} from now on, beginning with image {}; {lost} of \
-             writes are lost",
+            "promoted: this daemon now writes to {}, starting from image {}; {lost} of writes are \
+             lost",
             self.place, promoted.image_number
         );
         self.events.warning("standby_promoted", None, message);
         if let Some(ended) = &promotion.replay_ended {
-            let message = format!("the journal in {} was not replayed whole: {ended}", self.place);
+            let message =
+                format!("the journal in {} was replayed only in part: {ended}", self.place);
             self.events.error("journal_gap", None, message);
         }
         for (name, error) in &promoted.guarantees_lost {
@@ -315,8 +316,8 @@ impl Standby {
                 Err(Problem::new(ProblemKind::InUse, detail))
             }
             None => {
-                let detail = "what would be lost is not known: there is no image, or it was saved \
-                              in the future by this host's clock; set the clocks, or use --force";
+                let detail = "the lag is unknown: there is no image, or by this host's clock it \
+                              was saved in the future; synchronize the clocks, or use --force";
                 Err(Problem::new(ProblemKind::Busy, detail))
             }
         }

@@ -70,7 +70,9 @@ pub(crate) fn promotion_at_start(state_dir: &Path) -> Option<Promotion> {
     match read(state_dir) {
         Ok(known) => known.filter(|known| !known.is_pending)?.promotion,
         Err(error) => {
-            tracing::warn!(error = %format!("{error:#}"), "cannot tell of an earlier promotion");
+            tracing::warn!(
+                error = %format!("{error:#}"), "cannot find out about an earlier promotion"
+            );
             None
         }
     }

@@ -333,7 +333,7 @@ async function queries(own: Console): Promise<void> {
   await own.button('Run').click();
   await page
     .getByRole('alert')
-    .filter({ hasText: 'begins with SELECT, SUBSCRIBE or EXPLAIN' })
+    .filter({ hasText: 'use SELECT, SUBSCRIBE or EXPLAIN' })
     .waitFor();
 
   await text.fill(EXAMPLE);

@@ -112,7 +112,7 @@ async function enrol(own: Console, password: string): Promise<Enrolled> {
   const dialog = await own.begin('Turn on');
   await dialog.fill({ 'Current password': 'not her password' });
   await dialog.submit().click();
-  await dialog.element.getByText('it is not the password').waitFor();
+  await dialog.element.getByText('wrong password').waitFor();
   await dialog.fill({ 'Current password': password });
   await dialog.confirm();
   await page.getByRole('img', { name: 'QR code of the secret' }).waitFor();
@@ -123,7 +123,7 @@ async function enrol(own: Console, password: string): Promise<Enrolled> {
   const authenticator = new Authenticator(secret ?? '');
   await page.getByLabel('Code that the app shows').fill('12345');
   await own.button('Confirm').click();
-  await page.getByText('it is no code that counts now').waitFor();
+  await page.getByText('wrong or expired code').waitFor();
   await page.getByLabel('Code that the app shows').fill(await authenticator.code());
   await own.button('Confirm').click();
   await own.told(/Two-factor login is on/);

@@ -14,7 +14,7 @@ impl Accounts {
             let factor = factor.ok_or_else(|| no_second_factor(name))?;
             let taken = factor.take(code, now);
             let taken = taken.map_err(|error| AccountError::NotStored(format!("{error:#}")))?;
-            let wrong = || AccountError::Invalid("code", "it does not count now".to_owned());
+            let wrong = || AccountError::Invalid("code", "wrong or expired code".to_owned());
             taken.ok_or_else(wrong)
         })
     }
@@ -25,7 +25,7 @@ impl Accounts {
             let index = find_user(state, name)?;
             let kept = &mut state.users[index].second_factor;
             if kept.is_some() {
-                let what = format!("user {name:?} has a second factor already");
+                let what = format!("user {name:?} already has a second factor");
                 return Err(AccountError::Conflict(what));
             }
             *kept = Some(factor);

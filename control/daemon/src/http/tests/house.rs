@@ -242,7 +242,7 @@ impl Answer {
 }
 
 fn missing() -> DeviceFailure {
-    DeviceFailure::Missing(anyhow::anyhow!("call modprobe ublk_drv"))
+    DeviceFailure::Missing(anyhow::anyhow!("run modprobe ublk_drv"))
 }
 
 /// Devices that are only names.
