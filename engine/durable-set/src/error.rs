@@ -85,8 +85,10 @@ impl DurableError {
     /// A pool of one set, and what is stored of another.
     pub(crate) fn other_set(pool: SetId, stored: SetId) -> Self {
         let (pool, stored) = (name_of(pool), name_of(stored));
-        let attempt =
-            format!("join a pool of the set {pool} and what is stored of the set {stored}");
+        let attempt = format!(
+            "combine a pool of durable set {pool} with a journal or images of durable set \
+                     {stored}"
+        );
         Self::new(DurableErrorKind::OtherSet, attempt)
     }
 

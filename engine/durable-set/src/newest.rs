@@ -59,7 +59,10 @@ impl NewestImage {
 
     /// The store is known not to answer.
     pub(crate) fn unasked() -> Self {
-        let silence = ImageError::new(ImageErrorKind::Unavailable, "hear from the store in time");
+        let silence = ImageError::new(
+            ImageErrorKind::Unavailable,
+            "get an answer from the image store in time",
+        );
         Self::unknown(DurableError::images(FIND)(silence))
     }
 

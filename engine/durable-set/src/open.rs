@@ -347,7 +347,9 @@ fn set_of(journal_set: Option<SetId>, newest: &NewestImage) -> Result<Option<Set
     match (journal_set, newest.set_id()) {
         (Some(one), Some(other)) if one != other => {
             let (one, other) = (name_of(one), name_of(other));
-            let attempt = format!("join a journal of the set {one} and images of the set {other}");
+            let attempt = format!(
+                "combine a journal of durable set {one} with images of durable set {other}"
+            );
             Err(DurableError::new(DurableErrorKind::OtherSet, attempt))
         }
         (one, other) => Ok(one.or(other)),
@@ -386,7 +388,7 @@ fn clear(engine: &Engine) -> Result<(), DurableError> {
     engine.set_page_source(None);
     for volume in engine.volumes() {
         delete_with_snapshots(engine, &volume)
-            .map_err(DurableError::volume("begin the restore again after a kill"))?;
+            .map_err(DurableError::volume("restart the restore after a kill"))?;
     }
     Ok(())
 }

@@ -51,7 +51,9 @@ pub(crate) fn compare(
         let Some(id) = base_of(volume) else { continue };
         if let Entry::Vacant(unseen) = lacking.entry(id) {
             let found = look_at(store, newest, id);
-            unseen.insert(found.map_err(DurableError::images("look for what memory relies on"))?);
+            unseen.insert(found.map_err(DurableError::images(
+                "check the journal and the images that memory depends on",
+            ))?);
         }
     }
     lacking.retain(|_, lack| lack.is_some());

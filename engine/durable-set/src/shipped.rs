@@ -81,7 +81,7 @@ impl ShippedJournal {
             Err(_) if store.extracts()?.is_empty() => return Ok(None),
             Err(error) if is_damage(&error) => {
                 let why = causes(&error);
-                let why = format!("whose journal continues the image is not known: {why}");
+                let why = format!("cannot tell which writer's journal continues the image: {why}");
                 return Self::unusable(store, why).map(Some);
             }
             // Asked again, the store may tell.

@@ -90,7 +90,7 @@ impl ClaimedStore {
             }
         }
         let attempt = "claim the store for writing images";
-        let why = format!("others claimed it first, {CLAIM_TRIES_MAX} times");
+        let why = format!("other daemons claimed it first, {CLAIM_TRIES_MAX} times");
         Err(ImageError::new(ImageErrorKind::Fenced, attempt).with_source(why))
     }
 
@@ -184,11 +184,11 @@ impl ClaimedStore {
             }
             Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
             Some(ManifestState::Unreadable(error)) => {
-                let attempt = format!("tell whose image {} is", self.next_number);
+                let attempt = format!("find out which daemon wrote image {}", self.next_number);
                 return Err(ImageError::new(error.kind, attempt).with_source(error));
             }
             None => {
-                let attempt = format!("tell whose image {} is", self.next_number);
+                let attempt = format!("find out which daemon wrote image {}", self.next_number);
                 let unknown = ImageError::new(ImageErrorKind::Unavailable, attempt);
                 return Err(unknown.with_source(taken_error));
             }
@@ -299,7 +299,8 @@ impl ClaimedStore {
                 }
                 ManifestState::Unfinished => {}
                 ManifestState::Unreadable(error) => {
-                    let attempt = format!("collect packs while image {} is there", found.number);
+                    let attempt =
+                        format!("delete unused packs while image {} exists", found.number);
                     return Err(ImageError::new(error.kind, attempt).with_source(error));
                 }
             }

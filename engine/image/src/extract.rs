@@ -78,7 +78,7 @@ pub fn read_extract(
     let header_bytes = ALIGNMENT_BYTES as u64;
     let is_right = (header_bytes..=header_bytes + payload_max).contains(&size_bytes);
     if !is_right {
-        return Err(Disbelief::Damaged("it has a length that no extract has").error(attempt()));
+        return Err(Disbelief::Damaged("its length is invalid").error(attempt()));
     }
     let length = usize::try_from(size_bytes).expect("it was compared with a limit");
     let mut header = AlignedBuffer::zeroed(ALIGNMENT_BYTES);
@@ -110,7 +110,7 @@ fn decode(
     digest.copy_from_slice(&header[DIGEST..DIGEST + 32]);
     header[DIGEST..DIGEST + 32].fill(0);
     if header[..8] != *MAGIC || *blake3::hash(header).as_bytes() != digest {
-        return Err(damaged("its header is not as it was written"));
+        return Err(damaged("its header is corrupt"));
     }
     let mut fields = Fields::new(&header[8..]);
     let short = damaged("its header is short");
@@ -124,11 +124,11 @@ fn decode(
     let (segment, offset) = (fields.u32().ok_or(short)?, fields.u32().ok_or(short)?);
     let taken_unix_micros = fields.u64().ok_or(short)?;
     if (ExtractName { writer, segment, offset }) != name {
-        return Err(damaged("it is another extract"));
+        return Err(damaged("it is a different extract"));
     }
     let of_payload = &header[PAYLOAD_DIGEST..PAYLOAD_DIGEST + 32];
     if payload.len() != payload_bytes as usize || *blake3::hash(payload).as_bytes() != *of_payload {
-        return Err(damaged("its bytes are not those that were put"));
+        return Err(damaged("its checksum does not match"));
     }
     Ok(ExtractHeader { set_id, name, payload_bytes, taken_unix_micros })
 }

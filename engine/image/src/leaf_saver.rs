@@ -118,7 +118,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
                 (BlockView::Absent(number), _) => match PageNumber::new(number) {
                     Some(page) if self.catalog.has_page(page) => BlockRef::Page(page),
                     Some(_) => {
-                        let why = "blocks were not fetched yet from an image that is not here";
+                        let why = "blocks still have to be fetched from an image that is missing";
                         return Err(
                             ImageError::new(ImageErrorKind::InUse, ATTEMPT).with_source(why)
                         );
@@ -199,7 +199,7 @@ impl<'a, 'scope> LeafSaver<'a, 'scope> {
         }
         if self.next_chunk >= ChunkNumber::END {
             return Err(ImageError::new(ImageErrorKind::Invalid, ATTEMPT)
-                .with_source("the store has given all its chunk numbers; begin a new store"));
+                .with_source("the store has used all chunk numbers; use a new store"));
         }
         let number = ChunkNumber(self.next_chunk);
         self.next_chunk += 1;

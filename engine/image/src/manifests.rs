@@ -25,7 +25,7 @@ pub(crate) fn read_state(
 ) -> Result<ManifestState, ImageError> {
     let attempt = format!("read the manifest of image {number}");
     if size_bytes > MANIFEST_BYTES_MAX {
-        let error = Disbelief::Damaged("it is longer than any manifest").error(attempt);
+        let error = Disbelief::Damaged("it is too long for a manifest").error(attempt);
         return Ok(ManifestState::Unreadable(error));
     }
     let length = usize::try_from(size_bytes).expect("it was compared with a limit");

@@ -179,7 +179,7 @@ impl OpenImage {
         let Some(pack) = self.manifest.packs.iter().find(is_missing) else { return Ok(()) };
         let attempt = format!("find pack {} of {} whole", pack.name, self.id());
         Err(ImageError::new(ImageErrorKind::Damaged, attempt)
-            .with_source("the store does not have all of it, though it was written"))
+            .with_source("the store has lost a part of it since it was written"))
     }
 
     pub(crate) fn manifest(&self) -> &Manifest {

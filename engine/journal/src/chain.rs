@@ -259,7 +259,8 @@ fn refuse_others(folder: &dyn Folder, found: &Found, set_id: SetId) -> Result<()
         Ok(header) if header.set_id == set_id => Ok(()),
         Ok(header) => {
             let (other, this) = (hexadecimal(header.set_id), hexadecimal(set_id));
-            let what = format!("segment {name} is of set {other} and this pool is of {this}");
+            let what =
+                format!("segment {name} belongs to durable set {other}, and this pool to {this}");
             Err(JournalError::new(JournalErrorKind::Foreign, what))
         }
         Err(error) if matches!(error.kind, FormatErrorKind::Newer(_)) => {
@@ -283,7 +284,8 @@ fn damaged_header(number: u32, error: FormatError) -> JournalError {
 
 fn begins_late(first: &SegmentHeader, from: u64) -> JournalError {
     let what = format!(
-        "the journal begins with transaction {} in segment {} and is needed from {from} on",
+        "the journal starts with transaction {} in segment {}, but is needed from transaction \
+         {from} on",
         first.first_sequence,
         name_of(first.number)
     );
@@ -292,7 +294,7 @@ fn begins_late(first: &SegmentHeader, from: u64) -> JournalError {
 
 fn missing(number: u32, next: &SegmentHeader) -> JournalError {
     let what = format!(
-        "segment {} is not there, and {} continues it",
+        "segment {} is missing, and {} continues it",
         name_of(number),
         name_of(next.number)
     );
@@ -301,7 +303,7 @@ fn missing(number: u32, next: &SegmentHeader) -> JournalError {
 
 fn contradiction(previous: &SegmentHeader, next: &SegmentHeader) -> JournalError {
     let what = format!(
-        "segment {} says that it continues {}, which is newer",
+        "segment {} continues segment {}, which is newer",
         name_of(next.number),
         name_of(previous.number)
     );

@@ -285,7 +285,7 @@ fn ends_wrongly(link: &Link, offset: u32) -> JournalError {
 }
 
 fn refused(refusal: Refusal) -> JournalError {
-    let what = "cannot restore a change that the journal has".to_owned();
+    let what = "cannot replay a change of a volume from the journal".to_owned();
     JournalError { kind: JournalErrorKind::Refused, what, source: Some(refusal) }
 }
 

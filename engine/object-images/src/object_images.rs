@@ -102,7 +102,7 @@ impl ImageStore for ObjectImages {
             // One that cannot be read may be this very one. Some servers also refuse what
             // conflicts with another request, and have nothing then.
             Err(unknown) => Err(ImageError::new(ImageErrorKind::Unavailable, attempt())
-                .with_source(image_error(unknown, "tell whose manifest is there"))),
+                .with_source(image_error(unknown, "find out which daemon wrote the manifest"))),
         }
     }
 

@@ -33,7 +33,7 @@ pub enum StandbyErrorKind {
     #[error("the pool is full; a standby needs as much memory as the pool that it follows")]
     PoolFull,
     /// The owner could not note that it comes next. The pool is a standby's still.
-    #[error("the promotion cannot be noted; free space in the state directory and repeat it")]
+    #[error("the promotion cannot be recorded; free space in the state directory and repeat it")]
     NotNoted,
     #[error("the standby was promoted")]
     Promoted,

@@ -105,7 +105,7 @@ impl SimulatedFolder {
         let path = self.admit(name, StorageAction::OpenFolder)?;
         let mut state = self.disk.state();
         if state.folders[self.id.0].names.contains_key(name) {
-            let why = "a file is where a folder is wanted";
+            let why = "a file was expected and a directory found, or the reverse";
             return Err(invalid(why, StorageAction::OpenFolder, path));
         }
         let next = FolderId(state.folders.len());

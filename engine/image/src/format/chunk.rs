@@ -213,18 +213,18 @@ impl<Bytes: Deref<Target = [u8]>> VerifiedChunk<Bytes> {
             return Err(Disbelief::Damaged("the chunk is shorter than its header"));
         };
         if digest_of(header, payload) != *digest {
-            return Err(Disbelief::Damaged("its bytes do not have the digest that they had"));
+            return Err(Disbelief::Damaged("its checksum does not match"));
         }
         let mut fields = Fields::new(header);
         if fields.array() != Some(*MAGIC) {
-            return Err(Disbelief::Damaged("the chunk does not begin as one"));
+            return Err(Disbelief::Damaged("it is not a chunk: wrong magic number"));
         }
         match fields.u32() {
             Some(VERSION) => {}
             Some(version) if version > VERSION => return Err(Disbelief::Newer(version)),
-            _ => return Err(Disbelief::Damaged("the chunk is of no known version")),
+            _ => return Err(Disbelief::Damaged("unknown chunk version")),
         }
-        let malformed = Disbelief::Damaged("the chunk's header contradicts itself");
+        let malformed = Disbelief::Damaged("inconsistent chunk header");
         let contents = Contents::read(&mut fields, kind, payload.len()).ok_or(malformed)?;
         Ok(Self { bytes, contents })
     }
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn headers_that_no_writer_wrote_are_refused() {
-        let malformed = Disbelief::Damaged("the chunk's header contradicts itself");
+        let malformed = Disbelief::Damaged("inconsistent chunk header");
         check_header(|header| header[8] = 2, Disbelief::Newer(2));
         check_header(|header| header[12] = 2, malformed);
         check_header(|header| header[12] = 3, malformed);

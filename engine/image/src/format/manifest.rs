@@ -186,7 +186,7 @@ impl Manifest {
             return Err(Disbelief::Unfinished);
         };
         check_header(header)?;
-        let malformed = Disbelief::Damaged("the manifest's header contradicts itself");
+        let malformed = Disbelief::Damaged("inconsistent manifest header");
         let (mut manifest, counts) = read_header(header).ok_or(malformed)?;
         let body_bytes = usize::try_from(counts[4]).ok().filter(|&length| length <= body.len());
         let body = &body[..body_bytes.ok_or(malformed)?];
@@ -258,7 +258,7 @@ fn check_header(header: &[u8]) -> Result<(), Disbelief> {
     }
     let mut fields = Fields::new(header);
     if fields.array() != Some(*MAGIC) {
-        return Err(Disbelief::Damaged("it does not begin as a manifest"));
+        return Err(Disbelief::Damaged("it is not a manifest: wrong magic number"));
     }
     let is_whole = is_header_whole(header);
     // All versions keep these two fields and the header's digest where they are.
@@ -267,7 +267,7 @@ fn check_header(header: &[u8]) -> Result<(), Disbelief> {
         Some(VERSION) => Ok(()),
         Some(SEALED_VERSION) => Err(Disbelief::Sealed),
         Some(version) if version > SEALED_VERSION => Err(Disbelief::Newer(version)),
-        _ => Err(Disbelief::Damaged("the manifest is of no known version")),
+        _ => Err(Disbelief::Damaged("unknown manifest version")),
     }
 }
 

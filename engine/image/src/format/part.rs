@@ -114,13 +114,14 @@ impl Part {
         let mut at = 0;
         while !fields.is_empty() {
             let (leaf, run_count) = read_leaf_header(&mut fields)
-                .ok_or(Disbelief::Damaged("the map names a leaf that it cannot have"))?;
+                .ok_or(Disbelief::Damaged("the map has an invalid leaf index"))?;
             let leaf = number * PART_LEAVES + leaf;
             if part.leaves.last().is_some_and(|(last, _)| *last >= leaf) {
                 return Err(Disbelief::Damaged("the map's leaves are out of order"));
             }
-            check_runs(&mut fields, run_count, is_page)
-                .ok_or(Disbelief::Damaged("the map refers to what the image does not have"))?;
+            check_runs(&mut fields, run_count, is_page).ok_or(Disbelief::Damaged(
+                "the map refers to data that the image does not contain",
+            ))?;
             let from = at + 4;
             at = from + run_count * RUN_BYTES;
             part.leaves.push((leaf, from..at));

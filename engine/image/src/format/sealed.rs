@@ -84,7 +84,7 @@ impl GroupHeader {
         group: u64,
     ) -> Result<Self, Disbelief> {
         if header[..8] != *MAGIC || header[TAGS_END..].iter().any(|&byte| byte != 0) {
-            return Err(Disbelief::Damaged("it does not hold sealed blocks where it should"));
+            return Err(Disbelief::Damaged("its encrypted blocks are not where they should be"));
         }
         check_version(header)?;
         check_key(header, key)?;
@@ -105,7 +105,7 @@ impl GroupHeader {
     ) -> Result<(), Disbelief> {
         match self.sealer.open_to_front(position as u64, bytes, from, self.tags[position]) {
             true => Ok(()),
-            false => Err(Disbelief::Damaged("its sealed bytes are not those that were written")),
+            false => Err(Disbelief::Damaged("its encrypted bytes fail authentication")),
         }
     }
 }
@@ -159,7 +159,7 @@ fn check_version(header: &[u8]) -> Result<(), Disbelief> {
     match version(header) {
         SEALED_VERSION => Ok(()),
         version if version > SEALED_VERSION => Err(Disbelief::Newer(version)),
-        _ => Err(Disbelief::Damaged("it is of no known version")),
+        _ => Err(Disbelief::Damaged("its version is unknown")),
     }
 }
 
