@@ -415,7 +415,7 @@ fn a_listener_that_lets_everybody_in_or_shows_secrets_is_served_only_when_asked_
     let anonymous: &[&str] = &[];
     let secrets: &[&str] = &["--user-file", users, "--mechanisms", "PLAIN"];
     for at in REACHABLE {
-        for (options, why) in [(anonymous, "could read and write"), (secrets, "sends secrets")] {
+        for (options, why) in [(anonymous, "could read and write"), (secrets, "sends passwords")] {
             for too_little in [&[][..], &["--anonymous", "loopback"]] {
                 let (status, said) = listen(at, &[options, too_little].concat())?;
                 let status =

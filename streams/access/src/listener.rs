@@ -48,8 +48,7 @@ impl FromStr for SecurityProtocol {
             "SASL_PLAINTEXT" => Ok(Self::SaslPlaintext),
             "SASL_SSL" => Ok(Self::SaslSsl),
             _ => Err(not_allowed(format!(
-                "cannot use the protocol {name:?}: it is none of PLAINTEXT, SSL, SASL_PLAINTEXT \
-                 and SASL_SSL"
+                "unknown protocol {name:?}; use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
             ))),
         }
     }
@@ -100,19 +99,19 @@ impl ListenerPolicy {
         let asks_for_certificates = self.certificates != ClientCertificates::None;
         if asks_for_certificates && !self.protocol.has_tls() {
             return Err(not_allowed(format!(
-                "cannot listen on {address}: certificates of clients take SSL or SASL_SSL"
+                "cannot listen on {address}: client certificates require SSL or SASL_SSL"
             )));
         }
         if self.lets_in_anonymous_clients() && !is_exposed {
             return Err(not_allowed(format!(
-                "cannot listen on {address}: each client that reaches it could read and write; \
-                 have clients log in or show certificates, or allow it with --anonymous"
+                "cannot listen on {address}: every client that reaches it could read and write; \
+                 require logins or client certificates, or allow it with --anonymous"
             )));
         }
         let sends_secrets = has_logins && self.logins.mechanisms.contains(&sasl::Mechanism::Plain);
         if sends_secrets && !self.protocol.has_tls() && !is_exposed {
             return Err(not_allowed(format!(
-                "cannot listen on {address}: PLAIN sends secrets as they are; use SASL_SSL or \
+                "cannot listen on {address}: PLAIN sends passwords unencrypted; use SASL_SSL or \
                  SCRAM, or allow it with --anonymous"
             )));
         }

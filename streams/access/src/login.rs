@@ -24,7 +24,7 @@ use crate::principal::Principal;
 use crate::users::{Candidate, Users};
 
 /// What each login that is refused for its name, secret or proof is told.
-const CREDENTIALS: &str = "authentication failed: name or secret are wrong";
+const CREDENTIALS: &str = "authentication failed: invalid user name or password";
 
 /// The logins of one connection.
 #[derive(Debug)]
@@ -146,16 +146,16 @@ impl Logins {
         name: Option<String>,
     ) -> Result<(), LoginRefusal> {
         if !matches!(self.state, State::Idle) {
-            return Err(self.close(out_of_turn("SaslHandshake came in the middle of a login")));
+            return Err(self.close(out_of_turn("SaslHandshake during a login")));
         }
         let named = Mechanism::from_name(mechanism);
         let Some(mechanism) = named.filter(|it| self.settings.mechanisms.contains(it)) else {
             let names: Vec<_> = self.mechanism_names().collect();
-            let message = format!("the mechanism is not enabled here; use {}", names.join(", "));
+            let message = format!("the mechanism is not enabled; use {}", names.join(", "));
             return Err(refusal(ResponseError::UnsupportedSaslMechanism, message));
         };
         if self.session.as_ref().is_some_and(|session| session.mechanism != mechanism) {
-            let message = "another login on a connection takes the mechanism of the first";
+            let message = "a re-authentication must use the mechanism of the first login";
             return Err(self.close(out_of_turn(message)));
         }
         self.state = State::Begun { mechanism, users, nonce, name };
@@ -185,7 +185,7 @@ impl Logins {
                 self.accept(&challenge.first.name, challenge.mechanism, bytes)
             }
             State::Idle | State::Closed => {
-                Err(out_of_turn("SaslAuthenticate came without SaslHandshake before it"))
+                Err(out_of_turn("SaslAuthenticate without a preceding SaslHandshake"))
             }
         }?;
         Ok(step)
@@ -199,7 +199,7 @@ impl Logins {
     ) -> Result<LoginStep, LoginRefusal> {
         let principal = Principal::user(name).map_err(|_| wrong_credentials())?;
         if self.session.as_ref().is_some_and(|session| session.principal != principal) {
-            let message = "another login on a connection takes the name of the first";
+            let message = "a re-authentication must use the user of the first login";
             return Err(refusal(ResponseError::SaslAuthenticationFailed, message));
         }
         let session = Session { principal, mechanism, lifetime: self.settings.session_lifetime };

@@ -80,7 +80,7 @@ impl PolicyFile {
 
     /// There was a file before and now there is none.
     pub(crate) fn gone(&self) -> AccessError {
-        let what = format!("{} is gone; what was in it stays in force", self.path.display());
+        let what = format!("{} was deleted; its contents stay in force", self.path.display());
         AccessError::new(AccessErrorKind::File, what)
     }
 
@@ -107,7 +107,7 @@ impl PolicyFile {
         }
         if self.read()?.as_deref().map(fingerprint) != self.seen {
             let what = format!(
-                "{} was edited since it was read; reload it, then change it again",
+                "{} was edited since it was read; reload it (SIGHUP) and retry",
                 self.path.display()
             );
             return Err(AccessError::new(AccessErrorKind::Edited, what));
@@ -124,9 +124,12 @@ impl PolicyFile {
         let what = if !metadata.is_file() {
             format!("{path} is not a regular file")
         } else if metadata.mode() & 0o022 != 0 {
-            format!("others than its owner may write {path}; take that away with chmod go-w")
+            format!("{path} is writable for other users than its owner; run chmod go-w")
         } else if metadata.uid() != 0 && metadata.uid() != geteuid().as_raw() {
-            format!("{path} belongs to another user; make it this user's or root's with chown")
+            format!(
+                "{path} belongs to another user; change its owner to this user or root with \
+                     chown"
+            )
         } else {
             return Ok(());
         };

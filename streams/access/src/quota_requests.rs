@@ -151,7 +151,7 @@ fn check_filter(components: &[ComponentData]) -> Result<(), Refused> {
     for component in components {
         let kind = &*component.entity_type;
         if kind != USER && !OTHER_KINDS.contains(&kind) {
-            let what = format!("there are no quotas of {kind:?}");
+            let what = format!("unsupported quota entity {kind:?}");
             return Err((ResponseError::UnsupportedVersion, what));
         }
         if !seen.insert(kind) {
@@ -159,11 +159,11 @@ fn check_filter(components: &[ComponentData]) -> Result<(), Refused> {
         }
         match (component.match_type, &component._match) {
             (EXACT, Some(_)) | (DEFAULT | ANY, None) => {}
-            (EXACT, None) => return Err(invalid(format!("the filter says no name of a {kind}"))),
+            (EXACT, None) => return Err(invalid(format!("the filter for a {kind} has no name"))),
             (DEFAULT | ANY, Some(_)) => {
-                return Err(invalid(format!("the filter for each {kind} says a name")));
+                return Err(invalid(format!("a filter for every {kind} must not have a name")));
             }
-            (other, _) => return Err(invalid(format!("there is no way {other} to compare"))),
+            (other, _) => return Err(invalid(format!("unknown match type {other}"))),
         }
     }
     Ok(())

@@ -32,10 +32,10 @@ pub const THROTTLE_MAX: Duration = Duration::from_secs(10);
 /// Why a connection or request has to go or to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    #[error("the principal has all connections that it may have; close some or raise its quota")]
+    #[error("too many connections of the principal; close some, or raise its quota")]
     Connections,
     /// It would have more than it leaves to others.
-    #[error("the principal has as many connections as it leaves to others; close some")]
+    #[error("the principal has used up its share of the connections; close some")]
     Shares,
     #[error("{PRINCIPAL_COUNT_MAX} principals are connected or throttled; try again later")]
     Principals,
@@ -43,10 +43,10 @@ pub enum QuotaError {
     #[error("the request is longer than the principal's quota for one request")]
     RequestBytes,
     /// The request can be read when others are answered.
-    #[error("the principal's requests in flight take all bytes that they may take")]
+    #[error("the principal's requests in flight have reached its quota of bytes")]
     BytesInFlight,
     /// The same, when requests of others are answered too.
-    #[error("the requests in flight of all principals leave no more bytes to this one")]
+    #[error("the requests in flight of all principals have reached the memory limit for this one")]
     BytesOfAll,
 }
 

@@ -79,7 +79,7 @@ impl UserFile {
                     (ResponseError::DuplicateResource, "the user is named more than once")
                 }
                 Some(user) => return described(name, user),
-                None => (ResponseError::ResourceNotFound, "there is no such user"),
+                None => (ResponseError::ResourceNotFound, "no such user"),
             };
             DescribeUserScramCredentialsResult::default()
                 .with_user(text(name))
@@ -172,7 +172,7 @@ fn wanted_of<'a>(
 
 fn mechanism(code: i8) -> Result<ScramHash, Refused> {
     hash_of(code).ok_or_else(|| {
-        let what = format!("there is no SCRAM mechanism {code}; 1 is SHA-256 and 2 is SHA-512");
+        let what = format!("unknown SCRAM mechanism {code}; use 1 (SHA-256) or 2 (SHA-512)");
         (ResponseError::UnsupportedSaslMechanism, what)
     })
 }
@@ -183,7 +183,7 @@ fn deletion(users: &Users, deletion: &ScramCredentialDeletion) -> Result<Step, R
     if known {
         return Ok(Step { hash, keys: None });
     }
-    let what = format!("the user has no secret for {}", hash.mechanism_name());
+    let what = format!("the user has no password for {}", hash.mechanism_name());
     Err((ResponseError::ResourceNotFound, what))
 }
 
@@ -193,7 +193,7 @@ fn upsertion(upsertion: &ScramCredentialUpsertion) -> Result<Step, Refused> {
     check_name(&upsertion.name).map_err(|error| refused(error.to_string()))?;
     user_name(&upsertion.name).map_err(|error| refused(error.to_string()))?;
     if &*upsertion.name == Principal::anonymous().name() {
-        let what = "ANONYMOUS is who has not logged in; it cannot have a secret";
+        let what = "ANONYMOUS means clients that have not logged in; it cannot have a password";
         return Err(refused(what.to_owned()));
     }
     let iterations = u32::try_from(upsertion.iterations).unwrap_or(0);

@@ -66,11 +66,14 @@ impl UserFile {
         self.change(|table| {
             let can_log_in = |user: &UserEntry| !user.secrets.is_empty();
             if table.users.get(&user_name(new.name)?).is_some_and(can_log_in) {
-                let what = format!("there is a user {} already", new.name);
+                let what = format!("user {} already exists", new.name);
                 return Err(AccessError::new(AccessErrorKind::Exists, what));
             }
             if table.users.len() >= USER_COUNT_MAX {
-                let what = format!("cannot add {}: there are {USER_COUNT_MAX} users", new.name);
+                let what = format!(
+                    "cannot add {}: the limit of {USER_COUNT_MAX} users is reached",
+                    new.name
+                );
                 return Err(AccessError::new(AccessErrorKind::Full, what));
             }
             table.users.entry(user_name(new.name)?).or_default().secrets = secrets(new)?;
@@ -106,7 +109,7 @@ impl UserFile {
         };
         change(&mut table)?;
         if table.users.len() > USER_COUNT_MAX {
-            let what = format!("there would be more than {USER_COUNT_MAX} users");
+            let what = format!("too many users; the limit is {USER_COUNT_MAX}");
             return Err(AccessError::new(AccessErrorKind::Full, what));
         }
         if table.decoy_key.is_none() {
@@ -126,7 +129,7 @@ fn secrets(new: &NewSecret<'_>) -> Result<Vec<KeysText>, AccessError> {
     check_name(new.name).map_err(refused)?;
     check_secret(new.secret).map_err(refused)?;
     if new.name == Principal::anonymous().name() {
-        let what = "ANONYMOUS is who has not logged in; it cannot have a secret";
+        let what = "ANONYMOUS means clients that have not logged in; it cannot have a password";
         return Err(AccessError::new(AccessErrorKind::NotAllowed, what));
     }
     let mut secrets = Vec::new();
@@ -143,7 +146,7 @@ pub(crate) fn user_name(name: &str) -> Result<UserName, AccessError> {
 }
 
 fn missing(name: &str) -> AccessError {
-    let what = format!("there is no user {}", name.escape_debug());
+    let what = format!("no user {}", name.escape_debug());
     AccessError::new(AccessErrorKind::Missing, what)
 }
 

@@ -92,7 +92,9 @@ impl Users {
         let table: UserTable = file.parse(text)?;
         file.check_version(table.version)?;
         if table.users.len() > USER_COUNT_MAX {
-            return Err(file.wrong(&format!("it has more than {USER_COUNT_MAX} users")));
+            return Err(
+                file.wrong(&format!("it has too many users; the limit is {USER_COUNT_MAX}"))
+            );
         }
         for (UserName(name), user) in &table.users {
             if let Some(why) = why_wrong(name, user) {
@@ -264,13 +266,13 @@ impl From<KeysText> for String {
 fn why_wrong(name: &str, user: &UserEntry) -> Option<String> {
     let hashes = |hash| user.secrets.iter().filter(|KeysText(keys)| keys.hash() == hash).count();
     if ScramHash::ALL.into_iter().any(|hash| hashes(hash) > 1) {
-        return Some("it has several secrets for one mechanism; leave one".to_owned());
+        return Some("it has several passwords for one mechanism; keep one".to_owned());
     }
     if user.secrets.is_empty() {
         return None;
     }
     if name == Principal::anonymous().name() {
-        return Some("anonymous clients cannot have a secret".to_owned());
+        return Some("anonymous clients cannot have a password".to_owned());
     }
     check_name(name).err().map(|error| error.to_string())
 }

@@ -20,10 +20,10 @@ impl<'a> Batch<'a> {
     /// Verifies the batch at the start of `bytes`; what follows it is returned beside it.
     pub fn split_first(bytes: &'a mut [u8]) -> Result<(Self, &'a mut [u8]), LogError> {
         let invalid = |what: &str| {
-            LogError::new(LogErrorKind::InvalidBatch, format!("cannot take the batch: {what}"))
+            LogError::new(LogErrorKind::InvalidBatch, format!("invalid record batch: {what}"))
         };
         let impossible = |what: &str| {
-            LogError::new(LogErrorKind::InvalidRecord, format!("cannot take the batch: {what}"))
+            LogError::new(LogErrorKind::InvalidRecord, format!("invalid record batch: {what}"))
         };
         if let Some(base_offset) = bytes.first_chunk_mut::<8>() {
             // Clients count from 0; what they put here means nothing to a log.
@@ -31,26 +31,26 @@ impl<'a> Batch<'a> {
         }
         let header = BatchHeader::read(bytes).ok_or_else(|| match counts_backwards(bytes) {
             true => impossible("its last offset is before its first"),
-            false => invalid("it is cut off, or not of version 2 of the format"),
+            false => invalid("it is truncated, or not of message format version 2"),
         })?;
         if header.size_bytes > bytes.len() {
             return Err(invalid("it is shorter than its length says"));
         }
         let (bytes, rest) = bytes.split_at_mut(header.size_bytes);
         if !has_valid_checksum(bytes) {
-            return Err(invalid("its CRC-32C does not fit its bytes"));
+            return Err(invalid("its CRC-32C does not match"));
         }
         if header.record_count < 1 || header.last_offset_delta != header.record_count - 1 {
-            return Err(impossible("its count of records does not fit its offsets"));
+            return Err(impossible("its number of records does not match its offsets"));
         }
         if header.has_producer() && (header.base_sequence < 0 && !header.is_control()) {
-            return Err(impossible("its producer counts from a negative number"));
+            return Err(impossible("its producer sequence is negative"));
         }
         if header.has_producer() && header.producer_epoch < 0 {
-            return Err(impossible("its producer has no epoch"));
+            return Err(impossible("its producer epoch is missing"));
         }
         if header.is_transactional() && !header.has_producer() {
-            return Err(impossible("it belongs to a transaction, and to no producer"));
+            return Err(impossible("it is transactional, but has no producer id"));
         }
         Ok((Self { header, owner: Owner::NOBODY, bytes }, rest))
     }

@@ -210,7 +210,7 @@ impl Partition {
         let size_bytes = batch.header().size_bytes;
         if size_bytes > BATCH_BYTES_MAX {
             let what = format!(
-                "cannot append a batch of {size_bytes} bytes to partition {}: it may have \
+                "cannot append a batch of {size_bytes} bytes to partition {}: the maximum is \
                  {BATCH_BYTES_MAX}",
                 self.number
             );

@@ -340,8 +340,8 @@ impl Producers {
         }
         if !self.shares.has_room(owner, 1, PRODUCER_COUNT_MAX) {
             let what = format!(
-                "cannot take producer {}: the partition knows {} others, and forgets each a day \
-                 after its last record; use producers again instead of making new ones",
+                "cannot accept producer {}: the partition remembers {} others, each until a day \
+                 after its last record; reuse producers instead of creating new ones",
                 batch.producer_id,
                 self.by_id.len()
             );
@@ -432,7 +432,7 @@ impl Producer {
 
 fn out_of_order(batch: &BatchHeader, expected: i32) -> LogError {
     let what = format!(
-        "producer {} wrote sequence {}; {expected} is next",
+        "producer {} sent sequence {} out of order; {expected} is next",
         batch.producer_id, batch.base_sequence
     );
     LogError::new(LogErrorKind::OutOfOrderSequence, what)

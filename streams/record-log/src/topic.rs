@@ -226,7 +226,7 @@ impl Topic {
         let _one = self.widening.lock().expect("nothing panics while partitions are added");
         let before = self.partition_count();
         if partition_count < before {
-            let what = format!("cannot take partitions away: the topic has {before}");
+            let what = format!("cannot remove partitions: the topic has {before}");
             return Err(LogError::new(LogErrorKind::NoSuchPartition, what));
         }
         let mut added = Vec::new();

@@ -33,7 +33,7 @@ impl View {
 
     pub(crate) fn out_of_range(&self, partition: u32, offset: i64) -> LogError {
         let what = format!(
-            "offset {offset} is not in partition {partition}, which goes from {} to {}",
+            "offset {offset} is out of range of partition {partition}: {} to {}",
             self.start_offset, self.stable_offset
         );
         LogError::new(LogErrorKind::OffsetOutOfRange, what)

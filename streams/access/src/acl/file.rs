@@ -88,7 +88,7 @@ impl AclFile {
             entries.insert(acl);
         }
         if entries.len() > ACL_COUNT_MAX {
-            let what = format!("there would be more than {ACL_COUNT_MAX} access lists");
+            let what = format!("too many access list entries; the limit is {ACL_COUNT_MAX}");
             return Err(AccessError::new(AccessErrorKind::Full, what));
         }
         self.replace(entries)
@@ -126,7 +126,8 @@ fn parse(text: &str, file: &PolicyFile) -> Result<BTreeSet<Acl>, AccessError> {
     let table: AclTable = file.parse(text)?;
     file.check_version(table.version)?;
     if table.acl.len() > ACL_COUNT_MAX {
-        return Err(file.wrong(&format!("it has more than {ACL_COUNT_MAX} access lists")));
+        return Err(file
+            .wrong(&format!("it has too many access list entries; the limit is {ACL_COUNT_MAX}")));
     }
     Ok(table.acl.into_iter().collect())
 }

@@ -39,7 +39,9 @@ impl AclFile {
     /// with the others.
     pub fn create(&mut self, request: &CreateAclsRequest) -> CreateAclsResponse {
         if request.creations.len() > ACL_COUNT_MAX {
-            let why = format!("the request has more than {ACL_COUNT_MAX} access lists");
+            let why = format!(
+                "the request has too many access list entries; the limit is {ACL_COUNT_MAX}"
+            );
             let refused = || creation_result(Err((ResponseError::InvalidRequest, why.clone())));
             let results = request.creations.iter().map(|_| refused()).collect();
             return CreateAclsResponse::default().with_results(results);
@@ -93,7 +95,7 @@ impl AclFile {
     pub fn delete(&mut self, request: &DeleteAclsRequest) -> DeleteAclsResponse {
         let mut gone = BTreeSet::new();
         let found: Vec<_> = if request.filters.len() > FILTER_COUNT_MAX {
-            let what = format!("the request has more than {FILTER_COUNT_MAX} filters");
+            let what = format!("the request has too many filters; the limit is {FILTER_COUNT_MAX}");
             let refused = || AccessError::new(AccessErrorKind::NotAllowed, what.clone());
             request.filters.iter().map(|_| Err(refused())).collect()
         } else {
@@ -159,7 +161,7 @@ impl<'a> Filter<'a> {
         if is_known {
             return Ok(());
         }
-        let what = "the filter has a resource, pattern, operation or permission that is not known";
+        let what = "unknown resource, pattern, operation or permission in the filter";
         Err(AccessError::new(AccessErrorKind::NotAllowed, what))
     }
 
@@ -186,7 +188,7 @@ impl<'a> Filter<'a> {
 /// The line that a client wants to add.
 fn acl_of(creation: &AclCreation) -> Result<Acl, AccessError> {
     let unknown = |what: &str, code: i8| {
-        let what = format!("an access list cannot have the {what} {code}");
+        let what = format!("invalid {what} {code} in an access list entry");
         AccessError::new(AccessErrorKind::NotAllowed, what)
     };
     let resource = ResourceKind::ALL.into_iter().find(|it| it.code() == creation.resource_type);

@@ -20,7 +20,7 @@ pub(crate) enum Ending {
     Unreadable,
     #[error("timed out: the client did not read responses for {} s", SEND_TIME_MAX.as_secs())]
     Stalled,
-    #[error("idle for too long")]
+    #[error("the connection was idle for too long")]
     Idle,
     #[error("the client did not log in, or did not renew its login, in time")]
     NotLoggedIn,
@@ -28,7 +28,7 @@ pub(crate) enum Ending {
     Unacknowledged(ResponseError),
     #[error("the login failed")]
     Refused,
-    #[error("the broker stops")]
+    #[error("the broker is stopping")]
     Stopping,
     #[error("{0}")]
     Quota(#[from] access::QuotaError),

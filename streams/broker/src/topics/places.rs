@@ -55,8 +55,8 @@ impl Places {
             if after[kind] > before[kind] && !shares.has_room(owner, 1, most) {
                 let taken = shares.total();
                 let message = format!(
-                    "there are {taken} {what} of {most} that the broker serves, and their owner \
-                     has as many as it leaves to others: delete some"
+                    "too many {what}: {taken} of {most} are in use, and this user has used up its \
+                     share; delete some"
                 );
                 return Err(Refusal::new(ResponseError::PolicyViolation, message));
             }
