@@ -89,7 +89,7 @@ impl CpuLatencyRequest {
     pub fn start() -> Result<Self, CpuLatencyError> {
         let driver = fs::read_to_string(IDLE_DRIVER_PATH).unwrap_or_default();
         if matches!(driver.trim(), "" | "none") {
-            let problem = "this kernel has no driver for idle cores that would heed the request";
+            let problem = "this kernel has no cpuidle driver, so the request has no effect";
             return Err(CpuLatencyError { problem, source: None });
         }
         let file = OpenOptions::new().write(true).open(REQUEST_PATH).map_err(|error| {
@@ -99,7 +99,7 @@ impl CpuLatencyRequest {
         })?;
         let cpu_info = fs::read_to_string(CPU_INFO_PATH).unwrap_or_default();
         Self::on_file(file, wanted_latency_us(&cpu_info)).map_err(|error| {
-            let problem = "cannot start the thread that keeps cores quick to wake";
+            let problem = "cannot start the CPU latency thread";
             CpuLatencyError { problem, source: Some(error) }
         })
     }

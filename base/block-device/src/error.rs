@@ -22,14 +22,14 @@ pub enum DeviceErrorKind {
     #[error("the volume was deleted")]
     Gone,
     /// Stored bytes do not decode. Nothing was returned.
-    #[error("the stored bytes are damaged")]
+    #[error("the stored data is damaged")]
     Corrupt,
     /// The device takes no changes, now or ever. Nothing was changed.
     #[error("the device is read-only")]
     ReadOnly,
     /// Stable storage did not take what the flush owes. Everything can be read still; no client may
     /// count on it after a loss of power until a later flush succeeds.
-    #[error("what was written could not be made durable")]
+    #[error("the data written could not be made durable")]
     NotDurable,
     /// The snapshot to compare with is gone, or never was one of this device.
     #[error("the device has no such snapshot")]

@@ -53,7 +53,7 @@ pub fn accept_until<L: AsFd>(
             Ok(()) => wait(stop, listeners, None),
             Err(error) => {
                 if let Some(left_out) = log.admit() {
-                    tracing::warn!(%error, left_out, "cannot accept {clients} for a moment");
+                    tracing::warn!(%error, left_out, "cannot accept {clients}; retrying");
                 }
                 wait::<L>(stop, &[], Some(&ACCEPT_PAUSE));
             }

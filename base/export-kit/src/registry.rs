@@ -212,7 +212,7 @@ impl<K: Ord, U> Book<K, U> {
             sockets.map(|socket| PollFd::new(socket, PollFlags::RDHUP)).collect();
         // Without an answer, none of them is known to have gone.
         if let Err(error) = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-            tracing::warn!(%error, "cannot look which clients have gone");
+            tracing::warn!(%error, "cannot check for disconnected clients");
             return leaving;
         }
         let has_gone = events.iter().map(|event| !event.revents().is_empty());

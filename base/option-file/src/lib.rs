@@ -21,13 +21,13 @@ const CONFIG: &str = "config";
 pub enum OptionFileError {
     #[error("cannot read the configuration file {}", .0.display())]
     Unreadable(PathBuf, #[source] std::io::Error),
-    #[error("the configuration file {} is no TOML", .0.display())]
+    #[error("invalid TOML in the configuration file {}", .0.display())]
     NoToml(PathBuf, #[source] toml::de::Error),
     #[error("unknown key `{key}` in the configuration file {}", file.display())]
     UnknownKey { key: String, file: PathBuf },
     #[error(
-        "`{key}` in the configuration file {} is to be a text, a number, true, false, or a list of \
-         these", file.display()
+        "invalid value of `{key}` in the configuration file {}: use a text, a number, true, \
+         false, or a list of these", file.display()
     )]
     NoValue { key: String, file: PathBuf },
 }

@@ -52,7 +52,7 @@ pub async fn serve_all<C, E, N, S>(
                         tracing::debug!(%error, "{name} ended");
                     }
                 }
-                _end = end => tracing::debug!("{name} gave its place to a newer one"),
+                _end = end => tracing::debug!("{name} replaced by a newer one"),
             }
         });
     }

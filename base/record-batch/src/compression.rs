@@ -52,13 +52,13 @@ pub enum Codec {
 pub enum Undecodable {
     #[error("the records of a batch take more than {0} bytes")]
     TooLong(usize),
-    #[error("the compressed records of a batch are broken")]
+    #[error("the compressed records of a batch are corrupt")]
     Broken,
-    #[error("the checksum of a batch does not fit its bytes")]
+    #[error("the checksum of a batch does not match")]
     Checksum,
-    #[error("the codec of a batch is not known")]
+    #[error("unknown compression codec of a batch")]
     Codec,
-    #[error("a batch does not hold the records that its header counts")]
+    #[error("the number of records in a batch differs from its header")]
     Records,
 }
 

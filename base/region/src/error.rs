@@ -9,40 +9,42 @@ use units::Size;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionErrorKind {
     /// Another process has it open.
-    #[error("another process has it open; end that one, or name another pool")]
+    #[error("another process uses it; stop that process, or use another pool")]
     Busy,
     /// The file has another size than asked for.
     #[error(
-        "it has {}, not the {} asked for; ask for that size, or delete the file to lose its data",
+        "its size is {}, not {} as requested; use that size, or delete the file, which loses its \
+         data",
         Size(*found_bytes),
         Size(*asked_bytes)
     )]
     SizeDiffers { found_bytes: u64, asked_bytes: u64 },
     /// The file has a size that no region has.
     #[error(
-        "it has {}, and no pool has that size: it is something else, or was cut; name another file",
+        "its size of {} is not the size of a pool: it is something else, or was truncated; use \
+         another file",
         Size(*found_bytes)
     )]
     NotARegion { found_bytes: u64 },
     /// Others than the owner of this process could change it, or read it.
     #[error(
-        "it belongs to user {owner} and has mode {mode:o}; it must belong to the user of the \
-         process, and be closed to others: if no one else has changed it, chown it and chmod 600"
+        "it belongs to user {owner} and has mode {mode:o}; it must belong to this process's user \
+         and have mode 600: if nobody else has changed it, use chown and chmod 600"
     )]
     NotPrivate { owner: u32, mode: u32 },
-    #[error("a size is a multiple of 2 MiB, and 4 MiB at least, not {}", Size(*asked_bytes))]
+    #[error("invalid size {}; use a multiple of 2 MiB, at least 4 MiB", Size(*asked_bytes))]
     InvalidSize { asked_bytes: u64 },
     /// The machine or the file system has too little memory.
     #[error(
-        "{} are wanted and {} can be had; make it smaller, or free memory",
+        "not enough memory: {} are wanted and {} are available; use a smaller size, or free memory",
         Size(*wanted_bytes),
         Size(*available_bytes)
     )]
     NotEnoughMemory { wanted_bytes: u64, available_bytes: u64 },
     /// A control group of the process allows too little.
     #[error(
-        "{} are wanted, and the control group of the process has {} left of its limit of {}; make \
-         it smaller, or raise the limit (MemoryMax= of a service)",
+        "not enough memory: {} are wanted, and the control group has {} left of its limit of {}; \
+         use a smaller size, or raise the limit (MemoryMax= of a service)",
         Size(*wanted_bytes),
         Size(*available_bytes),
         Size(*limit_bytes)

@@ -140,14 +140,15 @@ fn accept_final(
 ) -> Result<ClientStep, SaslError> {
     let text = text_of(message)?;
     if let Some(why) = text.strip_prefix("e=") {
-        let what = format!("the server refuses the login: {}", why.escape_debug());
+        let what = format!("the server refused the login: {}", why.escape_debug());
         return Err(SaslError::new(SaslErrorKind::Refused, what));
     }
     let signature = text.strip_prefix("v=").and_then(|it| it.split(',').next());
     let signature = signature.and_then(|it| BASE64.decode(it).ok());
     let wrong = || SaslError::malformed("the server's last SCRAM message is not one");
     if !keys.accept_server(auth_message, &signature.ok_or_else(wrong)?) {
-        let what = "the server does not know the user's keys: it is not the one it says it is";
+        let what = "the server cannot prove that it has the user's keys (wrong SCRAM signature): \
+                    it may be an impostor";
         return Err(SaslError::new(SaslErrorKind::ServerUnproven, what));
     }
     Ok(ClientStep::Done)

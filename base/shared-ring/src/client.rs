@@ -41,7 +41,7 @@ impl ClientRing {
     /// Maps what the server has sent. Fails unless it has the length that so many lanes need.
     pub fn map(file: BorrowedFd<'_>, lane_count: usize) -> io::Result<Arc<Self>> {
         if !(1..=LANES_MAX).contains(&lane_count) {
-            let message = format!("{lane_count} lanes are none that this client knows to use");
+            let message = format!("unsupported number of lanes: {lane_count}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         Ok(Arc::new(Self { memory: Memory::map(file, lane_count)? }))

@@ -95,12 +95,12 @@ impl std::fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Socket(_) => f.write_str("the socket of the ring failed"),
-            Self::Ended => f.write_str("the other side has gone"),
-            Self::Malformed => f.write_str("the other side sent what is no message of the ring"),
+            Self::Ended => f.write_str("the other side has disconnected"),
+            Self::Malformed => f.write_str("invalid ring message from the other side"),
             Self::Version { theirs } => write!(
                 f,
-                "the other side speaks version {theirs} of the ring, this one {VERSION}; use a \
-                 client and a daemon of the same release"
+                "ring protocol version mismatch: the other side has version {theirs}, this one \
+                 {VERSION}; use a client and a daemon of the same release"
             ),
         }
     }
@@ -392,12 +392,12 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_refused() {
-        check_refused(|bytes| bytes[0] ^= 1, "no message");
-        check_refused(|bytes| bytes.truncate(HEAD_BYTES - 1), "no message");
-        check_refused(|bytes| bytes[12] = 9, "no message");
-        check_refused(|bytes| bytes[60] = 3, "no message");
-        check_refused(|bytes| bytes[60..64].fill(0xff), "no message");
-        check_refused(|bytes| bytes[HEAD_BYTES] = 0xff, "no message");
+        check_refused(|bytes| bytes[0] ^= 1, "invalid ring message");
+        check_refused(|bytes| bytes.truncate(HEAD_BYTES - 1), "invalid ring message");
+        check_refused(|bytes| bytes[12] = 9, "invalid ring message");
+        check_refused(|bytes| bytes[60] = 3, "invalid ring message");
+        check_refused(|bytes| bytes[60..64].fill(0xff), "invalid ring message");
+        check_refused(|bytes| bytes[HEAD_BYTES] = 0xff, "invalid ring message");
     }
 
     #[test]

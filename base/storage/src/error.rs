@@ -19,7 +19,7 @@ pub enum StorageErrorKind {
     AlreadyExists,
     #[error("access is denied; check owner, mode, and that the file system is writable")]
     Denied,
-    #[error("another process uses it; end that one, or name another folder")]
+    #[error("another process uses it; stop that process, or use another directory")]
     Busy,
     /// The caller asked for what no disk can do.
     #[error("{0}")]
@@ -97,7 +97,7 @@ fn kind_of(error: &io::Error) -> StorageErrorKind {
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StorageErrorKind::Denied,
         Some(Errno::WOULDBLOCK | Errno::BUSY) => StorageErrorKind::Busy,
         Some(Errno::NOTDIR | Errno::ISDIR) => {
-            StorageErrorKind::Invalid("a file is where a folder is wanted, or the other way round")
+            StorageErrorKind::Invalid("a file was expected and a directory found, or the reverse")
         }
         _ => StorageErrorKind::Io,
     }

@@ -21,7 +21,8 @@ pub(crate) fn first_batch(bytes: &[u8]) -> Result<Option<BatchHeader>, ClientErr
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }
-    let none = || ClientError::protocol("a fetched partition has bytes that are no record batch");
+    let none =
+        || ClientError::protocol("a fetched partition contains bytes that are not a record batch");
     let header = BatchHeader::read(bytes).ok_or_else(none)?;
     Ok((bytes.len() >= header.size_bytes).then_some(header))
 }
@@ -29,9 +30,9 @@ pub(crate) fn first_batch(bytes: &[u8]) -> Result<Option<BatchHeader>, ClientErr
 /// The records of a whole batch, which takes not more than `bytes_max` when it is decompressed.
 pub(crate) fn decode_records(batch: &Bytes, bytes_max: usize) -> Result<Vec<Record>, ClientError> {
     let header = first_batch(batch)?;
-    let header = header.ok_or_else(|| ClientError::protocol("a record batch is cut"))?;
+    let header = header.ok_or_else(|| ClientError::protocol("truncated record batch"))?;
     let broken = |why: Undecodable| {
-        let context = format!("the record batch at offset {} is broken", header.base_offset);
+        let context = format!("corrupt record batch at offset {}", header.base_offset);
         ClientError::protocol(context).because(why)
     };
     let records = Records::decode(&header, batch, bytes_max).map_err(broken)?;

@@ -187,7 +187,7 @@ impl Client {
         let Some(at) = cluster.topics.iter().position(|topic| topic.name == name) else {
             let address = &self.address;
             return Err(ClientError::protocol(format!(
-                "the broker {address} left topic {name:?} out of its answer"
+                "the response of broker {address} does not contain topic {name:?}"
             )));
         };
         let topic = cluster.topics.swap_remove(at);
@@ -206,7 +206,7 @@ impl Client {
             .with_topics(name.map(named).or(all))
             .with_allow_auto_topic_creation(version < 4);
         let response = connection.call(&request, version).await?;
-        check(response.error_code, None, "learn of the cluster")?;
+        check(response.error_code, None, "describe the cluster")?;
         let broker = |it: &kafka_protocol::messages::metadata_response::MetadataResponseBroker| {
             Broker { node: it.node_id.0, address: address_of(&it.host, it.port) }
         };

@@ -231,7 +231,7 @@ impl Connection {
                 waiting.deadline.min(Instant::now() + self.settings.connect_time_max);
             let mut body = waiting.body().await?;
             ResponseHeader::decode(&mut body, 0).map_err(|error| {
-                let context = format!("{} sent a broken list of versions", self.address);
+                let context = format!("invalid ApiVersions response from {}", self.address);
                 ClientError::protocol(context).because(error)
             })?;
             match versions::read(&mut body, version, &self.address)? {
@@ -245,7 +245,7 @@ impl Connection {
     /// Why nothing can be sent any more.
     fn failure(&self) -> ClientError {
         self.broken.get().cloned().unwrap_or_else(|| {
-            let context = format!("the connection to the broker {} has ended", self.address);
+            let context = format!("the connection to broker {} was closed", self.address);
             ClientError::new(ErrorKind::Unreachable, context)
         })
     }
@@ -265,7 +265,7 @@ impl<R: Request> Waiting<'_, R> {
         let broken = || {
             let name = versions::name_of(R::KEY);
             let context =
-                format!("the broker {address} answered {name}, version {version}, brokenly");
+                format!("invalid response from broker {address} to {name}, version {version}");
             ClientError::protocol(context)
         };
         ResponseHeader::decode(&mut body, R::Response::header_version(version))
@@ -283,14 +283,15 @@ impl<R: Request> Waiting<'_, R> {
         match timeout_at(self.deadline, &mut self.response).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(_)) => Err(self.connection.failure()),
-            Err(_) => Err(self.late("no response came")),
+            Err(_) => Err(self.late("timed out waiting for the response")),
         }
     }
 
     fn late(&self, what: &str) -> ClientError {
         let name = versions::name_of(R::KEY);
         let address = &self.connection.address;
-        let context = format!("the broker {address} did not serve {name} in {:?}", self.time_max);
+        let context =
+            format!("timed out: broker {address} did not answer {name} within {:?}", self.time_max);
         ClientError::new(ErrorKind::TimedOut, context).because(what)
     }
 }
@@ -350,13 +351,13 @@ impl Reader {
         transport::read_frame(&mut self.stream, &mut frame, &self.address, self.bytes_max).await?;
         let found = frame.first_chunk().map(|&id| i32::from_be_bytes(id));
         let Ok(Pending { correlation_id, answer }) = self.pending.try_recv() else {
-            let context = format!("the broker {} answered what nothing asked", self.address);
+            let context = format!("unexpected response from broker {}", self.address);
             return Err(ClientError::protocol(context));
         };
         if found != Some(correlation_id) {
             let found = found.unwrap_or(-1);
             return Err(ClientError::protocol(format!(
-                "the broker {} answered request {found} instead of {correlation_id}",
+                "broker {} answered request {found} instead of {correlation_id}",
                 self.address
             )));
         }

@@ -40,7 +40,7 @@ pub struct ClientError {
 
 impl From<Unencodable> for ClientError {
     fn from(why: Unencodable) -> Self {
-        Self::invalid("cannot make a batch of the records").because(why)
+        Self::invalid("cannot encode the records as a batch").because(why)
     }
 }
 

@@ -174,7 +174,7 @@ impl Fetcher {
                 let position = positions.iter().find(is_it).ok_or_else(|| {
                     let topic = topic.topic.as_str();
                     let what = format!("records of {topic:?}, partition {index}");
-                    ClientError::protocol(format!("the broker sent {what}, unasked"))
+                    ClientError::protocol(format!("the broker sent unrequested data: {what}"))
                 })?;
                 let bytes_max = self.limits.batch_bytes_max;
                 fetched.push(read_partition(data, position, bytes_max, self.isolation)?);

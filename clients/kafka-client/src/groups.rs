@@ -329,8 +329,9 @@ pub(crate) fn assignment_of(bytes: &Bytes) -> Result<BTreeMap<String, Vec<i32>>,
     };
     match &bytes[..] {
         [] => Ok(BTreeMap::new()),
-        bytes => read(bytes)
-            .ok_or_else(|| ClientError::protocol("the partitions of a group's member are broken")),
+        bytes => {
+            read(bytes).ok_or_else(|| ClientError::protocol("invalid assignment of a group member"))
+        }
     }
 }
 
@@ -341,7 +342,7 @@ pub(crate) fn subscription_of(bytes: &Bytes) -> Result<BTreeSet<String>, ClientE
         let count = bytes.try_get_i32().ok()?;
         (0..count).map(|_| string(&mut bytes)).collect::<Option<BTreeSet<_>>>()
     };
-    read(bytes).ok_or_else(|| ClientError::protocol("the topics of a group's member are broken"))
+    read(bytes).ok_or_else(|| ClientError::protocol("invalid subscription of a group member"))
 }
 
 /// A text behind its length.

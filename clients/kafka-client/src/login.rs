@@ -30,12 +30,13 @@ pub(crate) async fn authenticate(
             ClientStep::Send(next) => message = Bytes::from(next),
         }
     }
-    Err(refused(connection, login).because(format!("no end after {MESSAGES_MAX} messages")))
+    Err(refused(connection, login)
+        .because(format!("the login did not end after {MESSAGES_MAX} messages")))
 }
 
 fn refused(connection: &Connection, login: &SaslSettings) -> ClientError {
     let address = connection.address();
-    let context = format!("the broker {address} does not let {login:?} in");
+    let context = format!("broker {address} refused the login of {login:?}");
     ClientError::new(ErrorKind::Authentication, context)
 }
 
@@ -47,7 +48,7 @@ async fn handshake(connection: &Connection, login: &SaslSettings) -> Result<(), 
     let response = connection.call(&request, VERSION).await?;
     let known: Vec<_> = response.mechanisms.iter().map(StrBytes::as_str).collect();
     let known = match &known[..] {
-        [] => "it offers no mechanism".to_owned(),
+        [] => "it offers no SASL mechanism".to_owned(),
         known => format!("it offers {}", known.join(", ")),
     };
     check(response.error_code, Some(&known), "choose a mechanism")

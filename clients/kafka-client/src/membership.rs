@@ -158,7 +158,7 @@ impl Membership {
         }
         let held_back = self.settings.rebalance_time_max;
         let response = self.coordinator.call_held(&request, version, held_back).await?;
-        let attempt = format_args!("get partitions in group {:?}", self.group);
+        let attempt = format_args!("join group {:?}", self.group);
         check(response.error_code, None, attempt)?;
         self.assignment = assignment_of(&response.assignment)?;
         self.spoken_at = Instant::now();

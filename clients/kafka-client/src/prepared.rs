@@ -179,7 +179,7 @@ const READ_AHEAD_BYTES: usize = 16 << 10;
 fn lost(error: io::Error, context: String, time_max: Duration) -> ClientError {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            let why = format!("nothing went on for {time_max:?}");
+            let why = format!("no progress for {time_max:?}");
             ClientError::new(ErrorKind::TimedOut, context).because(why)
         }
         _ => ClientError::new(ErrorKind::Unreachable, context).because(error),
@@ -238,7 +238,7 @@ impl Inlet {
         if found != expected {
             let address = &self.address;
             return Err(ClientError::protocol(format!(
-                "the broker {address} answered request {found} instead of {expected}"
+                "broker {address} answered request {found} instead of {expected}"
             )));
         }
         Ok(body)
@@ -287,7 +287,7 @@ impl ProduceReceiver {
     /// Waits for the oldest request that is in flight, and returns the offset of its first record.
     pub fn receive(&mut self) -> Result<i64, ClientError> {
         let body = self.inlet.receive()?;
-        let broken = || ClientError::protocol("the response to a produce request is broken");
+        let broken = || ClientError::protocol("invalid response to a produce request");
         let (code, offset) = read_produce(body).ok_or_else(broken)?;
         check(code, None, &self.place)?;
         Ok(offset)
@@ -412,7 +412,7 @@ impl FetchReceiver {
     /// next response is read into.
     pub fn receive(&mut self) -> Result<RawFetch<'_>, ClientError> {
         let body = self.inlet.receive()?;
-        let broken = || ClientError::protocol("the response to a fetch request is broken");
+        let broken = || ClientError::protocol("invalid response to a fetch request");
         let (code, fetched) = read_fetch(body).ok_or_else(broken)?;
         check(code, None, &self.place)?;
         Ok(fetched)

@@ -47,7 +47,9 @@ impl TlsTrust {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let failed = || ClientError::new(ErrorKind::Unreachable, format!("no TLS with {host}"));
+        let failed = || {
+            ClientError::new(ErrorKind::Unreachable, format!("TLS handshake with {host} failed"))
+        };
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| failed().because(error))?;
         let connector = TlsConnector::from(Arc::clone(&self.0));

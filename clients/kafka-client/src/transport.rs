@@ -33,13 +33,13 @@ pub(crate) async fn connect_tcp(
     time_max: Duration,
 ) -> Result<TcpStream, ClientError> {
     let failed = || {
-        let context = format!("cannot connect to the broker {address} (does it run?)");
+        let context = format!("cannot connect to broker {address}; check that it runs");
         ClientError::new(ErrorKind::Unreachable, context)
     };
     let connecting = timeout(time_max, TcpStream::connect(address)).await;
     let stream = match connecting {
         Ok(connected) => connected.map_err(|error| failed().because(error))?,
-        Err(_) => return Err(failed().because(format!("no answer in {time_max:?}"))),
+        Err(_) => return Err(failed().because(format!("timed out after {time_max:?}"))),
     };
     stream.set_nodelay(true).map_err(|error| failed().because(error))?;
     Ok(stream)
@@ -57,7 +57,7 @@ pub(crate) async fn connect(
             let host = host_of(address);
             let encrypting = timeout(time_max, trust.encrypt(stream, host)).await;
             Box::new(encrypting.map_err(|_| {
-                let context = format!("no TLS with {address} in {time_max:?}");
+                let context = format!("TLS handshake with {address} timed out after {time_max:?}");
                 ClientError::new(ErrorKind::TimedOut, context)
             })??)
         }
@@ -95,7 +95,7 @@ pub(crate) async fn read_frame(
     bytes_max: usize,
 ) -> Result<(), ClientError> {
     let ended = || {
-        let context = format!("the broker {address} ended the connection");
+        let context = format!("broker {address} closed the connection");
         ClientError::new(ErrorKind::Unreachable, context)
     };
     let length = reader.read_i32().await.map_err(|error| ended().because(error))?;

@@ -38,18 +38,18 @@ impl Versions {
         version_max: i16,
     ) -> Result<i16, ClientError> {
         let unsupported = |why: String| {
-            let context = format!("the broker {address} cannot serve {}", name_of(R::KEY));
+            let context = format!("broker {address} does not support {}", name_of(R::KEY));
             ClientError::new(ErrorKind::Unsupported, context).because(why)
         };
         let Some(theirs) = self.0.get(&R::KEY) else {
-            return Err(unsupported("it does not know this request".to_owned()));
+            return Err(unsupported("the request is unknown to it".to_owned()));
         };
         let ours = VersionRange { min: R::VERSIONS.min, max: R::VERSIONS.max.min(version_max) };
         let common = ours.intersect(theirs);
         if common.is_empty() {
             let VersionRange { min, max } = theirs;
             return Err(unsupported(format!(
-                "it knows versions {min} to {max}, this client {} to {}",
+                "it supports versions {min} to {max}, this client {} to {}",
                 ours.min, ours.max
             )));
         }
@@ -80,7 +80,7 @@ pub(crate) fn read(
     address: &str,
 ) -> Result<Announcement, ClientError> {
     const UNSUPPORTED_VERSION: i16 = 35;
-    let broken = || ClientError::protocol(format!("{address} sent a broken list of versions"));
+    let broken = || ClientError::protocol(format!("invalid ApiVersions response from {address}"));
     let code = body.first_chunk().map(|&code| i16::from_be_bytes(code)).ok_or_else(broken)?;
     let is_refused = code == UNSUPPORTED_VERSION && version > 0;
     let version_sent = if is_refused { 0 } else { version };
@@ -92,7 +92,7 @@ pub(crate) fn read(
         let known = versions.highest::<ApiVersionsRequest>(address, version - 1).unwrap_or(0);
         return Ok(Announcement::AskAgain(known));
     }
-    check(code, None, format_args!("learn the versions that {address} knows"))?;
+    check(code, None, format_args!("get the API versions of {address}"))?;
     Ok(Announcement::Versions(versions))
 }
 
@@ -117,12 +117,15 @@ mod tests {
     #[test]
     fn requests_without_a_common_version_are_refused_by_name() {
         for (versions, why) in [
-            (versions(ApiKey::CreateTopics, 0, 1), "it knows versions 0 to 1, this client 2 to 7"),
-            (versions(ApiKey::Metadata, 0, 9), "it does not know this request"),
+            (
+                versions(ApiKey::CreateTopics, 0, 1),
+                "it supports versions 0 to 1, this client 2 to 7",
+            ),
+            (versions(ApiKey::Metadata, 0, 9), "the request is unknown to it"),
         ] {
             let error = versions.highest::<CreateTopicsRequest>("a:1", i16::MAX);
             let error = error.expect_err("nothing in common");
-            assert_eq!(error.to_string(), "the broker a:1 cannot serve CreateTopics");
+            assert_eq!(error.to_string(), "broker a:1 does not support CreateTopics");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let source = std::error::Error::source(&error).map(ToString::to_string);
             assert_eq!(source.as_deref(), Some(why));

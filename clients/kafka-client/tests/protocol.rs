@@ -131,7 +131,7 @@ async fn a_broker_that_is_silent_is_named_with_the_request() {
     let settings = Settings { request_time_max: Duration::from_millis(50), ..settings() };
     let error = Client::new(&address, settings).cluster().await.expect_err("no answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    let text = format!("the broker {address} did not serve Metadata in 50ms");
+    let text = format!("timed out: broker {address} did not answer Metadata within 50ms");
     assert_eq!(error.to_string(), text);
 }
 
@@ -198,9 +198,9 @@ async fn requests_without_a_common_version_are_not_sent() {
     let topic = NewTopic { name: "t".to_owned(), partitions: None, configs: Vec::new() };
     let error = client.create_topic(&topic).await.expect_err("version 1 is too old");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(source(&error), "it knows versions 0 to 1, this client 2 to 7");
+    assert_eq!(source(&error), "it supports versions 0 to 1, this client 2 to 7");
     let error = client.delete_topic("t").await.expect_err("it is unknown");
-    assert_eq!(source(&error), "it does not know this request");
+    assert_eq!(source(&error), "the request is unknown to it");
 }
 
 #[tokio::test]

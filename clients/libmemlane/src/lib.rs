@@ -40,7 +40,7 @@ pub unsafe extern "C" fn memlane_open(
     device: *mut *mut Device,
 ) -> c_int {
     if device.is_null() {
-        return refused("memlane_open needs a place for the device");
+        return refused("memlane_open: the pointer to the device is null");
     }
     // SAFETY:
     // - alive, initialised: the caller's string, or null.
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn memlane_open(
     // - alive, initialised: the caller's string, or null.
     let volume = unsafe { text(volume) };
     let (Some(socket), Some(volume)) = (socket, volume) else {
-        return refused("memlane_open needs a socket and a volume as text");
+        return refused("memlane_open: the socket or the volume is null or not UTF-8");
     };
     let options = match patience_ms {
         0 => ClientOptions::default(),
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn memlane_read(
     length: usize,
 ) -> c_int {
     if into.is_null() && length > 0 {
-        return refused("memlane_read needs memory");
+        return refused("memlane_read: the buffer is null");
     }
     let into = match length {
         0 => &mut [],
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn memlane_write(
     length: usize,
 ) -> c_int {
     if from.is_null() && length > 0 {
-        return refused("memlane_write needs memory");
+        return refused("memlane_write: the buffer is null");
     }
     let from = match length {
         0 => &[],
@@ -216,7 +216,7 @@ pub extern "C" fn memlane_last_error() -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mut Lane) -> c_int {
     if lane.is_null() {
-        return refused("memlane_lane_open needs a place for the lane");
+        return refused("memlane_lane_open: the pointer to the lane is null");
     }
     // SAFETY:
     // - alive: the caller's device, or null.
@@ -307,10 +307,10 @@ pub unsafe extern "C" fn memlane_wait(
     // SAFETY:
     // - alive, exclusive: the caller's lane, or null.
     let Some(lane) = (unsafe { lane.as_mut() }) else {
-        return refused("there is no lane");
+        return refused("the lane is null");
     };
     if completions.is_null() || count_max == 0 {
-        return refused("memlane_wait needs room for completions");
+        return refused("memlane_wait: the array of completions is null or empty");
     }
     let mut found = Vec::with_capacity(count_max.min(REQUESTS_MAX));
     lane.wait(&mut found, Duration::from_millis(timeout_ms));
@@ -336,10 +336,10 @@ unsafe fn submit(lane: *mut Lane, request: RawRequest) -> c_int {
     // SAFETY:
     // - alive, exclusive: the caller's lane, or null.
     let Some(lane) = (unsafe { lane.as_mut() }) else {
-        return refused("there is no lane");
+        return refused("the lane is null");
     };
     if request.memory.is_null() && request.length > 0 {
-        return refused("a request needs memory");
+        return refused("the buffer of the request is null");
     }
     // SAFETY:
     // - alive, exclusive: the caller keeps the memory until the request has ended.
@@ -367,7 +367,7 @@ fn outcome(device: Option<&Device>, act: impl FnOnce(&Device) -> Result<(), Clie
     match device.map(act) {
         Some(Ok(())) => 0,
         Some(Err(error)) => failed(&error),
-        None => refused("there is no device"),
+        None => refused("the device is null"),
     }
 }
 

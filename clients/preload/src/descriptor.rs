@@ -100,13 +100,13 @@ pub(crate) fn will_be_mapped(fd: RawFd) {
     if !devices::leave(target, fd) {
         return;
     }
-    notice::report_descriptor(fd, format_args!("mapped into memory, through the kernel"));
+    notice::report_descriptor(fd, format_args!("mapped with mmap, through the kernel"));
     if matches!(before, Entry::Bypassed(_)) {
         notice::say(
             notice::Reason::Mapped,
             format_args!(
-                "a volume is mapped into memory (mmap): this program reaches it through the kernel \
-                 from here on"
+                "a volume is mapped with mmap: I/O of this program on it goes through the kernel \
+                 from now on"
             ),
         );
     }

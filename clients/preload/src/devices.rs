@@ -95,13 +95,13 @@ fn refused(refusal: &Refusal) -> Joined {
         Refusal::NoVolume => Joined::Foreign,
         Refusal::Away => Joined::Later,
         Refusal::Refused(error) => {
-            let detail = format_args!("{error}; it is reached through the kernel");
+            let detail = format_args!("{error}; its I/O goes through the kernel");
             notice::say(Reason::Refused, detail);
             Joined::Foreign
         }
         Refusal::NoRing(error) => {
             IS_OFF.store(true, Ordering::Relaxed);
-            let detail = format_args!("{error}; volumes are reached through the kernel");
+            let detail = format_args!("{error}; I/O on volumes goes through the kernel");
             notice::say(Reason::NoRing, detail);
             Joined::Foreign
         }
@@ -112,7 +112,7 @@ fn add(target: Target, disk: Disk) -> Joined {
     let index = DEVICE_COUNT.load(Ordering::Relaxed);
     let Some(place) = DEVICES.get(index) else {
         let detail = format_args!(
-            "more than {DEVICES_MAX} volumes were opened: others are reached through the kernel"
+            "more than {DEVICES_MAX} volumes are open: I/O on the others goes through the kernel"
         );
         notice::say(Reason::TooMany, detail);
         return Joined::Foreign;

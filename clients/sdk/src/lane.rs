@@ -232,7 +232,9 @@ impl Lane {
     fn begin(&mut self, request: Request, memory: Memory, token: u64) -> Result<(), ClientError> {
         self.belong_to_this_process();
         if self.pending() >= REQUESTS_MAX {
-            let message = format!("{REQUESTS_MAX} requests of the lane are under way; poll first");
+            let message = format!(
+                "the lane has {REQUESTS_MAX} requests in flight; poll for completions first"
+            );
             return Err(ClientError::new(libc::EAGAIN, message));
         }
         let place = self.free.pop().unwrap_or_else(|| {

@@ -54,7 +54,7 @@ impl LinkError {
         match self {
             Self::Absent(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::ECONNREFUSED);
-                let hint = "is the daemon running, and is this its socket?";
+                let hint = "check that memlaned runs and that this is its socket";
                 ClientError::new(
                     errno,
                     format!("cannot reach the daemon at {path}: {error}; {hint}"),
@@ -79,7 +79,7 @@ impl Link {
     ) -> Result<Arc<Self>, LinkError> {
         fork::tell_children_apart().map_err(LinkError::Host)?;
         if fork::is_guest() {
-            let message = "a process that runs in another one's memory (vfork) can open no volume";
+            let message = "a child of vfork cannot open volumes";
             return Err(LinkError::Refused { errno: libc::EBUSY, message: message.to_owned() });
         }
         let socket = OwnSocket::new(place_socket(connect_to(path)?));
@@ -157,8 +157,8 @@ fn check_access(target: &Target, opened: &Opened) -> Result<(), LinkError> {
     if matches!(target, Target::Again { access: Access::ReadOnly, .. }) && !opened.is_read_only {
         let name = &opened.name;
         let message = format!(
-            "volume {name:?} was opened to be read, and the daemon would now let it be changed; \
-             open it again, or use a daemon of the same release as this program"
+            "volume {name:?} was opened read-only, and the daemon now grants write access; open \
+             it again, or use a daemon of the same release as this program"
         );
         return Err(LinkError::Refused { errno: libc::EROFS, message });
     }
@@ -194,7 +194,7 @@ fn answer(socket: &OwnSocket) -> Result<Answer, LinkError> {
         HandshakeError::Socket(error) => LinkError::Absent(error),
         HandshakeError::Ended => LinkError::Absent(io::ErrorKind::ConnectionReset.into()),
         HandshakeError::Malformed => {
-            let message = format!("what answers there is no ring of a daemon: {error}");
+            let message = format!("the server on this socket is not memlaned's ring: {error}");
             LinkError::Refused { errno: libc::EPROTO, message }
         }
         HandshakeError::Version { .. } => {

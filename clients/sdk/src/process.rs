@@ -193,7 +193,7 @@ impl Process {
         let (link, generation) = self.wait_around(|| self.connect(lost))?;
         // A daemon of another making may have fewer lanes than this thread thought.
         if state.index >= link.ring.lane_count() {
-            let message = "the daemon has come back with fewer lanes; open the volume again";
+            let message = "the restarted daemon has fewer lanes; open the volume again";
             return Err(ClientError::new(libc::EIO, message));
         }
         let lane = ClientLane::new(Arc::clone(&link.ring), state.index);
@@ -265,7 +265,7 @@ impl Process {
 
     fn not_back(&self) -> ClientError {
         let message = format!(
-            "the daemon at {}, which serves volume {:?}, has not come back within {:?}",
+            "timed out: the daemon at {}, which serves volume {:?}, did not return within {:?}",
             self.origin.path.display(),
             self.origin.name,
             self.origin.options.patience

@@ -169,8 +169,7 @@ impl Export {
             Arc::clone(&files),
             Arc::clone(&open),
         );
-        let workers = workers
-            .map_err(|error| AttachError::of_call("start threads for volumes as files", error))?;
+        let workers = workers.map_err(|error| AttachError::of_call("start FUSE threads", error))?;
         let mut known = HashMap::new();
         if origin == Origin::TakenOver {
             (known, dead) = look_at_devices(&config, &*files)?;
@@ -280,7 +279,7 @@ impl Export {
             thread::sleep(CLOSING_POLL_INTERVAL);
         }
         let words =
-            "the kernel, or a process that this one cannot see, has its file open; end that";
+            "the kernel, or a process in another namespace, has its file open; close it first";
         Ok(has_more().then(|| FileUser { words: words.to_owned(), writes: true }))
     }
 
@@ -465,7 +464,7 @@ fn take_over(config: &Config, fd_store: &FdStore) -> Result<Option<Connection>, 
         tracing::warn!(%place, %error, "cannot resume the FUSE connection; loop devices are lost");
         return Ok(None);
     }
-    tracing::info!(%place, generation, "took over the connection for volumes as files");
+    tracing::info!(%place, generation, "took over the FUSE connection of the previous daemon");
     Ok(Some(connection))
 }
 
@@ -487,7 +486,7 @@ fn remove_stale_mounts(config: &Config) -> Result<Vec<DeadDevice>, AttachError> 
         }
     }
     Err(AttachError::new(AttachErrorKind::Busy, format!("free {}", mount_point.display()))
-        .with_hint("something is mounted there again and again"))
+        .with_hint("another file system is mounted there repeatedly"))
 }
 
 fn remove_dead_devices(config: &Config) -> Result<Vec<DeadDevice>, AttachError> {

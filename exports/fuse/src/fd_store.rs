@@ -122,7 +122,9 @@ impl FdStore {
             Ok((Status::Done, generation, Some(fd))) => Some(Kept { fd, generation }),
             Ok(_) => None,
             Err(error) => {
-                tracing::debug!(%error, socket = %self.socket.display(), "no fd store answers");
+                tracing::debug!(
+                    %error, socket = %self.socket.display(), "the fd store does not answer"
+                );
                 None
             }
         }

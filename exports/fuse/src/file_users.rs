@@ -105,7 +105,7 @@ fn user(id: u32, file_system: u64, inode: u64) -> Option<FileUser> {
     let writes = on_it.map(|descriptor| may_write(id, &descriptor.file_name().to_string_lossy()));
     let writes = writes.reduce(|one, other| one || other)?;
     let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
-    let words = format!("process {id} ({}) has its file open; end that", name.trim());
+    let words = format!("process {id} ({}) has its file open; stop it first", name.trim());
     Some(FileUser { words, writes })
 }
 

@@ -222,7 +222,7 @@ impl fmt::Display for HelperCommand {
             Self::Attach { name, .. } => write!(f, "attach volume {name}"),
             Self::Detach { number, .. } => write!(f, "detach /dev/loop{number}"),
             Self::Resize { name, number, .. } => {
-                write!(f, "give /dev/loop{number} the size of volume {name}")
+                write!(f, "resize /dev/loop{number} to the size of volume {name}")
             }
             Self::SetCache { number, write_cache } => {
                 write!(f, "set the cache of /dev/loop{number} to {}", cache_name(*write_cache))
@@ -230,9 +230,13 @@ impl fmt::Display for HelperCommand {
             Self::List { mount_point } => {
                 write!(f, "list the devices on {}", mount_point.display())
             }
-            Self::Scan { number, .. } => write!(f, "look for partitions on /dev/loop{number}"),
+            Self::Scan { number, .. } => write!(f, "scan for partitions on /dev/loop{number}"),
             Self::Users { mount_point, node, .. } => {
-                write!(f, "look who has file {node} of {} open", mount_point.display())
+                write!(
+                    f,
+                    "find the processes that have file {node} of {} open",
+                    mount_point.display()
+                )
             }
         }
     }
@@ -273,7 +277,7 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
                 AttachErrorKind::Busy,
                 format!("lock {}", path.display()),
             )
-            .with_hint("another process has locked it; end that first (fuser shows which)"));
+            .with_hint("another process has locked it; stop that process first (fuser shows it)"));
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -384,7 +388,7 @@ fn bind_free_device(
         }
     }
     Err(AttachError::new(AttachErrorKind::Busy, "find a free loop device")
-        .with_hint("other processes take them as fast as they become free; try again"))
+        .with_hint("other processes keep taking free loop devices; retry"))
 }
 
 fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
@@ -427,7 +431,7 @@ fn detach(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
     match device.stay_bound() {
         Ok(true) => {
             set_completion(number, Completion::OnTheCoreThatAsked);
-            Err(busy("a process has it open; end that first (fuser shows which)"))
+            Err(busy("a process has it open; stop it first (fuser shows it)"))
         }
         Ok(false) => Ok(Outcome::Done),
         Err(error) => Err(device_error("examine", number, error)),
@@ -488,7 +492,7 @@ fn scan(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     if sequence_of(number) == sequence {
         let looked = device.look_for_partitions();
-        looked.map_err(|error| device_error("look for partitions on", number, error))?;
+        looked.map_err(|error| device_error("scan for partitions on", number, error))?;
     }
     Ok(Outcome::Done)
 }
@@ -550,7 +554,7 @@ impl Outcome {
             }
             Ok(Ok(_)) | Err(_) => {
                 Err(AttachError::new(AttachErrorKind::Kernel, command.to_string())
-                    .with_hint("the process that should have done it ended early"))
+                    .with_hint("the helper process ended unexpectedly"))
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn set_write_cache(number: u32, mode: WriteCache) -> Result<(), Attac
     }
     Err(AttachError::new(
         AttachErrorKind::Kernel,
-        format!("have flushes sent to /dev/loop{number}"),
+        format!("enable the write cache (flushes) of /dev/loop{number}"),
     )
     .with_hint(format!("\"{}\" cannot be written to {path}", cache_name(mode))))
 }

@@ -371,9 +371,9 @@ impl Server<'_> {
         let entry = entries.find(|entry| entry.id.node() == header.node);
         tracing::warn!(
             volume = entry.map(|entry| entry.name),
-            "refused to change size, owner or mode of a volume's file; what truncates a file \
-             before it writes, as > and cp do, can write to the volume's device, or use dd \
-             conv=notrunc; memlane volume resize changes the size"
+            "cannot change size, owner or mode of a volume's file; programs that truncate a file \
+             first, such as cp or a shell's >, must write to the attached device, or use dd \
+             conv=notrunc; resize with memlane volume resize"
         );
     }
 

@@ -164,7 +164,9 @@ impl<'shared> Worker<'shared> {
     fn run(mut self, options: &WorkerPoolOptions) {
         if let Err(error) = kernel::serve_block_io() {
             // The program's to warn of, once, when it marks itself before it starts threads.
-            tracing::debug!(%error, "memory that serving needs may be written to a served device");
+            tracing::debug!(
+                %error, "cannot mark a thread that serves a block device (PR_SET_IO_FLUSHER)"
+            );
         }
         (options.thread_start)();
         let shared = self.shared;
@@ -271,8 +273,8 @@ impl<'shared> Worker<'shared> {
         match look {
             Ok(Look::Message(length)) => return Some(length),
             Ok(Look::Nothing) => return None,
-            Ok(Look::Ended) => tracing::info!("the connection for volumes as files has ended"),
-            Err(error) => tracing::error!(%error, "cannot read requests for volumes as files"),
+            Ok(Look::Ended) => tracing::info!("the FUSE connection has ended"),
+            Err(error) => tracing::error!(%error, "cannot read FUSE requests"),
         }
         self.shared.end();
         None
@@ -297,7 +299,7 @@ impl<'shared> Worker<'shared> {
                 return true;
             }
             Err(Malformed::NoHeader) => {
-                tracing::error!(length, "the kernel sent a message without a header");
+                tracing::error!(length, "the kernel sent a FUSE message without a header");
                 return true;
             }
         };

@@ -60,8 +60,8 @@ impl Connection {
         // Nothing changes data any more. What is left may wait for the client, or for a flush.
         line.inside = None;
         match &ran {
-            Ok(()) => tracing::debug!("an NBD client has gone"),
-            Err(error) => tracing::debug!(%error, "an NBD connection was lost"),
+            Ok(()) => tracing::debug!("NBD client disconnected"),
+            Err(error) => tracing::debug!(%error, "NBD connection lost"),
         }
         let in_order = ran.is_ok() && line.session.message_end() == MessageEnd::BetweenReplies;
         line.end(if in_order { QueueEnd::Drained } else { QueueEnd::Dropped });
@@ -138,7 +138,7 @@ impl Line {
             && !self.has_flush_thread
             && let Err(error) = sender.close()
         {
-            tracing::debug!(%error, "an NBD connection was lost at its end");
+            tracing::debug!(%error, "NBD connection lost while closing");
         }
     }
 
@@ -173,7 +173,7 @@ impl Line {
         {
             let inside = self.registration.open(export_name.to_owned(), (), self.leaving_time_max);
             let still_leaving = || {
-                let message = "requests of a connection that has ended are still being done";
+                let message = "requests of a closed connection are still in progress";
                 tracing::warn!(export_name, "NBD client rejected: {message}");
                 io::Error::new(io::ErrorKind::TimedOut, message)
             };

@@ -16,8 +16,8 @@ pub enum ServerError {
     TlsRequired { address: SocketAddr },
 
     #[error(
-        "cannot serve NBD on {address}: every host that reaches it could write every volume; name \
-         an authority of which clients must show a certificate, or allow everybody"
+        "cannot serve NBD on {address}: every host that reaches it could write every volume; \
+         require client certificates (nbd-tls-client-ca), or allow everybody (nbd-insecure)"
     )]
     Unprotected { address: SocketAddr },
 

@@ -64,14 +64,14 @@ impl Flusher {
         let ended = self.queue.serve_together(|cookies| {
             if let Err(error) = self.flush(cookies.into_iter(), &mut output) {
                 // The connection's own thread notices, too.
-                tracing::debug!(%error, "an NBD client did not take the replies to its flushes");
+                tracing::debug!(%error, "NBD client does not read the replies to its flushes");
                 self.queue.close(QueueEnd::Dropped);
             }
         });
         if ended == QueueEnd::Drained
             && let Err(error) = self.sender.close()
         {
-            tracing::debug!(%error, "an NBD connection was lost at its end");
+            tracing::debug!(%error, "NBD connection lost while closing");
         }
     }
 

@@ -225,7 +225,7 @@ impl Handshake {
 
     fn list(&mut self, payload: &[u8], output: &mut Output) -> Next {
         if !payload.is_empty() {
-            return refuse(option::LIST, reply::ERR_INVALID, "a list takes no data", output);
+            return refuse(option::LIST, reply::ERR_INVALID, "NBD_OPT_LIST takes no data", output);
         }
         let exports = self.exports.list(&self.client);
         self.option_count_max = OPTION_COUNT_MAX + exports.len() * OPTIONS_PER_EXPORT;
@@ -249,10 +249,10 @@ impl Handshake {
     fn start_tls(&mut self, payload: &[u8], output: &mut Output) -> Next {
         let mut refuse = |kind, message| refuse(option::STARTTLS, kind, message, output);
         match self.channel {
-            Channel::Plain => refuse(reply::ERR_POLICY, "no TLS is configured here"),
-            Channel::Tls => refuse(reply::ERR_INVALID, "TLS has been started"),
+            Channel::Plain => refuse(reply::ERR_POLICY, "TLS is not configured"),
+            Channel::Tls => refuse(reply::ERR_INVALID, "TLS is already active"),
             Channel::PlainUntilTls if !payload.is_empty() => {
-                refuse(reply::ERR_INVALID, "the start of TLS takes no data")
+                refuse(reply::ERR_INVALID, "NBD_OPT_STARTTLS takes no data")
             }
             Channel::PlainUntilTls => {
                 acknowledge(option::STARTTLS, output);
@@ -314,7 +314,7 @@ impl Handshake {
             self.chosen = None;
         }
         if self.replies == Replies::Simple {
-            let message = "contexts need structured replies";
+            let message = "metadata contexts require structured replies";
             return refuse(option, reply::ERR_INVALID, message, output);
         }
         let Some(query) = ContextQuery::parse(payload) else {

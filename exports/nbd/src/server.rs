@@ -221,11 +221,11 @@ impl Acceptor {
         };
         if peer.is_some_and(|peer| !self.exports.admits(peer)) {
             self.registry.note_refused();
-            tracing::debug!(?client, "an NBD client was refused: it may use nothing");
+            tracing::debug!(?client, "NBD client refused: it may not use any volume");
             return Ok(());
         }
         let Some(registration) = self.registry.admit(peer, socket.descriptor()) else {
-            tracing::debug!("an NBD client was refused: too many are connected");
+            tracing::debug!("NBD client refused: too many connections");
             return Ok(());
         };
         let thread_start = self.config.thread_start;

@@ -223,7 +223,7 @@ impl Transmission {
             command::TRIM => self.trim(request),
             command::CACHE => self.cache(request),
             command::WRITE_ZEROES => self.write_zeroes(request),
-            unknown => Err(Failure::invalid(format!("command {unknown} is unknown"))),
+            unknown => Err(Failure::invalid(format!("unknown command {unknown}"))),
         }
     }
 
@@ -231,7 +231,7 @@ impl Transmission {
         self.counters.flushes.add(1);
         check_flags(request, command_flag::FUA)?;
         if request.offset != 0 || request.length != 0 {
-            return Err(Failure::invalid("a flush has neither offset nor length"));
+            return Err(Failure::invalid("a flush must not have an offset or a length"));
         }
         self.flush_device(request)
     }
@@ -273,7 +273,7 @@ impl Transmission {
             return Err(Failure::invalid("no metadata context was negotiated"));
         }
         if request.length == 0 {
-            return Err(Failure::invalid("there is no status of no blocks"));
+            return Err(Failure::invalid("block status of length 0 is invalid"));
         }
         let range = self.range(request, Action::ListExtents)?;
         let count_max = match request.flags & command_flag::REQ_ONE {
@@ -439,8 +439,10 @@ impl Transmission {
         match (&self.flushes, self.device.write_cache()) {
             (Some(queue), WriteCache::Volatile) => {
                 queue.push_bounded(request.cookie, FLUSH_COUNT_MAX).map_err(|_| {
-                    let message =
-                        format!("{FLUSH_COUNT_MAX} flushes wait on this connection already");
+                    let message = format!(
+                        "too many pending flushes on this connection; the limit is \
+                                 {FLUSH_COUNT_MAX}"
+                    );
                     Failure::new(Errno::NoMemory, message)
                 })?;
                 self.left_flushes = true;
@@ -497,7 +499,7 @@ fn check_flags(request: Request, allowed: u16) -> Result<(), Failure> {
         return Ok(());
     }
     let command = request.command;
-    Err(Failure::invalid(format!("command {command} does not take the flags {wrong:#06x}")))
+    Err(Failure::invalid(format!("command {command} does not support the flags {wrong:#06x}")))
 }
 
 /// A length on the wire as a number of bytes in memory.

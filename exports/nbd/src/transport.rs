@@ -383,7 +383,7 @@ impl Socket {
     /// Settings that make a connection better, and without which it works.
     fn tune(&self, what: &str, set: impl Fn(&OwnedFd) -> rustix::io::Result<()>) {
         if let Err(error) = set(&self.descriptor) {
-            tracing::debug!(%error, "cannot make an NBD connection {what}");
+            tracing::debug!(%error, "cannot configure an NBD connection: {what}");
         }
     }
 }

@@ -58,12 +58,14 @@ impl Client {
         let Self { socket, waiter, registration, .. } = &mut self;
         let mut session = Session { socket, waiter, registration, executor, taker, late };
         match session.run() {
-            End::Gone => tracing::debug!(volume = volume.name, "a client of the ring has gone"),
-            End::Told => tracing::debug!(volume = volume.name, "a client of the ring was ended"),
+            End::Gone => tracing::debug!(volume = volume.name, "ring client disconnected"),
+            End::Told => {
+                tracing::debug!(volume = volume.name, "ring client disconnected by the daemon")
+            }
             End::Broke(violation) => {
                 let (volume, uid) = (volume.name, self.peer.uid);
                 if let Some(left_out) = self.log.admit() {
-                    let message = "a client of the ring broke the protocol";
+                    let message = "ring client violated the protocol";
                     tracing::warn!(volume, uid, %violation, left_out, message);
                 }
             }
@@ -75,15 +77,15 @@ impl Client {
         match self.open() {
             Ok(opened) => Some(opened),
             Err(NotOpened::Refused(refusal)) => {
-                tracing::debug!(reason = refusal.message, "a client of the ring was refused");
+                tracing::debug!(reason = refusal.message, "ring client refused");
                 let sent = send_refusal(self.socket.as_fd(), refusal.errno, &refusal.message);
                 if let Err(error) = sent {
-                    tracing::debug!(%error, "a refused client had gone");
+                    tracing::debug!(%error, "the refused ring client had disconnected");
                 }
                 None
             }
             Err(NotOpened::Lost(error)) => {
-                tracing::debug!(%error, "a client of the ring was lost in its handshake");
+                tracing::debug!(%error, "ring client lost during its handshake");
                 None
             }
         }
@@ -100,7 +102,7 @@ impl Client {
         let lane_count = lane_count_max.clamp(1, LANES_MAX);
         let (ring, file) =
             ServerRing::create(lane_count, geometry.size_bytes).map_err(|error| {
-                let message = format!("the daemon has no memory for another ring: {error}");
+                let message = format!("the daemon has no memory for another ring client: {error}");
                 Refusal { errno: Errno::NOMEM.raw_os_error(), message }
             })?;
         let opened = Opened {
@@ -129,8 +131,8 @@ type Opening = (OpenVolume, Arc<ServerRing>, Arc<Inside<u64, Use>>);
 /// The client may try again, as when there is no room for it.
 fn still_leaving(name: &str) -> Refusal {
     let message = format!(
-        "requests of a connection to volume {name:?} that has ended are still being done; what \
-         comes after them has to wait for that"
+        "requests of a closed connection to volume {name:?} are still in progress; retry when \
+         they have ended"
     );
     Refusal { errno: Errno::USERS.raw_os_error(), message }
 }
@@ -285,7 +287,7 @@ fn sleep_on(socket: &OwnedFd) -> Found {
             Ok(_) => return Found::Entries(0),
             Err(Errno::INTR) => {}
             Err(error) => {
-                tracing::debug!(%error, "the socket of a client of the ring failed");
+                tracing::debug!(%error, "the socket of a ring client failed");
                 return Found::End(End::Gone);
             }
         }

@@ -164,7 +164,7 @@ impl Parts {
     #[cold]
     fn failed(&self, error: &DeviceError) -> u32 {
         self.counters.count_error();
-        tracing::debug!(%error, "a request of the ring failed");
+        tracing::debug!(%error, "ring request failed");
         status::of_device(error)
     }
 }

@@ -150,8 +150,8 @@ impl Acceptor {
     fn no_room(&self, peer: &Peer) -> Refusal {
         let Quota { total, per_user, reserved } = self.config.quota;
         let message = format!(
-            "the daemon has no room for another client of the ring of user {}: it serves {total} \
-             in all, {per_user} of one user, and keeps {reserved} places for root; end some, or \
+            "too many ring clients, cannot accept another one of user {}: the limits are {total} \
+             in all and {per_user} per user, and {reserved} are reserved for root; close some, or \
              use the volume's device",
             peer.uid
         );
@@ -175,6 +175,6 @@ fn turn_away(socket: &OwnedFd, refusal: &Refusal) {
     let mut request = [0; MESSAGE_BYTES_MAX];
     let _asked = recv(socket, &mut request, RecvFlags::DONTWAIT);
     if let Err(error) = send_refusal(socket.as_fd(), refusal.errno, &refusal.message) {
-        tracing::debug!(%error, "a client that was turned away had gone");
+        tracing::debug!(%error, "the refused ring client had disconnected");
     }
 }

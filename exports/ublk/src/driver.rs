@@ -35,13 +35,13 @@ impl Driver {
         let control = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control").with_hint(
-                    "this kernel has no ublk, or it is not loaded; call modprobe ublk_drv \
+                    "this kernel has no ublk driver, or it is not loaded; run modprobe ublk_drv \
                      (Linux 6.1 or later), or attach as loop",
                 )
             }
             io::ErrorKind::PermissionDenied => {
                 AttachError::new(AttachErrorKind::Unavailable, "open /dev/ublk-control")
-                    .with_hint("run as root: devices of other users do not survive their server")
+                    .with_hint("run as root: unprivileged ublk devices do not survive their server")
             }
             _ => AttachError::of_call("use /dev/ublk-control", error),
         })?;
@@ -61,7 +61,7 @@ impl Driver {
     pub(crate) fn add(&self, wanted: UblkDevice) -> Result<UblkDevice, AttachError> {
         let features = wanted.features.with(RECOVERY);
         let wanted = UblkDevice { features, ..wanted };
-        let device = self.call("make a ublk device", move |control| control.add(&wanted))?;
+        let device = self.call("create a ublk device", move |control| control.add(&wanted))?;
         if device.features.has(RECOVERY) {
             return Ok(device);
         }
@@ -71,7 +71,7 @@ impl Driver {
 
     /// `None` when there is no such device.
     pub(crate) fn info(&self, id: u32) -> Result<Option<UblkDevice>, AttachError> {
-        self.call(format!("look at ublk device {id}"), move |control| match control.info(id) {
+        self.call(format!("query ublk device {id}"), move |control| match control.info(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         })
@@ -149,7 +149,7 @@ impl Driver {
         let there = || std::fs::exists(&path).unwrap_or(false).then_some(());
         until(NODE_TIME_MAX, there).ok_or_else(|| {
             AttachError::new(AttachErrorKind::Kernel, format!("find {path}"))
-                .with_hint("the device was started, but no node was made for it")
+                .with_hint("the device was started, but its node in /dev did not appear")
         })
     }
 
@@ -168,6 +168,9 @@ const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 
 fn too_old() -> AttachError {
-    AttachError::new(AttachErrorKind::NotSupported, "make a device that survives its server")
-        .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or attach as loop")
+    AttachError::new(
+        AttachErrorKind::NotSupported,
+        "create a device that survives a restart of the daemon",
+    )
+    .with_hint("this kernel's ublk is too old; use Linux 6.1 or later, or attach as loop")
 }

@@ -120,7 +120,7 @@ impl Export {
         let failed = |error| {
             AttachError::new(
                 AttachErrorKind::Kernel,
-                format!("see which processes use /dev/ublkb{id}"),
+                format!("find the processes that use /dev/ublkb{id}"),
             )
             .with_source(error)
         };

@@ -105,7 +105,9 @@ impl LateWork {
             work(&late);
         });
         begun
-            .inspect_err(|error| tracing::error!(name, %error, "a block device lacks a thread"))
+            .inspect_err(
+                |error| tracing::error!(name, %error, "cannot start a thread for a ublk device"),
+            )
             .ok()
     }
 
@@ -146,6 +148,8 @@ const NOT_POISONED: &str = "nothing panics while it holds this lock";
 /// A thread that serves a device must not wait for memory that only that device can free.
 pub(crate) fn mark_thread() {
     if let Err(error) = kernel::serve_block_io() {
-        tracing::debug!(%error, "a thread that serves a block device is not marked as such");
+        tracing::debug!(
+            %error, "cannot mark a thread that serves a block device (PR_SET_IO_FLUSHER)"
+        );
     }
 }

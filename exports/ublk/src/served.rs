@@ -129,7 +129,7 @@ fn hear_all(heard: &Receiver<io::Result<()>>, count: u16) -> io::Result<()> {
     (0..count).try_for_each(|_| match heard.recv_timeout(THREADS_TIME_MAX) {
         Ok(result) => result,
         Err(_) => {
-            let text = "the threads of its queues do not begin in time";
+            let text = "its queue threads did not start in time";
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }
     })

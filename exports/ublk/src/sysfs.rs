@@ -65,9 +65,11 @@ pub(crate) fn set_write_cache(id: u32, cache: WriteCache) -> Result<(), AttachEr
     if cache == WriteCache::Absent || is_set() {
         return Ok(());
     }
-    let error =
-        AttachError::new(AttachErrorKind::Kernel, format!("have flushes sent to /dev/ublkb{id}"))
-            .with_hint(format!("\"{name}\" cannot be written to {path}"));
+    let error = AttachError::new(
+        AttachErrorKind::Kernel,
+        format!("enable the write cache (flushes) of /dev/ublkb{id}"),
+    )
+    .with_hint(format!("\"{name}\" cannot be written to {path}"));
     Err(match refused {
         Some(source) => error.with_source(source),
         None => error,

@@ -27,17 +27,17 @@ pub(crate) struct Segment {
 pub(crate) enum Malformed {
     #[error("a descriptor lies outside the guest's memory")]
     Unreadable,
-    #[error("a descriptor names one that its table does not have")]
+    #[error("a descriptor refers to an index outside its table")]
     OutsideTable,
-    #[error("a chain has more than {DESCRIPTOR_COUNT_MAX} descriptors, or goes in circles")]
+    #[error("a descriptor chain is longer than {DESCRIPTOR_COUNT_MAX}, or a loop")]
     TooLong,
-    #[error("a table of indirect descriptors is misplaced or has no proper length")]
+    #[error("an indirect descriptor table has an invalid address or length")]
     BadTable,
-    #[error("something to be read follows something to be written")]
+    #[error("a readable descriptor follows a writable one")]
     Mixed,
-    #[error("a request has no header, or no room for a status")]
+    #[error("a request lacks its header, or space for its status")]
     Incomplete,
-    #[error("the front end has taken the guest's memory away")]
+    #[error("the front end has removed the guest's memory")]
     MemoryLost,
 }
 

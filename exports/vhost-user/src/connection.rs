@@ -69,7 +69,7 @@ impl Connection {
     /// Does what the front end asks for until it goes, and then takes care that nothing is done for
     /// it any more.
     pub(crate) fn serve(mut self, shared: &Shared, listener: BorrowedFd<'_>) {
-        tracing::debug!("a front end has come");
+        tracing::debug!("vhost-user front end connected");
         let ended = loop {
             match self.serve_message(shared, listener) {
                 Ok(true) => {}
@@ -83,7 +83,7 @@ impl Connection {
                     tracing::warn!(%error, left_out, "closed a vhost-user connection");
                 }
             }
-            _ => tracing::debug!("a vhost-user front end has disconnected"),
+            _ => tracing::debug!("vhost-user front end disconnected"),
         }
         self.ring_sets.iter().for_each(|rings| rings.end());
         while self.workers.recv_timeout(FREE_INTERVAL) == Err(RecvTimeoutError::Timeout) {

@@ -43,7 +43,7 @@ impl Event {
         close_on_exec(&file)?;
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
         if link.as_bytes() != EVENT_LINK {
-            let message = "the front end handed over something that is no event descriptor";
+            let message = "the front end passed a descriptor that is not an eventfd";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         Ok(Self(file.into()))
@@ -54,7 +54,7 @@ impl Event {
         if let Err(error) = rustix::io::write(&self.0, &1_u64.to_ne_bytes())
             && error != rustix::io::Errno::AGAIN
         {
-            tracing::debug!(%error, "an event could not be signalled");
+            tracing::debug!(%error, "cannot signal an eventfd");
         }
     }
 

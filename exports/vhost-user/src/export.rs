@@ -131,7 +131,7 @@ impl Export {
         let sockets = self.shared.sockets();
         let Some(changes) = &sockets.changes else { return };
         if let Err(error) = channel::tell_change(changes) {
-            tracing::warn!(%error, "cannot tell a vhost-user front end its disk's new size");
+            tracing::warn!(%error, "cannot notify a vhost-user front end of its disk's new size");
         }
     }
 

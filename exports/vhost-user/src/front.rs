@@ -104,7 +104,11 @@ impl Front {
     /// The queue of this number, if the disk has it.
     fn queue(&self, index: u32) -> Result<usize> {
         let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
-        if index < self.settings.len() { Ok(index) } else { refuse("the disk has no such queue") }
+        if index < self.settings.len() {
+            Ok(index)
+        } else {
+            refuse("the disk has no queue of this number")
+        }
     }
 
     fn rings_of(&self, queue: usize) -> (&Arc<RingSet>, usize) {
@@ -128,7 +132,7 @@ impl Front {
             Some(all) => {
                 let found = all.queue(queue, size);
                 if found.is_none() {
-                    return refuse("there is no room for what is in flight in the queue");
+                    return refuse("the in-flight buffer has no space for the queue");
                 }
                 found
             }
@@ -142,7 +146,7 @@ impl Front {
         if ring.again_count() > 0 {
             let count = ring.again_count();
             if let Some(left_out) = self.log.admit() {
-                let message = "requests of an earlier process are done again";
+                let message = "repeating requests of the previous daemon";
                 tracing::info!(queue, count, left_out, message);
             }
             self.counters.repeated.add(count as u64);
@@ -336,7 +340,7 @@ impl VhostUserBackendReqHandlerMut for Front {
         let (set, slot) = self.rings_of(queue);
         let running = set.visit(|rings| rings.slots[slot].ring.as_ref().map(Ring::place));
         if running.is_some_and(|running| running != place) {
-            return refuse("a ring cannot be elsewhere while it is served");
+            return refuse("a ring cannot be moved while it is active");
         }
         self.settings[queue].place = Some(place);
         self.begin_when_complete(queue)
@@ -346,7 +350,7 @@ impl VhostUserBackendReqHandlerMut for Front {
         let queue = self.queue(index)?;
         match u16::try_from(base) {
             Ok(base) => self.settings[queue].base = base,
-            Err(_) => return refuse("a ring of this kind has no such place to begin"),
+            Err(_) => return refuse("invalid start index for a split ring"),
         }
         Ok(())
     }
@@ -360,7 +364,7 @@ impl VhostUserBackendReqHandlerMut for Front {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let queue = self.queue(index.into())?;
         let Some(file) = file else {
-            return refuse("a queue without kicks would have to be looked at all the time");
+            return refuse("a queue without a kick descriptor (polling) is not supported");
         };
         let kick = Event::to_wait_for(file).or_else(refuse)?;
         let (set, slot) = self.rings_of(queue);

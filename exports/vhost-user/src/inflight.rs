@@ -54,13 +54,13 @@ const INSIDE: &str = "the whole part of a queue was checked to be inside";
 /// Why the memory was not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InFlightError {
-    #[error("{queue_count} queues of {ring_size} entries are not what this disk can have")]
+    #[error("invalid in-flight buffer of {queue_count} queues with {ring_size} entries")]
     BadShape { queue_count: u16, ring_size: u16 },
-    #[error("{bytes} bytes are too few for what is in flight")]
+    #[error("the in-flight buffer of {bytes} bytes is too small")]
     TooSmall { bytes: u64 },
-    #[error("memory for what is in flight cannot be made")]
+    #[error("cannot create the in-flight buffer")]
     Make(#[source] io::Error),
-    #[error("memory for what is in flight cannot be used")]
+    #[error("cannot use the in-flight buffer")]
     Use(#[from] MemoryError),
 }
 

@@ -91,23 +91,26 @@ impl Deref for Ram {
 /// Why memory was not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
-    #[error("the memory is no memfd, nor a file on tmpfs or hugetlbfs; let the machine have such")]
+    #[error(
+        "the guest's memory is not a memfd, nor a file on tmpfs or hugetlbfs; use \
+             memory-backend-memfd with share=on"
+    )]
     NotMemory,
-    #[error("there are more than {REGION_COUNT_MAX} regions of memory")]
+    #[error("too many memory regions; the limit is {REGION_COUNT_MAX}")]
     TooMany,
-    #[error("a region of {bytes} bytes ends past the last address")]
+    #[error("a memory region of {bytes} bytes exceeds the address space")]
     EndsNowhere { bytes: u64 },
-    #[error("no region begins at guest address {address:#x} with {bytes} bytes")]
+    #[error("no memory region of {bytes} bytes at guest address {address:#x}")]
     NoSuchRegion { address: u64, bytes: u64 },
-    #[error("{bytes} bytes from {offset} on are more than the memory's file has, or none")]
+    #[error("a memory region of {bytes} bytes at offset {offset} is empty or exceeds its file")]
     BehindEnd { offset: u64, bytes: u64 },
-    #[error("the memory's file cannot be examined")]
+    #[error("cannot stat the file of the guest's memory")]
     Examine(#[source] io::Error),
-    #[error("the memory cannot be mapped")]
+    #[error("cannot map the guest's memory")]
     Map(#[from] MmapRegionError),
-    #[error("the memory cannot be guarded against being taken away")]
+    #[error("cannot guard the guest's memory against truncation (SIGBUS)")]
     Guard(#[source] io::Error),
-    #[error("regions of memory lie over each other")]
+    #[error("memory regions overlap")]
     Arrange(#[from] GuestRegionCollectionError),
 }
 
@@ -225,7 +228,7 @@ fn map_shared(file: File, offset: u64, bytes: u64) -> Result<MmapRegion, MemoryE
         return Err(MemoryError::NotMemory);
     }
     if let Err(error) = fcntl_add_seals(&file, SealFlags::SHRINK) {
-        tracing::debug!(%error, "a front end could still shrink the memory that it shares");
+        tracing::debug!(%error, "the front end's shared memory is not sealed against shrinking");
     }
     let length = fstat(&file).map_err(|error| MemoryError::Examine(error.into()))?.st_size;
     let end = offset.checked_add(bytes).filter(|end| *end <= u64::try_from(length).unwrap_or(0));
@@ -284,11 +287,11 @@ mod tests {
     #[test]
     fn regions_that_cannot_be_are_refused() {
         let map = MemoryMap::default().with(window(0, 2), memory(2 * PAGE)).expect("memory");
-        check_refused(&map, window(PAGE, 1), memory(PAGE), "over each other");
-        check_refused(&map, window(4 * PAGE, 2), memory(PAGE), "more than");
-        check_refused(&map, window(4 * PAGE, 0), memory(PAGE), "or none");
+        check_refused(&map, window(PAGE, 1), memory(PAGE), "overlap");
+        check_refused(&map, window(4 * PAGE, 2), memory(PAGE), "exceeds its file");
+        check_refused(&map, window(4 * PAGE, 0), memory(PAGE), "is empty");
         let far = Window { front_start: u64::MAX - 10, ..window(4 * PAGE, 1) };
-        check_refused(&map, far, memory(PAGE), "last address");
+        check_refused(&map, far, memory(PAGE), "exceeds the address space");
         let file = tempfile_on_disk();
         check_refused(&map, window(4 * PAGE, 1), file, "memfd");
         assert!(map.without(window(PAGE, 1)).is_err());

@@ -195,10 +195,10 @@ fn check_inside(
 
 /// The range of a read or a write.
 fn transfer(sector: u64, data: &[Segment]) -> Result<ByteRange, &'static str> {
-    let start = sector.checked_mul(SECTOR_BYTES).ok_or("the sector is no sector of any disk")?;
+    let start = sector.checked_mul(SECTOR_BYTES).ok_or("the sector number is out of range")?;
     let length: u64 = data.iter().map(|segment| u64::from(segment.bytes)).sum();
     if !length.is_multiple_of(SECTOR_BYTES) {
-        return Err("the data are no whole sectors");
+        return Err("the length is not a multiple of the sector size");
     }
     Ok(ByteRange::new(start, length))
 }
@@ -214,7 +214,7 @@ fn spans(
     let mut bytes = [0; SPAN_COUNT_MAX * SPAN_BYTES + 1];
     let count = readable.copy_in(ram, &mut bytes)?;
     if count == 0 || !count.is_multiple_of(SPAN_BYTES) {
-        return Ok(Operation::Invalid("there are no ranges, too many, or parts of some"));
+        return Ok(Operation::Invalid("invalid number or length of ranges"));
     }
     let mut spans = Vec::with_capacity(SPAN_COUNT_MAX);
     for raw in bytes[..count].chunks_exact(SPAN_BYTES) {
@@ -227,10 +227,10 @@ fn spans(
             return Ok(Operation::Unsupported);
         }
         let Some(start) = sector.checked_mul(SECTOR_BYTES) else {
-            return Ok(Operation::Invalid("the sector is no sector of any disk"));
+            return Ok(Operation::Invalid("the sector number is out of range"));
         };
         if length > SPAN_BYTES_MAX {
-            return Ok(Operation::Invalid("the range is longer than drivers are told"));
+            return Ok(Operation::Invalid("the range exceeds the advertised maximum"));
         }
         let may_unmap = own_flags & UNMAP != 0;
         spans.push(Span { range: ByteRange::new(start, length), may_unmap });

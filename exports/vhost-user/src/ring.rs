@@ -30,7 +30,7 @@ use crate::server::{Outcome, Status};
 /// Answers after which a driver that sleeps is woken, although more will follow.
 const ANSWERS_PER_SIGNAL: u32 = 8;
 
-const MEMORY_LOST: &str = "its front end has taken memory away that it shared";
+const MEMORY_LOST: &str = "its front end has removed shared memory";
 
 /// Where the parts of a ring are in the front end's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +43,11 @@ pub(crate) struct RingPlace {
 /// Why a ring cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingError {
-    #[error("a ring cannot have {size} entries; a power of two up to {RING_SIZE_MAX} is possible")]
+    #[error("invalid ring size {size}; use a power of two up to {RING_SIZE_MAX}")]
     BadSize { size: u32 },
     #[error("the ring lies outside the guest's memory")]
     Outside,
-    #[error("the ring is not aligned as it must be")]
+    #[error("the ring is misaligned")]
     Misaligned,
 }
 
@@ -197,7 +197,7 @@ impl Ring {
                 Take::Nothing
             }
             Err(malformed) => {
-                tracing::debug!(%malformed, head, "a guest's driver sent what is no request");
+                tracing::debug!(%malformed, head, "invalid request from a guest's driver");
                 self.put_used(head, 0);
                 Take::Nonsense
             }
@@ -226,7 +226,7 @@ impl Ring {
         }
         let is_open = self.open.get(usize::from(head)).map(Option::is_some);
         if is_open != Some(false) || self.again.contains(&head) {
-            self.break_off("its driver offers a request that is there already, or cannot be");
+            self.break_off("its driver made an invalid or duplicate request available");
             return None;
         }
         if let Some(in_flight) = &mut self.in_flight {

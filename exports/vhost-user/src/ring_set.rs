@@ -296,7 +296,7 @@ impl RingSet {
         match poll(&mut events, None) {
             // The caller looks everywhere anyway.
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => panic!("cannot wait for virtual machines: {error}"),
+            Err(error) => panic!("cannot wait for vhost-user events: {error}"),
         }
         let signalled: Vec<bool> = events.iter().map(|event| !event.revents().is_empty()).collect();
         let all = kicks().chain([&self.wake]).zip(signalled);

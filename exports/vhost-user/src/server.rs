@@ -200,11 +200,11 @@ impl Server {
 enum Failure {
     #[error("{0}")]
     Device(#[from] DeviceError),
-    #[error("it asks for nothing that the disk can do")]
+    #[error("unsupported request type")]
     Unsupported,
-    #[error("it cannot be: {0}")]
+    #[error("invalid request: {0}")]
     Invalid(&'static str),
-    #[error("its memory is not shared any more")]
+    #[error("its memory is no longer shared")]
     MemoryGone,
 }
 

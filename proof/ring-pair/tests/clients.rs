@@ -174,7 +174,7 @@ fn what_is_not_there_is_named() {
     assert_eq!(running.stop(), 0);
     let error = Client::connect(&socket).expect_err("there is no server");
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
-    assert!(error.to_string().contains("is the daemon running"), "{error}");
+    assert!(error.to_string().contains("check that memlaned runs"), "{error}");
 }
 
 #[test]

@@ -80,9 +80,7 @@ fn say_io_uring() {
     let _errno = errno::Kept::now();
     notice::say(
         Reason::IoUring,
-        format_args!(
-            "this program uses io_uring: what it asks for that way goes through the kernel"
-        ),
+        format_args!("this program uses io_uring: its io_uring requests go through the kernel"),
     );
 }
 
