@@ -248,7 +248,7 @@ fn volume_text(volume: &Volume) -> String {
         ("durability", word_of(&volume.durability)),
         ("capacity", word_of(&volume.capacity)),
         ("written", ByteSize(volume.written_bytes).rounded()),
-        ("of it fill", ByteSize(volume.fill_bytes).rounded()),
+        ("fill patterns", ByteSize(volume.fill_bytes).rounded()),
         ("RAM", ByteSize(volume.ram_bytes).rounded()),
         ("ratio", ratio_text(volume.ratio)),
         ("device", or_dash(volume.device.clone())),

@@ -46,11 +46,11 @@ fn text(pool: &Pool) -> String {
     let thresholds: Vec<String> = pool.thresholds_percent.iter().map(u64::to_string).collect();
     lines(&[
         ("max-memory", size(pool.max_memory_bytes)),
-        ("can be made", size(pool.capacity_bytes)),
+        ("can grow to", size(pool.capacity_bytes)),
         ("used", size(pool.used_bytes)),
-        ("set aside", format!("{} for guaranteed volumes", size(pool.guaranteed_bytes))),
+        ("guaranteed", format!("{} reserved for guaranteed volumes", size(pool.guaranteed_bytes))),
         ("reserve", size(pool.reserve_bytes)),
-        ("the daemon", size(pool.daemon_bytes)),
+        ("daemon memory", size(pool.daemon_bytes)),
         ("thresholds", format!("{} %", thresholds.join(", "))),
         ("full in", forecast_text(pool)),
     ])

@@ -40,7 +40,7 @@ pub(super) fn text(status: &Status) -> String {
         ("  tables", size(pool.table_bytes)),
         ("  slack", size(pool.slack_bytes)),
         ("free", size(pool.free_bytes)),
-        ("sizes of volumes", provisioned_text(pool)),
+        ("sum of volume sizes", provisioned_text(pool)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
         ("to be compressed", size(pool.pending_bytes)),
         ("overwrites", overwrites_text(pool)),
@@ -52,7 +52,7 @@ pub(super) fn text(status: &Status) -> String {
         ),
         ("devices", devices.map_or_else(|| "off".to_owned(), |it| it.mount_point.clone())),
         (
-            "machines' disks",
+            "vhost-user disks",
             format!("{}, {} in use, in {}", disks.exports, disks.connected, disks.folder),
         ),
         (
@@ -110,7 +110,7 @@ fn durability_text(status: &DurabilityStatus) -> String {
     let size = |bytes| ByteSize(bytes).rounded();
     let at_risk = status.at_risk;
     let mut fields = vec![
-        ("a power loss takes", String::new()),
+        ("lost at power loss", String::new()),
         ("  of class ram", size(at_risk.ram_bytes)),
         ("  of class image", size(at_risk.image_bytes)),
         ("  of class journal", size(at_risk.journal_bytes)),
