@@ -204,7 +204,9 @@ mod tests {
         assert!(error.to_string().contains("`tls`"), "{error}");
         assert!(read("partitions = \"many\"", &[]).is_err());
         assert!(read("partitions = { a = 1 }", &[]).is_err());
-        assert!(read("partitions", &[]).expect_err("half a line").to_string().contains("no TOML"));
+        assert!(
+            read("partitions", &[]).expect_err("half a line").to_string().contains("invalid TOML")
+        );
         let words = ["program", "--config=/nowhere"].map(OsString::from).into();
         let error = with_file(<Options as clap::CommandFactory>::command(), words);
         assert!(error.expect_err("there is no file").to_string().contains("/nowhere"));

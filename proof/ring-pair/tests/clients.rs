@@ -139,7 +139,7 @@ fn a_client_too_many_is_told_so() {
         let client = Client::connect_with(&running.socket(), options).expect("the server listens");
         let error = client.open(&target).expect_err("eight are there");
         assert_eq!(error.errno(), rustix::io::Errno::USERS.raw_os_error());
-        assert!(error.to_string().contains("it serves 8 in all"), "{error}");
+        assert!(error.to_string().contains("the limits are 8 in all"), "{error}");
     }
     wait_until("they were counted", || running.status().refused >= 100);
 }

@@ -164,7 +164,7 @@ fn a_pool_on_a_disk_and_a_foreign_file_are_refused_and_left_alone() -> Result<()
         std::fs::write(&foreign, &b"anything".repeat(length / 8 + 1)[..length])?;
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&foreign, permissions)?;
-        check_refused(&foreign, &["use another file"])?;
+        check_refused(&foreign, &["another file"])?;
     }
     Ok(())
 }

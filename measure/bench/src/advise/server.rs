@@ -129,7 +129,9 @@ mod tests {
             let error = Server::of_folder(folder, "postgres").err().expect("there is none");
             format!("{error:#}")
         };
-        assert!(refused(Path::new("/nowhere")).contains("/nowhere is no data directory"));
+        assert!(
+            refused(Path::new("/nowhere")).contains("/nowhere is not a PostgreSQL data directory")
+        );
         let folder = tempfile::tempdir().expect("there is room for a folder");
         fs::write(folder.path().join("PG_VERSION"), "15\n").expect("it can be written");
         assert!(refused(folder.path()).contains("no server runs on"));
