@@ -6,7 +6,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
-use super::sums::AVERAGED;
+use super::names::AVERAGED;
 use crate::error::{SqlError, SqlState};
 
 impl SqlError {

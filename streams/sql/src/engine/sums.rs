@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 
 use super::float_sums::{FloatSum, FloatSums, Moving};
+use super::names::AVERAGED;
 
 /// Adds 64-bit integers as decimals, floats one after the other, and all else as the engine's own.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -37,9 +38,6 @@ enum Reals {
     /// As for an average.
     Double,
 }
-
-/// The sum that an average is made of.
-pub(super) const AVERAGED: &str = "averaged_sum";
 
 /// The aggregates of sums.
 pub(super) fn sums() -> [AggregateUDF; 2] {

@@ -18,7 +18,7 @@ use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list};
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::written::{binary, call, in_list, is_timestamp, nested, number, size_of, text_of};
-use crate::engine::sums::AVERAGED;
+use crate::engine::names::AVERAGED;
 use crate::error::{SqlError, SqlState};
 use crate::wire::array_elements;
 

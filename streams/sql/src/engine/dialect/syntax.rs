@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, OrderByKind, Query, Select, SelectItem, SetExpr, Statement, Subscript,
-    TableFactor, TypedString, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    FunctionArguments, Interval, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    Subscript, TableFactor, TypedString, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 use super::arrays::array_of;
@@ -105,29 +105,10 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
         Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
             rewrites::with_exponent(digits)
         }
-        // The engine would write the minus before the first of its parts alone.
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
-            if matches!(**inner, Expr::Interval(_)) =>
-        {
-            **inner = nested(inner.as_ref().clone());
-            None
-        }
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => negated(inner),
-        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: inner } => {
-            Some(binary(number("-1"), BinaryOperator::PGBitwiseXor, nested(inner.as_ref().clone())))
-        }
+        Expr::UnaryOp { op, expr: inner } => of_one(op, inner),
         Expr::Floor { expr: inner, .. } | Expr::Ceil { expr: inner, .. } => {
             rewrites::keep_whole(inner);
             None
-        }
-        Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, expr: inner } => {
-            Some(call("sqrt", vec![call(To::Float8.name(), vec![inner.as_ref().clone()])]))
-        }
-        Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, expr: inner } => {
-            Some(call("cbrt", vec![call(To::Float8.name(), vec![inner.as_ref().clone()])]))
-        }
-        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr: inner } => {
-            Some(call("abs", vec![inner.as_ref().clone()]))
         }
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             Some(call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]))
@@ -177,19 +158,47 @@ fn changed(expr: &mut Expr) -> Result<Option<Expr>, SqlError> {
             Some(call(Call::TimeZone.name(), arguments))
         }
         Expr::Interval(interval) => {
-            if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) =
-                interval.value.as_mut()
-            {
-                *text = match interval.leading_field {
-                    None => interval_texts::spelled(text)?.unwrap_or_else(|| spelled(text)),
-                    Some(_) => spelled(text),
-                };
-            }
+            spell(interval)?;
             None
         }
         Expr::TypedString(typed) => time(typed)?,
         _ => None,
     })
+}
+
+/// An operator before its operand.
+fn of_one(op: &UnaryOperator, operand: &mut Expr) -> Option<Expr> {
+    match op {
+        // The engine would write the minus before the first of its parts alone.
+        UnaryOperator::Minus if matches!(operand, Expr::Interval(_)) => {
+            *operand = nested(operand.clone());
+            None
+        }
+        UnaryOperator::Minus => negated(operand),
+        UnaryOperator::BitwiseNot => {
+            Some(binary(number("-1"), BinaryOperator::PGBitwiseXor, nested(operand.clone())))
+        }
+        UnaryOperator::PGSquareRoot => {
+            Some(call("sqrt", vec![call(To::Float8.name(), vec![operand.clone()])]))
+        }
+        UnaryOperator::PGCubeRoot => {
+            Some(call("cbrt", vec![call(To::Float8.name(), vec![operand.clone()])]))
+        }
+        UnaryOperator::PGAbs => Some(call("abs", vec![operand.clone()])),
+        _ => None,
+    }
+}
+
+/// Writes an interval as the engine reads it.
+fn spell(interval: &mut Interval) -> Result<(), SqlError> {
+    let value = interval.value.as_mut();
+    if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = value {
+        *text = match interval.leading_field {
+            None => interval_texts::spelled(text)?.unwrap_or_else(|| spelled(text)),
+            Some(_) => spelled(text),
+        };
+    }
+    Ok(())
 }
 
 /// A call as it is written, then as the engine has it.
