@@ -154,7 +154,7 @@ fn is_there(subcommand: &str, component: &str) -> Result<bool> {
 }
 
 /// The revision that is built, and whether something was changed since.
-fn commit(root: &Path) -> Option<String> {
+pub(crate) fn commit(root: &Path) -> Option<String> {
     let asked = ["describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"];
     let answer = Command::new("git").args(asked).current_dir(root).output().ok()?;
     let name = String::from_utf8(answer.stdout).ok()?.trim().to_owned();

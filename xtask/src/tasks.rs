@@ -375,22 +375,25 @@ const PERFORMANCE: [&str; 8] = [
     "engine",
 ];
 
-/// Measures what the page on performance shows, and writes that page. What was measured before in
-/// `target/performance` is not measured again.
+/// Measures what the page on performance shows, and writes that page. What was measured before of
+/// the same commit, in `target/performance`, is not measured again.
 pub(crate) fn performance() -> Result<()> {
     let root = house::root();
     let packages = ["daemon", "cli", "preload", "broker", "bench", "kafka-clients"];
     let programs = builds::shipped(&root, &packages, Features::Default)?;
     let program = builds::path_of(&programs, BENCH)?;
     fetch(builds::path_of(&programs, "fetch-kafka-clients")?)?;
-    let measured = root.join("target/performance");
+    let commit = builds::commit(&root).context("only a commit can be measured for the page")?;
+    let measured = root.join("target/performance").join(commit);
+    let jars = format!("MEMLANE_KAFKA_LIBS={}", root.join("target/kafka-clients/jars").display());
     let mut folders = Vec::new();
     for (index, arguments) in PERFORMANCE.iter().enumerate() {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         let folder = measured.join(format!("{}-{}", index + 1, arguments[0]));
-        let mut command = command_as_root(program);
-        command.env("MEMLANE_KAFKA_LIBS", root.join("target/kafka-clients/jars"));
-        command.args(&arguments).args(["--profile", "standard", "--out"]).arg(&folder);
+        // sudo keeps no variable of its caller.
+        let mut command = command_as_root(Path::new("env"));
+        command.arg(&jars).arg(program).args(&arguments);
+        command.args(["--profile", "standard", "--out"]).arg(&folder);
         if folder.join("manifest.json").exists() {
             command.arg("--resume");
         }
@@ -402,7 +405,7 @@ pub(crate) fn performance() -> Result<()> {
         fs::remove_dir_all(&kept).with_context(|| format!("cannot remove {}", kept.display()))?;
     }
     let mut report = Command::new(program);
-    report.arg("report").args(&folders).arg("--keep").arg(&kept);
+    report.current_dir(&root).arg("report").args(&folders).arg("--keep").arg(&kept);
     run_to_end(report.arg("--markdown").arg(root.join("docs/performance.md")))
 }
 

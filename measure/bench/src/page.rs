@@ -1,8 +1,8 @@
 //! One page that shows recorded runs, and the same for other programs.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use report::Report;
@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     /// the same name beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Also write the runs in compact form to this directory, enough to create the Markdown page
-    /// again
+    /// Also write the runs in compact form, with paths relative to the working directory, to this
+    /// directory. The Markdown page is created from them, and can be created again
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     /// Also write charts as Vega-Lite specifications to this directory
@@ -46,14 +46,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.csv {
         write(path, &report.csv()?)?;
     }
+    let kept = arguments.keep.as_deref().map(|folder| keep(&arguments.folders, folder));
+    let kept = kept.transpose()?.map(|folders| Report::read(&folders)).transpose()?;
     if let Some(path) = &arguments.markdown {
-        write_markdown(&report, path)?;
-    }
-    if let Some(folder) = &arguments.keep {
-        for (index, run) in arguments.folders.iter().enumerate() {
-            let run = RunFolder::open(run)?;
-            run.write_compact(&folder.join((index + 1).to_string()))?;
-        }
+        // What can be made again from what is kept.
+        write_markdown(kept.as_ref().unwrap_or(&report), path)?;
     }
     if let Some(folder) = &arguments.vega {
         fs::create_dir_all(folder)
@@ -63,6 +60,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes the runs in compact form into folders of `folder`, and returns these. Paths become relative
+/// to the working directory.
+fn keep(runs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
+    let root = env::current_dir().context("cannot find the working directory")?;
+    let keep = |(index, run): (usize, &PathBuf)| {
+        let compact = folder.join((index + 1).to_string());
+        RunFolder::open(run)?.write_compact(&compact, &root)?;
+        Ok(compact)
+    };
+    runs.iter().enumerate().map(keep).collect()
 }
 
 fn write_markdown(report: &Report, page: &Path) -> Result<()> {

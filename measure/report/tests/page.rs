@@ -454,7 +454,7 @@ fn a_compact_run_gives_the_same_documentation() {
         run.append(StepRecord { key, rows: vec![row] }).expect("it can be written");
     }
     let compact = folder.path().join("compact");
-    run.write_compact(&compact).expect("it can be written");
+    run.write_compact(&compact, folder.path()).expect("it can be written");
     let text =
         |folder: &Path| Report::read(&[folder]).expect("it holds a run").markdown("performance.md");
     assert_eq!(text(&made), text(&compact));

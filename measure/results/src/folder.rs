@@ -136,11 +136,16 @@ impl RunFolder {
     }
 
     /// Writes the same run to another folder without histograms and courses over the time: small
-    /// enough for a repository.
-    pub fn write_compact(&self, path: &Path) -> Result<()> {
-        let mut compact = Self::create(path, self.manifest.clone())?;
+    /// enough for a repository. Paths below `root` become relative to it.
+    pub fn write_compact(&self, path: &Path, root: &Path) -> Result<()> {
+        let prefix = format!("{}/", root.display());
+        let relative = |text: String| text.replace(&prefix, "");
+        let manifest = Manifest::parse(&relative(to_text(&self.manifest)))?;
+        let mut compact = Self::create(path, manifest)?;
         for record in &self.records {
-            let rows = record.rows.iter().cloned().map(Row::compact).collect();
+            let rows: Vec<Row> = record.rows.iter().cloned().map(Row::compact).collect();
+            let rows = serde_json::from_str(&relative(to_text(&rows)))
+                .context("a row with relative paths is no row")?;
             compact.append(StepRecord { key: record.key.clone(), rows })?;
         }
         Ok(())
@@ -213,6 +218,25 @@ mod tests {
         again.append(record("two")).expect("it can be written");
         let third = RunFolder::open(place.path()).expect("it can be read");
         assert_eq!(third.records(), [record("one"), record("two")]);
+    }
+
+    #[test]
+    fn a_compact_run_names_no_path_of_its_checkout() {
+        let place = folder();
+        let path = place.path().join("target/run");
+        let mut manifest = manifest();
+        manifest.command_line = vec!["bench".to_owned(), path.display().to_string()];
+        let mut run = RunFolder::create(&path, manifest).expect("it is empty");
+        let mut record = record("one");
+        let command = format!("fio --filename={}", path.join("file").display());
+        record.rows[0].params.insert("command".to_owned(), command.into());
+        run.append(record).expect("it can be written");
+        let compact = place.path().join("kept");
+        run.write_compact(&compact, place.path()).expect("it can be written");
+        let compact = RunFolder::open(&compact).expect("it can be read");
+        assert_eq!(compact.manifest().command_line, ["bench", "target/run"]);
+        let row = compact.rows().next().expect("its row is there");
+        assert_eq!(row.params["command"], "fio --filename=target/run/file");
     }
 
     #[test]

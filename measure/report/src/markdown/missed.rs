@@ -5,7 +5,7 @@ use crate::bars::{self, Bar};
 use crate::book::Book;
 
 /// Causes of missed bars by the bars' short names: what a profile or a count showed.
-const CAUSES: [(&str, &str); 12] = [
+const CAUSES: [(&str, &str); 14] = [
     (
         "cycles per I/O, to loop",
         "Without ublk an attached volume is a loop device over a FUSE file: FUSE and the daemon \
@@ -14,6 +14,15 @@ const CAUSES: [(&str, &str); 12] = [
     (
         "cycles per I/O, to zram",
         "zram works within the caller's system call; FUSE and the daemon do not",
+    ),
+    (
+        "attached 4K read, to loop",
+        "Without ublk an attached volume is a loop device over a FUSE file: FUSE and the daemon \
+         come on top of the loop device",
+    ),
+    (
+        "NBD depth 16, to nbdkit",
+        "fio and libnbd take a whole core at 180,000 requests per second, whatever the server",
     ),
     (
         "NOPM on a journal volume, to disk",
