@@ -55,10 +55,10 @@ async function limited(own: Console): Promise<void> {
   check((await prefix.inputValue()) === 'team-', 'a new name begins with the prefix');
   await dialog.fill({ Name: 'other', Size: '64MiB' });
   await dialog.submit().click();
-  await dialog.element.getByText('begins with none of team-').waitFor();
+  await dialog.element.getByText('has none of the prefixes of your projects: team-').waitFor();
   await dialog.fill({ Name: 'team-a', Size: '256MiB' });
   await dialog.submit().click();
-  await dialog.element.getByText('may have 134217728 bytes').waitFor();
+  await dialog.element.getByText('is exceeded: 134217728 bytes').waitFor();
   await dialog.fill({ Size: '64MiB' });
   await dialog.confirm();
   await own.row('team-a').waitFor();
