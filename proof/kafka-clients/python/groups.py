@@ -4,7 +4,9 @@ import collections
 import threading
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING, ConsumerGroupType, KafkaError, KafkaException, TopicPartition,
+)
 
 from log import WAIT_S, Deadline, equal, numbered, produce, unique, values_of, wait_until
 
@@ -141,6 +143,61 @@ def consumer_protocol(broker):
 
 def consumer_protocol_over_kills(broker):
     rebalances(broker, CooperativeMember, is_killed=True, group_protocol="consumer")
+
+
+def changes_protocol(broker, kind, **options):
+    """Members of a classic group are replaced one by one by members of the protocol of KIP-848, and
+    these by classic ones again, while records come: each is seen once."""
+    topic, group = broker.topic("protocols", PARTITIONS), unique("protocols")
+    producer = broker.producer(enable_idempotence=True)
+    written, seen = collections.Counter(), []
+
+    def write(label):
+        for partition in range(PARTITIONS):
+            values = numbered(f"{label}/{partition}", COUNT)
+            offsets = produce(producer, topic, partition, values)
+            written.update(((partition, offset), it) for offset, it in zip(offsets, values))
+
+    def kind_of_group():
+        listed = broker.admin.list_consumer_groups().result(WAIT_S)
+        return {it.group_id: it.type for it in listed.valid}[group]
+
+    def all_are_seen():
+        balanced(members)
+        return len(set(seen)) >= len(written)
+
+    def classic():
+        options.update(session_timeout_ms=10_000, heartbeat_interval_ms=500)
+        return kind(broker, topic, group, seen, **options)
+
+    def modern():
+        return CooperativeMember(broker, topic, group, seen, group_protocol="consumer")
+
+    members = [classic() for _ in range(3)]
+    wait_until(lambda: balanced(members), "three classic members with a share each")
+    equal(kind_of_group(), ConsumerGroupType.CLASSIC, "type of the group")
+    write("classic")
+    for number, come in enumerate([modern] * 3 + [classic] * 3):
+        members.append(come())
+        write(f"while {number} comes")
+        members.pop(0).leave()
+        write(f"while {number} is there")
+        wait_until(lambda: balanced(members), f"a share each after change {number}")
+        wait_until(all_are_seen, f"the records after change {number}")
+        expected = ConsumerGroupType.CLASSIC if number == 5 else ConsumerGroupType.CONSUMER
+        equal(kind_of_group(), expected, f"type of the group after change {number}")
+    for member in members:
+        member.leave()
+    equal(collections.Counter(seen), written, "records and how often they were seen")
+
+
+def eager_group_changes_protocol(broker):
+    changes_protocol(broker, Member, partition_assignment_strategy="range")
+
+
+def cooperative_group_changes_protocol(broker):
+    strategy = "cooperative-sticky"
+    changes_protocol(broker, CooperativeMember, partition_assignment_strategy=strategy)
 
 
 def dead_members_are_noticed(broker, **options):

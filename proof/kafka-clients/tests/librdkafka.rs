@@ -108,6 +108,16 @@ fn members_by_the_next_protocol_share_and_lose_nothing() -> Result<()> {
 }
 
 #[test]
+fn an_eager_group_changes_its_protocol_and_back_and_loses_nothing() -> Result<()> {
+    check("groups.eager_group_changes_protocol")
+}
+
+#[test]
+fn a_cooperative_group_changes_its_protocol_and_back_and_loses_nothing() -> Result<()> {
+    check("groups.cooperative_group_changes_protocol")
+}
+
+#[test]
 fn a_silent_member_loses_its_partitions() -> Result<()> {
     check("groups.dead_members_are_noticed")
 }

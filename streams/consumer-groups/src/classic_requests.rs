@@ -9,17 +9,25 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::classic::{ClassicGroup, Joining, Protocol, refused};
+use crate::classic::{Joining, Protocol, refused};
+use crate::conversion::downgraded;
 use crate::effect::{CallContext, Caller, Effect, Waiting, code};
 use crate::fields::{own, own_beginning, own_bytes};
 use crate::groups::{Groups, Kind};
 use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX};
+use crate::topics::Topics;
 
 impl Groups {
     /// JoinGroup, versions 0 to 9. The reply may come much later, once all members have joined.
-    pub fn join(&mut self, caller: Caller<'_>, request: &JoinGroupRequest, out: &mut Vec<Effect>) {
+    pub fn join(
+        &mut self,
+        caller: Caller<'_>,
+        request: &JoinGroupRequest,
+        topics: &dyn Topics,
+        out: &mut Vec<Effect>,
+    ) {
         let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
-        if let Err(error) = self.try_join(&caller, request, &mut context) {
+        if let Err(error) = self.try_join(&caller, request, topics, &mut context) {
             let response = refused(error, &request.member_id, caller.api_version);
             context.reply(caller.ticket, response);
         }
@@ -30,14 +38,18 @@ impl Groups {
         &mut self,
         caller: &Caller<'_>,
         request: &JoinGroupRequest,
+        topics: &dyn Topics,
         context: &mut CallContext<'_>,
     ) -> Result<(), ResponseError> {
         check_group_id(&request.group_id)?;
         let joining = self.check_joining(caller, request)?;
         let bytes: usize = joining.protocols.iter().map(|it| it.metadata.len()).sum();
-        let brought = self
-            .classic(&request.group_id)
-            .map_or(0, |group| group.metadata_bytes(&joining.member_id, joining.instance.as_ref()));
+        let (id, instance) = (&joining.member_id, joining.instance.as_ref());
+        let brought = match self.groups.get(&*request.group_id).map(|it| &it.kind) {
+            Some(Kind::Classic(group)) => group.metadata_bytes(id, instance),
+            Some(Kind::Consumer(group)) => group.metadata_bytes(id, instance),
+            None => 0,
+        };
         let more = bytes.saturating_sub(brought);
         self.check_bytes(self.owner_of(&request.group_id, caller), more)?;
         let uuid = self.fresh_uuid();
@@ -48,10 +60,10 @@ impl Groups {
         let group = self.classic_or_new(&request.group_id, caller)?;
         match &mut group.kind {
             Kind::Classic(group) => group.join(joining, fresh_id, context),
-            Kind::Consumer(consumer) if consumer.members.is_empty() => {
+            Kind::Consumer(consumer) if consumer.is_left_to(&joining) => {
                 let effect_count = context.out.len();
-                let id = consumer.id.clone();
-                let mut classic = ClassicGroup::take_over(id, consumer.epoch, context);
+                let replaced = consumer.replaced_by(&joining);
+                let mut classic = downgraded(consumer, replaced, topics, context);
                 let result = classic.join(joining, fresh_id, context);
                 match result {
                     Ok(()) => group.kind = Kind::Classic(classic),
@@ -59,7 +71,7 @@ impl Groups {
                 }
                 result
             }
-            Kind::Consumer(_) => Err(ResponseError::InconsistentGroupProtocol),
+            Kind::Consumer(consumer) => consumer.join(joining, fresh_id, topics, context),
         }
     }
 
@@ -101,16 +113,27 @@ impl Groups {
     }
 
     /// SyncGroup, versions 0 to 5. The reply comes once the leader has assigned.
-    pub fn sync(&mut self, caller: Caller<'_>, request: &SyncGroupRequest, out: &mut Vec<Effect>) {
+    pub fn sync(
+        &mut self,
+        caller: Caller<'_>,
+        request: &SyncGroupRequest,
+        topics: &dyn Topics,
+        out: &mut Vec<Effect>,
+    ) {
         let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
         let waiting = Waiting { ticket: caller.ticket, api_version: caller.api_version };
         let assigned: usize = request.assignments.iter().map(|it| it.assignment.len()).sum();
-        let before = self.classic(&request.group_id).map_or(0, |group| group.assignment_bytes());
-        let more = assigned.saturating_sub(before);
+        let more = match self.groups.get(&*request.group_id).map(|it| &it.kind) {
+            Some(Kind::Classic(group)) => assigned.saturating_sub(group.assignment_bytes()),
+            Some(Kind::Consumer(_)) | None => 0,
+        };
         let result = self
             .check_bytes(self.owner_of(&request.group_id, &caller), more)
-            .and_then(|()| self.classic(&request.group_id))
-            .and_then(|group| group.sync(request, waiting, &mut context));
+            .and_then(|()| self.joined(&request.group_id))
+            .and_then(|kind| match kind {
+                Kind::Classic(group) => group.sync(request, waiting, &mut context),
+                Kind::Consumer(group) => group.sync(request, waiting, topics, &mut context),
+            });
         if let Err(error) = result {
             let response = SyncGroupResponse::default().with_error_code(error.code());
             context.reply(caller.ticket, response);
@@ -125,12 +148,18 @@ impl Groups {
         request: &HeartbeatRequest,
         out: &mut Vec<Effect>,
     ) {
+        let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
+        let (id, generation) = (&request.member_id, request.generation_id);
         let instance = request.group_instance_id.as_ref();
-        let result = self.classic(&request.group_id).and_then(|group| {
-            group.heartbeat(&request.member_id, instance, request.generation_id, caller.now_ms)
+        let result = self.joined(&request.group_id).and_then(|kind| match kind {
+            Kind::Classic(group) => group.heartbeat(id, instance, generation, caller.now_ms),
+            Kind::Consumer(group) => group.classic_heartbeat(id, instance, generation, &context),
         });
-        let response = HeartbeatResponse::default().with_error_code(code(result));
-        out.push(Effect::Reply(caller.ticket, response.into()));
+        if result == Err(ResponseError::RebalanceInProgress) {
+            // It is to join within a time.
+            self.settle(&request.group_id);
+        }
+        context.reply(caller.ticket, HeartbeatResponse::default().with_error_code(code(result)));
     }
 
     /// LeaveGroup, versions 0 to 5.
@@ -138,6 +167,7 @@ impl Groups {
         &mut self,
         caller: Caller<'_>,
         request: &LeaveGroupRequest,
+        topics: &dyn Topics,
         out: &mut Vec<Effect>,
     ) {
         let mut context = Self::context(self.options, self.host_ahead_ms, caller.now_ms, out);
@@ -146,10 +176,15 @@ impl Groups {
             ..3 => &single[..],
             _ => &request.members[..],
         };
-        let kind = self.groups.get_mut(&*request.group_id).map(|it| &mut it.kind);
-        let results = match kind {
-            Some(Kind::Classic(group)) => group.leave(members, &mut context),
-            Some(Kind::Consumer(group)) => group.leave_all(members, &mut context),
+        let results = match self.groups.get_mut(&*request.group_id) {
+            Some(group) => {
+                let results = match &mut group.kind {
+                    Kind::Classic(group) => group.leave(members, &mut context),
+                    Kind::Consumer(group) => group.leave_all(members, &mut context),
+                };
+                group.downgrade(topics, &mut context);
+                results
+            }
             None => vec![Err(ResponseError::UnknownMemberId); members.len()],
         };
         let response = if caller.api_version < 3 {
@@ -168,12 +203,11 @@ impl Groups {
         self.settle(&request.group_id);
     }
 
-    fn classic(&mut self, id: &StrBytes) -> Result<&mut ClassicGroup, ResponseError> {
+    /// The group that a member says it has joined.
+    fn joined(&mut self, id: &StrBytes) -> Result<&mut Kind, ResponseError> {
         check_group_id(id)?;
-        match self.groups.get_mut(id).map(|it| &mut it.kind) {
-            Some(Kind::Classic(group)) => Ok(group),
-            Some(Kind::Consumer(_)) | None => Err(ResponseError::UnknownMemberId),
-        }
+        let group = self.groups.get_mut(id).ok_or(ResponseError::UnknownMemberId)?;
+        Ok(&mut group.kind)
     }
 }
 

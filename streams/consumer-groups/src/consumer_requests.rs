@@ -12,9 +12,11 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
+use crate::classic::{ClassicGroup, refused};
 use crate::classic_requests::check_group_id;
 use crate::consumer::{Beat, ConsumerGroup, Partition, Partitions, by_topic, is_known_assignor};
-use crate::effect::{CallContext, Caller, Effect};
+use crate::conversion::upgraded;
+use crate::effect::{CallContext, Caller, Effect, Waiting};
 use crate::fields::{own, own_beginning};
 use crate::groups::{Groups, Kind};
 use crate::options::{ID_BYTES_MAX, SHOWN_BYTES_MAX, TOPIC_BYTES_MAX};
@@ -68,20 +70,21 @@ impl Groups {
             return Err(ResponseError::GroupIdNotFound);
         }
         let group = self.classic_or_new(&request.group_id, caller)?;
-        let classic = match &mut group.kind {
-            Kind::Consumer(group) => return group.heartbeat(&beat, topics, context),
-            Kind::Classic(group) if group.is_empty() && beat.epoch == 0 => group,
-            Kind::Classic(_) => return Err(ResponseError::GroupIdNotFound),
-        };
-        // Epochs go on where the generations of the classic group ended.
-        let id = classic.id.clone();
-        let mut consumer = ConsumerGroup::new(id, classic.generation_max, context.unix_ms);
-        let response = consumer.heartbeat(&beat, topics, context)?;
-        if classic.durable.is_some() {
-            context.persist(classic.generation_gone());
+        match &mut group.kind {
+            Kind::Consumer(consumer) => {
+                let response = consumer.heartbeat(&beat, topics, context)?;
+                if beat.epoch < 0 {
+                    group.downgrade(topics, context);
+                }
+                Ok(response)
+            }
+            Kind::Classic(classic) if beat.epoch == 0 => {
+                let (consumer, response) = upgrade(classic, &beat, topics, context)?;
+                group.kind = Kind::Consumer(consumer);
+                Ok(response)
+            }
+            Kind::Classic(classic) => Err(dropped(classic, &beat)),
         }
-        group.kind = Kind::Consumer(consumer);
-        Ok(response)
     }
 
     /// ConsumerGroupDescribe, versions 0 and 1. Partitions of topics that are gone are left out.
@@ -105,6 +108,53 @@ impl Groups {
             });
         let response = ConsumerGroupDescribeResponse::default().with_groups(groups.collect());
         out.push(Effect::Reply(caller.ticket, response.into()));
+    }
+}
+
+/// Makes a classic group one of members of both protocols, with the first of the other one. An
+/// error changes nothing.
+fn upgrade(
+    classic: &mut ClassicGroup,
+    beat: &Beat,
+    topics: &dyn Topics,
+    context: &mut CallContext<'_>,
+) -> Result<(ConsumerGroup, ConsumerGroupHeartbeatResponse), ResponseError> {
+    let mut consumer = upgraded(classic, topics, context).ok_or(ResponseError::GroupIdNotFound)?;
+    let effect_count = context.out.len();
+    if !consumer.members.is_empty() {
+        consumer.persist_conversion(context);
+    }
+    let response = consumer
+        .heartbeat(beat, topics, context)
+        .inspect_err(|_| context.out.truncate(effect_count))?;
+    if classic.durable.is_some() {
+        context.persist(classic.generation_gone());
+    }
+    classic.refuse_syncs(context);
+    for (id, joining) in classic.take_joins() {
+        let Waiting { ticket, api_version } = joining.waiting;
+        let place = joining.instance.as_ref().and_then(|it| consumer.instances.get(it));
+        let joined = match place.is_some_and(|current| *current != id) {
+            // The first of the other protocol has just taken it.
+            true => Err(ResponseError::FencedInstanceId),
+            false => consumer.join(joining, id.clone(), topics, context),
+        };
+        if let Err(error) = joined {
+            context.reply(ticket, refused(error, &id, api_version));
+        }
+    }
+    Ok((consumer, response))
+}
+
+/// The error for a member that was dropped before the group became a classic one: it may come as a
+/// new member, unless another has its place.
+fn dropped(classic: &ClassicGroup, beat: &Beat) -> ResponseError {
+    let has_place = beat.instance.as_ref().is_some_and(|it| classic.instances.contains_key(it));
+    match beat.epoch {
+        ..0 => ResponseError::GroupIdNotFound,
+        _ if has_place => ResponseError::FencedInstanceId,
+        _ if classic.is_open_to_consumers() => ResponseError::UnknownMemberId,
+        _ => ResponseError::GroupIdNotFound,
     }
 }
 
@@ -187,7 +237,11 @@ fn describe(group: &ConsumerGroup, api_version: i16, topics: &dyn Topics) -> Des
             .with_subscribed_topic_regex(profile.pattern.clone())
             .with_assignment(assignment(&member.assigned, topics))
             .with_target_assignment(target.unwrap_or_default())
-            .with_member_type(if api_version >= 1 { 1 } else { -1 })
+            .with_member_type(match member.classic {
+                _ if api_version < 1 => -1,
+                Some(_) => 0,
+                None => 1,
+            })
     });
     DescribedGroup::default()
         .with_group_id(GroupId(group.id.clone()))

@@ -10,12 +10,14 @@ use uuid::Uuid;
 
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
+use crate::conversion::downgraded;
 use crate::effect::{CallContext, Caller, Effect, Record};
 use crate::fields::own;
 use crate::keys::Key;
 use crate::offsets::Offsets;
 use crate::options::{ENTRY_BYTES, Options};
 use crate::subscriptions::Subscriptions;
+use crate::topics::Topics;
 
 /// The group coordinator. See the crate's documentation for what its effects promise.
 #[derive(Debug)]
@@ -114,6 +116,16 @@ impl Kind {
 impl Group {
     pub(crate) fn new(kind: Kind) -> Self {
         Self { kind, offsets: Offsets::default(), owner: Owner::NOBODY, wake_ms: None, bytes: 0 }
+    }
+
+    /// Makes a consumer group whose members all speak the classic protocol a classic group, when
+    /// others have gone.
+    pub(crate) fn downgrade(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
+        if let Kind::Consumer(group) = &self.kind
+            && group.has_only_classic()
+        {
+            self.kind = Kind::Classic(downgraded(group, None, topics, context));
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use kafka_protocol::protocol::StrBytes;
 use shares::Owner;
 
 use crate::classic::{ClassicGroup, Phase};
-use crate::consumer::{ConsumerGroup, KIND_CONSUMER, decode_member, decode_target};
+use crate::consumer::{ConsumerGroup, KIND_CONSUMER, KIND_CONVERTED, decode_member, decode_target};
 use crate::effect::{CallContext, Effect, Record};
 use crate::groups::{Group, Groups, Kind};
 use crate::keys::Key;
 use crate::offsets::{self, Offset, Place};
+use crate::topics::Topics;
 
 /// When a tick is, by the clock of [`Caller::now_ms`](crate::Caller::now_ms).
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ impl Groups {
     /// Ends what is due: sessions, rebalances, offsets of empty groups. Only what was due by the
     /// time up to which all requests were handed over, so that no member is dropped whose
     /// heartbeat has come.
-    pub fn tick(&mut self, time: TickTime, out: &mut Vec<Effect>) {
+    pub fn tick(&mut self, time: TickTime, topics: &dyn Topics, out: &mut Vec<Effect>) {
         let TickTime { now_ms, heard_ms } = time;
         let due_ms = now_ms.min(heard_ms);
         let mut context = Self::context(self.options, self.host_ahead_ms, now_ms, out);
@@ -70,6 +71,7 @@ impl Groups {
                     Kind::Classic(group) => group.expire(due_ms, &mut context),
                     Kind::Consumer(group) => group.expire(due_ms, &mut context),
                 }
+                group.downgrade(topics, &mut context);
             }
             self.settle(&id);
         }
@@ -126,7 +128,7 @@ impl Groups {
     fn take_over(&mut self, key: Key, value: &[u8]) -> Option<()> {
         match key {
             Key::Group(id) => {
-                if *value.first()? == KIND_CONSUMER {
+                if [KIND_CONSUMER, KIND_CONVERTED].contains(value.first()?) {
                     return self.loaded_consumer(&id).load(value);
                 }
                 let mut loaded = ClassicGroup::decode(id.clone(), value)?;

@@ -181,13 +181,13 @@ fn members_leave_in_one_request_each_with_its_result() {
         member("x"),
         member(&ids[1]),
     ]);
-    let ticket = owner.call(5, |groups, caller, out| groups.leave(caller, &request, out));
+    let ticket = owner.leave(5, &request);
     let codes: Vec<i16> =
         answer!(owner, ticket, LeaveGroup).members.iter().map(|it| it.error_code).collect();
     assert_eq!(codes, [0, code(ResponseError::UnknownMemberId), 0]);
     let single =
         LeaveGroupRequest::default().with_group_id(group_id()).with_member_id(ids[2].clone());
-    let ticket = owner.call(1, |groups, caller, out| groups.leave(caller, &single, out));
+    let ticket = owner.leave(1, &single);
     assert_eq!(answer!(owner, ticket, LeaveGroup).error_code, 0);
     assert_eq!(state(&mut owner), "Empty");
 }
@@ -243,7 +243,7 @@ fn a_static_member_is_removed_by_its_instance() {
     let instance = MemberIdentity::default().with_group_instance_id(Some(text("i")));
     let request =
         LeaveGroupRequest::default().with_group_id(group_id()).with_members(vec![instance]);
-    let ticket = owner.call(5, |groups, caller, out| groups.leave(caller, &request, out));
+    let ticket = owner.leave(5, &request);
     assert_eq!(answer!(owner, ticket, LeaveGroup).members[0].error_code, 0);
     assert_eq!(state(&mut owner), "Empty");
 }
@@ -319,7 +319,7 @@ fn a_static_member_that_was_told_its_id_in_a_rebalance_is_not_fenced_after_a_res
         let invited = owner.joined(5, &join_request("", &["range"])).member_id;
         let other = owner.join(5, &join_request(&invited, &["range"]));
         if leaves {
-            owner.call(5, |groups, caller, out| groups.leave(caller, &leave, out));
+            owner.leave(5, &leave);
         }
         let second = match leaves {
             true => {
@@ -430,7 +430,7 @@ fn an_id_that_was_given_out_and_never_joins_disturbs_nobody() {
     owner.joined(4, &join_request("", &["range"]));
     let left = owner.joined(4, &join_request("", &["range"])).member_id;
     let leave = LeaveGroupRequest::default().with_group_id(group_id()).with_member_id(left);
-    let ticket = owner.call(1, |groups, caller, out| groups.leave(caller, &leave, out));
+    let ticket = owner.leave(1, &leave);
     assert_eq!(answer!(owner, ticket, LeaveGroup).error_code, 0);
     let mut passed = 0;
     while passed < 2 * SESSION_MS {

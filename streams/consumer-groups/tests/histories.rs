@@ -446,7 +446,7 @@ impl ClassicHistory {
         } else if random.one_in(2) && !gone.id.is_empty() {
             let request =
                 LeaveGroupRequest::default().with_group_id(group_id()).with_member_id(gone.id);
-            self.owner.call(2, |groups, caller, out| groups.leave(caller, &request, out));
+            self.owner.leave(2, &request);
         }
     }
 

@@ -186,7 +186,7 @@ impl State {
                 self.take(queued.command, &mut effects);
             }
             let time = TickTime { now_ms: self.clock.now_ms(), heard_ms };
-            self.groups.tick(time, &mut effects.groups);
+            self.groups.tick(time, &self.topics, &mut effects.groups);
             // One whose end has come is not aborted before that is handled.
             self.transactions.tick(heard_ms, &mut effects.transactions);
             self.settle(effects);
@@ -318,10 +318,10 @@ impl State {
         let (groups, transactions) = (&mut self.groups, &mut self.transactions);
         let (out, transactional) = (&mut effects.groups, &mut effects.transactions);
         match &request {
-            RequestKind::JoinGroup(it) => groups.join(caller, it, out),
-            RequestKind::SyncGroup(it) => groups.sync(caller, it, out),
+            RequestKind::JoinGroup(it) => groups.join(caller, it, &self.topics, out),
+            RequestKind::SyncGroup(it) => groups.sync(caller, it, &self.topics, out),
             RequestKind::Heartbeat(it) => groups.heartbeat(caller, it, out),
-            RequestKind::LeaveGroup(it) => groups.leave(caller, it, out),
+            RequestKind::LeaveGroup(it) => groups.leave(caller, it, &self.topics, out),
             RequestKind::OffsetCommit(it) => groups.offset_commit(caller, it, &self.topics, out),
             RequestKind::OffsetFetch(it) => groups.offset_fetch(caller, it, out),
             RequestKind::OffsetDelete(it) => groups.offset_delete(caller, it, out),

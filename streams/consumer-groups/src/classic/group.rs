@@ -9,6 +9,7 @@ use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::protocol::StrBytes;
 
 use crate::effect::Waiting;
+use crate::embedded::{PROTOCOL_TYPE, subscribed_names};
 use crate::options::ENTRY_BYTES;
 use crate::subscriptions::Subscriptions;
 
@@ -57,6 +58,8 @@ pub(crate) struct Member {
     pub(crate) is_new: bool,
     /// It is to ask for its assignment.
     pub(crate) owes_sync: bool,
+    /// Epoch that it had in the consumer group that this was, until it joins.
+    pub(crate) former_epoch: Option<i32>,
     pub(crate) join: Option<Waiting>,
     pub(crate) sync: Option<Waiting>,
 }
@@ -255,14 +258,19 @@ impl ClassicGroup {
 
     /// Returns whether its members are Kafka's consumers, which say what they read.
     pub(crate) fn is_of_consumers(&self) -> bool {
-        self.protocol_type.as_ref().is_some_and(|it| it.as_str() == "consumer")
+        self.protocol_type.as_ref().is_some_and(|it| it.as_str() == PROTOCOL_TYPE)
+    }
+
+    /// Returns whether it has no members but consumers.
+    pub(crate) fn is_open_to_consumers(&self) -> bool {
+        self.members.is_empty() || self.is_of_consumers()
     }
 
     /// The topics that the members read, as far as they say so.
     pub(crate) fn subscriptions(&self) -> Subscriptions {
         let members = self.members.values().filter(|_| self.is_of_consumers());
-        let names = members
-            .flat_map(|it| subscription(&it.metadata(self.protocol.as_ref())).unwrap_or_default());
+        let names = members.flat_map(|it| subscribed_names(&it.metadata(self.protocol.as_ref())));
+        let names = names.flatten();
         Subscriptions { names: names.collect(), patterns: Vec::new() }
     }
 
@@ -301,22 +309,6 @@ impl ClassicGroup {
         let timers = self.join_timer.map(|it| it.at_ms).into_iter().chain(self.sync_until_ms);
         members.chain(self.invited.values().copied()).chain(timers).min()
     }
-}
-
-/// The topics in a consumer's subscription: a version and a list of names begin it, whatever
-/// follows (`ConsumerProtocolSubscription`, versions 0 to 3).
-fn subscription(metadata: &[u8]) -> Option<Vec<StrBytes>> {
-    let (_, rest) = metadata.split_first_chunk::<2>()?;
-    let (count, mut rest) = rest.split_first_chunk::<4>()?;
-    let mut topics = Vec::new();
-    for _ in 0..i32::from_be_bytes(*count).max(0) {
-        let (length, after) = rest.split_first_chunk::<2>()?;
-        let length = usize::try_from(i16::from_be_bytes(*length)).ok()?;
-        let (name, after) = after.split_at_checked(length)?;
-        topics.push(StrBytes::from_utf8(Bytes::copy_from_slice(name)).ok()?);
-        rest = after;
-    }
-    Some(topics)
 }
 
 /// The reply to a join that failed.

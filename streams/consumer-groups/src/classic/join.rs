@@ -23,7 +23,38 @@ pub(crate) struct Joining {
     pub(crate) protocols: Vec<Protocol>,
 }
 
+impl Joining {
+    /// Returns whether its client is to be given an id first, and to join again with it.
+    pub(crate) fn needs_id(&self) -> bool {
+        let has_none = self.member_id.is_empty() && self.instance.is_none();
+        has_none && self.waiting.api_version >= 4
+    }
+}
+
 impl ClassicGroup {
+    /// Joins that wait, each with its member's id, for another group to answer. A static member
+    /// that was in no generation yet does not know its id.
+    pub(crate) fn take_joins(&mut self) -> Vec<(StrBytes, Joining)> {
+        let protocol_type = self.protocol_type.clone().unwrap_or_default();
+        let joins = self.members.iter_mut().filter_map(|(id, member)| {
+            let waiting = member.join.take()?;
+            let knows_id = !member.is_new || member.instance.is_none();
+            let joining = Joining {
+                waiting,
+                member_id: if knows_id { id.clone() } else { StrBytes::default() },
+                instance: member.instance.clone(),
+                client_id: member.client_id.clone(),
+                host: member.host.clone(),
+                session_timeout_ms: member.session_timeout_ms,
+                rebalance_timeout_ms: member.rebalance_timeout_ms,
+                protocol_type: protocol_type.clone(),
+                protocols: member.protocols.clone(),
+            };
+            Some((id.clone(), joining))
+        });
+        joins.collect()
+    }
+
     /// Joins a member; the reply comes when all have. `fresh_id` is for one without an id. An
     /// error is for the caller to answer, and then nothing changed.
     pub(crate) fn join(
@@ -79,7 +110,7 @@ impl ClassicGroup {
             joining.instance.as_ref().and_then(|instance| self.instances.get(instance).cloned());
         if let Some(current) = current {
             self.replace(&current, fresh_id, joining, context);
-        } else if joining.instance.is_none() && joining.waiting.api_version >= 4 {
+        } else if joining.needs_id() {
             let Waiting { ticket, api_version } = joining.waiting;
             let until_ms = context.now_ms + i64::from(joining.session_timeout_ms);
             context.reply(ticket, refused(ResponseError::MemberIdRequired, &fresh_id, api_version));
@@ -111,6 +142,7 @@ impl ClassicGroup {
             session_until_ms: context.now_ms + NEW_MEMBER_WAIT_MS,
             is_new: true,
             owes_sync: false,
+            former_epoch: None,
             join: Some(joining.waiting),
             sync: None,
         };

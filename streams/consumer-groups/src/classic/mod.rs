@@ -17,6 +17,6 @@ mod phases;
 mod record;
 mod requests;
 
-pub(crate) use group::{ClassicGroup, Phase, Protocol, refused};
+pub(crate) use group::{ClassicGroup, Member, Phase, Protocol, protocols_bytes, refused};
 pub(crate) use join::Joining;
 pub(crate) use requests::Committer;

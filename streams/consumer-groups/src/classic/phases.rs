@@ -43,13 +43,25 @@ impl ClassicGroup {
         } else if is_initial || self.has_all_joined() {
             self.complete_join(context);
         } else {
-            self.join_timer =
-                Some(JoinTimer { at_ms: context.now_ms + rebalance_ms, initial: None });
+            self.await_joins(context.now_ms);
         }
     }
 
+    /// Has members join that a consumer group brought, once they are stored.
+    pub(crate) fn begin_again(&mut self, context: &mut CallContext<'_>) {
+        self.protocol = self.select_protocol();
+        self.enter(Phase::PreparingRebalance, context.unix_ms);
+        self.persist_unassigned(context);
+        self.await_joins(context.now_ms);
+    }
+
+    fn await_joins(&mut self, now_ms: i64) {
+        let at_ms = now_ms.saturating_add(self.rebalance_timeout_ms());
+        self.join_timer = Some(JoinTimer { at_ms, initial: None });
+    }
+
     /// Those that wait for an assignment are to join again.
-    fn refuse_syncs(&mut self, context: &mut CallContext<'_>) {
+    pub(crate) fn refuse_syncs(&mut self, context: &mut CallContext<'_>) {
         self.sync_until_ms = None;
         for member in self.members.values_mut() {
             member.owes_sync = false;
@@ -63,6 +75,9 @@ impl ClassicGroup {
     /// Ends the joining: drops who did not come and begins the next generation.
     fn complete_join(&mut self, context: &mut CallContext<'_>) {
         self.join_timer = None;
+        for member in self.members.values_mut() {
+            member.former_epoch = None;
+        }
         let absent = |member: &Member| member.join.is_none() && member.instance.is_none();
         self.members.retain(|_, member| !absent(member));
         if !self.members.is_empty() && !self.elect_leader() {
@@ -197,10 +212,13 @@ impl ClassicGroup {
         }
     }
 
-    /// Gives all members a fresh session after a restart.
+    /// Gives all members a fresh session after a restart, and time to join if they are to.
     pub(crate) fn revive(&mut self, now_ms: i64) {
         for member in self.members.values_mut() {
             member.refresh(now_ms);
+        }
+        if self.phase == Phase::PreparingRebalance {
+            self.await_joins(now_ms);
         }
     }
 }

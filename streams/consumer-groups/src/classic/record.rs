@@ -23,6 +23,14 @@ impl ClassicGroup {
         }
     }
 
+    /// Stores members that are to join before they have a generation: without a protocol.
+    pub(super) fn persist_unassigned(&mut self, context: &mut CallContext<'_>) {
+        let protocol = self.protocol.take();
+        self.persist(context);
+        self.protocol = protocol;
+        context.persist(self.generation_record());
+    }
+
     /// Stores what members are told before the generation is stable: its number, and the ids that
     /// static ones were told last.
     pub(super) fn persist_generation(&mut self, context: &mut CallContext<'_>) {
@@ -139,6 +147,10 @@ impl ClassicGroup {
         }
         if !group.members.is_empty() {
             group.phase = Phase::Stable;
+            if group.protocol.is_none() {
+                group.phase = Phase::PreparingRebalance;
+                group.protocol = group.select_protocol();
+            }
         }
         group.durable = Some(Bytes::copy_from_slice(bytes));
         value.is_done().then_some(group)
@@ -159,6 +171,7 @@ fn decode_member(value: &mut Reader<'_>) -> Option<(StrBytes, Member)> {
         session_until_ms: 0,
         is_new: false,
         owes_sync: false,
+        former_epoch: None,
         join: None,
         sync: None,
     };

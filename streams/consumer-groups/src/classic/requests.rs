@@ -30,7 +30,7 @@ impl ClassicGroup {
     ) -> Result<(), ResponseError> {
         let member_id = &request.member_id;
         self.validate(member_id, request.group_instance_id.as_ref())?;
-        self.check_generation(request.generation_id)?;
+        self.check_generation(member_id, request.generation_id)?;
         let differs = |asked: &Option<StrBytes>, is: &Option<StrBytes>| {
             asked.is_some() && is.is_some() && asked != is
         };
@@ -56,8 +56,11 @@ impl ClassicGroup {
         Ok(())
     }
 
-    fn check_generation(&self, generation: i32) -> Result<(), ResponseError> {
-        match generation == self.generation {
+    /// A member that was in a consumer group may have an epoch of its own until it joins.
+    fn check_generation(&self, member_id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
+        let member = self.members.get(member_id);
+        let is_former = member.is_some_and(|it| it.former_epoch == Some(generation));
+        match generation == self.generation || is_former {
             true => Ok(()),
             false => Err(ResponseError::IllegalGeneration),
         }
@@ -121,7 +124,7 @@ impl ClassicGroup {
         now_ms: i64,
     ) -> Result<(), ResponseError> {
         self.validate(member_id, instance)?;
-        self.check_generation(generation)?;
+        self.check_generation(member_id, generation)?;
         let member = self.members.get_mut(member_id).expect("a member that was validated");
         if !member.is_new {
             member.refresh(now_ms);
@@ -178,7 +181,7 @@ impl ClassicGroup {
             committer.epoch >= 0 || !committer.member_id.is_empty() || committer.instance.is_some();
         if names_member {
             self.validate(committer.member_id, committer.instance)?;
-            self.check_generation(committer.epoch)?;
+            self.check_generation(committer.member_id, committer.epoch)?;
             let member =
                 self.members.get_mut(committer.member_id).expect("a member that was validated");
             if !member.is_new {

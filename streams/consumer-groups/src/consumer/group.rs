@@ -6,6 +6,8 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::classic::{Protocol, protocols_bytes};
+use crate::effect::CallContext;
 use crate::options::ENTRY_BYTES;
 use crate::subscriptions::{Subscriptions, compile};
 use crate::topics::Viewer;
@@ -86,6 +88,43 @@ pub(crate) struct Member {
     pub(crate) session_until_ms: i64,
     /// It is dropped then, unless it gave up what it is to lose.
     pub(crate) revoke_until_ms: Option<i64>,
+    /// Terms of one that speaks the classic protocol.
+    pub(crate) classic: Option<ClassicTerms>,
+    /// Such a one is dropped then, unless it joined again, or asked for its assignment.
+    pub(crate) owes_until_ms: Option<i64>,
+}
+
+impl Member {
+    /// Begins its session anew.
+    pub(crate) fn refresh(&mut self, context: &CallContext<'_>) {
+        let timeout_ms = context.options.consumer_session_timeout_ms;
+        self.begin_session(timeout_ms, context.now_ms);
+    }
+
+    /// Begins its session anew, of so long where it has no time of its own.
+    pub(super) fn begin_session(&mut self, timeout_ms: i32, now_ms: i64) {
+        let own_ms = self.classic.as_ref().map(|it| it.session_timeout_ms);
+        self.session_until_ms = now_ms + i64::from(own_ms.unwrap_or(timeout_ms));
+    }
+
+    /// When it is dropped.
+    pub(super) fn deadline_ms(&self) -> i64 {
+        let others = self.revoke_until_ms.into_iter().chain(self.owes_until_ms);
+        others.fold(self.session_until_ms, i64::min)
+    }
+}
+
+/// Terms on which a member of the classic protocol joined, beside its subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClassicTerms {
+    pub(crate) session_timeout_ms: i32,
+    pub(crate) protocols: Vec<Protocol>,
+}
+
+impl ClassicTerms {
+    pub(crate) fn bytes(&self) -> usize {
+        protocols_bytes(&self.protocols)
+    }
 }
 
 #[derive(Debug)]
@@ -158,7 +197,8 @@ impl ConsumerGroup {
 
     /// Size of what members brought.
     pub(crate) fn bytes(&self) -> usize {
-        self.members.iter().map(|(id, it)| id.len() + it.profile.bytes()).sum()
+        let terms = |it: &Member| it.classic.as_ref().map_or(0, ClassicTerms::bytes);
+        self.members.iter().map(|(id, it)| id.len() + it.profile.bytes() + terms(it)).sum()
     }
 
     /// Names of topics that a member said it reads.
@@ -195,13 +235,13 @@ impl ConsumerGroup {
         let member = self.members.get(member_id).ok_or(ResponseError::UnknownMemberId)?;
         match epoch >= 0 && member.epoch == epoch {
             true => Ok(()),
+            false if member.classic.is_some() => Err(ResponseError::IllegalGeneration),
             false => Err(ResponseError::StaleMemberEpoch),
         }
     }
 
     /// When something is to be done without a request.
     pub(crate) fn next_deadline_ms(&self) -> Option<i64> {
-        let members = self.members.values();
-        members.flat_map(|it| [Some(it.session_until_ms), it.revoke_until_ms]).flatten().min()
+        self.members.values().map(Member::deadline_ms).min()
     }
 }

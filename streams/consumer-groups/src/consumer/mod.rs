@@ -16,13 +16,19 @@
 //! of date, and says so.
 
 mod assignors;
+mod classic_members;
 mod group;
 mod heartbeat;
+mod members;
+mod named;
 mod reconcile;
 mod record;
 mod targets;
 
 pub(crate) use assignors::is_known_assignor;
-pub(crate) use group::{ConsumerGroup, Partition, Partitions, by_topic};
+pub(crate) use group::{
+    ClassicTerms, ConsumerGroup, Member, Partition, Partitions, Profile, by_topic,
+};
 pub(crate) use heartbeat::Beat;
-pub(crate) use record::{KIND_CONSUMER, decode_member, decode_target};
+pub(crate) use named::{named, resolve};
+pub(crate) use record::{KIND_CONSUMER, KIND_CONVERTED, decode_member, decode_target};

@@ -3,16 +3,32 @@
 use kafka_protocol::protocol::StrBytes;
 
 use super::group::{ConsumerGroup, Partition, Partitions};
+use crate::effect::CallContext;
+use crate::topics::Topics;
 
 impl ConsumerGroup {
-    /// Takes the member a step on. `owned` is what its client says it reads now, where it says so.
-    /// Whether something changed.
-    pub(super) fn reconcile(
+    /// Makes the targets of a new epoch, and takes the member a step towards its own. Whether its
+    /// assignment changed.
+    pub(super) fn advance(
         &mut self,
         member_id: &StrBytes,
         owned: Option<&Partitions>,
-        now_ms: i64,
+        topics: &dyn Topics,
+        context: &mut CallContext<'_>,
     ) -> bool {
+        if self.epoch > self.assignment_epoch {
+            self.assign(topics, context);
+        }
+        let is_changed = self.reconcile(member_id, owned, context.now_ms);
+        if is_changed {
+            self.persist_member(member_id, context);
+        }
+        is_changed
+    }
+
+    /// Takes the member a step on. `owned` is what its client says it reads now, where it says so.
+    /// Whether something changed.
+    fn reconcile(&mut self, member_id: &StrBytes, owned: Option<&Partitions>, now_ms: i64) -> bool {
         let gave_up = |partitions: &Partitions| owned.is_some_and(|it| it.is_disjoint(partitions));
         if self.is_settled(member_id) {
             return false;

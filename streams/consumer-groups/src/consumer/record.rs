@@ -2,13 +2,18 @@
 
 use kafka_protocol::protocol::StrBytes;
 
-use super::group::{ConsumerGroup, Member, Partition, Partitions, Profile, by_topic};
+use super::group::{ClassicTerms, ConsumerGroup, Member, Partition, Partitions, Profile, by_topic};
+use crate::classic::Protocol;
 use crate::effect::{CallContext, Record};
 use crate::fields::{Reader, Writer};
 use crate::keys::Key;
 
 /// First byte of a group's record if it is a consumer group.
 pub(crate) const KIND_CONSUMER: u8 = 2;
+
+/// First byte if it was a classic group until then: its members follow, so that no beginning of the
+/// log has a part of them.
+pub(crate) const KIND_CONVERTED: u8 = 3;
 
 impl ConsumerGroup {
     /// Stores the group without its members.
@@ -17,36 +22,48 @@ impl ConsumerGroup {
         context.persist(self.group_record());
     }
 
+    /// Stores the group with all members, which a classic group brought.
+    pub(crate) fn persist_conversion(&mut self, context: &mut CallContext<'_>) {
+        self.is_stored = true;
+        let mut value = Writer::default();
+        self.put_group(KIND_CONVERTED, &mut value);
+        value.count(self.members.len());
+        for (id, member) in &self.members {
+            let mut fields = Writer::default();
+            put_member(&mut fields, member);
+            value.text(id).bytes(&fields.done());
+        }
+        context.persist(Key::Group(self.id.clone()).with(value));
+        // The group's record is replaced by one without members.
+        for (id, member) in &self.members {
+            context.persist(self.member_record(id, member));
+            context.persist(self.target_record(id, &self.targets[id]));
+        }
+    }
+
     pub(super) fn persist_member(&self, member_id: &StrBytes, context: &mut CallContext<'_>) {
         context.persist(self.member_record(member_id, &self.members[member_id]));
     }
 
-    pub(super) fn persist_removal(&self, member_id: &StrBytes, context: &mut CallContext<'_>) {
+    pub(crate) fn persist_removal(&self, member_id: &StrBytes, context: &mut CallContext<'_>) {
         context.persist(Key::Target(self.id.clone(), member_id.clone()).gone());
         context.persist(Key::Member(self.id.clone(), member_id.clone()).gone());
     }
 
     fn group_record(&self) -> Record {
         let mut value = Writer::default();
-        value.u8(KIND_CONSUMER).i64(self.since_ms).i32(self.epoch).i32(self.assignment_epoch);
-        value.u64(self.shapes_hash).text(&self.assignor);
+        self.put_group(KIND_CONSUMER, &mut value);
         Key::Group(self.id.clone()).with(value)
     }
 
+    fn put_group(&self, kind: u8, value: &mut Writer) {
+        value.u8(kind).i64(self.since_ms).i32(self.epoch).i32(self.assignment_epoch);
+        value.u64(self.shapes_hash).text(&self.assignor);
+    }
+
     fn member_record(&self, member_id: &StrBytes, member: &Member) -> Record {
-        let profile = &member.profile;
         let mut value = Writer::default();
-        value.maybe_text(profile.instance.as_ref()).maybe_text(profile.rack.as_ref());
-        value.text(&profile.client_id).text(&profile.host).i32(profile.rebalance_timeout_ms);
-        value.count(profile.names.len());
-        for name in &profile.names {
-            value.text(name);
-        }
-        value.maybe_text(profile.pattern.as_ref()).maybe_text(profile.assignor.as_ref());
-        value.i32(member.epoch).i32(member.previous_epoch);
-        put_partitions(&mut value, &member.assigned);
-        put_partitions(&mut value, &member.revoking);
-        value.text(&profile.principal);
+        put_member(&mut value, member);
         Key::Member(self.id.clone(), member_id.clone()).with(value)
     }
 
@@ -68,12 +85,19 @@ impl ConsumerGroup {
     /// Takes over the record of the group. Members may have been loaded before it.
     pub(crate) fn load(&mut self, value: &[u8]) -> Option<()> {
         let mut value = Reader::new(value);
-        if value.u8()? != KIND_CONSUMER {
+        let kind = value.u8()?;
+        if ![KIND_CONSUMER, KIND_CONVERTED].contains(&kind) {
             return None;
         }
         let since_ms = value.i64()?;
         let (epoch, assignment_epoch) = (value.i32()?, value.i32()?);
         let (shapes_hash, assignor) = (value.u64()?, value.text()?);
+        if kind == KIND_CONVERTED {
+            for (id, member) in value.list(|it| Some((it.text()?, decode_member(&it.bytes()?)?)))? {
+                self.targets.insert(id.clone(), member.assigned.clone());
+                self.members.insert(id, member);
+            }
+        }
         if !value.is_done() {
             return None;
         }
@@ -92,11 +116,40 @@ impl ConsumerGroup {
             for partition in member.assigned.union(&member.revoking) {
                 self.owners.insert(*partition, id.clone());
             }
-            member.session_until_ms = now_ms + i64::from(session_timeout_ms);
+            member.begin_session(session_timeout_ms, now_ms);
             let revoke_until_ms = now_ms + i64::from(member.profile.rebalance_timeout_ms);
             member.revoke_until_ms = (!member.revoking.is_empty()).then_some(revoke_until_ms);
         }
     }
+}
+
+fn put_member(value: &mut Writer, member: &Member) {
+    let profile = &member.profile;
+    value.maybe_text(profile.instance.as_ref()).maybe_text(profile.rack.as_ref());
+    value.text(&profile.client_id).text(&profile.host).i32(profile.rebalance_timeout_ms);
+    value.count(profile.names.len());
+    for name in &profile.names {
+        value.text(name);
+    }
+    value.maybe_text(profile.pattern.as_ref()).maybe_text(profile.assignor.as_ref());
+    value.i32(member.epoch).i32(member.previous_epoch);
+    put_partitions(value, &member.assigned);
+    put_partitions(value, &member.revoking);
+    value.text(&profile.principal);
+    // Nothing else in the form that earlier releases read.
+    if let Some(terms) = &member.classic {
+        value.i32(terms.session_timeout_ms).count(terms.protocols.len());
+        for protocol in &terms.protocols {
+            value.text(&protocol.name).bytes(&protocol.metadata);
+        }
+    }
+}
+
+fn take_terms(value: &mut Reader<'_>) -> Option<ClassicTerms> {
+    let session_timeout_ms = value.i32()?;
+    let protocols =
+        value.list(|value| Some(Protocol { name: value.text()?, metadata: value.bytes()? }))?;
+    Some(ClassicTerms { session_timeout_ms, protocols })
 }
 
 fn put_partitions(value: &mut Writer, partitions: &Partitions) {
@@ -138,6 +191,7 @@ pub(crate) fn decode_member(value: &[u8]) -> Option<Member> {
     if !value.is_done() {
         profile.principal = value.text()?;
     }
+    let classic = if value.is_done() { None } else { Some(take_terms(&mut value)?) };
     let (session_until_ms, revoke_until_ms) = (0, None);
     let member = Member {
         profile,
@@ -147,6 +201,8 @@ pub(crate) fn decode_member(value: &[u8]) -> Option<Member> {
         revoking,
         session_until_ms,
         revoke_until_ms,
+        classic,
+        owes_until_ms: None,
     };
     value.is_done().then_some(member)
 }

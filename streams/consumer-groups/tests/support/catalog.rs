@@ -14,7 +14,7 @@ use crate::support::{Owner, group_id, text, topic_name};
 
 pub(crate) type Owned = BTreeSet<(Uuid, i32)>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Catalog {
     version: u64,
     topics: BTreeMap<String, TopicShape>,

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
 pub(crate) mod catalog;
+pub(crate) mod subscriber;
 
 use std::collections::BTreeMap;
 
@@ -18,12 +19,13 @@ use kafka_protocol::messages::offset_fetch_request::{
 };
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest,
-    OffsetFetchRequest, ResponseKind, SyncGroupRequest, SyncGroupResponse, TopicName,
+    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    OffsetCommitRequest, OffsetFetchRequest, ResponseKind, SyncGroupRequest, SyncGroupResponse,
+    TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 
-use self::catalog::EveryTopic;
+use self::catalog::{Catalog, EveryTopic};
 
 pub(crate) const GROUP: &str = "readers";
 pub(crate) const SESSION_MS: i64 = 10_000;
@@ -67,6 +69,8 @@ pub(crate) struct Owner {
     /// The versions of requests that wait.
     pub(crate) waiting: BTreeMap<Ticket, i16>,
     pub(crate) replies: BTreeMap<Ticket, ResponseKind>,
+    /// When each was answered.
+    pub(crate) answered_ms: BTreeMap<Ticket, i64>,
     /// After so many effects more nothing is kept: the process is gone.
     pub(crate) dies_after: Option<usize>,
     /// After so many records more the state log takes none, and what stands behind is not done.
@@ -79,6 +83,8 @@ pub(crate) struct Owner {
     /// Who makes the requests.
     pub(crate) principal: String,
     pub(crate) owner: shares::Owner,
+    /// Topics as members of the classic protocol, and deadlines, find them.
+    pub(crate) catalog: Catalog,
     next_ticket: u64,
 }
 
@@ -93,6 +99,7 @@ impl Owner {
             log: Vec::new(),
             waiting: BTreeMap::new(),
             replies: BTreeMap::new(),
+            answered_ms: BTreeMap::new(),
             dies_after: None,
             fails_after: None,
             has_failed: false,
@@ -100,6 +107,7 @@ impl Owner {
             failed_count: 0,
             principal: "User:one".to_owned(),
             owner: shares::Owner::NOBODY,
+            catalog: Catalog::default(),
             next_ticket: 0,
         }
     }
@@ -170,6 +178,7 @@ impl Owner {
                     let mut bytes = BytesMut::new();
                     response.encode(&mut bytes, version).expect("a reply fits its version");
                     self.replies.insert(ticket, response);
+                    self.answered_ms.insert(ticket, self.now_ms);
                 }
             }
         }
@@ -190,7 +199,8 @@ impl Owner {
     /// Ticks while requests that came after this time are still to be made.
     pub(crate) fn tick_after_requests_until(&mut self, heard_ms: i64) {
         let time = TickTime { now_ms: self.now_ms, heard_ms };
-        self.carry_out(|groups, out| groups.tick(time, out));
+        let catalog = self.catalog.clone();
+        self.carry_out(|groups, out| groups.tick(time, &catalog, out));
     }
 
     /// Lets time pass, with all that falls due on the way.
@@ -231,7 +241,8 @@ impl Owner {
     }
 
     pub(crate) fn join(&mut self, api_version: i16, request: &JoinGroupRequest) -> Ticket {
-        self.call(api_version, |groups, caller, out| groups.join(caller, request, out))
+        let catalog = self.catalog.clone();
+        self.call(api_version, |groups, caller, out| groups.join(caller, request, &catalog, out))
     }
 
     pub(crate) fn joined(
@@ -244,7 +255,13 @@ impl Owner {
     }
 
     pub(crate) fn sync(&mut self, request: &SyncGroupRequest) -> Ticket {
-        self.call(5, |groups, caller, out| groups.sync(caller, request, out))
+        let catalog = self.catalog.clone();
+        self.call(5, |groups, caller, out| groups.sync(caller, request, &catalog, out))
+    }
+
+    pub(crate) fn leave(&mut self, api_version: i16, request: &LeaveGroupRequest) -> Ticket {
+        let catalog = self.catalog.clone();
+        self.call(api_version, |groups, caller, out| groups.leave(caller, request, &catalog, out))
     }
 
     pub(crate) fn synced(&mut self, request: &SyncGroupRequest) -> SyncGroupResponse {

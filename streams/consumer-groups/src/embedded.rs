@@ -1,0 +1,226 @@
+//! Kafka's consumer protocol: subscriptions and assignments as the bytes in which members of
+//! classic groups tell them to each other (`ConsumerProtocolSubscription` and
+//! `ConsumerProtocolAssignment`, versions 0 to 3). Later versions begin with the same fields.
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+
+/// The protocol type of groups whose members are Kafka's consumers.
+pub(crate) const PROTOCOL_TYPE: &str = "consumer";
+
+/// Indexes of partitions, by the name of their topic.
+pub(crate) type NamedPartitions = Vec<(StrBytes, Vec<i32>)>;
+
+/// Subscription of a member, as its client says it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) version: i16,
+    pub(crate) names: Vec<StrBytes>,
+    /// Partitions that it reads while it joins; none where its version does not say.
+    pub(crate) owned: NamedPartitions,
+    pub(crate) rack: Option<StrBytes>,
+}
+
+/// The subscription that a member joined with, of the metadata of the protocols that it knows: all
+/// carry the same. `None` where there is none, or one of them cannot be read.
+pub(crate) fn subscription_of<'a>(
+    metadata: impl IntoIterator<Item = &'a Bytes>,
+) -> Option<Subscription> {
+    let mut subscriptions = metadata.into_iter().map(|it| subscription(it));
+    let first = subscriptions.next()??;
+    subscriptions.all(|it| it.is_some()).then_some(first)
+}
+
+fn subscription(metadata: &[u8]) -> Option<Subscription> {
+    let mut fields = Fields { rest: metadata };
+    let version = fields.i16().filter(|it| *it >= 0)?;
+    let names = fields.list(Fields::text)?;
+    fields.skip_user_data()?;
+    let owned = if version >= 1 { fields.partitions()? } else { Vec::new() };
+    if version >= 2 {
+        let _generation = fields.i32()?;
+    }
+    let rack = if version >= 3 { fields.maybe_text()? } else { None };
+    Some(Subscription { version, names, owned, rack: rack.filter(|it| !it.is_empty()) })
+}
+
+/// The topics of a subscription, whatever follows them.
+pub(crate) fn subscribed_names(metadata: &[u8]) -> Option<Vec<StrBytes>> {
+    let mut fields = Fields { rest: metadata };
+    let _version = fields.i16()?;
+    fields.list(Fields::text)
+}
+
+/// The partitions of an assignment. A member that was assigned nothing may have no bytes at all.
+pub(crate) fn assignment(bytes: &[u8]) -> Option<NamedPartitions> {
+    if bytes.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut fields = Fields { rest: bytes };
+    let _version = fields.i16().filter(|it| *it >= 0)?;
+    let partitions = fields.partitions()?;
+    fields.skip_user_data()?;
+    Some(partitions)
+}
+
+/// An assignment in the version of the member's subscription.
+pub(crate) fn encode_assignment(version: i16, topics: &[(String, Vec<i32>)]) -> Bytes {
+    const MAX: &str = "topics, their names and partitions are limited far below that";
+    const NO_USER_DATA: i32 = -1;
+    let count = |length: usize| i32::try_from(length).expect(MAX).to_be_bytes();
+    let mut bytes = version.min(3).to_be_bytes().to_vec();
+    bytes.extend(count(topics.len()));
+    for (name, indexes) in topics {
+        bytes.extend(i16::try_from(name.len()).expect(MAX).to_be_bytes());
+        bytes.extend(name.as_bytes());
+        bytes.extend(count(indexes.len()));
+        bytes.extend(indexes.iter().flat_map(|it| it.to_be_bytes()));
+    }
+    bytes.extend(NO_USER_DATA.to_be_bytes());
+    bytes.into()
+}
+
+/// Reads fields in Kafka's order of bytes. `None` where they end too early or make no sense.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    fn i16(&mut self) -> Option<i16> {
+        self.take().map(i16::from_be_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.take().map(i32::from_be_bytes)
+    }
+
+    fn text(&mut self) -> Option<StrBytes> {
+        self.maybe_text()?
+    }
+
+    fn maybe_text(&mut self) -> Option<Option<StrBytes>> {
+        let length = self.i16()?;
+        if length == -1 {
+            return Some(None);
+        }
+        let (text, rest) = self.rest.split_at_checked(usize::try_from(length).ok()?)?;
+        self.rest = rest;
+        Some(Some(StrBytes::from_utf8(Bytes::copy_from_slice(text)).ok()?))
+    }
+
+    /// A list ends where the bytes do, whatever its count says.
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = u32::try_from(self.i32()?).ok()?;
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    fn partitions(&mut self) -> Option<NamedPartitions> {
+        self.list(|fields| Some((fields.text()?, fields.list(Fields::i32)?)))
+    }
+
+    fn skip_user_data(&mut self) -> Option<()> {
+        let length = self.i32()?;
+        if length == -1 {
+            return Some(());
+        }
+        self.rest = self.rest.split_at_checked(usize::try_from(length).ok()?)?.1;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::consumer_protocol_subscription::TopicPartition;
+    use kafka_protocol::messages::{
+        ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicName,
+    };
+    use kafka_protocol::protocol::{Decodable, Encodable};
+    use model::{Random, for_each_seed};
+
+    use super::*;
+
+    fn text(text: &str) -> StrBytes {
+        StrBytes::from_string(text.to_owned())
+    }
+
+    fn encoded(version: i16) -> Vec<u8> {
+        let owned = TopicPartition::default().with_topic(TopicName(text("news")));
+        let message = ConsumerProtocolSubscription::default()
+            .with_topics(vec![text("news"), text("more")])
+            .with_user_data(Some(Bytes::from_static(b"user")))
+            .with_owned_partitions(vec![owned.with_partitions(vec![3, 5])])
+            .with_generation_id(7)
+            .with_rack_id(Some(text("r")));
+        let mut bytes = version.to_be_bytes().to_vec();
+        message.encode(&mut bytes, version).expect("it is encoded");
+        bytes
+    }
+
+    #[test]
+    fn subscriptions_of_each_version_are_read() {
+        for version in 0..=3 {
+            let read = subscription(&encoded(version)).expect("it can be read");
+            let owned = vec![(text("news"), vec![3, 5])];
+            let expected = Subscription {
+                version,
+                names: vec![text("news"), text("more")],
+                owned: if version >= 1 { owned } else { Vec::new() },
+                rack: (version >= 3).then(|| text("r")),
+            };
+            assert_eq!(read, expected, "version {version}");
+        }
+        let mut later = encoded(3);
+        later[1] = 9;
+        later.extend(b"more fields");
+        assert_eq!(subscription(&later).expect("it can be read").version, 9);
+    }
+
+    #[test]
+    fn assignments_are_written_as_clients_read_them_and_read_again() {
+        let topics = [("news".to_owned(), vec![0, 4]), ("more".to_owned(), vec![1])];
+        for version in [0, 3, 9] {
+            let bytes = encode_assignment(version, &topics);
+            let mut rest = bytes.slice(2..);
+            let read = ConsumerProtocolAssignment::decode(&mut rest, version.min(3));
+            let read = read.expect("a client can read it");
+            assert!(rest.is_empty());
+            let partitions = read.assigned_partitions.iter();
+            let read: Vec<_> =
+                partitions.map(|it| (it.topic.0.to_string(), it.partitions.clone())).collect();
+            assert_eq!(read, topics);
+            let names = assignment(&bytes).expect("it can be read").into_iter();
+            let again: Vec<_> = names.map(|(name, it)| (name.to_string(), it)).collect();
+            assert_eq!(again, topics);
+        }
+        assert_eq!(assignment(&[]), Some(Vec::new()));
+    }
+
+    #[test]
+    fn bytes_that_make_no_sense_are_refused_and_never_believed() {
+        let whole = encoded(3);
+        for length in 0..whole.len() {
+            assert_eq!(subscription(&whole[..length]), None, "{length} bytes");
+        }
+        assert_eq!(subscription(&[0xFF; 40]), None);
+        assert_eq!(assignment(&[0, 0, 0x7F, 0xFF, 0xFF, 0xFF]), None);
+        for_each_seed("cargo test -p consumer-groups --lib make_no_sense", 200, |seed| {
+            let mut random = Random::new(seed);
+            let mut bytes = encoded(3);
+            for _ in 0..1 + random.below(4) {
+                let place = random.index(bytes.len());
+                bytes[place] = u8::try_from(random.below(256)).expect("a byte");
+            }
+            if let Some(read) = subscription(&bytes) {
+                let length: usize = read.names.iter().map(|it| it.len()).sum();
+                assert!(length <= bytes.len());
+            }
+            assignment(&bytes);
+        });
+    }
+}
