@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Writes the runs in compact form into folders of `folder`, and returns these. Paths become relative
-/// to the working directory.
+/// Writes the runs in compact form into folders of `folder`, and returns these. Paths become
+/// relative to the working directory.
 fn keep(runs: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     let root = env::current_dir().context("cannot find the working directory")?;
     let keep = |(index, run): (usize, &PathBuf)| {
