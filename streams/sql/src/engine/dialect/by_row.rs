@@ -165,7 +165,7 @@ impl ByRow {
 /// Says that a result is too long.
 pub(super) fn too_much(name: &str) -> SqlError {
     let what = format!("{name} makes more than {} MiB of a batch of rows", RESULT_BYTES_MAX >> 20);
-    SqlError::new(SqlState::OUT_OF_MEMORY, what)
+    SqlError::new(SqlState::TOO_LARGE, what)
 }
 
 /// Returns whether an argument may be a text.
