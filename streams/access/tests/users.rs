@@ -258,7 +258,7 @@ fn a_file_of_another_user_is_refused_and_a_change_keeps_its_group_and_mode() {
 fn what_is_no_file_or_gone_leaves_the_old_users() {
     let mut setup = Setup::with_alice();
     fs::remove_file(setup.path()).expect("it is ours");
-    setup.check_reload_refused(AccessErrorKind::File, "is gone");
+    setup.check_reload_refused(AccessErrorKind::File, "was deleted");
     fs::create_dir(setup.path()).expect("a directory");
     setup.check_reload_refused(AccessErrorKind::Permissions, "not a regular file");
     fs::remove_dir(setup.path()).expect("it is empty");
