@@ -237,7 +237,7 @@ fn only_an_empty_device_that_was_named_is_destroyed() -> Result<()> {
 
     let exclusively = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let used = rustix::fs::open(&device.0, exclusively, Mode::empty())?;
-    check_is_refused(&spec, &named, "alone")?;
+    check_is_refused(&spec, &named, "exclusively")?;
     drop(used);
     let signatures: [Signature; 4] = [
         ("dos", &[(446, &[0, 0, 2, 0, 0x83, 0, 9, 0, 8]), (510, &[0x55, 0xAA])]),

@@ -162,7 +162,8 @@ impl Arguments {
         let has_procedures = self.database == Engine::Postgresql;
         ensure!(
             self.way() == Way::Statements || has_procedures,
-            "--stored and --driver pgbench call procedures, which are there for PostgreSQL alone"
+            "--stored and --driver pgbench call procedures, which are supported for PostgreSQL \
+             only"
         );
         Ok(())
     }

@@ -331,10 +331,7 @@ async function queries(own: Console): Promise<void> {
 
   await text.fill('DROP TOPIC orders');
   await own.button('Run').click();
-  await page
-    .getByRole('alert')
-    .filter({ hasText: 'use SELECT, SUBSCRIBE or EXPLAIN' })
-    .waitFor();
+  await page.getByRole('alert').filter({ hasText: 'use SELECT, SUBSCRIBE or EXPLAIN' }).waitFor();
 
   await text.fill(EXAMPLE);
   await page.getByLabel('Follow changes').check();
