@@ -444,6 +444,21 @@ fn a_smoke_test_decides_nothing() {
 }
 
 #[test]
+fn the_documentation_names_uses_that_were_not_measured() {
+    let missing = |rows: Vec<Row>| {
+        let pages = Report::new(vec![(support::manifest(), rows)]).markdown("performance.md");
+        let line =
+            pages[0].1.lines().find(|line| line.starts_with("Not measured")).map(str::to_owned);
+        line.unwrap_or_default()
+    };
+    let all = missing(Vec::new());
+    assert!(all.starts_with("Not measured in these runs: block device, durable block device, "));
+    assert!(all.contains(", message log, SQL, live query, memory, start. "), "{all}");
+    let some = missing(support::rows());
+    assert!(!some.contains("SQL") && some.len() < all.len(), "{some}");
+}
+
+#[test]
 fn a_compact_run_gives_the_same_documentation() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let made = folder.path().join("made");
@@ -460,4 +475,35 @@ fn a_compact_run_gives_the_same_documentation() {
     assert_eq!(text(&made), text(&compact));
     let size = |folder: &Path| std::fs::metadata(folder.join("steps.jsonl")).expect("there").len();
     assert!(size(&compact) < size(&made));
+}
+
+#[test]
+fn the_committed_page_is_made_from_the_kept_runs() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("the folder is there");
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.expect("it can be listed").file_name().into_string().expect("it is UTF-8")
+        };
+        let mut names: Vec<_> = entries.map(name).collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names
+    };
+    let runs = docs.join("performance/runs");
+    let runs: Vec<_> = names(&runs).iter().map(|name| runs.join(name)).collect();
+    let made = Report::read(&runs).expect("the runs can be read").markdown("performance.md");
+    for (path, text) in &made {
+        let committed = std::fs::read_to_string(docs.join(path)).unwrap_or_default();
+        assert!(
+            committed == *text,
+            "docs/{path} is not what the kept runs give; run memlane-bench report \
+             docs/performance/runs/* --markdown docs/performance.md"
+        );
+    }
+    let is_made = |name: &String| {
+        name == "runs" || made.iter().any(|(path, _)| *path == format!("performance/{name}"))
+    };
+    let strangers: Vec<_> =
+        names(&docs.join("performance")).into_iter().filter(|name| !is_made(name)).collect();
+    assert!(strangers.is_empty(), "{strangers:?} is not made from the kept runs");
 }

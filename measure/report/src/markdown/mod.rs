@@ -25,6 +25,8 @@ Memlane beside what it may replace, measured in turn on the same machine. *Survi
 acknowledged data outlives: a kill of its server, or a loss of power.
 ";
 
+const EARLIER: &str = "[Notes on performance](performance-notes.md) has earlier figures.";
+
 const NOT_FOR: &str = "
 Also: Memlane needs memory for its index and for its own programs, so a few hundred MiB are better
 kept on tmpfs. It has no cluster of its own: [scope](scope.md) says what it will not do.
@@ -52,6 +54,11 @@ pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
 fn decision(book: &Book, folder: &str, pictures: &[(&str, String, String)]) -> String {
     let measured = uses::measured(book);
     let mut text = format!("{HEAD}\n{}", uses::compared(&measured));
+    let missing = uses::missing(&measured);
+    if !missing.is_empty() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "\nNot measured in these runs: {}. {EARLIER}\n", missing.join(", "));
+    }
     text += "\n## When not to use it\n\n";
     for line in uses::lost(&measured) {
         // Writing to a String does not fail.

@@ -251,6 +251,14 @@ pub(super) fn measured(book: &Book) -> Vec<Measured> {
     USES.iter().filter_map(|used| measure(book, used)).collect()
 }
 
+/// Uses of which no job was measured, in the order of the table.
+pub(super) fn missing(measured: &[Measured]) -> Vec<&'static str> {
+    let is_missing = |place: &&str| measured.iter().all(|it| it.used.place != *place);
+    let mut places: Vec<_> = USES.iter().map(|used| used.place).filter(is_missing).collect();
+    places.dedup();
+    places
+}
+
 fn measure(book: &Book, used: &'static Use) -> Option<Measured> {
     let groups = book.groups(used.suite);
     let is_case =
