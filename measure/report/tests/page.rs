@@ -429,6 +429,25 @@ fn windows_under_two_seconds_count_for_nothing_on_the_page() {
     assert!(text(&rows).contains("| JSON scan, range that 50 % pass |"));
     rows.iter_mut().for_each(|row| row.time.duration_s = 1.9);
     assert!(!text(&rows).contains("| JSON scan"), "{}", text(&rows));
+    // The time of one event is its figure.
+    let mut rows = support::rows();
+    rows.retain(|row| row.suite == Suite::Durability);
+    rows.iter_mut().for_each(|row| row.time.duration_s = 0.3);
+    let text = text(&rows);
+    assert!(text.contains("| first read after a loss of memory |"), "{text}");
+    assert!(!text.contains("| durable block device |"), "{text}");
+}
+
+#[test]
+fn what_data_survives_is_said_for_every_use() {
+    let page = &documentation(support::manifest())["performance.md"];
+    let table = page.split_once("## When not to use it").expect("it says so").0;
+    let lines: Vec<_> = table.lines().filter(|it| it.starts_with("| ")).skip(1).collect();
+    assert!(lines.len() > 5, "{table}");
+    for line in lines {
+        let survives = line.trim_end_matches(" |").rsplit_once("| ").expect("a table").1;
+        assert!(survives.starts_with("kill; ") || survives.starts_with("power loss; "), "{line}");
+    }
 }
 
 #[test]

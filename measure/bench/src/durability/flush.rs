@@ -26,6 +26,10 @@ const SETUP_SECONDS: f64 = 6.0;
 /// No disk makes more writes durable in a second, for plans.
 const BYTES_PER_S: u64 = 100 << 20;
 
+/// Flushes that reach the volume for each write that is made durable: above one where a file
+/// system adds its own.
+const FLUSHES_PER_WRITE: &str = "flushes_per_write";
+
 /// Number of transactions that the journal wrote for as many flushes.
 pub(super) const FLUSHES_PER_TRANSACTION: &str = "flushes_per_transaction";
 
@@ -123,8 +127,10 @@ impl Bench {
             && after.transactions > before.transactions
         {
             let flushes = (after.flushes - before.flushes) as f64;
-            let figure = flushes / (after.transactions - before.transactions) as f64;
-            row.figures.insert(FLUSHES_PER_TRANSACTION.to_owned(), figure);
+            let transactions = (after.transactions - before.transactions) as f64;
+            let per_write = flushes / written.latencies.count() as f64;
+            row.figures.insert(FLUSHES_PER_TRANSACTION.to_owned(), flushes / transactions);
+            row.figures.insert(FLUSHES_PER_WRITE.to_owned(), per_write);
         }
         Ok(row)
     }

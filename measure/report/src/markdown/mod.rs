@@ -13,7 +13,7 @@ use results::{Manifest, Row};
 use crate::book::Book;
 use crate::figure::{Estimated, Format};
 
-/// Shortest measurement that the page counts, in seconds.
+/// Shortest measurement of a rate or a latency that the page counts, in seconds.
 const WINDOW_MIN_S: f64 = 2.0;
 
 /// Repeats from which an interval lies between two measured values, whatever their distribution.
@@ -38,9 +38,8 @@ pub(crate) type File = (String, String);
 /// The page named `page`, and the files in the folder beside it, which has its name without `.md`.
 pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
     let folder = page.trim_end_matches(".md");
-    let long_enough = |row: &&Row| !(0.0..WINDOW_MIN_S).contains(&row.time.duration_s);
     let counted = runs.iter().map(|(manifest, rows)| {
-        (manifest.clone(), rows.iter().filter(long_enough).cloned().collect())
+        (manifest.clone(), rows.iter().filter(|row| is_counted(row)).cloned().collect())
     });
     let book = Book::new(counted);
     let pictures = uses::pictures(&book);
@@ -49,6 +48,14 @@ pub(crate) fn write(page: &str, runs: &[(Manifest, Vec<Row>)]) -> Vec<File> {
     files.push((format!("{folder}/rows.md"), rows::write(page, runs)));
     files.extend(pictures.into_iter().map(|(file, _, text)| (format!("{folder}/{file}"), text)));
     files
+}
+
+/// Returns whether a row was measured for long enough. The time of one event and a share of bytes
+/// are right however short they took.
+fn is_counted(row: &Row) -> bool {
+    let is_figure = |name: &String| name.ends_with("_ns") || name.ends_with("_share");
+    let is_event = row.app.is_none() && row.latency.is_none() && row.figures.keys().any(is_figure);
+    is_event || !(0.0..WINDOW_MIN_S).contains(&row.time.duration_s)
 }
 
 fn decision(book: &Book, folder: &str, pictures: &[(&str, String, String)]) -> String {
@@ -105,7 +112,7 @@ Machine: {machine}. Date: {days}. Commit: {commits}. Profile: {profiles}.
 Figures are medians of repeats. Brackets hold 95 % intervals by order statistics, from six repeats
 on. A ratio is the median of the ratios of each repeat, in which both took turns. The best peer is
 the fastest, with the processor's cores kept awake where that helps it, as Memlane does itself.
-Measurements under two seconds are left out.
+Rates and latencies that were measured for less than two seconds are left out.
 
 [All rows]({folder}/rows.md), with the commands that measured them. [Measuring](guides/measuring.md)
 explains the suites, [notes on performance](performance-notes.md) the causes.

@@ -80,6 +80,9 @@ struct Use {
     measure: Measure,
     /// What to do where a peer is better.
     advice: &'static str,
+    /// The worst that acknowledged data of Memlane and of its peers survives, in suites whose rows
+    /// do not say it: `kill` or `power loss`.
+    survive: (&'static str, &'static str),
 }
 
 const DEPTH_1: &str = "randread 4096 jobs=1 depth=1";
@@ -127,6 +130,7 @@ const USES: [Use; 21] = [
         "pgbench clients=4",
     )
     .by("volume attached + ext4", &["zram lz4 + ext4"], TRANSACTIONS)
+    .surviving("kill", "–")
     .otherwise("zram loses its data with the machine, and has no snapshots and no journal."),
     used(
         "durable block device",
@@ -135,6 +139,7 @@ const USES: [Use; 21] = [
         WRITER,
     )
     .by("journal volume attached", &["files on the disk"], LATENCY)
+    .surviving("power loss", "power loss")
     .otherwise("A journal adds to each flush of its disk; put it on a faster disk."),
     used(
         "durable block device",
@@ -143,6 +148,7 @@ const USES: [Use; 21] = [
         WRITERS,
     )
     .by(EACH_FLUSHED, &["files on the disk"], IOPS)
+    .surviving("power loss", "power loss")
     .otherwise("A journal adds to each flush of its disk; put it on a faster disk."),
     used("unchanged program", "4 KiB random read, one in flight", Suite::Peers, DEPTH_1)
         .by(RUN, &["zram lz4", "tmpfs file", "loop over tmpfs"], LATENCY)
@@ -177,37 +183,53 @@ const USES: [Use; 21] = [
     ),
     used("message log", "records of 512 bytes, 128 a request", Suite::Log, "")
         .with(&[("mix", "100/0"), ("loop", "closed"), ("threads", "1"), ("sync", "false")])
-        .by("memlane-broker embedded", &["apache kafka"], MESSAGES),
+        .by("memlane-broker embedded", &["apache kafka"], MESSAGES)
+        .surviving("kill", "kill"),
     used("message log", "records of 512 bytes, each request flushed", Suite::Log, "")
         .with(&[("mix", "100/0"), ("loop", "closed"), ("threads", "1"), ("sync", "true")])
-        .by("memlane-broker embedded", &["apache kafka"], MESSAGES),
+        .by("memlane-broker embedded", &["apache kafka"], MESSAGES)
+        .surviving("power loss", "power loss"),
     used("SQL", "current value of a key, 4 clients", Suite::Sql, LOOKUP)
-        .by(BROKER, POSTGRESQL, LOOKUPS),
+        .by(BROKER, POSTGRESQL, LOOKUPS)
+        .surviving("kill", "power loss"),
     used("SQL", "JSON scan, equality that 0.1 % pass", Suite::Sql, EQUALITY)
         .by(BROKER, POSTGRESQL, RECORDS)
+        .surviving("kill", "power loss")
         .otherwise("An index in PostgreSQL answers what is asked often."),
     used("SQL", "JSON scan, range that 50 % pass", Suite::Sql, HALF)
         .by(BROKER, POSTGRESQL, RECORDS)
+        .surviving("kill", "power loss")
         .otherwise("PostgreSQL parsed the JSON when it was stored."),
     used("live query", "filled log, 1 % of the records pass", Suite::Sql, FOLLOW_1)
         .by("live query of memlane-broker", CONSUMER, RECORDS)
         .against(FOLLOW)
+        .surviving("kill", "kill")
         .otherwise("A consumer gets batches unchanged; a live query parses each record's JSON."),
     used("memory", "programs and libraries of Debian", Suite::Reduction, PROGRAMS)
         .by(ATTACHED, &["zram lz4"], MEMORY)
+        .surviving("kill", "–")
         .otherwise("zram stores each page by itself and has no index."),
-    used("start", "first read after a loss of memory", Suite::Durability, LOSS).by(
-        "volume of class image",
-        &[],
-        FIRST_READ,
-    ),
+    used("start", "first read after a loss of memory", Suite::Durability, LOSS)
+        .by("volume of class image", &[], FIRST_READ)
+        .surviving("power loss", "–"),
 ];
 
 const LOSS: &str = "first read after the loss of memory";
 
 const fn used(place: &'static str, job: &'static str, suite: Suite, case: &'static str) -> Use {
     let cases = (case, case);
-    Use { place, job, suite, cases, own: "", params: &[], peers: &[], measure: LATENCY, advice: "" }
+    Use {
+        place,
+        job,
+        suite,
+        cases,
+        own: "",
+        params: &[],
+        peers: &[],
+        measure: LATENCY,
+        advice: "",
+        survive: ("–", "–"),
+    }
 }
 
 impl Use {
@@ -223,6 +245,10 @@ impl Use {
         Self { cases: (self.cases.0, case), ..self }
     }
 
+    const fn surviving(self, own: &'static str, peers: &'static str) -> Self {
+        Self { survive: (own, peers), ..self }
+    }
+
     const fn otherwise(self, advice: &'static str) -> Self {
         Self { advice, ..self }
     }
@@ -232,14 +258,14 @@ impl Use {
 pub(super) struct Measured {
     used: &'static Use,
     own: Estimated,
-    own_survives: Option<String>,
+    own_survives: String,
     peer: Option<Peer>,
 }
 
 struct Peer {
     name: String,
     figure: Estimated,
-    survives: Option<String>,
+    survives: String,
     /// How many times as good Memlane is.
     gain: Estimated,
     /// How many times as good the peer is.
@@ -279,7 +305,8 @@ fn measure(book: &Book, used: &'static Use) -> Option<Measured> {
         if used.measure.is_more_better { order } else { order.reverse() }
     });
     let peer = best.and_then(|(group, figure)| peer(book, used, own, (group, figure)));
-    Some(Measured { used, own: figure, own_survives: survives(own), peer })
+    let own_survives = survives(own, used.survive.0);
+    Some(Measured { used, own: figure, own_survives, peer })
 }
 
 fn peer(
@@ -295,20 +322,22 @@ fn peer(
         true => (own_over, peer_over),
         false => (peer_over, own_over),
     };
-    Some(Peer { name: group.target().to_owned(), figure, survives: survives(group), gain, loss })
+    let survives = survives(group, used.survive.1);
+    Some(Peer { name: group.target().to_owned(), figure, survives, gain, loss })
 }
 
-fn survives(group: &Group) -> Option<String> {
-    let words = group.word("durability")?;
+/// What the rows say that acknowledged data survives, or `otherwise`.
+fn survives(group: &Group, otherwise: &str) -> String {
+    let Some(words) = group.word("durability") else { return otherwise.to_owned() };
     let kill = match words {
         words if words.starts_with("survives kill -9") => "kill",
         words if words.starts_with("no server") => "–",
         _ => "nothing",
     };
-    Some(match words.ends_with("survives power loss") {
+    match words.ends_with("survives power loss") {
         true => "power loss".to_owned(),
         false => kill.to_owned(),
-    })
+    }
 }
 
 impl Measured {
@@ -334,7 +363,6 @@ impl Measured {
 
     fn line(&self) -> Vec<String> {
         let none = || "–".to_owned();
-        let survives = |it: &Option<String>| it.clone().unwrap_or_else(none);
         let of_peer = |text: &dyn Fn(&Peer) -> String| self.peer.as_ref().map_or_else(none, text);
         vec![
             self.used.place.to_owned(),
@@ -342,7 +370,7 @@ impl Measured {
             self.used.measure.text(&self.own),
             of_peer(&|peer| format!("{}: {}", peer.name, self.used.measure.text(&peer.figure))),
             self.verdict(),
-            format!("{}; {}", survives(&self.own_survives), of_peer(&|it| survives(&it.survives))),
+            format!("{}; {}", self.own_survives, of_peer(&|it| it.survives.clone())),
         ]
     }
 }
