@@ -14,12 +14,12 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use certificates::Authority;
 use nbd::{
@@ -33,7 +33,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{ExportTable, SparseDevice};
-use talk::{Request, command, export_query, option, option_bytes, rep};
+use talk::{CLIENT_FLAGS, GREETING, Request, command, export_query, option, option_bytes, rep};
 use tempfile::TempDir;
 
 const SIZE: u64 = 64 << 20;
@@ -385,18 +385,39 @@ fn a_silent_client_is_closed() {
 fn a_client_that_never_finishes_the_handshake_is_closed() {
     let running = Running::with(exports(), |config| Config { handshake_time_max: SHORT, ..config });
     let mut client = running.connect();
-    client.greet();
     let mut option = option_bytes(option::GO, &[]);
     option[12..16].fill(0xff);
-    client.send(&option);
-    while client.stream.write_all(b"x").is_ok() {}
+    // The server may have lost its patience at any of these already.
+    let mut begin = || {
+        client.stream.read_exact(&mut [0; GREETING.len()])?;
+        client.stream.write_all(&CLIENT_FLAGS)?;
+        client.stream.write_all(&option)
+    };
+    if begin().is_ok() {
+        while client.stream.write_all(b"x").is_ok() {}
+    }
     assert!(client.is_closed());
+}
+
+/// A client that has chosen an export in spite of the short time for it.
+fn connect_in_time(running: &Running) -> Client<UnixStream> {
+    let begun = Instant::now();
+    loop {
+        let mut client = running.connect();
+        let go = option_bytes(option::GO, &export_query("first", &[]));
+        let sent = client.stream.write_all(&[&CLIENT_FLAGS[..], &go].concat());
+        let has_begun = sent.and_then(|()| client.stream.read_exact(&mut [0; GREETING.len()]));
+        if has_begun.is_ok() && client.try_last_reply().is_ok_and(|kind| kind == rep::ACK) {
+            return client;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no handshake was over in {SHORT:?}");
+    }
 }
 
 #[test]
 fn a_client_in_transmission_may_be_silent() {
     let running = Running::with(exports(), |config| Config { handshake_time_max: SHORT, ..config });
-    let mut patient = running.connect_to("first");
+    let mut patient = connect_in_time(&running);
     // When the handshake of another client that came later is over, so is this one's.
     assert!(running.connect().is_closed());
     assert_eq!(patient.request(request(command::FLUSH, 0, 0), &[]), 0);

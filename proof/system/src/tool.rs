@@ -220,8 +220,12 @@ mod tests {
     #[test]
     fn a_program_that_is_asked_to_end_may_tidy_up_first() {
         let script = "trap 'kill $!; echo tidied >&2; exit 0' INT; sleep 60 & wait";
-        let tool = Tool::new("sh -c").arg(script).ended_by(Signal::INT);
-        let error = tool.time_limit(Duration::from_millis(300)).run().expect_err("it is late");
-        assert!(error.to_string().contains("tidied"), "{error}");
+        // On a busy host it may be asked before it listens: it gets ever more time.
+        let has_tidied = |time_ms| {
+            let tool = Tool::new("sh -c").arg(script).ended_by(Signal::INT);
+            let error = tool.time_limit(Duration::from_millis(time_ms)).run();
+            error.expect_err("it is late").to_string().contains("tidied")
+        };
+        assert!((0..8).any(|nth| has_tidied(300 << nth)), "it was ended without a word");
     }
 }

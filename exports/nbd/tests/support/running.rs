@@ -1,7 +1,7 @@
 //! A server on sockets of its own, and a client that speaks bytes.
 #![allow(dead_code, reason = "each program that includes this uses a part of it")]
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,14 +114,21 @@ impl<S: Read + Write> Client<S> {
 
     /// The kind of the last reply to an option.
     pub(crate) fn last_reply(&mut self) -> u32 {
+        self.try_last_reply().expect("the server answers")
+    }
+
+    /// The same, for a server that may close the connection before.
+    pub(crate) fn try_last_reply(&mut self) -> io::Result<u32> {
         loop {
-            let header = self.receive(20);
+            let mut header = [0; 20];
+            self.stream.read_exact(&mut header)?;
             let number =
                 |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
             let (kind, payload_bytes) = (number(12), number(16));
-            self.receive(usize::try_from(payload_bytes).expect("a short reply"));
+            let mut payload = vec![0; usize::try_from(payload_bytes).expect("a short reply")];
+            self.stream.read_exact(&mut payload)?;
             if kind == rep::ACK || kind >= rep::ERR_UNSUP {
-                return kind;
+                return Ok(kind);
             }
         }
     }
