@@ -16,7 +16,8 @@ const CONSOLE_BYTES_MAX: u64 = 100 << 10;
 const NOTHING_BYTES: u64 = 64;
 const CONSOLES: [&str; 2] = ["serial", "screen"];
 
-/// Types, format, lints and unit tests; those say among others that colours of charts are apart.
+/// Types, format, lints and unit tests; those say among others that colours of charts are apart,
+/// and that no line leads over times of which nothing is known.
 #[test]
 fn the_page_passes_its_own_checks() -> Result<()> {
     if !has_node() {

@@ -1,6 +1,6 @@
 //! The daemon as a process of its own, in temporary folders, and the command line that talks to it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -47,6 +47,8 @@ pub struct Daemon {
     shared_memory: Option<TempDir>,
     child: Option<Child>,
     environment: Vec<(String, String)>,
+    /// Words before its command line.
+    starter: Vec<String>,
     is_finished: bool,
 }
 
@@ -82,6 +84,7 @@ impl Daemon {
             shared_memory,
             child: None,
             environment: Vec::new(),
+            starter: Vec::new(),
             is_finished: false,
         })
     }
@@ -89,6 +92,12 @@ impl Daemon {
     /// Gives a variable to daemons that are started from now on.
     pub fn set_variable(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts daemons from now on by these words before their command lines, which become the
+    /// daemon in the end.
+    pub fn set_starter(&mut self, words: Vec<String>) {
+        self.starter = words;
     }
 
     /// Has daemons that are started from now on find an object store at this address.
@@ -127,7 +136,10 @@ impl Daemon {
             .open(self.log_path())
             .context("cannot open the daemon's log")?;
         let pool_path = self.shared_memory.as_ref().map(|folder| folder.path().join("region"));
-        let child = Command::new(product_path("memlaned"))
+        let program = product_path("memlaned").into_os_string();
+        let mut words = self.starter.iter().map(OsString::from).chain([program]);
+        let child = Command::new(words.next().unwrap_or_default())
+            .args(words)
             .args(pool_path.iter().flat_map(|path| [OsStr::new("--pool-path"), path.as_ref()]))
             .arg("--state-dir")
             .arg(self.state_dir())

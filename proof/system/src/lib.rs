@@ -12,6 +12,7 @@ pub mod debian;
 mod file_checker;
 mod host;
 mod interruption;
+mod memory_limit;
 mod mounted;
 mod nbd_client;
 mod nbd_shell;
@@ -29,6 +30,7 @@ pub use daemon::{Daemon, DaemonOptions, ask_to_promote, product, product_path, w
 pub use file_checker::FileChecker;
 pub use host::{Ability, KernelLog, leftovers, missing};
 pub use interruption::{CleaningUp, Interruption};
+pub use memory_limit::MemoryLimit;
 pub use mounted::Mounted;
 pub use nbd_client::{
     NBD_IO_ERROR, NBD_NO_SPACE, NBD_NOT_PERMITTED, NbdClient, NbdFailure, Request,

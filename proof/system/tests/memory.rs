@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use system::{Daemon, DaemonOptions, NbdClient, Random, Request, wait_for};
+use system::{Daemon, DaemonOptions, MemoryLimit, NbdClient, Random, Request, wait_for};
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
@@ -131,4 +131,33 @@ fn what_clients_needed_goes_back_to_the_kernel_when_they_have_gone() -> Result<(
         Ok(house.bytes("RssAnon:")? <= kept_max)
     })?;
     house.daemon.finish()
+}
+
+/// Less than a daemon needs beside its pool, as the daemon tells it.
+const TOO_SMALL: u64 = 31 * MIB;
+
+/// Goal: a daemon does not begin what the kernel would end.
+/// Method: a start in a real control group whose parent allows too little, and one more when that
+/// allows enough.
+#[test]
+fn a_start_below_a_control_group_that_allows_too_little_is_refused_with_the_figures() -> Result<()>
+{
+    let outer = match MemoryLimit::of(TOO_SMALL) {
+        Ok(outer) => outer,
+        Err(error) => {
+            eprintln!("skipped: {error:#}");
+            return Ok(());
+        }
+    };
+    let inner = outer.inside(1 << 30)?;
+    let mut daemon = Daemon::prepare("64MiB".to_owned(), "--no-fuse".to_owned())?;
+    daemon.set_starter(inner.starter());
+    let refused = daemon.start_again().expect_err("the parent allows too little").to_string();
+    let named = format!("the control group {} with its limit of", outer.group().display());
+    for part in ["not enough memory to start: 32.0 MiB needed", &named, "31.0 MiB has "] {
+        ensure!(refused.contains(part), "it does not say {part:?}: {refused}");
+    }
+    outer.set(1 << 30)?;
+    daemon.start_again()?;
+    daemon.finish()
 }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_told_of_many_and_stay_until_others_are() {
+    fn few_are_told_of_many_and_are_written_once_until_others_are() {
         let (mut traffic, start) = (Traffic::default(), Instant::now());
         let names: Vec<String> =
             (0..50).map(|it| format!("{REQUESTS}volume=\"v{it}\",kind=\"read\"}}")).collect();
@@ -145,5 +145,7 @@ mod tests {
         told.tell(&busiest[..1]);
         let one = "[{\"volume\":\"v0\",\"requests_per_second\":1.0,\"bytes_per_second\":0.0}]";
         assert_eq!(told.written(), one);
+        let (first, second) = (told.written(), told.written());
+        assert_eq!(first.as_ptr(), second.as_ptr(), "for all who ask");
     }
 }

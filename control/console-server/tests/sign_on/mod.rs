@@ -2,12 +2,12 @@
 
 mod provider;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use provider::{Asked, CLIENT, Case, Provider, SECRET};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::check;
 use crate::fixture::{Answer, Client, Fixture, client_of};
@@ -171,6 +171,43 @@ fn a_login_by_the_provider_gives_the_role_that_its_claims_are_mapped_to() -> Res
     let ended = fixture.ask(&operator, "DELETE", "/console/v1/session", None)?;
     assert_eq!(ended.status, 204);
     check(&fixture.get(&operator, "/v1/volumes")?, 401, "unauthorized");
+    Ok(())
+}
+
+#[test]
+fn sessions_that_the_provider_began_are_listed_and_ended_one_by_one() -> Result<()> {
+    let together = Together::start()?;
+    let fixture = &together.fixture;
+    // Identifiers of the sessions of that name in the list that a client sees, and of all.
+    let listed = |client: &Client| -> Result<[BTreeSet<String>; 2]> {
+        let list = fixture.get(client, "/console/v1/sessions")?.json()?;
+        let ids = |of: &dyn Fn(&Value) -> bool| {
+            let entries = list.as_array().into_iter().flatten().filter(|it| of(it));
+            entries.filter_map(|it| it["id"].as_str()).map(str::to_owned).collect()
+        };
+        Ok([ids(&|it| it["user"] == "sso:ann"), ids(&|_| true)])
+    };
+    let first = together.client(&together.log_in(Case::right())?)?;
+    let [of_first, _] = listed(&first)?;
+    let second = together.client(&together.log_in(Case::right())?)?;
+    let as_root = Case { claims: json!({"sub": "bob", "groups": "root"}), ..Case::right() };
+    let root = together.client(&together.log_in(as_root)?)?;
+
+    let [of_ann, seen_by_ann] = listed(&first)?;
+    assert_eq!((of_first.len(), of_ann.len()), (1, 2));
+    assert_eq!(seen_by_ann, of_ann, "an operator sees the own ones");
+    let [seen_by_root, all] = listed(&root)?;
+    assert_eq!((&seen_by_root, all.len()), (&of_ann, 4));
+
+    let of_second = of_ann.difference(&of_first).next().context("it is listed")?;
+    let path = format!("/console/v1/sessions/{of_second}");
+    assert_eq!(fixture.ask(&root, "DELETE", &path, None)?.status, 204);
+    check(&fixture.get(&second, "/console/v1/session")?, 401, "unauthorized");
+    check(&fixture.ask(&root, "DELETE", &path, None)?, 404, "not_found");
+    for goes_on in [&first, &root] {
+        assert_eq!(fixture.get(goes_on, "/console/v1/session")?.status, 200);
+    }
+    assert_eq!(listed(&root)?[0], of_first);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use volumes::{Durability, Volume};
 
 use crate::config::OnJournalFailure;
 use crate::durable::shipping::ship;
-use crate::durable::state::Durable;
+use crate::durable::state::{Durable, Newest};
 use crate::more_time::MoreTime;
 use crate::tasks::Tasks;
 use crate::ticker::Ticker;
@@ -176,8 +176,7 @@ impl DurabilityLoop {
             return true;
         }
         let Some(every) = durable.images_config.every else { return false };
-        let age = durable.known().newest.map_or(Duration::MAX, |newest| newest.age());
-        age >= every && durable.has_unsaved()
+        Newest::is_next_due(durable.known().newest.as_ref(), every) && durable.has_unsaved()
     }
 }
 

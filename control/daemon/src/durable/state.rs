@@ -121,6 +121,11 @@ impl Newest {
         let age = self.age_when_noted.unwrap_or(Duration::MAX);
         age.saturating_add(self.noted.elapsed())
     }
+
+    /// Returns whether the next image is due that is to be saved so often.
+    pub(super) fn is_next_due(newest: Option<&Self>, every: Duration) -> bool {
+        newest.is_none_or(|newest| newest.age() >= every)
+    }
 }
 
 impl Durable {
@@ -415,7 +420,11 @@ mod tests {
         assert!(Newest::as_of(1, 10_000, 13_600).age() >= hour);
         assert!(Newest::as_of(1, 10_000, 10_000).age() < hour);
         for now in [9_999, 0] {
-            assert_eq!(Newest::as_of(1, 10_000, now).age(), Duration::MAX, "{now}");
+            let newest = Newest::as_of(1, 10_000, now);
+            assert_eq!(newest.age(), Duration::MAX, "{now}");
+            assert!(Newest::is_next_due(Some(&newest), Duration::MAX), "{now}");
         }
+        let newest = Newest::as_of(1, 10_000, 10_000);
+        assert!(!Newest::is_next_due(Some(&newest), hour) && Newest::is_next_due(None, hour));
     }
 }

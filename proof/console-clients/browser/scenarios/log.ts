@@ -269,12 +269,14 @@ async function keepsQueries(own: Console): Promise<void> {
     await own.button('Run').click();
     await page.getByText(said).waitFor();
   };
-  const hand = `SELECT key, value, partition, headers->>'no' AS no FROM orders WHERE key = 'hand'`;
+  const columns = `key, value, partition, headers->>'no' AS no, '' AS empty`;
+  const hand = `SELECT ${columns} FROM orders WHERE key = 'hand'`;
   await ask(hand, 'Done. 1 row came.');
   const csv = await savedFile(own, 'CSV');
-  check(csv === 'key,value,partition,no\r\nhand,"{""by"":""hand""}",1,\r\n', `it is CSV: ${csv}`);
+  const line = 'hand,"{""by"":""hand""}",1,,""';
+  check(csv === `key,value,partition,no,empty\r\n${line}\r\n`, `it is CSV: ${csv}`);
   const rows = JSON.parse(await savedFile(own, 'JSON')) as unknown;
-  const expected = [{ key: 'hand', value: '{"by":"hand"}', partition: 1, no: null }];
+  const expected = [{ key: 'hand', value: '{"by":"hand"}', partition: 1, no: null, empty: '' }];
   check(JSON.stringify(rows) === JSON.stringify(expected), `it is JSON: ${JSON.stringify(rows)}`);
   await ask('SELECT 1 AS a, 2 AS a', 'Done. 1 row came.');
   await page.getByText('JSON needs a name of its own for each column').waitFor();

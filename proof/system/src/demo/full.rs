@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use system::database::{self, Load, Postgres, Rush, Server, ServerOptions};
-use system::{Ability, Daemon, Interruption, KernelLog, Mounted, Tool, attach, missing};
+use system::{
+    Ability, Daemon, Interruption, KernelLog, MemoryLimit, Mounted, Tool, attach, missing,
+};
 use tempfile::TempDir;
 
-use crate::demo::limits::{MemoryLimit, busy_cores, busy_seconds};
+use crate::demo::limits::{busy_cores, busy_seconds};
 use crate::demo::over_nbd;
 use crate::demo::progress::Progress;
 use crate::demo::table::{Table, thousands};
