@@ -10,6 +10,7 @@ use access::{
 use anyhow::{Context, bail};
 use clap::builder::RangedI64ValueParser;
 use clap::{Parser, ValueEnum};
+use consumer_groups::MigrationPolicy;
 use sasl::Mechanism;
 use tls::TlsFiles;
 
@@ -165,6 +166,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 1_800_000, value_parser = positive())]
     pub(crate) group_session_max: i32,
 
+    /// Changes of protocol that consumer groups with members may make: bidirectional, upgrade (from
+    /// the classic protocol to that of KIP-848), downgrade (back) or disabled (Kafka's
+    /// group.consumer.migration.policy).
+    #[arg(long, value_name = "POLICY", default_value = "bidirectional")]
+    #[arg(value_parser = migration_policy)]
+    pub(crate) group_migration_policy: MigrationPolicy,
+
     /// Maximum transaction timeout of producers (Kafka's transaction.max.timeout.ms, 15 minutes by
     /// default there). If a producer is gone, read_committed consumers wait that long.
     #[arg(long, value_name = "MS", default_value_t = 3_600_000, value_parser = positive())]
@@ -241,6 +249,7 @@ impl Options {
                 initial_rebalance_delay_ms: self.group_initial_rebalance_delay,
                 session_timeout_ms_min: self.group_session_min,
                 session_timeout_ms_max: self.group_session_max,
+                migration_policy: self.group_migration_policy,
                 ..groups
             },
             transactions: transactions::Settings {
@@ -296,6 +305,11 @@ fn positive() -> RangedI64ValueParser<i32> {
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let names: Vec<_> = Mechanism::ALL.iter().map(|it| it.name()).collect();
     Mechanism::from_name(name).ok_or_else(|| format!("it is one of {}", names.join(", ")))
+}
+
+fn migration_policy(name: &str) -> Result<MigrationPolicy, String> {
+    let names = MigrationPolicy::ALL.map(MigrationPolicy::name);
+    MigrationPolicy::from_name(name).ok_or_else(|| format!("it is one of {}", names.join(", ")))
 }
 
 fn principal(text: &str) -> Result<Principal, String> {
@@ -367,6 +381,22 @@ mod tests {
         assert_eq!(memory(&["--request-memory", "64M"]).expect("just enough"), 64 << 20);
         let error = memory(&["--request-memory", "63M"]).expect_err("two do not fit").to_string();
         assert!(error.ends_with("is below 67108864, which is twice --request-size"), "{error}");
+    }
+
+    #[test]
+    fn policies_of_groups_have_kafkas_names() {
+        let policy = |name: &str| {
+            let words = ["memlane-broker", "--group-migration-policy", name];
+            let options = Options::try_parse_from(words)?;
+            anyhow::Ok(options.coordinator()?.groups.migration_policy)
+        };
+        for known in MigrationPolicy::ALL {
+            assert_eq!(policy(known.name()).expect("it is one"), known);
+        }
+        assert_eq!(policy("UPGRADE").expect("as in Kafka"), MigrationPolicy::Upgrade);
+        let error = policy("both").expect_err("it is none").to_string();
+        let names = "it is one of bidirectional, upgrade, downgrade, disabled";
+        assert!(error.contains(names), "{error}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Groups {
         let group = self.classic_or_new(&request.group_id, caller)?;
         match &mut group.kind {
             Kind::Classic(group) => group.join(joining, fresh_id, context),
-            Kind::Consumer(consumer) if consumer.is_left_to(&joining) => {
+            Kind::Consumer(consumer) if consumer.is_left_to(&joining, context) => {
                 let effect_count = context.out.len();
                 let replaced = consumer.replaced_by(&joining);
                 let mut classic = downgraded(consumer, replaced, topics, context);

@@ -83,7 +83,7 @@ impl Groups {
                 group.kind = Kind::Consumer(consumer);
                 Ok(response)
             }
-            Kind::Classic(classic) => Err(dropped(classic, &beat)),
+            Kind::Classic(classic) => Err(dropped(classic, &beat, context)),
         }
     }
 
@@ -119,7 +119,11 @@ fn upgrade(
     topics: &dyn Topics,
     context: &mut CallContext<'_>,
 ) -> Result<(ConsumerGroup, ConsumerGroupHeartbeatResponse), ResponseError> {
-    let mut consumer = upgraded(classic, topics, context).ok_or(ResponseError::GroupIdNotFound)?;
+    let is_none = ResponseError::GroupIdNotFound;
+    if !may_upgrade(classic, context) {
+        return Err(is_none);
+    }
+    let mut consumer = upgraded(classic, topics, context).ok_or(is_none)?;
     let effect_count = context.out.len();
     if !consumer.members.is_empty() {
         consumer.persist_conversion(context);
@@ -146,14 +150,20 @@ fn upgrade(
     Ok((consumer, response))
 }
 
+/// Returns whether a member of the other protocol may come.
+fn may_upgrade(classic: &ClassicGroup, context: &CallContext<'_>) -> bool {
+    let has_upgrades = context.options.migration_policy.has_upgrades();
+    classic.is_open_to_consumers() && (has_upgrades || classic.members.is_empty())
+}
+
 /// The error for a member that was dropped before the group became a classic one: it may come as a
 /// new member, unless another has its place.
-fn dropped(classic: &ClassicGroup, beat: &Beat) -> ResponseError {
+fn dropped(classic: &ClassicGroup, beat: &Beat, context: &CallContext<'_>) -> ResponseError {
     let has_place = beat.instance.as_ref().is_some_and(|it| classic.instances.contains_key(it));
     match beat.epoch {
         ..0 => ResponseError::GroupIdNotFound,
         _ if has_place => ResponseError::FencedInstanceId,
-        _ if classic.is_open_to_consumers() => ResponseError::UnknownMemberId,
+        _ if may_upgrade(classic, context) => ResponseError::UnknownMemberId,
         _ => ResponseError::GroupIdNotFound,
     }
 }

@@ -29,16 +29,13 @@ use crate::effect::CallContext;
 use crate::embedded::{self, PROTOCOL_TYPE, Subscription};
 use crate::topics::Topics;
 
-/// The consumer group of a classic group's members, which is not stored yet. `None` where they are
-/// no consumers, or what they read cannot be read.
+/// The consumer group of a classic group's members, who are consumers; it is not stored yet. `None`
+/// where what they read cannot be read.
 pub(crate) fn upgraded(
     classic: &ClassicGroup,
     topics: &dyn Topics,
     context: &CallContext<'_>,
 ) -> Option<ConsumerGroup> {
-    if !classic.is_open_to_consumers() {
-        return None;
-    }
     // Epochs go on where the generations end.
     let mut group = ConsumerGroup::new(classic.id.clone(), classic.generation_max, context.unix_ms);
     let mut claims = BTreeMap::new();

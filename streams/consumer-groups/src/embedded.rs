@@ -1,9 +1,15 @@
 //! Kafka's consumer protocol: subscriptions and assignments as the bytes in which members of
 //! classic groups tell them to each other (`ConsumerProtocolSubscription` and
 //! `ConsumerProtocolAssignment`, versions 0 to 3). Later versions begin with the same fields.
+//!
+//! They are written by the library of Kafka's messages, and read here: its decoder takes memory for
+//! as many elements as the bytes say that a list has, before it looks whether they are there, and
+//! these bytes are whatever a client sent. It knows no version after 3 either.
 
-use bytes::Bytes;
-use kafka_protocol::protocol::StrBytes;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::consumer_protocol_assignment::TopicPartition;
+use kafka_protocol::messages::{ConsumerProtocolAssignment, TopicName};
+use kafka_protocol::protocol::{Encodable, Message, StrBytes};
 
 /// The protocol type of groups whose members are Kafka's consumers.
 pub(crate) const PROTOCOL_TYPE: &str = "consumer";
@@ -65,19 +71,18 @@ pub(crate) fn assignment(bytes: &[u8]) -> Option<NamedPartitions> {
 
 /// An assignment in the version of the member's subscription.
 pub(crate) fn encode_assignment(version: i16, topics: &[(String, Vec<i32>)]) -> Bytes {
-    const MAX: &str = "topics, their names and partitions are limited far below that";
-    const NO_USER_DATA: i32 = -1;
-    let count = |length: usize| i32::try_from(length).expect(MAX).to_be_bytes();
-    let mut bytes = version.min(3).to_be_bytes().to_vec();
-    bytes.extend(count(topics.len()));
-    for (name, indexes) in topics {
-        bytes.extend(i16::try_from(name.len()).expect(MAX).to_be_bytes());
-        bytes.extend(name.as_bytes());
-        bytes.extend(count(indexes.len()));
-        bytes.extend(indexes.iter().flat_map(|it| it.to_be_bytes()));
-    }
-    bytes.extend(NO_USER_DATA.to_be_bytes());
-    bytes.into()
+    let version = version.min(ConsumerProtocolAssignment::VERSIONS.max);
+    let assigned = topics.iter().map(|(name, indexes)| {
+        TopicPartition::default()
+            .with_topic(TopicName(StrBytes::from_string(name.clone())))
+            .with_partitions(indexes.clone())
+    });
+    let assignment =
+        ConsumerProtocolAssignment::default().with_assigned_partitions(assigned.collect());
+    let mut bytes = BytesMut::from(&version.to_be_bytes()[..]);
+    let encoded = assignment.encode(&mut bytes, version);
+    encoded.expect("topics, their names and partitions are limited far below what can be written");
+    bytes.freeze()
 }
 
 /// Reads fields in Kafka's order of bytes. `None` where they end too early or make no sense.
@@ -136,11 +141,9 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
+    use kafka_protocol::messages::ConsumerProtocolSubscription;
     use kafka_protocol::messages::consumer_protocol_subscription::TopicPartition;
-    use kafka_protocol::messages::{
-        ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicName,
-    };
-    use kafka_protocol::protocol::{Decodable, Encodable};
+    use kafka_protocol::protocol::Decodable;
     use model::{Random, for_each_seed};
 
     use super::*;
@@ -199,6 +202,9 @@ mod tests {
             assert_eq!(again, topics);
         }
         assert_eq!(assignment(&[]), Some(Vec::new()));
+        let one = [("n".to_owned(), vec![7])];
+        let written = [0, 1, 0, 0, 0, 1, 0, 1, b'n', 0, 0, 0, 1, 0, 0, 0, 7, 255, 255, 255, 255];
+        assert_eq!(*encode_assignment(1, &one), written);
     }
 
     #[test]

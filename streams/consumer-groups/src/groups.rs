@@ -119,9 +119,10 @@ impl Group {
     }
 
     /// Makes a consumer group whose members all speak the classic protocol a classic group, when
-    /// others have gone.
+    /// others have gone and the policy has that.
     pub(crate) fn downgrade(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
         if let Kind::Consumer(group) = &self.kind
+            && context.options.migration_policy.has_downgrades()
             && group.has_only_classic()
         {
             self.kind = Kind::Classic(downgraded(group, None, topics, context));

@@ -52,7 +52,7 @@ mod view;
 pub use effect::{Caller, Effect, Record, Ticket};
 pub use groups::Groups;
 pub use offset_requests::TransactionEnd;
-pub use options::Options;
+pub use options::{MigrationPolicy, Options};
 pub use topics::{Sight, TopicShape, Topics, Viewer};
 pub use upkeep::{LoadError, LoadErrorKind, TickTime};
 pub use view::{CommittedOffset, GroupView};

@@ -14,6 +14,8 @@ pub struct Options {
     pub consumer_heartbeat_interval_ms: i32,
     /// `group.consumer.session.timeout.ms`
     pub consumer_session_timeout_ms: i32,
+    /// `group.consumer.migration.policy`
+    pub migration_policy: MigrationPolicy,
     /// `offsets.retention.minutes`, but in milliseconds.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`
@@ -41,6 +43,7 @@ impl Default for Options {
             session_timeout_ms_max: 1_800_000,
             consumer_heartbeat_interval_ms: 5_000,
             consumer_session_timeout_ms: 45_000,
+            migration_policy: MigrationPolicy::Bidirectional,
             offsets_retention_ms: 7 * 24 * 3_600 * 1_000,
             offsets_check_interval_ms: 600_000,
             offset_metadata_bytes_max: 4_096,
@@ -50,6 +53,48 @@ impl Default for Options {
             group_offsets_max: 100_000,
             total_bytes_max: 256 << 20,
         }
+    }
+}
+
+/// Changes of protocol that groups with members may make (KIP-848). A group without members is free
+/// to be one of either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrationPolicy {
+    /// From the classic protocol to that of KIP-848, and back.
+    Bidirectional,
+    /// From the classic protocol to that of KIP-848.
+    Upgrade,
+    /// From the protocol of KIP-848 to the classic one.
+    Downgrade,
+    Disabled,
+}
+
+impl MigrationPolicy {
+    /// All there are.
+    pub const ALL: [Self; 4] =
+        [Self::Bidirectional, Self::Upgrade, Self::Downgrade, Self::Disabled];
+
+    /// Kafka's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bidirectional => "bidirectional",
+            Self::Upgrade => "upgrade",
+            Self::Downgrade => "downgrade",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The policy of this name, in letters of either case as in Kafka.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(name))
+    }
+
+    pub(crate) fn has_upgrades(self) -> bool {
+        matches!(self, Self::Bidirectional | Self::Upgrade)
+    }
+
+    pub(crate) fn has_downgrades(self) -> bool {
+        matches!(self, Self::Bidirectional | Self::Downgrade)
     }
 }
 

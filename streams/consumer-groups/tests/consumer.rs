@@ -119,6 +119,31 @@ fn a_silent_member_is_dropped_and_a_leaving_one_at_once() {
 }
 
 #[test]
+fn sessions_end_evenly_when_the_hosts_clock_is_set() {
+    for set_ms in [-3_600_000, 3_600_000] {
+        let (mut owner, catalog) = (Owner::new(options()), two_topics());
+        let mut consumers = settled(&mut owner, &catalog, 2);
+        let silent = consumers.pop().expect("two");
+        let before = owner.now_ms;
+        owner.groups.set_host_ahead(set_ms);
+        for _ in 0..8 {
+            owner.pass(5_000);
+            assert_eq!(consumers[0].beat(&mut owner, &catalog), 0, "set by {set_ms} ms");
+        }
+        // Its session has 45 s.
+        let members =
+            |owner: &Owner| owner.groups.views().next().expect("it is there").member_count;
+        assert_eq!((owner.now_ms - before, members(&owner)), (40_000, 2), "set by {set_ms} ms");
+        owner.pass(5_000);
+        assert_eq!(members(&owner), 1, "set by {set_ms} ms");
+        let unknown = ResponseError::UnknownMemberId.code();
+        assert_eq!(owner.beat(&silent.request(), &catalog).error_code, unknown);
+        owner.settle(&mut consumers, &catalog);
+        assert_eq!(consumers[0].owned, catalog.all(), "set by {set_ms} ms");
+    }
+}
+
+#[test]
 fn a_reply_that_was_lost_is_made_up_for() {
     let catalog = two_topics();
     let mut owner = Owner::new(options());

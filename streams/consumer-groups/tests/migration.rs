@@ -2,6 +2,7 @@
 
 mod support;
 
+use consumer_groups::{MigrationPolicy, Options};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::{
@@ -15,7 +16,15 @@ const TOPICS: &[&str] = &["news", "more"];
 
 /// A coordinator with topics, and a classic group that is at rest.
 fn classic_group(count: usize, is_cooperative: bool) -> (Owner, Vec<Subscriber>) {
-    let mut owner = Owner::new(options());
+    classic_group_of(count, is_cooperative, MigrationPolicy::Bidirectional)
+}
+
+fn classic_group_of(
+    count: usize,
+    is_cooperative: bool,
+    migration_policy: MigrationPolicy,
+) -> (Owner, Vec<Subscriber>) {
+    let mut owner = Owner::new(Options { migration_policy, ..options() });
     owner.catalog = Catalog::of(&[("news", 6), ("more", 3)]);
     let mut classic: Vec<Subscriber> =
         (0..count).map(|_| Subscriber::new(TOPICS, is_cooperative)).collect();
@@ -93,6 +102,83 @@ fn members_are_replaced_one_by_one_and_back() {
         assert_eq!(kind(&owner), "classic");
         assert!(classic.iter().all(|it| it.errors.is_empty()), "nobody was thrown out");
     }
+}
+
+#[test]
+fn a_group_with_members_is_upgraded_only_where_the_policy_has_that() {
+    for policy in MigrationPolicy::ALL {
+        let is_allowed =
+            matches!(policy, MigrationPolicy::Bidirectional | MigrationPolicy::Upgrade);
+        let (mut owner, mut classic) = classic_group_of(2, false, policy);
+        let catalog = owner.catalog.clone();
+        let mut modern = [Consumer::new("m", TOPICS)];
+        if is_allowed {
+            settle(&mut owner, &mut classic, &mut modern);
+            assert_eq!(kind(&owner), "consumer", "{policy:?}");
+            continue;
+        }
+        let before = (owner.log.clone(), owner.groups.bytes());
+        // Nor does one come that was a member of it when it was one of the other kind.
+        for epoch in [0, 5] {
+            modern[0].epoch = epoch;
+            let refused = ResponseError::GroupIdNotFound.code();
+            assert_eq!(modern[0].beat(&mut owner, &catalog), refused, "{policy:?}");
+        }
+        assert_eq!((owner.log.clone(), owner.groups.bytes()), before);
+        settle(&mut owner, &mut classic, &mut []);
+        // Without members it is free to change.
+        classic.into_iter().for_each(|it| it.leave(&mut owner));
+        settle(&mut owner, &mut [], &mut modern);
+        assert_eq!(kind(&owner), "consumer", "{policy:?}");
+    }
+}
+
+#[test]
+fn a_group_with_members_is_downgraded_only_where_the_policy_has_that() {
+    for policy in MigrationPolicy::ALL {
+        let is_allowed =
+            matches!(policy, MigrationPolicy::Bidirectional | MigrationPolicy::Downgrade);
+        let mut owner = Owner::new(Options { migration_policy: policy, ..options() });
+        owner.catalog = Catalog::of(&[("news", 6), ("more", 3)]);
+        let mut modern = vec![Consumer::new("m", TOPICS)];
+        settle(&mut owner, &mut [], &mut modern);
+        let mut classic = vec![Subscriber::new(TOPICS, true), Subscriber::new(TOPICS, true)];
+        settle(&mut owner, &mut classic, &mut modern);
+        leave_modern(&mut owner, modern.remove(0));
+        settle(&mut owner, &mut classic, &mut []);
+        let expected = if is_allowed { "classic" } else { "consumer" };
+        assert_eq!(kind(&owner), expected, "{policy:?}");
+        // What stays a group of the other kind takes others in, and is that after a restart too.
+        classic.push(Subscriber::new(TOPICS, true));
+        settle(&mut owner, &mut classic, &mut []);
+        let log = owner.log.clone();
+        owner.restart(log);
+        settle(&mut owner, &mut classic, &mut []);
+        assert_eq!(kind(&owner), expected, "{policy:?}");
+        assert!(classic.iter().all(|it| it.errors.is_empty()), "nobody was thrown out");
+        // Without members it is free to change.
+        classic.into_iter().for_each(|it| it.leave(&mut owner));
+        settle(&mut owner, &mut [Subscriber::new(TOPICS, false)], &mut []);
+        assert_eq!(kind(&owner), "classic", "{policy:?}");
+    }
+}
+
+#[test]
+fn a_static_member_changes_its_protocol_alone_where_the_group_may_not() {
+    let policy = MigrationPolicy::Upgrade;
+    let mut owner = Owner::new(Options { migration_policy: policy, ..options() });
+    owner.catalog = Catalog::of(&[("news", 6), ("more", 3)]);
+    let mut modern = Consumer::new("m", TOPICS);
+    modern.instance = Some(text("i"));
+    settle(&mut owner, &mut [], std::slice::from_mut(&mut modern));
+    // Its place is taken while it is the only member.
+    let mut classic = Subscriber::new(TOPICS, false);
+    classic.instance = modern.instance.clone();
+    settle(&mut owner, std::slice::from_mut(&mut classic), &mut []);
+    assert_eq!(kind(&owner), "consumer");
+    let fenced = ResponseError::FencedInstanceId.code();
+    let catalog = owner.catalog.clone();
+    assert_eq!(owner.beat(&modern.request(), &catalog).error_code, fenced);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use consumer_groups::{MigrationPolicy, Options};
 use kafka_protocol::messages::ResponseKind;
 use kafka_protocol::protocol::StrBytes;
 use model::{Random, for_each_seed_at_once};
@@ -43,7 +44,10 @@ struct History {
 
 impl History {
     fn new(random: &mut Random) -> Self {
-        let mut owner = Owner::new(options());
+        // Of others a member of the protocol of KIP-848 may be told that the group has none.
+        let policies = [MigrationPolicy::Bidirectional, MigrationPolicy::Upgrade];
+        let migration_policy = random.pick(&[policies[0], policies[0], policies[1]]);
+        let mut owner = Owner::new(Options { migration_policy, ..options() });
         owner.catalog = Catalog::of(&[("a", 4), ("b", 3)]);
         Self {
             owner,

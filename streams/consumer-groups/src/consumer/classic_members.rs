@@ -161,7 +161,7 @@ impl ConsumerGroup {
         generation: i32,
         context: &CallContext<'_>,
     ) -> Result<(), ResponseError> {
-        let is_to_join = self.is_to_join(member_id);
+        let is_to_join = self.is_to_join(member_id, context);
         let member = self.classic_member(member_id, instance, generation)?;
         member.refresh(context);
         match is_to_join {
@@ -193,7 +193,7 @@ impl ConsumerGroup {
         }
     }
 
-    fn is_to_join(&self, member_id: &StrBytes) -> bool {
+    fn is_to_join(&self, member_id: &StrBytes, context: &CallContext<'_>) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
         let target = self.targets.get(member_id);
         let mut missing = target.into_iter().flatten().filter(|it| !member.assigned.contains(it));
@@ -204,11 +204,11 @@ impl ConsumerGroup {
         member.epoch != self.epoch
             || !member.revoking.is_empty()
             || may_gain
-            || self.has_only_classic()
+            || (context.options.migration_policy.has_downgrades() && self.has_only_classic())
     }
 
-    /// Returns whether it has members, and all speak the classic protocol: it is to be a classic
-    /// group again when one of them joins.
+    /// Returns whether it has members, and all speak the classic protocol. Where the policy has
+    /// that, it is to be a classic group again when one of them joins.
     pub(crate) fn has_only_classic(&self) -> bool {
         !self.members.is_empty() && self.members.values().all(|it| it.classic.is_some())
     }
@@ -220,8 +220,12 @@ impl ConsumerGroup {
     }
 
     /// Returns whether all but the one whose place it takes, if there are others, speak the classic
-    /// protocol: with the one that joins they are a classic group.
-    pub(crate) fn is_left_to(&self, joining: &Joining) -> bool {
+    /// protocol: with the one that joins they are a classic group. Where the policy has no such
+    /// change, a group with members stays what it is.
+    pub(crate) fn is_left_to(&self, joining: &Joining, context: &CallContext<'_>) -> bool {
+        if !context.options.migration_policy.has_downgrades() {
+            return self.members.is_empty();
+        }
         let replaced = self.replaced_by(joining);
         let mut others = self.members.iter().filter(|(id, _)| Some(*id) != replaced);
         others.all(|(_, it)| it.classic.is_some())

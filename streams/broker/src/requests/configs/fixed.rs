@@ -117,7 +117,7 @@ fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
     let offsets_minutes = options.offsets_retention_ms / 60_000;
     vec![
         Fixed::new("group.consumer.heartbeat.interval.ms", INT, consumer_heartbeat),
-        Fixed::new("group.consumer.migration.policy", STRING, "bidirectional"),
+        Fixed::new("group.consumer.migration.policy", STRING, options.migration_policy.name()),
         Fixed::new("group.consumer.session.timeout.ms", INT, options.consumer_session_timeout_ms),
         Fixed::new("group.coordinator.rebalance.protocols", LIST, "classic,consumer"),
         Fixed::new("group.initial.rebalance.delay.ms", INT, options.initial_rebalance_delay_ms),
