@@ -64,8 +64,17 @@ fn ask(
     version: i16,
     request: impl Into<RequestKind>,
 ) -> Result<ResponseKind> {
-    let mut stream = broker.connect()?;
-    send(&mut stream, key, version, &request.into())?;
+    ask_on(&mut broker.connect()?, key, version, request)
+}
+
+/// The same on a connection that is there.
+fn ask_on(
+    stream: &mut TcpStream,
+    key: ApiKey,
+    version: i16,
+    request: impl Into<RequestKind>,
+) -> Result<ResponseKind> {
+    send(stream, key, version, &request.into())?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length))?];
@@ -1058,6 +1067,33 @@ fn a_fetch_that_waits_reads_records_again_only_when_there_may_be_enough() -> Res
     ensure!((1..=10).contains(&(read / all as u64)), "{read} bytes were read for {all}");
     broker.stop()?;
     daemon.finish()
+}
+
+/// Fetch sessions (KIP-227) as Kafka keeps them: the epochs 0 and -1 are of requests that name all,
+/// and each other epoch is of the session that it names.
+#[test]
+fn sessions_go_on_beside_fetches_without_one_until_their_last_fetch() -> Result<()> {
+    const UNKNOWN_SESSION: i16 = 70;
+    const WRONG_EPOCH: i16 = 71;
+    let mut broker = Broker::start("--embedded 128M")?;
+    ensure!(create(&broker, plain("some"))? == 0, "it is made");
+    let mut stream = broker.connect()?;
+    let mut fetch = |all: bool, (id, epoch): (i32, i32)| {
+        let request = fetch(0, 1 << 20, 1 << 20).with_session_id(id).with_session_epoch(epoch);
+        let request = if all { request } else { request.with_topics(Vec::new()) };
+        let answer = ask_on(&mut stream, ApiKey::Fetch, 11, request)?;
+        let ResponseKind::Fetch(it) = answer else { panic!("{answer:?}") };
+        Ok::<_, anyhow::Error>((it.error_code, it.session_id, it.responses.len()))
+    };
+    let (error, id, _) = fetch(true, (0, 0))?;
+    ensure!((error, id != 0) == (0, true), "a session begins: {error}, {id}");
+    ensure!(fetch(true, (0, -1))? == (0, 0, 1), "a fetch without one");
+    ensure!(fetch(false, (id, 1))? == (0, id, 0), "the session goes on");
+    ensure!(fetch(false, (id, -2))?.0 == WRONG_EPOCH, "no epoch is below -1");
+    ensure!(fetch(false, (id, 2))? == (0, id, 0), "and on");
+    ensure!(fetch(false, (id, -1))? == (0, 0, 0), "its last fetch");
+    ensure!(fetch(false, (id, 3))?.0 == UNKNOWN_SESSION, "it has ended");
+    broker.stop()
 }
 
 #[test]

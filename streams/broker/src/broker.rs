@@ -12,7 +12,7 @@ use crate::definitions::Definitions;
 use crate::deriving::Deriving;
 use crate::live::LiveQueries;
 use crate::operation::Counters;
-use crate::serving::{Buffers, Recompression};
+use crate::serving::{Buffers, Recompression, SessionMemory};
 use crate::topics::Topics;
 
 /// The one broker of the cluster.
@@ -58,6 +58,8 @@ pub(crate) struct Broker {
     pub(crate) groups: consumer_groups::Options,
     pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
+    /// What fetch sessions have of the memory for them.
+    pub(crate) sessions: Arc<SessionMemory>,
     pub(crate) recompression: Recompression,
     pub(crate) counters: Box<Counters>,
     /// Says that the broker stops: no more requests are taken in.

@@ -157,6 +157,7 @@ async fn serve(
         groups,
         rules,
         buffers: Buffers::default(),
+        sessions: Arc::default(),
         recompression: Recompression::default(),
         counters: Box::<Counters>::default(),
         stops: stops.clone(),

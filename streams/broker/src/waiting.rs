@@ -2,21 +2,87 @@
 //!
 //! A volume answers in microseconds, and so requests use it on the thread that serves them. Where
 //! the daemon is away, or a flush meets a disk that takes nothing, that thread goes on with its
-//! request alone.
+//! request alone. Clients may have more requests than there are threads: where some wait so, a
+//! request is begun only once it has a place among those that may, and its task waits until then.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
 
+use shares::{Owner, Shares};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Threads at most, those included that wait: more than connections.
+/// Threads at most, those included that wait.
 pub(crate) const THREAD_COUNT_MAX: usize = 2_048;
+
+/// Requests that may wait on threads at a time. One owner alone gets half. The other threads are
+/// for flushes, for statements of SQL, and for what waits for nothing.
+const PLACE_COUNT_MAX: usize = 1_024;
+
+/// As long as no more threads wait, requests are not counted.
+const UNCOUNTED_MAX: usize = 64;
+
+/// How soon it is looked again whether there is a place.
+const PLACE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Places that requests have.
+static PLACES: LazyLock<Mutex<Shares>> = LazyLock::new(Mutex::default);
+
+/// Threads that gave their place to another one, for whatever they wait.
+static BESIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads that wait now for a volume to be read or written.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static IS_FLUSHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Place of a request among those that may wait on a thread, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Option<Owner>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(owner) = self.0 {
+            places().give_back(owner, 1);
+        }
+    }
+}
+
+fn places() -> MutexGuard<'static, Shares> {
+    PLACES.lock().expect("nothing panics with this lock")
+}
+
+/// Takes a place for a request that uses volumes on the thread that serves it.
+pub(crate) async fn place(owner: Owner) -> Place {
+    // Relaxed: a few more that wait change nothing.
+    while BESIDE.load(Ordering::Relaxed) >= UNCOUNTED_MAX {
+        if let Some(place) = try_place(owner) {
+            return place;
+        }
+        tokio::time::sleep(PLACE_PAUSE).await;
+    }
+    Place(None)
+}
+
+/// Takes a place for a request that has a thread of its own.
+pub(crate) async fn place_on_a_thread(owner: Owner) -> Place {
+    loop {
+        if let Some(place) = try_place(owner) {
+            return place;
+        }
+        tokio::time::sleep(PLACE_PAUSE).await;
+    }
+}
+
+fn try_place(owner: Owner) -> Option<Place> {
+    let mut places = places();
+    places.has_room(owner, 1, PLACE_COUNT_MAX).then(|| {
+        places.take(owner, 1);
+        Place(Some(owner))
+    })
 }
 
 /// Flushes a volume. Where that takes long, no lock is held that others want but for flushes.
@@ -51,8 +117,33 @@ pub(crate) fn for_a_lock(wait: &mut dyn FnMut()) {
 fn beside_others(wait: &mut dyn FnMut()) {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        Ok(RuntimeFlavor::MultiThread) => {
+            BESIDE.fetch_add(1, Ordering::Relaxed);
+            tokio::task::block_in_place(wait);
+            BESIDE.fetch_sub(1, Ordering::Relaxed);
+        }
         // A thread that serves nobody else.
         _ => wait(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_of_one_client_leave_threads_for_those_of_others() {
+        let (one, other) = (Owner(1), Owner(2));
+        let mut taken = Vec::new();
+        while let Some(place) = try_place(one) {
+            taken.push(place);
+        }
+        assert_eq!(taken.len(), PLACE_COUNT_MAX / 2);
+        drop(place_on_a_thread(other).await);
+        // Where no thread waits nobody needs one.
+        assert!(place(one).await.0.is_none());
+        taken.clear();
+        drop(place_on_a_thread(one).await);
+        assert_eq!(*places(), Shares::default());
     }
 }

@@ -27,7 +27,7 @@ use anyhow::Context;
 use consumer_groups::GroupView;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
-use shares::Owner;
+use shares::{Owner, Shares};
 use tokio::sync::{mpsc, oneshot};
 use transactions::Write;
 use uuid::Uuid;
@@ -39,8 +39,9 @@ use round::State;
 pub(crate) use assignable::Assignable;
 pub(crate) use refusals::refuse;
 
-/// Requests that wait for the thread; beyond it clients are told to come again.
-const QUEUE_LENGTH: usize = 4_096;
+/// Requests that wait for the thread; beyond it clients are told to come again. One owner alone
+/// gets half: whoever is told so is not heard, and others' members would be dropped for it.
+const QUEUE_LENGTH: usize = 8_192;
 
 /// A request, and where its answer goes.
 pub(crate) struct Ask {
@@ -93,11 +94,25 @@ enum Command {
 struct Queued {
     since: Instant,
     command: Command,
+    _place: Option<QueuePlace>,
 }
 
-/// Puts a command into the queue; not where that is full, or nobody takes anything out any more.
+/// Place in the queue that counts as its owner's, until it is dropped.
+struct QueuePlace {
+    shares: Arc<Mutex<Shares>>,
+    owner: Owner,
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.shares.lock().expect(NO_PANIC).give_back(self.owner, 1);
+    }
+}
+
+/// Puts a command of the broker itself into the queue; not where that is full, or nobody takes
+/// anything out any more.
 fn send(queue: &mpsc::Sender<Queued>, command: Command) -> Option<()> {
-    queue.try_send(Queued { since: Instant::now(), command }).ok()
+    queue.try_send(Queued { since: Instant::now(), command, _place: None }).ok()
 }
 
 /// Where partitions ended when records for them were admitted to a transaction: a marker that comes
@@ -116,6 +131,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 pub(crate) struct Coordinator {
     trouble: Trouble,
     queue: mpsc::Sender<Queued>,
+    /// Who has how many places of the queue.
+    shares: Arc<Mutex<Shares>>,
     /// Id of the log of its state, which lasts as long as the cluster does.
     pub(crate) log_id: Uuid,
 }
@@ -153,7 +170,8 @@ pub(crate) fn start(
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(work)?;
-    Ok((Coordinator { trouble, queue, log_id }, CoordinatorThread(thread)))
+    let shares = Arc::default();
+    Ok((Coordinator { trouble, queue, shares, log_id }, CoordinatorThread(thread)))
 }
 
 impl Coordinator {
@@ -164,6 +182,19 @@ impl Coordinator {
         (at.elapsed() < TROUBLE_TIME).then(|| why.clone())
     }
 
+    /// Puts a client's command into the queue; not where its owner has all that it may have there.
+    fn send(&self, owner: Owner, command: Command) -> Option<()> {
+        let place = {
+            let mut shares = self.shares.lock().expect(NO_PANIC);
+            if !shares.has_room(owner, 1, QUEUE_LENGTH) {
+                return None;
+            }
+            shares.take(owner, 1);
+            QueuePlace { shares: Arc::clone(&self.shares), owner }
+        };
+        self.queue.try_send(Queued { since: Instant::now(), command, _place: Some(place) }).ok()
+    }
+
     /// Has a request answered; `None` where the coordinator has too much to do, or has lost what
     /// the request was about.
     pub(crate) async fn ask(
@@ -171,7 +202,8 @@ impl Coordinator {
         ask: impl FnOnce(oneshot::Sender<ResponseKind>) -> Ask,
     ) -> Option<ResponseKind> {
         let (reply, answer) = oneshot::channel();
-        send(&self.queue, Command::Ask(Box::new(ask(reply))))?;
+        let ask = Box::new(ask(reply));
+        self.send(ask.owner, Command::Ask(ask))?;
         answer.await.ok()
     }
 
@@ -185,7 +217,7 @@ impl Coordinator {
         let (reply, answer) = oneshot::channel();
         let busy = ResponseError::CoordinatorNotAvailable;
         let admit = Command::Admit { write, partitions, api_version, owner, reply };
-        send(&self.queue, admit).ok_or(busy)?;
+        self.send(owner, admit).ok_or(busy)?;
         answer.await.unwrap_or(Err(busy))
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn describe(
 }
 
 pub(super) async fn create(context: Context, request: CreateAclsRequest) -> CreateAclsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let created = check(&context, Operation::Alter).and_then(|()| {
             context.broker.rules.with_acl_file(|file| file.create(&request)).ok_or_else(no_file)
         });
@@ -60,7 +60,7 @@ pub(super) async fn create(context: Context, request: CreateAclsRequest) -> Crea
 }
 
 pub(super) async fn delete(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let deleted = check(&context, Operation::Alter).and_then(|()| {
             context.broker.rules.with_acl_file(|file| file.delete(&request)).ok_or_else(no_file)
         });

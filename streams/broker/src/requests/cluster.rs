@@ -124,7 +124,7 @@ async fn find_or_create(
         owner: context.client.owner(),
     };
     let topics = Arc::clone(&broker.topics);
-    let made = on_blocking_thread(move || topics.create(&new)).await;
+    let made = on_blocking_thread(context.client.owner(), move || topics.create(&new)).await;
     match made {
         Ok(made) => Ok(made),
         // Another client was first.

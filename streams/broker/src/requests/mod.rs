@@ -21,11 +21,13 @@ use kafka_protocol::messages::api_versions_response::{
 };
 use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, RequestKind, ResponseKind};
 use kafka_protocol::protocol::StrBytes;
+use shares::Owner;
 
 use crate::broker::Broker;
 use crate::operation::error_code_of;
 use crate::serving::{Asked, Client};
 use crate::topics::{OpenPartition, OpenTopic};
+use crate::waiting;
 
 /// Elements of all arrays of one request: some 200 bytes each once they are decoded.
 const ELEMENTS_MAX: usize = 200_000;
@@ -167,7 +169,10 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
         RequestKind::ListOffsets(it) => offsets::list(context, it).await.into(),
         RequestKind::OffsetForLeaderEpoch(it) => offsets::for_epoch(&context, it).into(),
         RequestKind::DeleteRecords(it) => records::delete(context, it).await.into(),
-        RequestKind::DescribeProducers(it) => records::producers(&context, it).into(),
+        RequestKind::DescribeProducers(it) => {
+            let _place = waiting::place(context.client.owner()).await;
+            records::producers(&context, it).into()
+        }
         RequestKind::DescribeLogDirs(it) => records::log_dirs(&context, it).into(),
         RequestKind::CreateTopics(it) => topics::create(context, it).await.into(),
         RequestKind::DeleteTopics(it) => topics::delete(context, it).await.into(),
@@ -243,7 +248,11 @@ fn text(text: impl Into<String>) -> StrBytes {
     StrBytes::from_string(text.into())
 }
 
-/// Runs what may wait for a disk on a thread that may.
-async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs what may wait for a disk on a thread that may, once the owner has a place for it.
+async fn on_blocking_thread<T: Send + 'static>(
+    owner: Owner,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let _place = waiting::place_on_a_thread(owner).await;
     tokio::task::spawn_blocking(work).await.expect("the work does not panic")
 }

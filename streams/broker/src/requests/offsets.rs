@@ -33,7 +33,7 @@ const PLACES_SINCE: &[(i64, i16)] =
 
 /// Searches by time read the log. A partition that is named twice is refused, in one answer.
 pub(super) async fn list(context: Context, mut request: ListOffsetsRequest) -> ListOffsetsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let twice = list_once(&mut request);
         let is_committed_only = request.isolation_level == 1;
         let topics = request.topics.into_iter().map(|topic| {

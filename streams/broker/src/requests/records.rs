@@ -30,7 +30,7 @@ pub(super) async fn delete(
     context: Context,
     request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let topics = request.topics.into_iter().map(|topic| {
             let partitions = topic.partitions.iter().map(|asked| {
                 let deleted =

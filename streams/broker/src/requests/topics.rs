@@ -30,7 +30,7 @@ pub(super) const SET_ON_TOPIC: i8 = 1;
 pub(super) const SET_BY_DEFAULT: i8 = 5;
 
 pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let topics = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
             let made = once.and_then(|()| create_one(&context, asked, request.validate_only));
             created(&context, asked, made)
@@ -195,7 +195,7 @@ fn may_see_settings(context: &Context, name: &str) -> bool {
 }
 
 pub(super) async fn delete(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let by_name = request
             .topic_names
             .into_iter()
@@ -276,7 +276,7 @@ pub(super) async fn add_partitions(
     context: Context,
     request: CreatePartitionsRequest,
 ) -> CreatePartitionsResponse {
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let results = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
             let allowed = context.check_topic(Operation::Alter, &asked.name).map_err(|error| {
                 let what = format!("permission denied: change topic {:?}", &**asked.name);

@@ -25,12 +25,13 @@ use super::client::Client;
 use super::ending::{Ending, SEND_TIME_MAX};
 use super::fetch::{self, FetchJob};
 use super::login::Login;
-use super::session::{Changes, Sessions};
+use super::session::Sessions;
 use super::{produce, transactional};
 use crate::broker::Broker;
 use crate::operation::{Counters, Timed};
 use crate::requests;
 use crate::topics::error_of;
+use crate::waiting;
 
 /// Requests of one connection that wait for their answers; beyond it no more are read.
 const IN_FLIGHT_MAX: usize = 64;
@@ -332,13 +333,13 @@ impl Requests<'_> {
                 // All requests before it have taken effect.
                 drop(undone.write().await);
                 let body = &mut frame[body_at..];
+                let _place = waiting::place(client.owner()).await;
                 let taken = transactional::check(broker, client, asked, body).await?;
                 produce::serve(broker, client, asked, body, &taken)?
             }
             ApiKey::Fetch => {
-                let mut changes = Changes::default();
-                let start = kafka::fetch::read(&frame[body_at..], version, &mut changes)?;
-                Some(Answer::Fetch(Box::new(FetchJob { asked, start, changes })))
+                let job = FetchJob::new(asked, &frame[body_at..])?;
+                Some(Answer::Fetch(Box::new(job)))
             }
             _ => {
                 let context = requests::Context {
@@ -368,7 +369,7 @@ async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     mut answers: mpsc::Receiver<Queued>,
 ) -> Result<(), Ending> {
-    let mut sessions = Sessions::default();
+    let mut sessions = Sessions::new(&broker.sessions);
     let mut held = None;
     loop {
         let Queued { answer, timed, undone, _in_flight } = match held.take() {

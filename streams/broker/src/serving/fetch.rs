@@ -6,7 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Operation, Resource};
-use kafka::fetch::{AbortedTransaction, FetchBegin, FetchStart, FetchWriter, Fetched};
+use kafka::WireError;
+use kafka::fetch::{
+    AbortedTransaction, FetchBegin, FetchPartition, FetchStart, FetchVisitor, FetchWriter, Fetched,
+    TopicRef,
+};
 use kafka_protocol::error::ResponseError;
 use record_log::LogErrorKind;
 use tokio::sync::Notify;
@@ -19,6 +23,7 @@ use super::session::{Changes, Sessions, Tracked};
 use crate::broker::Broker;
 use crate::operation::Flow;
 use crate::topics::{OpenPartition, error_of};
+use crate::waiting;
 
 /// A response has no more records than this, but for one batch that is longer.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
@@ -30,12 +35,33 @@ const SLACK_SHARE: usize = 4;
 /// A client may ask to wait so long.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// A request that waits for its turn.
+/// A request that waits for its turn, as it came: what is read of it takes more memory, and is
+/// there for one request of a connection at a time.
 #[derive(Debug)]
 pub(crate) struct FetchJob {
-    pub(super) asked: Asked,
-    pub(super) start: FetchStart,
-    pub(super) changes: Changes,
+    asked: Asked,
+    body: Box<[u8]>,
+}
+
+impl FetchJob {
+    /// Takes a request in that can be read.
+    pub(super) fn new(asked: Asked, body: &[u8]) -> Result<Self, WireError> {
+        /// Looks at nothing.
+        struct Blind;
+
+        impl FetchVisitor for Blind {
+            fn want(&mut self, _topic: TopicRef<'_>, _partition: FetchPartition) {}
+            fn forget(&mut self, _topic: TopicRef<'_>, _index: i32) {}
+        }
+        kafka::fetch::read(body, asked.version, &mut Blind)?;
+        Ok(Self { asked, body: body.into() })
+    }
+
+    fn read(&self) -> (FetchStart, Changes) {
+        let mut changes = Changes::default();
+        let start = kafka::fetch::read(&self.body, self.asked.version, &mut changes);
+        (start.expect("it was read when it came"), changes)
+    }
 }
 
 /// A response: bytes between which records go out from where they were read.
@@ -118,8 +144,9 @@ pub(super) async fn serve(
     sessions: &mut Sessions,
     job: FetchJob,
 ) -> FetchFrame {
-    let FetchJob { asked, start, changes } = job;
-    let session = match sessions.begin(&start, changes) {
+    let (start, changes) = job.read();
+    let asked = job.asked;
+    let mut session = match sessions.begin(&start, changes, client.owner()) {
         Ok(session) => session,
         Err(error) => {
             broker.counters.error(asked.key, error.code());
@@ -128,27 +155,55 @@ pub(super) async fn serve(
         }
     };
     let owed_ms = client.charge(broker, Flow::Fetch, 0);
-    if owed_ms > 0 {
+    let frame = match owed_ms > 0 {
         // Others of the principal have used its rate up: there are no records before that is paid.
-        let session_id = if session.is_incremental { session.id } else { 0 };
-        let begin = FetchBegin { throttle_time_ms: owed_ms, session_id, ..FetchBegin::default() };
-        return bare(asked, begin);
-    }
-    session.resolve(|topic| find(broker, client, topic));
+        true => {
+            let session_id = if session.is_incremental { session.id } else { 0 };
+            bare(
+                asked,
+                FetchBegin { throttle_time_ms: owed_ms, session_id, ..FetchBegin::default() },
+            )
+        }
+        false => {
+            session.resolve(|topic| find(broker, client, topic));
+            let found = find_enough(broker, client, &session.tracked, &start).await;
+            for it in found.iter().filter_map(|it| it.error) {
+                broker.counters.error(asked.key, it.code());
+            }
+            let bytes = found.iter().map(Found::records_bytes).sum();
+            let throttle_time_ms = client.charge(broker, Flow::Fetch, bytes);
+            let frame = write(asked, &mut session, found, throttle_time_ms);
+            session.turn();
+            frame
+        }
+    };
+    sessions.keep(session);
+    frame
+}
+
+/// Waits until there is as much as the client asks for, or its time is up.
+async fn find_enough(
+    broker: &Broker,
+    client: &Client,
+    tracked: &[Tracked],
+    start: &FetchStart,
+) -> Vec<Found> {
     let wait = Duration::from_millis(u64::try_from(start.max_wait_ms).unwrap_or(0)).min(WAIT_MAX);
     let deadline = Instant::now() + wait;
-    let bytes_min = bytes_min(&session.tracked, &start);
+    let bytes_min = bytes_min(tracked, start);
     let watcher = Arc::new(Notify::new());
     let mut stops = broker.stops.clone();
-    let found = loop {
-        watch(&session.tracked, &watcher);
-        let mut seen = Seen::before_a_look(&session.tracked, &start);
-        let found = look(broker, &session.tracked, &start);
+    loop {
+        watch(tracked, &watcher);
+        let (mut seen, found) = {
+            let _place = waiting::place(client.owner()).await;
+            (Seen::before_a_look(tracked, start), look(broker, tracked, start))
+        };
         let counted = found.iter().fold(0, |sum: usize, it| sum.saturating_add(it.counted_bytes));
         let is_enough = counted >= bytes_min.max(1) || found.iter().any(|it| it.error.is_some());
         let is_last = bytes_min == 0 || *stops.borrow();
         if is_enough || is_last || Instant::now() >= deadline {
-            break found;
+            return found;
         }
         seen.note(&found);
         found.into_iter().filter_map(|it| it.records).for_each(|it| broker.buffers.give(it.buffer));
@@ -158,21 +213,14 @@ pub(super) async fn serve(
                 _either = tokio::time::timeout_at(deadline, watcher.notified()) => {}
                 _stops = stops.wait_for(|stops| *stops) => {}
             }
-            watch(&session.tracked, &watcher);
+            watch(tracked, &watcher);
             let is_last = *stops.borrow() || Instant::now() >= deadline;
-            if is_last || seen.may_be_enough(&session.tracked, &start, bytes_min) {
+            let _place = waiting::place(client.owner()).await;
+            if is_last || seen.may_be_enough(tracked, start, bytes_min) {
                 break;
             }
         }
-    };
-    for it in found.iter().filter_map(|it| it.error) {
-        broker.counters.error(asked.key, it.code());
     }
-    let bytes = found.iter().map(Found::records_bytes).sum();
-    let throttle_time_ms = client.charge(broker, Flow::Fetch, bytes);
-    let frame = write(asked, session, found, throttle_time_ms);
-    session.turn();
-    frame
 }
 
 fn limit(bytes: i32) -> usize {

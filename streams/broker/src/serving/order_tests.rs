@@ -65,6 +65,7 @@ fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -> Arc<Broke
         settings: BrokerSettings::default(),
         rules,
         buffers: Buffers::default(),
+        sessions: Arc::default(),
         recompression: Recompression::default(),
         counters: Box::default(),
         stops,

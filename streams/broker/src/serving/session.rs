@@ -3,11 +3,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use kafka::fetch::{FetchPartition, FetchStart, FetchVisitor, TopicRef};
 use kafka_protocol::error::ResponseError;
+use shares::{Owner, Shares};
 use uuid::Uuid;
 
 use crate::topics::OpenPartition;
@@ -15,8 +16,18 @@ use crate::topics::OpenPartition;
 /// The epoch of a request without a session, and of one that ends it.
 const NO_SESSION_EPOCH: i32 = -1;
 
+/// The epoch of a request that begins a session.
+const NEW_SESSION_EPOCH: i32 = 0;
+
 /// Partitions that a request or a session may name.
 const PARTITION_COUNT_MAX: usize = 10_000;
+
+/// Memory of the sessions of all connections. One owner alone gets half. A request that would begin
+/// another one gets an answer without a session, as in Kafka where its cache of sessions is full.
+const SESSIONS_BYTES_MAX: usize = 256 << 20;
+
+/// What a partition takes beside the name of its topic.
+const ENTRY_BYTES: usize = size_of::<Tracked>() + 2 * size_of::<usize>();
 
 static LAST_ID: AtomicI32 = AtomicI32::new(0);
 
@@ -108,6 +119,61 @@ fn tracked(before: Option<&Tracked>, topic: TopicRef<'_>, want: FetchPartition) 
     Tracked { name, id, is_by_id, want, partition, sent: None }
 }
 
+/// Memory that sessions have, by whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct SessionMemory(Mutex<Shares>);
+
+impl SessionMemory {
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.0.lock().expect("nothing panics with this lock")
+    }
+}
+
+/// What one session has of it, until it ends.
+#[derive(Debug)]
+struct Held {
+    memory: Arc<SessionMemory>,
+    owner: Owner,
+    bytes: usize,
+}
+
+impl Held {
+    fn nothing(memory: &Arc<SessionMemory>, owner: Owner) -> Self {
+        Self { memory: Arc::clone(memory), owner, bytes: 0 }
+    }
+
+    /// Returns whether there is room for so much; else nothing changed.
+    fn has_become(&mut self, bytes: usize) -> bool {
+        let mut shares = self.memory.shares();
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 && !shares.has_room(self.owner, more, SESSIONS_BYTES_MAX) {
+            return false;
+        }
+        shares.give_back(self.owner, self.bytes);
+        shares.take(self.owner, bytes);
+        self.bytes = bytes;
+        true
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.shares().give_back(self.owner, self.bytes);
+    }
+}
+
+/// Memory of partitions. A name that several have counts where it comes first.
+fn bytes_of(tracked: &[Tracked]) -> usize {
+    let mut before: Option<&Arc<str>> = None;
+    let mut bytes = 0;
+    for it in tracked {
+        let is_shared = before.is_some_and(|name| Arc::ptr_eq(name, &it.name));
+        bytes += ENTRY_BYTES + if is_shared { 0 } else { it.name.len() };
+        before = Some(&it.name);
+    }
+    bytes
+}
+
 /// The partitions of one request, or of all requests of a session.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -119,6 +185,7 @@ pub(super) struct Session {
     pub(super) is_incremental: bool,
     pub(super) is_committed_only: bool,
     pub(super) tracked: Vec<Tracked>,
+    held: Held,
 }
 
 impl Session {
@@ -138,47 +205,78 @@ impl Session {
             self.tracked.rotate_left(1);
         }
     }
+
+    fn take_in(&mut self, changes: Changes) {
+        if !changes.forgotten.is_empty() {
+            let gone: HashSet<Place> = changes.forgotten.iter().map(Tracked::place).collect();
+            self.tracked.retain(|it| !gone.contains(&it.place()));
+        }
+        let mut new = named_once(changes.wanted);
+        if !new.is_empty() {
+            for known in &mut self.tracked {
+                if let Some((_, wanted)) = new.remove(&known.place()) {
+                    known.want = wanted.want;
+                }
+            }
+        }
+        self.tracked.extend(in_order(new));
+    }
 }
 
 /// The session of a connection, if there is one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sessions {
     current: Option<Session>,
+    memory: Arc<SessionMemory>,
 }
 
 impl Sessions {
-    /// Takes in what a request changes.
+    pub(super) fn new(memory: &Arc<SessionMemory>) -> Self {
+        Self { current: None, memory: Arc::clone(memory) }
+    }
+
+    /// Takes in what a request changes. The session is for the caller to [`Self::keep`] when the
+    /// request is answered.
     pub(super) fn begin(
         &mut self,
         start: &FetchStart,
         changes: Changes,
-    ) -> Result<&mut Session, ResponseError> {
+        owner: Owner,
+    ) -> Result<Session, ResponseError> {
         if changes.is_too_many {
             return Err(ResponseError::InvalidRequest);
         }
-        if start.session_epoch > 0 {
+        let is_new = start.session_epoch == NEW_SESSION_EPOCH;
+        if !is_new && start.session_epoch != NO_SESSION_EPOCH {
             return self.go_on(start, changes);
         }
-        let has_session = start.session_epoch != NO_SESSION_EPOCH;
-        let session = Session {
+        // A request without a session ends the one that it names, and leaves any other.
+        self.current.take_if(|session| is_new || session.id == start.session_id);
+        let tracked = in_order(named_once(changes.wanted));
+        let mut held = Held::nothing(&self.memory, owner);
+        let has_session = is_new && held.has_become(bytes_of(&tracked));
+        Ok(Session {
             id: if has_session { next_id() } else { 0 },
             epoch: 1,
             is_incremental: false,
             is_committed_only: start.is_committed_only,
-            tracked: in_order(named_once(changes.wanted)),
-        };
-        Ok(self.current.insert(session))
+            tracked,
+            held,
+        })
     }
 
-    fn go_on(
-        &mut self,
-        start: &FetchStart,
-        changes: Changes,
-    ) -> Result<&mut Session, ResponseError> {
+    /// Keeps a session for its next request.
+    pub(super) fn keep(&mut self, session: Session) {
+        if session.id != 0 {
+            self.current = Some(session);
+        }
+    }
+
+    fn go_on(&mut self, start: &FetchStart, changes: Changes) -> Result<Session, ResponseError> {
         let session = self
             .current
-            .as_mut()
-            .filter(|session| session.id != 0 && session.id == start.session_id)
+            .as_ref()
+            .filter(|session| session.id == start.session_id)
             .ok_or(ResponseError::FetchSessionIdNotFound)?;
         if session.epoch != start.session_epoch {
             return Err(ResponseError::InvalidFetchSessionEpoch);
@@ -187,23 +285,16 @@ impl Sessions {
         if tracked_count > 2 * PARTITION_COUNT_MAX {
             return Err(ResponseError::InvalidRequest);
         }
+        let mut session = self.current.take().expect("it was just looked at");
         session.epoch = session.epoch.checked_add(1).unwrap_or(1);
         session.is_incremental = true;
         session.is_committed_only = start.is_committed_only;
-        if !changes.forgotten.is_empty() {
-            let gone: HashSet<Place> = changes.forgotten.iter().map(Tracked::place).collect();
-            session.tracked.retain(|it| !gone.contains(&it.place()));
+        session.take_in(changes);
+        // A session without room for what it gets ends. Its client begins another one.
+        match session.held.has_become(bytes_of(&session.tracked)) {
+            true => Ok(session),
+            false => Err(ResponseError::FetchSessionIdNotFound),
         }
-        let mut new = named_once(changes.wanted);
-        if !new.is_empty() {
-            for known in &mut session.tracked {
-                if let Some((_, wanted)) = new.remove(&known.place()) {
-                    known.want = wanted.want;
-                }
-            }
-        }
-        session.tracked.extend(in_order(new));
-        Ok(session)
     }
 }
 
@@ -214,5 +305,115 @@ fn next_id() -> i32 {
         if id != 0 {
             return id;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Owner = Owner(1);
+    const OTHER: Owner = Owner(2);
+
+    fn start(session_id: i32, session_epoch: i32) -> FetchStart {
+        let (max_wait_ms, min_bytes, max_bytes, is_committed_only) = (0, 0, 1, false);
+        FetchStart {
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            is_committed_only,
+            session_id,
+            session_epoch,
+        }
+    }
+
+    fn wanting(topic: &str, index: i32) -> Changes {
+        let (leader_epoch, offset, last_fetched_epoch, max_bytes) = (-1, 0, -1, 1);
+        let want = FetchPartition { index, leader_epoch, offset, last_fetched_epoch, max_bytes };
+        let mut changes = Changes::default();
+        changes.want(TopicRef::Name(topic), want);
+        changes
+    }
+
+    /// Makes a request, and keeps the session behind the answer.
+    fn fetch(
+        sessions: &mut Sessions,
+        (id, epoch): (i32, i32),
+        changes: Changes,
+    ) -> Result<(i32, Vec<i32>), ResponseError> {
+        let session = sessions.begin(&start(id, epoch), changes, ONE)?;
+        let found = (session.id, session.tracked.iter().map(|it| it.want.index).collect());
+        sessions.keep(session);
+        Ok(found)
+    }
+
+    fn begun() -> (Sessions, i32) {
+        let mut sessions = Sessions::new(&Arc::default());
+        let (id, _) = fetch(&mut sessions, (0, 0), wanting("orders", 3)).expect("it is new");
+        assert_ne!(id, 0);
+        (sessions, id)
+    }
+
+    #[test]
+    fn a_fetch_without_a_session_leaves_the_one_there_is() {
+        let (mut sessions, id) = begun();
+        let alone = fetch(&mut sessions, (0, NO_SESSION_EPOCH), wanting("orders", 4));
+        assert_eq!(alone, Ok((0, vec![4])));
+        assert_eq!(fetch(&mut sessions, (id, 1), Changes::default()), Ok((id, vec![3])));
+    }
+
+    #[test]
+    fn the_last_fetch_of_a_session_ends_it() {
+        let (mut sessions, id) = begun();
+        let last = fetch(&mut sessions, (id, NO_SESSION_EPOCH), Changes::default());
+        assert_eq!(last, Ok((0, Vec::new())));
+        assert_eq!(sessions.memory.shares().total(), 0);
+        let next = fetch(&mut sessions, (id, 1), Changes::default());
+        assert_eq!(next, Err(ResponseError::FetchSessionIdNotFound));
+    }
+
+    #[test]
+    fn no_epoch_is_below_that_of_no_session() {
+        let mut sessions = Sessions::new(&Arc::default());
+        let unknown = Err(ResponseError::FetchSessionIdNotFound);
+        assert_eq!(fetch(&mut sessions, (0, -2), wanting("orders", 0)), unknown);
+        let (mut sessions, id) = begun();
+        assert_eq!(fetch(&mut sessions, (0, i32::MIN), Changes::default()), unknown);
+        let wrong = Err(ResponseError::InvalidFetchSessionEpoch);
+        assert_eq!(fetch(&mut sessions, (id, -2), Changes::default()), wrong);
+        assert_eq!(fetch(&mut sessions, (id, 1), Changes::default()), Ok((id, vec![3])));
+    }
+
+    #[test]
+    fn a_session_that_grows_beyond_its_share_ends() {
+        let (mut sessions, id) = begun();
+        let long = "n".repeat(SESSIONS_BYTES_MAX / 2);
+        let grown = fetch(&mut sessions, (id, 1), wanting(&long, 0));
+        assert_eq!(grown, Err(ResponseError::FetchSessionIdNotFound));
+        assert_eq!(sessions.memory.shares().total(), 0, "it gave back what it had");
+        // A request that is alone needs none of it.
+        assert_eq!(fetch(&mut sessions, (0, 0), wanting(&long, 5)), Ok((0, vec![5])));
+        assert_eq!(sessions.memory.shares().total(), 0);
+    }
+
+    #[test]
+    fn sessions_of_one_client_leave_room_for_those_of_others() {
+        let memory = Arc::default();
+        let name = "n".repeat(SESSIONS_BYTES_MAX / 64);
+        let mut all = Vec::new();
+        let mut begin = |owner| {
+            let mut sessions = Sessions::new(&memory);
+            let session = sessions.begin(&start(0, 0), wanting(&name, 0), owner);
+            let session = session.expect("it is answered");
+            let has_session = session.id != 0;
+            sessions.keep(session);
+            all.push(sessions);
+            has_session
+        };
+        let of_one = (0..64).filter(|_| begin(ONE)).count();
+        assert_eq!(of_one, 31, "half of all, as each takes a little more than a 64th");
+        assert!(begin(OTHER));
+        all.clear();
+        assert_eq!(memory.shares().total(), 0);
     }
 }

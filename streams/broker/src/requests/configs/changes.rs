@@ -43,7 +43,7 @@ pub(in super::super) async fn alter(
     request: IncrementalAlterConfigsRequest,
 ) -> IncrementalAlterConfigsResponse {
     use incremental_alter_configs_response::AlterConfigsResourceResponse;
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let named = request.resources.iter().map(|resource| Named {
             kind: resource.resource_type,
             name: &resource.resource_name,
@@ -72,7 +72,7 @@ pub(in super::super) async fn replace(
     request: AlterConfigsRequest,
 ) -> AlterConfigsResponse {
     use alter_configs_response::AlterConfigsResourceResponse;
-    on_blocking_thread(move || {
+    on_blocking_thread(context.client.owner(), move || {
         let named = request.resources.iter().map(|resource| Named {
             kind: resource.resource_type,
             name: &resource.resource_name,
