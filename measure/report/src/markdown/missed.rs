@@ -4,22 +4,20 @@ use super::{estimated, table};
 use crate::bars::{self, Bar};
 use crate::book::Book;
 
+const FUSE_ON_LOOP: &str = "Without ublk an attached volume is a loop device over a FUSE file: \
+     FUSE and the daemon come on top of the loop device";
+const FILTER_PARSES: &str = "A filter parses each record; a consumer gets batches unchanged";
+const ROWS_AS_TEXT: &str =
+    "Each row is parsed and written as text; a consumer gets batches unchanged";
+
 /// Causes of missed bars by the bars' short names: what a profile or a count showed.
 const CAUSES: [(&str, &str); 14] = [
-    (
-        "cycles per I/O, to loop",
-        "Without ublk an attached volume is a loop device over a FUSE file: FUSE and the daemon \
-         come on top of the loop device",
-    ),
+    ("cycles per I/O, to loop", FUSE_ON_LOOP),
     (
         "cycles per I/O, to zram",
         "zram works within the caller's system call; FUSE and the daemon do not",
     ),
-    (
-        "attached 4K read, to loop",
-        "Without ublk an attached volume is a loop device over a FUSE file: FUSE and the daemon \
-         come on top of the loop device",
-    ),
+    ("attached 4K read, to loop", FUSE_ON_LOOP),
     (
         "NBD depth 16, to nbdkit",
         "fio and libnbd take a whole core at 180,000 requests per second, whatever the server",
@@ -41,16 +39,10 @@ const CAUSES: [(&str, &str); 14] = [
          parsed it when it was stored",
     ),
     ("SQL groups", "Each record is parsed; PostgreSQL parsed it when it was stored"),
-    ("live query, 0 %", "A filter parses each record; a consumer gets batches unchanged"),
-    ("live query, 1 %", "A filter parses each record; a consumer gets batches unchanged"),
-    (
-        "live query, 50 %",
-        "Each row is parsed and written as text; a consumer gets batches unchanged",
-    ),
-    (
-        "live query, 100 %",
-        "Each row is parsed and written as text; a consumer gets batches unchanged",
-    ),
+    ("live query, 0 %", FILTER_PARSES),
+    ("live query, 1 %", FILTER_PARSES),
+    ("live query, 50 %", ROWS_AS_TEXT),
+    ("live query, 100 %", ROWS_AS_TEXT),
     (
         "10,000 live queries, 0.1 %",
         "Each record gives ten rows: the time goes into their memory and the FETCH statements of \
