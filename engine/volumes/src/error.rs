@@ -8,8 +8,9 @@ use page_store::{AddTableError, ClaimRefused, LinkError};
 /// Volumes and snapshots that a pool has room for, with all table slabs.
 pub(crate) const PLACE_COUNT: usize = 17_407;
 
-/// Volumes of class `image` or `journal` and snapshots of these, at most: as many as fit beside
-/// contents into the shortest segment of a journal, in each transaction that changes what there is.
+/// Limit on volumes of class `image` or `journal` and their snapshots. A transaction that changes
+/// the list of these volumes names all of them, and has to fit into the shortest journal segment
+/// beside contents.
 pub const DURABLE_COUNT_MAX: usize = 2048;
 
 /// The class of a refused or failed operation on a volume.
@@ -36,10 +37,10 @@ pub enum VolumeErrorKind {
     /// A shrink would drop blocks that hold data.
     #[error("blocks past the new end hold data; force the resize to drop them")]
     DataPastNewEnd,
-    /// It is a snapshot, which never changes.
+    /// The target is a snapshot; snapshots are read-only.
     #[error("a snapshot never changes; clone it to write to a copy")]
     IsSnapshot,
-    /// It has snapshots, which would belong to no volume without it.
+    /// The volume has snapshots, which cannot exist without it.
     #[error("it has snapshots; delete them first")]
     HasSnapshots,
     /// There is no memory for its map.
@@ -65,7 +66,7 @@ impl VolumeError {
         Self { kind, name: name.into(), source: None }
     }
 
-    /// The volume table has no place, and cannot have more.
+    /// Error of a volume table that is full and cannot grow.
     pub(crate) fn of_table(name: impl Into<String>, error: AddTableError) -> Self {
         let kind = match error {
             AddTableError::NoSpace(_) => VolumeErrorKind::NoSpace,
@@ -74,7 +75,7 @@ impl VolumeError {
         Self::new(kind, name)
     }
 
-    /// A claim that is refused, with the figures.
+    /// Error of a claim that does not fit the pool, with the figures.
     pub(crate) fn of_claim(name: impl Into<String>, refused: ClaimRefused) -> Self {
         Self { source: Some(refused.into()), ..Self::new(VolumeErrorKind::NoSpace, name) }
     }
@@ -89,7 +90,7 @@ impl VolumeError {
     }
 }
 
-/// Error for a request whose page or path in the map cannot be made.
+/// Error of a request that cannot allocate a page or a node of the map.
 pub(crate) fn refusal(error: LinkError) -> DeviceErrorKind {
     match error {
         LinkError::NoSpace(_) => DeviceErrorKind::NoSpace,

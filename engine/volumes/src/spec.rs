@@ -10,13 +10,13 @@ use crate::error::{VolumeError, VolumeErrorKind};
 /// Settings that the owner of an engine chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Number of writers that work without waiting for each other. One a core is plenty.
+    /// Number of writers that can allocate without waiting for each other. One per core is enough.
     pub lane_count: usize,
     /// Random bytes for the fingerprints of a new pool; an existing pool keeps its own.
     pub fresh_secret: [u8; 32],
 }
 
-/// Where a value stands among all of its kind: how the volume tables of pools and journals say it.
+/// Index of a value in the list of its kind, as the volume tables of pools and journals store it.
 pub fn place_of<T: PartialEq>(all: &[T], one: T) -> u8 {
     let place = all.iter().position(|known| *known == one).expect("all are listed");
     u8::try_from(place).expect("there are few")
@@ -61,14 +61,15 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// Promise of a flush; each class promises what the one before it does.
+/// Durability class: what a flush guarantees. Each class includes the guarantees of the one before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// What is acknowledged survives the death of the process, not the loss of power.
+    /// Acknowledged writes survive the end of the process, but not a power failure.
     Ram,
-    /// As `Ram`; after a loss of power the last image is there.
+    /// As `Ram`; after a power failure the volume is restored from the last image.
     Image,
-    /// What is flushed is on stable storage.
+    /// Flushed writes are on stable storage.
     Journal,
 }
 
@@ -94,9 +95,9 @@ impl fmt::Display for Durability {
 /// Behaviour of a volume when the pool is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityClass {
-    /// It takes memory as it is written to; new data is refused when there is none.
+    /// Memory is allocated as the volume is written; new data is refused when there is none.
     Thin,
-    /// Its full size is claimed when it is created: writes never fail for lack of memory.
+    /// The full size is claimed at creation: writes never fail for lack of memory.
     Guaranteed,
 }
 
@@ -118,7 +119,7 @@ impl fmt::Display for CapacityClass {
     }
 }
 
-/// Treatment of blocks with data past the new end by a shrinking resize.
+/// Policy for data past the new end when a volume shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShrinkPolicy {
     /// The resize is refused.
@@ -182,7 +183,7 @@ pub struct VolumeSpec {
 }
 
 impl VolumeSpec {
-    /// A volume as most are: sectors of 512 bytes, everything reduced, in memory only.
+    /// Specification with the defaults: sectors of 512 bytes, full reduction, class `ram`, thin.
     pub fn new(name: VolumeName, size_bytes: u64) -> Self {
         Self {
             name,

@@ -4,15 +4,15 @@ use crate::admin::engine::Engine;
 use crate::admin::maintenance::Work;
 
 impl Engine {
-    /// Does a bounded piece of the background work: collecting leaks, filling the dedup index,
-    /// compressing what was stored as it is, emptying sparse slabs. Returns whether there is more
-    /// to do now. One thread at a time does the work.
+    /// Does a bounded step of background work: gives leaked pages back, fills the dedup index,
+    /// compresses pages that were stored uncompressed, and empties sparse slabs. Returns whether
+    /// there is more to do now. One thread at a time does the work.
     pub fn maintain(&self) -> bool {
         self.maintain_only(Work::All)
     }
 
-    /// The same for a part of the work: compression takes most of the time, and can wait while
-    /// requests come in.
+    /// Does a step of one kind of background work. Compression takes most of the time, and can wait
+    /// while requests come in.
     pub fn maintain_only(&self, work: Work) -> bool {
         let has_more = self.step_maintenance(work);
         if !has_more {
@@ -21,8 +21,8 @@ impl Engine {
         has_more
     }
 
-    /// Makes a piece of the pool's memory ready, from `offset` on, so that requests meet no page
-    /// faults. Returns where the next piece begins, if there is one.
+    /// Populates a piece of the pool's memory from `offset` on, so that requests meet no page
+    /// faults. Returns the offset of the next piece, if there is one.
     pub fn populate(&self, offset: u64) -> std::io::Result<Option<u64>> {
         self.pool.store.populate(offset)
     }

@@ -14,8 +14,9 @@ use crate::map::volume_map::VolumeMap;
 use crate::spec::CapacityClass;
 
 impl Engine {
-    /// Changes what happens to a volume when the pool is full. To `guaranteed`: refused unless its
-    /// full size fits beside what is claimed already; what it holds is stored anew, as it is.
+    /// Changes the capacity class of a volume. A change to `guaranteed` fails unless the full size
+    /// fits beside what is claimed already; existing pages are then rewritten, uncompressed and
+    /// unshared.
     pub fn set_capacity(&self, name: &str, class: CapacityClass) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;

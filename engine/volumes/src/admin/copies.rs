@@ -40,9 +40,9 @@ impl Plan {
 }
 
 impl Engine {
-    /// Makes a snapshot of each volume, all of them of one instant, under one name: `VOLUME@NAME`.
-    /// All are made, also if the process is killed meanwhile, or none. They take memory only as the
-    /// volumes change.
+    /// Creates a snapshot `VOLUME@NAME` of each volume, all at the same instant. The call is
+    /// atomic, also across a kill of the process: all snapshots are created, or none. They take
+    /// memory only as the volumes change.
     pub fn create_snapshots(
         &self,
         volumes: &[&str],
@@ -54,7 +54,7 @@ impl Engine {
         self.make_snapshots(volumes, snapshot, &plan)
     }
 
-    /// Makes a snapshot that there was before the pool was lost: with the id that it had.
+    /// Recreates a snapshot with its former id, after the pool was lost.
     pub fn create_snapshot_again(
         &self,
         volume: &str,
@@ -98,8 +98,8 @@ impl Engine {
         self.volume(&snapshot_name(volume, snapshot))
     }
 
-    /// Deletes a snapshot, in any order with others, and gives back the memory that only it had:
-    /// bit by bit in [`Engine::maintain`].
+    /// Deletes a snapshot; snapshots can be deleted in any order. [`Engine::maintain`] frees step
+    /// by step the memory that only this snapshot used.
     pub fn delete_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let snapshot = self.snapshot(volume, snapshot)?;
@@ -125,8 +125,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a volume that begins as a copy of another one or of a snapshot (`VOLUME@SNAPSHOT`). It
-    /// depends on neither from then on, and takes memory only as either changes.
+    /// Creates a clone of a volume or of a snapshot (`VOLUME@SNAPSHOT`). The clone does not depend
+    /// on its source, and takes memory only as either changes.
     pub fn clone_volume(
         &self,
         source: &str,
@@ -145,8 +145,8 @@ impl Engine {
         Ok(clone)
     }
 
-    /// Makes a volume what it was when one of its snapshots was made, its size included. What it
-    /// held is lost; the snapshot stays. Requests meanwhile see each block as it was or as it is.
+    /// Rolls a volume back to one of its snapshots, its size included. The current contents are
+    /// lost; the snapshot stays. Concurrent requests see the old or the new contents of each block.
     pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let (target, snapshot) = (self.changeable(volume)?, self.snapshot(volume, snapshot)?);
@@ -179,10 +179,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Byte ranges in `range` of `to` that differ from those of `from`, in runs that cover the
-    /// range from its start on: `count_max` at most, so the last may end before the range does. At
-    /// least one unless the range is empty. Bytes past the end of `from` count as changed. Takes
-    /// time for what the maps do not share. Exact for what does not change meanwhile.
+    /// Compares `range` of `to` with `from` and returns runs of bytes, changed or not, that cover
+    /// the range from its start on: `count_max` runs at most, so the last may end before the range
+    /// does, and at least one unless the range is empty. Bytes past the end of `from` count as
+    /// changed. The time depends on how many nodes the maps do not share. The result is exact for
+    /// blocks that do not change meanwhile.
     pub fn diff(
         &self,
         from: &Volume,

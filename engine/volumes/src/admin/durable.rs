@@ -12,26 +12,28 @@ use crate::spec::{Durability, VolumeSpec};
 use crate::walks::integrity::{DamageReport, Healer, Scrubbed};
 
 impl Engine {
-    /// Sets what makes flushes of class `journal` durable. Once, before volumes are served.
+    /// Sets the target that makes flushes of class `journal` durable. Called once, before volumes
+    /// are served.
     pub fn set_flush_target(&self, target: Arc<dyn FlushTarget>) {
         self.hooks.set_flush_target(target);
     }
 
-    /// Says whether volumes of class `journal` take changes: not while their flushes would fail, if
-    /// that is what the owner wants then.
+    /// Allows or refuses changes to volumes of class `journal`. The owner may refuse them while
+    /// flushes would fail.
     pub fn take_journaled_changes(&self, takes: bool) {
         self.hooks.set_journal_failing(!takes);
     }
 
-    /// Says where the contents of absent blocks are: in an image of this number. `None` when no
-    /// block is absent any more.
+    /// Sets the image, by its number, from which absent blocks are read; `None` when no block is
+    /// absent.
     pub fn set_page_source(&self, source: Option<(u64, Arc<dyn PageSource>)>) {
         let _administration = self.administrate();
         self.exchange_page_source(source);
     }
 
-    /// Nothing is absent any more, as was found by looking at all volumes and snapshots. `false` if
-    /// there are others since [`Engine::table_version`] was this: they may be copies of what was.
+    /// Removes the page source, after a search of all volumes and snapshots that found no absent
+    /// block. Returns `false` if the volume table has changed since `table_version`: what was added
+    /// may be copies of volumes that had absent blocks.
     pub fn end_page_source(&self, table_version: u64) -> bool {
         let _administration = self.administrate();
         let is_known = self.table_version() == table_version;
@@ -54,13 +56,13 @@ impl Engine {
         table::set_absent_image(&self.pool.store, image);
     }
 
-    /// The image that absent blocks are in: to be connected again by [`Engine::set_page_source`]
-    /// after a restart.
+    /// Number of the image that holds the absent blocks. After a restart the owner passes it to
+    /// [`Engine::set_page_source`] again.
     pub fn absent_image(&self) -> Option<u64> {
         table::absent_image(&self.pool.store)
     }
 
-    /// The durable set that the pool belongs to: its journal and its images have the same id.
+    /// Id of the durable set that the pool, its journal and its images share.
     pub fn set_id(&self) -> Option<SetId> {
         table::set_id(&self.pool.store)
     }
@@ -71,27 +73,29 @@ impl Engine {
         table::set_set_id(&self.pool.store, id);
     }
 
-    /// The pool is about to be filled with what stable storage has. Until
-    /// [`Engine::end_restoring`], also after a kill, nothing in it is worth more than that.
+    /// Marks the start of a restore from stable storage. The mark survives a kill. Until
+    /// [`Engine::end_restoring`] the pool holds nothing that stable storage lacks, and may be
+    /// discarded.
     pub fn begin_restoring(&self) {
         let _administration = self.administrate();
         table::set_restoring(&self.pool.store, true);
     }
 
-    /// The pool has what stable storage has.
+    /// Marks the end of a restore from stable storage.
     pub fn end_restoring(&self) {
         let _administration = self.administrate();
         table::set_restoring(&self.pool.store, false);
     }
 
-    /// Returns whether a kill came while the pool was being filled.
+    /// Returns whether a restore from stable storage was begun and has not ended, for instance
+    /// because of a kill.
     pub fn is_restoring(&self) -> bool {
         table::is_restoring(&self.pool.store)
     }
 
-    /// Changes what flushes promise from now on. To `journal`: the volume is not anchored until an
-    /// image has it. That holds for an empty one too: what was discarded may be in an image, or in
-    /// the journal of an earlier time.
+    /// Changes the durability class of a volume. After a change to `journal` the volume is not
+    /// anchored until an image has it, even if it is empty: an older image or journal may hold
+    /// blocks that were discarded since.
     pub fn set_durability(&self, name: &str, durability: Durability) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -115,9 +119,9 @@ impl Engine {
         Ok(())
     }
 
-    /// An image has what `copy`, a frozen copy of the volume, holds: it becomes the base of what is
-    /// not dirty towards images. `false` if the volume has become another since the copy was made:
-    /// the image says nothing of it then.
+    /// Makes an image that holds `copy`, a frozen copy of the volume, the base of all blocks that
+    /// are not dirty towards images. Returns `false` if the volume was restored or changed its
+    /// class since the copy was made: the image does not describe it then.
     pub fn adopt_image(&self, volume: &Volume, copy: &Volume, base: ImageBase) -> bool {
         let _administration = self.administrate();
         let is_same = is_of_now(volume, copy);
@@ -127,8 +131,8 @@ impl Engine {
         is_same
     }
 
-    /// A volume of class `journal` is anchored by an image that it has adopted, if it was of that
-    /// class all the time since the copy was made.
+    /// Anchors a volume of class `journal` in the image that it has adopted, if it kept that class
+    /// since the copy was made.
     pub fn anchor(&self, volume: &Volume, copy: &Volume) {
         let _administration = self.administrate();
         if copy.durability() == Durability::Journal && is_of_now(volume, copy) {
@@ -136,8 +140,8 @@ impl Engine {
         }
     }
 
-    /// Begins to bring a volume back: it is not listed, and goes with a kill, until
-    /// [`Engine::end_filling`]. `id`: the one that it had, if it is to have it again.
+    /// Creates a volume to be filled from stable storage. Until [`Engine::end_filling`] it is not
+    /// listed, and a kill deletes it. `id` is the former id, if it is to be kept.
     pub fn begin_filling(
         &self,
         spec: VolumeSpec,
@@ -147,7 +151,7 @@ impl Engine {
         self.make_volume(spec, id, true)
     }
 
-    /// Makes a filled volume one of the pool's.
+    /// Lists a volume that has been filled.
     pub fn end_filling(&self, volume: &Arc<Volume>) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         self.check_free(&volume.name())?;
@@ -157,14 +161,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives up on a volume that was being filled.
+    /// Deletes a volume whose filling failed.
     pub fn abandon_filling(&self, volume: &Arc<Volume>) {
         let _administration = self.administrate();
         self.drop_volume(volume);
     }
 
-    /// Number of blocks that should be captured at a time: when memory is short only as many as the
-    /// reserve covers, for what is captured takes memory while it is overwritten.
+    /// Number of blocks to capture at a time. When memory is short, only as many as the reserve
+    /// covers: a captured block takes memory of its own when it is overwritten.
     pub fn capture_blocks_max(&self) -> usize {
         match self.pool.is_short_of_memory() {
             true => self.pool.store.withheld_pages_max(),
@@ -177,23 +181,24 @@ impl Engine {
         self.pool.set_verify_reads(verifies);
     }
 
-    /// Sets what has copies of damaged contents. Once.
+    /// Sets the source of intact copies for damaged pages. Called once.
     pub fn set_healer(&self, healer: Arc<dyn Healer>) {
         self.hooks.integrity.set_healer(healer);
     }
 
-    /// Verifies a piece of the pool's memory, and deals with what is damaged there. The owner says
-    /// how often. One thread at a time does the work.
+    /// Scrubs a piece of the pool's memory: verifies its pages, and heals or withholds damaged
+    /// ones. The owner decides how often. One thread at a time does the work.
     pub fn scrub(&self) -> Scrubbed {
         self.hooks.integrity.scrub(&self.pool, || self.space.maps())
     }
 
-    /// Blocks found damaged since this was called last, the oldest first; of very many the latest.
+    /// Blocks found damaged since the last call, the oldest first; when there are too many, the
+    /// latest.
     pub fn take_damage_reports(&self) -> Vec<DamageReport> {
         self.hooks.integrity.take_reports()
     }
 
-    /// Bytes of memory that are not used any more since they were found damaged.
+    /// Bytes of memory taken out of use because they were found damaged.
     pub fn withheld_bytes(&self) -> u64 {
         self.hooks.integrity.withheld_bytes()
     }

@@ -30,7 +30,7 @@ pub struct Engine {
     /// Held while the pool's size changes.
     pub(super) resizing: Mutex<()>,
     table_version: AtomicU64,
-    /// Why memory that the pool is to have could not be taken when it was last tried.
+    /// Error of the last attempt to take memory for the pool, if it failed.
     pub(super) memory_shortage: Mutex<Option<String>>,
 }
 
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// A volume, or a snapshot as `VOLUME@SNAPSHOT`.
+    /// Finds a volume by name, or a snapshot as `VOLUME@SNAPSHOT`.
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
         let volumes = self.volumes.read().expect("nothing panics with the list locked");
         let found = volumes.get(name).cloned();
@@ -144,7 +144,8 @@ impl Engine {
         self.pool.limit_deferred();
     }
 
-    /// Rises with every change of what volumes there are and what they are.
+    /// Version of the volume table: rises with every change to the list of volumes or to their
+    /// properties.
     pub fn table_version(&self) -> u64 {
         self.table_version.load(Ordering::Acquire)
     }

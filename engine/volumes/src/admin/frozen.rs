@@ -12,9 +12,9 @@ use crate::device::volume::{SnapshotList, Volume};
 use crate::error::{VolumeError, VolumeErrorKind};
 use crate::space::find::Space;
 
-/// Volumes as they were at one instant, until this is dropped or a writer needs their memory. The
-/// thread that drops this may not be pinned, nor use the volumes then. Requests to copies that are
-/// gone fail with `Gone`.
+/// Copies of volumes at one instant, kept until this is dropped or a writer needs their memory. The
+/// thread that drops this must not be pinned or within a request. Requests to copies that were
+/// given up fail with `Gone`.
 #[derive(Debug)]
 #[must_use = "what is not kept is not frozen"]
 pub struct Frozen {
@@ -33,14 +33,15 @@ enum Manners {
 }
 
 impl Engine {
-    /// Copies that stay as the volumes are at this instant until they are dropped, or given up for
-    /// a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for them.
+    /// Freezes copies of the volumes at this instant. They stay until they are dropped, or given up
+    /// for a writer that finds no memory. Volumes of class `guaranteed` claim nothing more for
+    /// them.
     pub fn freeze(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
         self.freeze_with(volumes, Manners::GiveWay)
     }
 
-    /// The same, but a writer that finds no memory waits as long as the copies are being read, up
-    /// to a limit, before they are given up.
+    /// Freezes copies like [`Engine::freeze`], but a writer that finds no memory waits while they
+    /// are being read, up to a limit, before they are given up.
     pub fn freeze_and_hold_on(&self, volumes: &[Arc<Volume>]) -> Result<Frozen, VolumeError> {
         self.freeze_with(volumes, Manners::HoldOn)
     }
@@ -74,12 +75,13 @@ impl Engine {
 }
 
 impl Frozen {
-    /// The copies, in the order that was asked for. [`Volume::origin_id`] says what each is of.
+    /// The copies, in the order of the volumes that were frozen. [`Volume::origin_id`] is the id of
+    /// a copy's volume.
     pub fn volumes(&self) -> &[Arc<Volume>] {
         &self.volumes
     }
 
-    /// Returns whether none of the copies was given up so far: what was read of them is of their
+    /// Returns whether no copy was given up so far, so that all that was read is of the same
     /// instant.
     pub fn is_whole(&self) -> bool {
         !self.volumes.iter().any(|volume| volume.map.is_gone())

@@ -27,7 +27,7 @@ const REST_MAX: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     All,
-    /// What is short, or brings the pool in order.
+    /// All work but compression.
     ButCompression,
 }
 

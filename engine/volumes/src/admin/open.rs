@@ -31,8 +31,8 @@ impl Engine {
         Ok(Self::new(space, hooks, volumes))
     }
 
-    /// Ends cleanly: drops what is retired and marks the pool so that the next open need not look
-    /// for leaks. Requests through handles that are still held fail with `Gone`.
+    /// Closes the pool cleanly: frees deleted maps and marks the pool, so that the next open need
+    /// not search for leaks. Requests through handles that are still held fail with `Gone`.
     pub fn close(self) {
         let store = &self.pool.store;
         self.end_leak_check();

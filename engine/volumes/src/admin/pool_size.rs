@@ -36,19 +36,19 @@ pub struct ResizeProgress {
 }
 
 impl Engine {
-    /// The memory that the pool has, or is to have.
+    /// Size of the pool in bytes, memory that is still to be taken from the host included.
     pub fn size_bytes(&self) -> u64 {
         self.pool.store.size_bytes()
     }
 
-    /// The memory that the pool may come to have: decided when it was made.
+    /// Maximum size of the pool in bytes, fixed when the pool was created.
     pub fn capacity_bytes(&self) -> u64 {
         self.pool.store.capacity_bytes()
     }
 
-    /// Takes some of the memory that the pool is to have and has not: some milliseconds of work.
-    /// `false`: there is none that no other thread is taking. Any number of threads may call it.
-    /// Where none does, writers take memory as they need it.
+    /// Takes a part of the pool's memory from the host: some milliseconds of work. Returns `false`
+    /// when no part is left that no other thread is taking. Any number of threads may call it.
+    /// Without these calls writers take memory as they need it.
     pub fn take_memory(&self) -> Result<bool, RegionError> {
         let result = self.pool.store.take_memory();
         let shortage = match &result {
@@ -60,18 +60,18 @@ impl Engine {
         result
     }
 
-    /// Memory that the pool is to have and has not: see [`Engine::take_memory`].
+    /// Bytes of the pool's size that are not taken from the host yet: see [`Engine::take_memory`].
     pub fn untaken_bytes(&self) -> u64 {
         self.pool.store.untaken_bytes()
     }
 
-    /// Memory that the pool has and is not used.
+    /// Bytes of memory that are taken from the host and free.
     pub fn ready_bytes(&self) -> u64 {
         self.pool.store.ready_bytes()
     }
 
-    /// Why the pool could not get memory that it is to have, if that is so now. Writes that need it
-    /// fail for lack of space until the host has it again.
+    /// Reason why the host refuses memory for the pool, while it does. Writes that need it fail for
+    /// lack of space until the host has memory again.
     pub fn memory_shortage(&self) -> Option<String> {
         self.lock_shortage().clone().filter(|_| self.untaken_bytes() > 0)
     }
@@ -80,10 +80,10 @@ impl Engine {
         self.memory_shortage.lock().expect("nothing panics with it locked")
     }
 
-    /// Gives the pool another size, a multiple of 2 MiB. Growing takes the memory at once or fails.
-    /// Shrinking moves what lies past the new end and works as long as that takes: `watch` is
-    /// asked before each piece of work and may call it off. Refused, as is what does not fit, the
-    /// pool is as large as before. After a kill it has the old size or the new one.
+    /// Resizes the pool to a multiple of 2 MiB. Growing takes the memory at once or fails.
+    /// Shrinking moves what lies past the new end, and lasts as long as that takes: `watch` is
+    /// asked before each piece of work and may cancel it. When it fails or is cancelled, the pool
+    /// keeps its size. After a kill the pool has the old size or the new one.
     pub fn set_size(
         &self,
         size_bytes: u64,

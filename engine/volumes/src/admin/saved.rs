@@ -24,8 +24,8 @@ const LEAVES_A_TURN: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settles {
     Image,
-    /// None of it need go into the journal either. Only for a volume without any transaction in
-    /// the journal that the image does not make superfluous.
+    /// The changes need not go into the journal either. Only for a volume without transactions in
+    /// the journal that the image does not supersede.
     ImageAndJournal,
 }
 
@@ -38,8 +38,8 @@ impl Settles {
     }
 }
 
-/// A volume that the image which it names as its base has, as `copy` is: a frozen copy, or the
-/// volume itself if it does not change.
+/// A volume whose base is an image that holds `copy`: a frozen copy of it, or the volume itself if
+/// it does not change.
 #[derive(Clone, Debug)]
 pub struct SavedVolume {
     pub volume: Arc<Volume>,
@@ -55,7 +55,8 @@ struct Group<'it> {
 }
 
 impl Engine {
-    /// Blocks that still hold what was saved are no longer dirty. What maps share they share still.
+    /// Clears the dirty bits of blocks that still hold what was saved. Maps go on sharing their
+    /// nodes.
     pub fn note_saved(&self, saved: &[SavedVolume]) {
         SharedWalk::begin(self, saved).run();
         for SavedVolume { volume, copy, settles } in saved {

@@ -34,20 +34,19 @@ pub struct PoolUsage {
     pub pending_bytes: u64,
     /// Pages that hold contents.
     pub page_count: u64,
-    /// Free memory that only volumes of class `guaranteed` get: what they hold less than they may.
+    /// Free memory that only volumes of class `guaranteed` get: their claims less what they use.
     pub claimed_bytes: u64,
     /// Free memory that new data leaves for overwrites, for the pool's own work and for writes of
     /// claimed memory that are under way.
     pub reserved_bytes: u64,
-    /// Memory that overwrites of everything in thin volumes could need beside what they free, if
-    /// none of it repeated or shrank: a block of memory for each one that has none to itself,
-    /// because it shares its page, is compressed, a pattern, or not fetched. Copies of map nodes
-    /// included.
+    /// Memory that overwriting every block of thin volumes could need beyond what it frees, if the
+    /// new data neither repeated nor shrank: a page for each block that has none to itself, because
+    /// its page is shared, compressed, a pattern or not fetched, and copies of map nodes.
     pub overwrite_need_bytes: u64,
-    /// Memory that overwrites find at least, of free memory and of what is reserved for them. They
-    /// never fail for lack of memory as long as they need no more than this.
+    /// Memory that overwrites are sure to get, from free memory and from the reserve. They never
+    /// fail for lack of memory while they need no more than this.
     pub overwrite_room_bytes: u64,
-    /// Level to which that fills the pool.
+    /// Fill level of the pool.
     pub level: PoolLevel,
 }
 
@@ -76,17 +75,17 @@ impl OverwriteCensus {
 pub enum Recovery {
     /// The last run ended cleanly, or nothing is left to do.
     Complete,
-    /// Leaked pages are being searched for; everything is served meanwhile.
+    /// Leaked pages are being searched for; all volumes are served meanwhile.
     Sweeping,
 }
 
 impl PoolUsage {
-    /// Memory that overwrites could need beyond what they are sure to find.
+    /// Memory that overwrites could need beyond what they are sure to get.
     pub fn overwrite_lack_bytes(&self) -> u64 {
         self.overwrite_need_bytes.saturating_sub(self.overwrite_room_bytes)
     }
 
-    /// Memory that new data does not get.
+    /// Memory that new data cannot use.
     pub fn committed_bytes(&self) -> u64 {
         (self.used_bytes + self.claimed_bytes).min(self.size_bytes)
     }
@@ -110,7 +109,7 @@ impl PoolUsage {
 }
 
 impl Engine {
-    /// Where the memory goes. Takes note of how full the pool is: to be asked now and then.
+    /// Usage of the pool's memory. Also updates the fill level, so it is to be called now and then.
     pub fn usage(&self) -> PoolUsage {
         let store = self.pool.store.usage();
         let mut usage = PoolUsage::new(&store);

@@ -83,9 +83,9 @@ impl Engine {
         Ok(self.volume_of(map, Arc::<SnapshotList>::default()))
     }
 
-    /// Deletes a volume and gives its memory back, that of a large one bit by bit in
-    /// [`Engine::maintain`]. Refused while it has snapshots. Requests through handles that exports
-    /// still hold fail with `Gone`.
+    /// Deletes a volume. [`Engine::maintain`] gives the memory of a large one back step by step.
+    /// Fails while the volume has snapshots. Requests through handles that exports still hold fail
+    /// with `Gone`.
     pub fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;
@@ -118,7 +118,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes a volume's size. Blocks past the new end are lost, if `shrink` allows that.
+    /// Changes a volume's size. Blocks past the new end are dropped, if `shrink` allows that.
     pub fn resize_volume(
         &self,
         name: &str,
@@ -178,8 +178,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes how contents are reduced from now on. What is stored stays as it is, or becomes what
-    /// it was to become.
+    /// Changes the reduction of contents that are written from now on. Existing pages stay as they
+    /// are; those that wait to be compressed still are.
     pub fn set_reduction(&self, name: &str, reduction: Reduction) -> Result<(), VolumeError> {
         let _administration = self.administrate();
         let volume = self.changeable(name)?;

@@ -22,15 +22,15 @@ use crate::map::entries::Update;
 pub struct BroughtIn {
     /// Blocks that are in memory now.
     pub present: u64,
-    /// Blocks that could not be had.
+    /// Blocks that could not be fetched.
     pub left: Vec<LeftBlock>,
 }
 
-/// An absent block whose contents could not be had.
+/// An absent block whose contents could not be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftBlock {
     pub block: u64,
-    /// Under which the image has it.
+    /// Number of the page in the image.
     pub number: u64,
     pub kind: SourceErrorKind,
 }
@@ -40,15 +40,15 @@ pub struct LeftBlock {
 pub struct GivenUp {
     /// Blocks that are lost from now on.
     pub lost: u64,
-    /// Blocks that could be had after all.
+    /// Blocks that were fetched after all.
     pub present: u64,
-    /// Blocks that are absent still.
+    /// Blocks that are still absent.
     pub left: u64,
 }
 
 impl Volume {
-    /// Brings the absent blocks of a leaf into memory, as far as they can be had. Fails when there
-    /// is no memory for them.
+    /// Fetches the absent blocks of a leaf into memory, as far as the image can be read. Fails when
+    /// there is no memory for them.
     pub fn bring_in_leaf(&self, leaf: u64) -> Result<BroughtIn, DeviceError> {
         let map = &*self.map;
         let range = ByteRange::new(leaf * LEAF_BLOCKS * BLOCK_BYTES as u64, 0);
@@ -78,8 +78,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// Gives up what is absent and cannot be had for such a reason: reads of it fail until it is
-    /// overwritten. What can be had is brought in.
+    /// Gives up absent blocks that cannot be fetched for one of these reasons: reads of them fail
+    /// until they are overwritten. Blocks that can be fetched are.
     pub fn give_up_absent(
         &self,
         is_reason: impl Fn(SourceErrorKind) -> bool,

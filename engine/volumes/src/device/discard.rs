@@ -31,7 +31,7 @@ impl Volume {
     }
 }
 
-/// Makes a range read as zeros. Holes stay holes: they read as zeros, and take no memory for maps.
+/// Makes a range read as zeros. Holes stay holes, without memory for a map.
 pub(super) fn write_zeroes(
     volume: &Volume,
     range: ByteRange,

@@ -1,4 +1,5 @@
-//! Services that stable storage does for the engine, which knows neither files nor formats.
+//! Services of stable storage that the engine's owner connects; the engine knows neither files nor
+//! formats.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -11,30 +12,30 @@ use sync::atomic::{AtomicBool, Ordering};
 use crate::map::volume_map::VolumeMap;
 use crate::walks::integrity::Integrity;
 
-/// An error of the owner's, told to the caller of the request.
+/// An error of the owner's code, passed on to the caller of the request.
 pub type HookError = Box<dyn Error + Send + Sync>;
 
-/// Makes flushes of volumes of class `journal` true.
+/// Makes flushes of volumes of class `journal` durable.
 pub trait FlushTarget: Debug + Send + Sync {
-    /// Returns when everything that was acknowledged on the volume before the call is on stable
-    /// storage. The caller holds nothing of the engine.
+    /// Waits until everything that was acknowledged on the volume before the call is on stable
+    /// storage. The caller holds no lock and no pin of the engine.
     fn flush(&self, volume: &VolumeMap) -> Result<(), HookError>;
 
-    /// Brings to stable storage what was acknowledged on the volume so far, or leaves it to the
-    /// next flush. The caller holds nothing of the engine.
+    /// Starts to write what was acknowledged on the volume so far to stable storage, or leaves it
+    /// to the next flush. The caller holds no lock and no pin of the engine.
     fn write_back(&self, volume: &VolumeMap);
 }
 
-/// Has the contents of absent blocks.
+/// Source of the contents of absent blocks.
 pub trait PageSource: Debug + Send + Sync {
-    /// Fetches the page of this number, and what can be had with it at no cost. The caller holds
-    /// nothing of the engine.
+    /// Fetches the page of this number, and others that the same read brings. The caller holds no
+    /// lock and no pin of the engine.
     fn fetch(&self, number: u64) -> Result<Arc<dyn FetchedPages>, SourceError>;
 }
 
-/// Pages that a [`PageSource`] has fetched and found whole.
+/// Pages that a [`PageSource`] has fetched and verified.
 pub trait FetchedPages: Debug + Send + Sync {
-    /// The contents of a page, if it is among these.
+    /// Reads a page, if it is among these.
     fn read(&self, number: u64, into: &mut Block) -> Result<Found, SourceError>;
 }
 
@@ -45,17 +46,17 @@ pub enum Found {
     Elsewhere,
 }
 
-/// Why an absent page cannot be had.
+/// Reason why an absent page cannot be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// What the image has is missing or damaged. It may come back: only the pool's owner says that
-    /// it will not.
+    /// The page is missing in the image or damaged. It may come back: only the pool's owner gives
+    /// it up.
     Gone,
     /// The image cannot be read now.
     Unreachable,
 }
 
-/// An absent page cannot be had.
+/// Error of an absent page that cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", match kind {
     SourceErrorKind::Gone => "the image's copy is missing or damaged",

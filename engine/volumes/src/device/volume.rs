@@ -58,22 +58,23 @@ impl Volume {
         Arc::new(Self { map, space: Arc::clone(space), hooks: Arc::clone(hooks), snapshots })
     }
 
-    /// Map of its blocks, and of what stable storage has of them.
+    /// Map of the volume's blocks, and of what stable storage has of them.
     pub fn map(&self) -> &Arc<VolumeMap> {
         &self.map
     }
 
-    /// Its name; that of a snapshot is `VOLUME@SNAPSHOT`.
+    /// Name of the volume; of a snapshot `VOLUME@SNAPSHOT`.
     pub fn name(&self) -> String {
         self.map.name()
     }
 
-    /// Never given to another volume of this pool, also after renames and restarts. Not zero.
+    /// Id of the volume: not zero, and never given to another volume of this pool, also after
+    /// renames and restarts.
     pub fn id(&self) -> u64 {
         self.map.id()
     }
 
-    /// Returns whether it is a copy that never changes.
+    /// Returns whether this is a snapshot, which never changes.
     pub fn is_snapshot(&self) -> bool {
         self.map.kind == Kind::Snapshot
     }
@@ -88,7 +89,7 @@ impl Volume {
         self.map.origin().map(|origin| origin.volume_id)
     }
 
-    /// When the copy was made, as its maker said; 0 when that is not known.
+    /// Time of the copy in Unix seconds, as its maker gave it; 0 when it is not known.
     pub fn created_unix_seconds(&self) -> u64 {
         self.map.origin().map_or(0, |origin| origin.created_unix_seconds)
     }
@@ -107,7 +108,7 @@ impl Volume {
         self.map.capacity_class()
     }
 
-    /// Readable bytes that were written and not discarded. Costs next to nothing.
+    /// Readable bytes that were written and not discarded. A cheap call.
     pub fn written_bytes(&self) -> u64 {
         self.map.written_bytes()
     }
@@ -118,13 +119,13 @@ impl Volume {
     }
 
     /// Begins a walk over the blocks that are not in the journal; `None` if there are none. It
-    /// finds everything that was acknowledged before.
+    /// finds every write that was acknowledged before the call.
     pub fn walk_unjournaled(&self) -> Option<CaptureWalk> {
         CaptureWalk::begin(&self.map, &self.hooks.integrity)
     }
 
-    /// The page of a block was found damaged by a reader of it: mends it, or says that it is lost.
-    /// Not to be called while pinned or with a lane.
+    /// Heals a block whose page a reader found damaged, or declares it lost. Must not be called
+    /// while pinned or with a lane.
     pub fn mend_block(&self, block: u64) {
         self.hooks.integrity.mend_block(&self.map, block);
     }

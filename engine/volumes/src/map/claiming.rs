@@ -120,7 +120,7 @@ impl VolumeMap {
         }
     }
 
-    /// No copy shares pages or nodes with the volume any more. The caller holds every block.
+    /// Ends the sharing of pages and nodes, as no copy is left. The caller holds every block.
     pub(crate) fn end_sharing(&self) {
         self.set_may_share(false);
         if self.claims.is_guaranteed() {

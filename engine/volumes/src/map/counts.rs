@@ -57,12 +57,12 @@ impl Counts {
         [written, filled, untried, unjournaled, unsaved, absent, damaged]
     }
 
-    /// Nothing is absent any more.
+    /// Clears the count of absent blocks.
     pub(crate) fn forget_absent(&self) {
         self.forget(&self.absent);
     }
 
-    /// Nothing waits to be compressed any more.
+    /// Clears the count of blocks that wait to be compressed.
     pub(crate) fn forget_untried(&self) {
         self.forget(&self.untried);
     }

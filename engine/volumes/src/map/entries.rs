@@ -68,9 +68,9 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// Says in another way what a block holds, if its entry still is what is expected: in a leaf
-    /// that others may share too, where all that do so come one after the other. `update` may
-    /// decide otherwise. Returns whether the entry was changed.
+    /// Updates the entry of a block as `update` decides from the present one: its contents are
+    /// stored elsewhere, or more is known of them. The leaf may be shared with others; updates of
+    /// shared leaves take turns. Returns whether the entry was changed.
     pub(crate) fn update_if(
         &self,
         writer: &mut Writer<'_>,
@@ -82,7 +82,8 @@ impl VolumeMap {
         self.update_held(writer, block, update)
     }
 
-    /// The same in a leaf of the volume's own, which is copied first where others share it.
+    /// Updates an entry like [`VolumeMap::update_if`], in a leaf of the volume's own: a shared leaf
+    /// is copied first.
     pub(crate) fn update_own(
         &self,
         writer: &mut Writer<'_>,
@@ -96,7 +97,7 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
-    /// The same, unless others share the leaf.
+    /// Updates an entry like [`VolumeMap::update_if`], unless others share the leaf.
     pub(crate) fn update_alone(
         &self,
         writer: &mut Writer<'_>,
@@ -110,8 +111,8 @@ impl VolumeMap {
         Ok(self.update_held(writer, block, update)?)
     }
 
-    /// Says that what a block holds is lost, if its entry still is what is expected: for all that
-    /// share its leaf. Returns whether it was.
+    /// Marks a block as lost for all that share its leaf, if its entry is still the expected one.
+    /// Returns whether it was.
     pub(crate) fn lose_if(&self, block: u64, is_expected: impl FnOnce(PageRef) -> bool) -> bool {
         let store = &self.pool.store;
         let mut writer = store.writer();
@@ -120,7 +121,8 @@ impl VolumeMap {
         lost.expect("that something is lost takes no memory")
     }
 
-    /// The same for this volume alone, which may take memory for a copy of the leaf.
+    /// Marks a block as lost for this volume only, if its entry is still the expected one. May take
+    /// memory for a copy of the leaf.
     pub(crate) fn lose_own_if(
         &self,
         block: u64,

@@ -62,7 +62,7 @@ impl Drop for LeafCache {
 }
 
 impl LeafCache {
-    /// For a volume of `leaf_count` leaves, which may become more.
+    /// Creates a cache for a volume of `leaf_count` leaves, which may become more.
     pub(crate) fn new(leaf_count: u64) -> Self {
         let wanted = leaf_count.clamp(1, LEAVES_MAX).next_power_of_two();
         let (granted, taken) = take_of_budget(wanted);
@@ -72,7 +72,7 @@ impl LeafCache {
         Self { words: words.expect("address space is not short"), taken }
     }
 
-    /// The same for a snapshot: there may be very many.
+    /// Creates a cache for a snapshot, which is smaller because there may be very many.
     pub(crate) fn new_for_copy(leaf_count: u64) -> Self {
         Self::new(leaf_count.min(LEAVES_OF_COPY_MAX))
     }
@@ -100,7 +100,7 @@ impl LeafCache {
         self.put(leaf, node, 0);
     }
 
-    /// The same for a leaf that is the volume's own.
+    /// Remembers the node of a leaf that is the volume's own.
     pub(crate) fn remember_own(&self, leaf: u64, node: NodeRef) {
         self.put(leaf, node, OWN);
     }

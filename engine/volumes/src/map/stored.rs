@@ -16,8 +16,8 @@ pub enum FilledBlock {
     Fill(u32),
     /// Contents that the page source has under this number.
     Absent(u64),
-    /// Contents that the block holds already, and that the page source has under this number: what
-    /// is absent is so under this number from now on, and what was lost in memory is absent.
+    /// The contents that the block holds already, which the page source has under this number. A
+    /// block that is absent gets this number; one that was lost in memory becomes absent.
     Kept(u64),
     /// Contents that were lost before the image was saved.
     Damaged,

@@ -133,7 +133,7 @@ pub(crate) struct Origin {
     pub(crate) created_unix_seconds: u64,
 }
 
-/// When a new record counts.
+/// Moment from which a new record is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Commit {
     /// At once.
@@ -193,16 +193,16 @@ impl Shape {
     }
 }
 
-/// Where the contents of blocks are that are not dirty towards images.
+/// Image that holds the contents of blocks that are not dirty towards images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageBase {
     /// Number of the image.
     pub image: u64,
-    /// Id that the volume has in it.
+    /// Id of the volume in that image.
     pub volume_id: u64,
 }
 
-/// Identifies what belongs together: a pool, its journal and its images.
+/// Id that a pool, its journal and its images share.
 pub type SetId = [u8; 16];
 
 /// The durable set that the pool belongs to; `None` before there is one.

@@ -1,4 +1,4 @@
-//! Looking at the blocks of a map: for saving them, and for what they cost.
+//! Views of the blocks of a map, for saving them and for their memory usage.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ pub struct VolumeUsage {
     pub written_bytes: u64,
     /// Part of `written_bytes`: those that a fill pattern describes.
     pub fill_bytes: u64,
-    /// RAM that the volume answers for: its share of each node of its map and of each page (a page
-    /// of two references counts half for each, and half of that where two maps share the leaf).
+    /// Memory of the volume in bytes: its share of each node of its map and of each page (a page of
+    /// two references counts half for each, and half of that where two maps share the leaf).
     pub ram_bytes: u64,
 }
 
@@ -39,15 +39,16 @@ impl<'stored> StoredBytes<'stored> {
     }
 }
 
-/// Kind of contents of a block, without the contents.
+/// Kind of a block's contents, without the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockView {
     Hole,
     Fill(u32),
     Page {
-        /// The image that [`VolumeMap::image_base`] names does not have it at this place.
+        /// The image that [`VolumeMap::image_base`] names lacks the block or has an older version
+        /// of it.
         is_unsaved: bool,
-        /// Other blocks, of any volume, have the same page.
+        /// Other blocks, of any volume, refer to the same page.
         is_shared: bool,
     },
     /// In the image that [`crate::Engine::absent_image`] names, under this number.
@@ -56,8 +57,8 @@ pub enum BlockView {
 }
 
 impl VolumeMap {
-    /// Kinds of contents of the 512 blocks of a leaf. For a volume that does not change. One that
-    /// is gone ([`VolumeMap::is_gone`], asked afterwards) may seem to hold anything.
+    /// Kinds of contents of the 512 blocks of a leaf, for a volume that does not change. The result
+    /// is valid only if [`VolumeMap::is_gone`] is false afterwards.
     pub fn view_leaf(&self, leaf: u64, into: &mut [BlockView; NODE_ENTRY_COUNT]) {
         let store = &self.pool.store;
         if self.kind == Kind::Frozen {

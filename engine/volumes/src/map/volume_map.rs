@@ -113,7 +113,7 @@ impl VolumeMap {
         }
     }
 
-    /// The volume's name; that of a snapshot is `VOLUME@SNAPSHOT`.
+    /// Name of the volume; of a snapshot `VOLUME@SNAPSHOT`.
     pub fn name(&self) -> String {
         self.name.lock().expect("nothing panics with a name locked").clone()
     }
@@ -122,7 +122,8 @@ impl VolumeMap {
         *self.name.lock().expect("nothing panics with a name locked") = name;
     }
 
-    /// Never given to another volume of this pool, also after renames and restarts. Not zero.
+    /// Id of the volume: not zero, and never given to another volume of this pool, also after
+    /// renames and restarts.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -131,8 +132,7 @@ impl VolumeMap {
         self.origin
     }
 
-    /// The id under which the journal has what the blocks hold: of a copy that never changes, that
-    /// of the volume that it is of.
+    /// Id under which the journal holds the blocks: for a snapshot, the id of its volume.
     pub fn journaled_id(&self) -> u64 {
         let origin = self.origin.filter(|_| self.kind != Kind::Volume);
         origin.map_or(self.id, |origin| origin.volume_id)
@@ -180,26 +180,28 @@ impl VolumeMap {
             && self.durability.load(Ordering::Relaxed) == const { Durability::Journal as u8 }
     }
 
-    /// Returns whether the journal, and the image that it starts from, have all that is not dirty.
-    /// A volume of class `journal` that is not anchored needs an image before a flush can be true.
+    /// Returns whether the journal, with the image that it starts from, holds every block that is
+    /// not dirty. A volume of class `journal` that is not anchored needs an image before its
+    /// flushes can succeed.
     pub fn is_anchored(&self) -> bool {
         // PAIRS-WITH: VolumeMap::set_anchored, "an image has what is not dirty".
         self.is_anchored.load(Ordering::Acquire)
     }
 
-    /// An image has all that is not dirty towards the journal, or (`false`) none has.
+    /// Records whether the volume is anchored: see [`VolumeMap::is_anchored`].
     pub fn set_anchored(&self, is_anchored: bool) {
         self.record().set_anchored(&self.pool.store, is_anchored);
         // PAIRS-WITH: VolumeMap::is_anchored, "an image has what is not dirty".
         self.is_anchored.store(is_anchored, Ordering::Release);
     }
 
-    /// The same number as that of a copy: what is said of the copy holds for the volume.
+    /// Generation of the volume. A copy with the same one still describes the volume: it was not
+    /// restored and kept its class.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// From now on no earlier copy speaks for the volume.
+    /// Begins a new generation: no earlier copy describes the volume any more.
     pub(crate) fn begin_generation(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -232,8 +234,8 @@ impl VolumeMap {
         self.size_bytes.load(Ordering::Acquire)
     }
 
-    /// The size that no resize under way takes back: requests may be kept from the end of the
-    /// volume before it is known whether it can be cut off.
+    /// Size as the volume table records it. A shrink that is under way, and may still fail, has
+    /// already lowered the size that requests see.
     pub fn settled_size_bytes(&self) -> u64 {
         match self.place {
             // Otherwise its place in the table may be another's.
@@ -248,7 +250,7 @@ impl VolumeMap {
     }
 
     /// Returns whether the volume was deleted, or is a frozen copy that was dropped or given up.
-    /// What was read of it before it was not is what it held.
+    /// Data that was read before is valid if this is still false after the read.
     #[inline]
     pub fn is_gone(&self) -> bool {
         // PAIRS-WITH: VolumeMap::set_gone, "the volume is deleted".
@@ -299,7 +301,7 @@ impl VolumeMap {
         self.counts.written.sum() * BLOCK_BYTES as u64
     }
 
-    /// Blocks that are in an image and not in memory.
+    /// Blocks whose contents are in an image and not in memory.
     pub fn absent_blocks(&self) -> u64 {
         self.counts.absent.sum()
     }
@@ -341,13 +343,13 @@ impl VolumeMap {
         Some(node)
     }
 
-    /// The next leaf from number `from` on; not all of them have absent blocks.
+    /// Next leaf of the map from number `from` on, with or without absent blocks.
     pub fn next_leaf(&self, from: u64) -> Option<u64> {
         let pinned = self.pool.store.pin();
         self.next_leaf_node(&pinned, from).map(|(leaf, _)| leaf)
     }
 
-    /// The same, with its node. None of a volume that is gone.
+    /// Next leaf of the map from number `from` on, with its node; none for a volume that is gone.
     pub(crate) fn next_leaf_node(&self, pinned: &Pinned<'_>, from: u64) -> Option<(u64, NodeRef)> {
         let next = self.tree.next_leaf(&self.pool.store, pinned, from);
         next.filter(|_| !self.is_gone())
@@ -372,7 +374,7 @@ impl VolumeMap {
         EntryCursor::new(self).entry(pinned, block)
     }
 
-    /// The number under which an image has what the block holds, if it is absent.
+    /// Number of the block's page in the image, if the block is absent.
     pub fn absent_number(&self, block: u64) -> Option<u64> {
         let pinned = self.pool.store.pin();
         if self.is_gone() {

@@ -5,13 +5,13 @@ use std::fmt;
 /// A step is left when so much less is in use than where it begins, in thousandths of the pool.
 const HYSTERESIS_PERMILLE: u64 = 20;
 
-/// Fill level of a pool. What is claimed counts as used: new data does not get it.
+/// Fill level of a pool. Claimed memory counts as used, because new data does not get it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolLevel {
     /// There is room.
     #[default]
     Roomy,
-    /// From 80 % on: it is time to think of more memory, or less data.
+    /// From 80 % on: time to add memory or to delete data.
     Filling,
     /// From 90 % on: what can shrink is compressed before it is stored, which takes longer.
     Short,
@@ -42,7 +42,7 @@ impl PoolLevel {
         }
     }
 
-    /// The step after this one, now that `used_bytes` of `size_bytes` are in use.
+    /// Fill level that follows this one when `used_bytes` of `size_bytes` are in use.
     #[must_use]
     pub fn after(self, used_bytes: u64, size_bytes: u64) -> Self {
         let begins = Self::ALL.map(Self::begins_at_permille);
@@ -50,8 +50,8 @@ impl PoolLevel {
     }
 }
 
-/// Number of steps that are begun, now that `used_bytes` of `size_bytes` are in use, and `before`
-/// of them were begun. Each begins at a share of the pool, in thousandths; these ascend.
+/// Number of steps that are reached now that `used_bytes` of `size_bytes` are in use, after
+/// `before` of them. Each step begins at a share of the pool, in thousandths, in ascending order.
 pub fn steps_after(
     begins_at_permille: &[u64],
     before: usize,
