@@ -1,8 +1,9 @@
 //! Segments that make up the journal, and their ends.
 //!
-//! Each header names the segment before and where that one ended. Followed back from the newest
-//! one that is whole, they are the journal; every other segment is left from an attempt that
-//! failed, or was made ready and not used. Files that never were to be segments are left alone.
+//! Each header names the segment before and where that one ended. The segments that are found by
+//! following these names back from the newest intact one are the journal. Every other segment is
+//! left from an attempt that failed, or was prepared and not used. Files that were never meant to
+//! be segments are left alone.
 
 use sealing::{KeyId, SetKey};
 use storage::Folder;
@@ -44,8 +45,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Finds the segments from sequence `from` on. Fails when one of them is missing or damaged;
-    /// a torn end of the newest one is where the journal ends.
+    /// Finds the segments from sequence `from` on. Fails when one of them is missing or damaged; a
+    /// torn end of the newest one is the end of the journal.
     pub(crate) fn find(
         folder: &dyn Folder,
         key: Option<&SetKey>,
@@ -80,8 +81,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The first sequence from which on the journal can be read to its end, as far as headers and
-    /// lengths tell; `None` when there is no journal.
+    /// First sequence from which the journal can be read to its end, as far as headers and lengths
+    /// tell; `None` when there is no journal.
     pub(crate) fn first_sequence(
         folder: &dyn Folder,
         key: Option<&SetKey>,
@@ -123,9 +124,9 @@ impl Chain {
         }
     }
 
-    /// Makes sure that the journal still ends here after a loss of power. Its last write may have
-    /// failed, or the process died before it returned: then it can be read, and is gone later
-    /// whatever is synced now. Written once more it stays.
+    /// Makes the end of the journal safe against power loss by writing the last transaction again.
+    /// If its first write failed, or the process died before the write returned, the transaction
+    /// can be read now and may still be lost later, whatever is synced.
     pub(crate) fn secure_end(
         &self,
         folder: &dyn Folder,
@@ -150,7 +151,8 @@ impl Chain {
         self.end_sequence().max(self.highest_sequence)
     }
 
-    /// Where a segment that continues the journal says that the one before ended.
+    /// Number and end of the last segment, for the header of the segment that continues the
+    /// journal.
     pub(crate) fn end(&self) -> Option<PreviousEnd> {
         let Link { header, end, .. } = self.links.last()?;
         Some(PreviousEnd { number: header.number, end: end.offset })
@@ -203,15 +205,15 @@ fn is_ours(kind: FormatErrorKind) -> bool {
     matches!(kind, FormatErrorKind::Blank | FormatErrorKind::Damaged)
 }
 
-/// The set that the journal in a folder belongs to; `None` when there is no journal. Of segments of
-/// several sets the newest decides.
+/// Set id of the journal in a folder; `None` when there is no journal. If segments of several sets
+/// are there, the newest decides.
 pub fn set_in(folder: &dyn Folder) -> Result<Option<SetId>, JournalError> {
     let found = segment_file::find_all(folder)?;
     Ok(found.iter().rev().find_map(|found| Some(found.header.ok()?.set_id)))
 }
 
-/// Fails if the journal in a folder is encrypted by another key, or with a key given is not, or
-/// without one is.
+/// Checks the key of the journal in a folder. Fails if the journal is encrypted by another key, is
+/// not encrypted although a key is given, or is encrypted and no key is given.
 pub fn check_key(folder: &dyn Folder, key: Option<&SetKey>) -> Result<(), JournalError> {
     segment_file::find_all(folder)?.iter().try_for_each(|found| refuse_other_key(found, key))
 }
@@ -227,7 +229,7 @@ pub enum JournalKey {
     Sealed(KeyId),
 }
 
-/// Looks for the key of a journal; of segments of several the newest decides.
+/// Finds the data key of a journal; if segments with several keys are there, the newest decides.
 pub fn find_key(folder: &dyn Folder) -> Result<JournalKey, JournalError> {
     let found = segment_file::find_all(folder)?;
     let newest = found.iter().rev().find_map(|found| found.header.ok());

@@ -9,14 +9,14 @@ use crate::format::{FormatError, FormatErrorKind};
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalErrorKind {
-    /// The source says how.
+    /// The disk failed; the source has the details.
     #[error("the disk failed")]
     Disk,
     #[error("the disk is full; free space on it")]
     NoSpace,
     #[error("the journal has reached its maximum size; complete a checkpoint, or raise max-bytes")]
     Limit,
-    /// What must be there is not as it was written.
+    /// A required part of the journal is not as it was written.
     #[error("the journal is corrupt; restore an image or a copy of the journal")]
     Damaged,
     #[error("a journal segment is missing; bring it back, or the image that replaced it")]
@@ -27,10 +27,10 @@ pub enum JournalErrorKind {
     Key,
     #[error("a newer release wrote the journal; use that release")]
     Newer,
-    /// What a volume held before it was journaled is in no image.
+    /// The volume needs an image: no image has what it held before it was journaled.
     #[error("save an image first")]
     Unanchored,
-    /// The program that restores refused what the journal says.
+    /// The restoring program refused a change in the journal.
     #[error("cannot replay the journal")]
     Refused,
     #[error("the journal is closing")]
@@ -71,7 +71,7 @@ impl JournalError {
         Self { kind, what: what.into(), source: Some(Box::new(source)) }
     }
 
-    /// The error and all its sources in one line.
+    /// The error and its sources in one line.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();

@@ -33,17 +33,18 @@ pub struct JournalSpec {
     pub key: Option<Arc<SetKey>>,
     /// The durable set of the pool.
     pub set_id: SetId,
-    /// The newest image has everything before this position, [`Position::START`] when there is
-    /// none: transactions begin there at the earliest. To be said also when the pool's memory is as
-    /// it was, since a checkpoint can lie past the last transaction that reached the disk. `None`:
-    /// it is not known what the newest image has; then so many sequences are left out that it has
-    /// none of those that come.
+    /// Position up to which the newest image has everything, [`Position::START`] when there is no
+    /// image: transactions begin there at the earliest. It is needed also when the pool's memory is
+    /// intact, because a checkpoint can lie past the last transaction that reached the disk. `None`
+    /// when it is unknown: then so many sequence numbers are skipped that no image covers a new
+    /// transaction.
     pub covered: Option<Position>,
     pub options: JournalOptions,
     pub clock: Arc<dyn Clock>,
 }
 
-/// Makes flushes durable. Shared between threads; every method may be called from any of them.
+/// The journal of a pool, which makes flushes durable. Shared between threads; every method may be
+/// called from any of them.
 #[derive(Debug)]
 pub struct Journal {
     options: JournalOptions,
@@ -103,9 +104,9 @@ impl Relief {
 }
 
 impl Journal {
-    /// Continues the journal in the folder, or begins one there. Restores nothing: either the
-    /// pool's memory is as it was, or the caller has called [`crate::recover`] before. So only the
-    /// end of the journal must be whole.
+    /// Continues the journal in the folder, or begins a new one there. Restores nothing: either the
+    /// pool's memory is intact, or the caller has called [`crate::recover`] before. Only the end of
+    /// the journal is checked.
     pub fn open(spec: JournalSpec) -> Result<Self, JournalError> {
         let JournalSpec { folder, key, set_id, covered, options, clock } = spec;
         let chain = &Chain::find(&*folder, key.as_deref(), set_id, NOWHERE)?;
@@ -136,7 +137,8 @@ impl Journal {
         })
     }
 
-    /// Makes flushes of the engine's volumes go through this journal. Once, before they are served.
+    /// Sends flushes of the engine's volumes through this journal. Called once, before volumes are
+    /// served.
     pub fn serve(self: &Arc<Self>, engine: &Arc<Engine>) {
         let was_set = self.engine.set(Arc::downgrade(engine));
         assert!(was_set.is_ok(), "a journal serves one pool");
@@ -144,7 +146,8 @@ impl Journal {
         engine.set_flush_target(target);
     }
 
-    /// Returns when everything that was acknowledged on the volume before is on stable storage.
+    /// Waits until everything that was acknowledged on the volume before the call is on stable
+    /// storage.
     pub fn flush(&self, volume: &VolumeMap) -> Result<(), FlushError> {
         self.meter.note_flush();
         loop {
@@ -158,22 +161,22 @@ impl Journal {
         }
     }
 
-    /// Returns when the journal says what volumes of class `journal` and `image` there are now, and
-    /// which snapshots of them: for operations that make, change or delete one. Unlike a flush it
-    /// waits neither for room nor for a disk that fails, whatever the policy: after a failure it
-    /// tries another segment, and no more.
+    /// Waits until the journal has the current table of volumes of class `journal` and `image` and
+    /// of their snapshots: for operations that create, change or delete one. Unlike a flush it
+    /// waits neither for room nor for a failing disk, whatever the policy: after a failure it tries
+    /// one other segment.
     pub fn commit_table(&self) -> Result<(), JournalError> {
         self.try_at_once(|writer| writer.commit(&[]))
     }
 
-    /// The same, and makes sure that the journal has room for the next table too: for operations
-    /// that must not begin unless they can be made durable. While the journal fails the disk has to
-    /// take something first.
+    /// Writes the table as [`Journal::commit_table`] does, and also reserves room for the next
+    /// table: for operations that must not begin unless they can be made durable. While the journal
+    /// fails, the disk has to accept a write first.
     pub fn prepare_table(&self) -> Result<(), JournalError> {
         self.try_at_once(Writer::prepare_table)
     }
 
-    /// Returns whether the journal says what volumes there are now. Costs next to nothing.
+    /// Returns whether the journal has the current table of volumes. A cheap call.
     pub fn knows_table(&self) -> bool {
         let noted = self.noted_version.load(Ordering::Relaxed);
         self.engine().is_none_or(|engine| noted == engine.table_version())
@@ -198,7 +201,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether a checkpoint may mend this failure.
+    /// Returns whether a checkpoint may clear this failure.
     pub fn may_get_room(&self, error: &JournalError) -> bool {
         match error.kind {
             JournalErrorKind::Limit => true,
@@ -207,16 +210,16 @@ impl Journal {
         }
     }
 
-    /// Waits until a checkpoint ends, for so long at most.
+    /// Waits until a checkpoint ends, for at most `time_max`.
     pub fn wait_for_checkpoint(&self, time_max: Duration) {
         let checkpoints = self.lock_checkpoints();
         let woken = self.checkpoint_ended.wait_timeout(checkpoints, time_max);
         drop(woken.expect(NEVER_POISONED));
     }
 
-    /// Does what can be done before a flush waits for it: makes a segment ready, removes those of
-    /// no use, and tries a disk that failed again. The owner calls this about once a second, and
-    /// soon after [`Journal::wants_maintenance`] says so. Waits for the disk.
+    /// Does work ahead of flushes: prepares a segment, removes obsolete ones, and retries a disk
+    /// that failed. The owner calls this about once a second, and soon after
+    /// [`Journal::wants_maintenance`] returns true. Waits for the disk.
     pub fn maintain(&self) -> Result<(), JournalError> {
         if self.is_stopped() {
             return Ok(());
@@ -244,9 +247,9 @@ impl Journal {
     }
 
     /// Returns whether the owner should save an image now, between [`Journal::begin_checkpoint`]
-    /// and [`Journal::end_checkpoint`]: the journal has grown to half of what it may be, a flush
-    /// waits until an image has its volume, or the disk is full and a checkpoint would make room on
-    /// it. The last of these says so once, and again after pauses of 2 s to 10 min.
+    /// and [`Journal::end_checkpoint`]: the journal has grown to half of its limit, a flush waits
+    /// until an image has its volume, or the disk is full and a checkpoint would make room on it.
+    /// The last of these is reported once, and again after pauses of 2 s to 10 min.
     pub fn needs_checkpoint(&self) -> bool {
         let mut checkpoints = self.lock_checkpoints();
         let is_long = self.length_bytes() >= self.options.length_bytes_max / 2;
@@ -259,15 +262,15 @@ impl Journal {
         checkpoints.begun.is_none() && is_wanted
     }
 
-    /// Returns whether the disk has no room for the journal's next file and no checkpoint can help:
-    /// what lies there besides is in the way.
+    /// Returns whether the disk has no room for the journal's next file and no checkpoint can help,
+    /// because other files take the room.
     pub fn is_out_of_room(&self) -> bool {
         self.segments.is_disk_full() && !self.segments.can_shrink()
     }
 
-    /// Begins a checkpoint. What was durable before lies before the position that is returned: an
-    /// image of what the volumes hold when this returns, or later, makes that part of the journal
-    /// superfluous. Waits for the commit that is being written, and writes nothing itself.
+    /// Begins a checkpoint and returns its position. Everything that was durable before lies before
+    /// this position, so an image of what the volumes hold when this returns, or later, makes that
+    /// part of the journal obsolete. Waits for the commit in progress, and writes nothing itself.
     pub fn begin_checkpoint(&self) -> Position {
         let position = self.commits.borrow(Writer::begin_checkpoint);
         let mut checkpoints = self.lock_checkpoints();
@@ -278,9 +281,9 @@ impl Journal {
         position
     }
 
-    /// The image of a checkpoint is on stable storage, and says `position`: drops what lies before.
-    /// When this fails the journal is right and longer than it need be; [`Journal::maintain`] tries
-    /// again.
+    /// Ends a checkpoint whose image is on stable storage with `position`: removes what lies
+    /// before. After a failure the journal is correct and longer than necessary;
+    /// [`Journal::maintain`] tries again.
     pub fn end_checkpoint(&self, position: Position) -> Result<(), JournalError> {
         self.cancel_checkpoint(position);
         let dropped = self.segments.drop_before(position.0);
@@ -288,7 +291,7 @@ impl Journal {
         dropped
     }
 
-    /// The image of a checkpoint could not be saved: nothing is dropped.
+    /// Cancels a checkpoint whose image could not be saved: nothing is removed.
     pub fn cancel_checkpoint(&self, position: Position) {
         let mut checkpoints = self.lock_checkpoints();
         checkpoints.begun = checkpoints.begun.filter(|&begun| begun != position);
@@ -296,10 +299,10 @@ impl Journal {
         self.checkpoint_ended.notify_all();
     }
 
-    /// Copies the contents of a page that memory has under this number and says to be in the
-    /// journal, with one read of the disk. `false` when it is not known where they are (it is of
-    /// [`JournalOptions::known_pages_max`] pages written since the journal was opened), when they
-    /// lie before the last checkpoint, or are damaged.
+    /// Copies a page from the journal, by its number in memory, with one read of the disk. Returns
+    /// `false` when its place is not known (only that of [`JournalOptions::known_pages_max`] pages
+    /// written since the journal was opened is), when it lies before the last checkpoint, or when
+    /// it is damaged.
     pub fn copy_page(&self, number: u64, into: &mut Block) -> bool {
         let known = self.known.lock().expect("no thread panics with the pages locked");
         let found = known.find_anywhere(number);
@@ -307,32 +310,32 @@ impl Journal {
         found.is_some_and(|known| read_known(&self.segments, self.key.as_deref(), known, into))
     }
 
-    /// Copies what the journal says last of a block. Searches it from its end on, through 512 MiB
-    /// at most; one search at a time. `false` when it has nothing there, or has it damaged.
+    /// Copies the newest contents of a block in the journal. Searches back from the end, through
+    /// 512 MiB at most; one search at a time. Returns `false` when the journal has no contents of
+    /// the block or has them damaged.
     pub fn copy_block(&self, volume_id: u64, block: u64, into: &mut Block) -> bool {
         let _turn = self.search.lock().expect("no thread panics in a search");
         read_latest(&self.segments, self.key.as_deref(), volume_id, block, into)
     }
 
-    /// Returns whether volumes of class `journal` should take writes: not while the policy is to be
-    /// read-only and the journal fails.
+    /// Returns whether volumes of class `journal` take writes: not while the journal fails under
+    /// the policy to be read-only.
     pub fn takes_writes(&self) -> bool {
         self.options.policy == FailurePolicy::Wait || !self.meter.is_failing()
     }
 
-    /// Flushes that wait for the transaction that is being written, to share the next one.
+    /// Number of flushes that wait for the transaction in progress, to share the next one.
     pub fn waiting_flushes(&self) -> usize {
         self.commits.gathered_count()
     }
 
-    /// Durable parts of the segments that hold the journal, in the order in which they are read.
-    /// Waits for nothing.
+    /// Durable parts of the segments that make up the journal, in reading order. Does not wait.
     pub fn written(&self) -> Vec<Written> {
         self.segments.written()
     }
 
-    /// Reads bytes of a segment as they lie on the disk, encrypted where the journal is. Returns
-    /// false if the segment is not part of the journal any more. Waits for the disk.
+    /// Reads bytes of a segment as they are on the disk, encrypted if the journal is. Returns
+    /// `false` if the segment is no longer part of the journal. Waits for the disk.
     pub fn read_written(
         &self,
         segment: u32,
@@ -350,12 +353,12 @@ impl Journal {
         self.segments.length_bytes()
     }
 
-    /// Why nothing becomes durable at the moment, if nothing does.
+    /// The failure that keeps flushes from becoming durable at present, if there is one.
     pub fn failure(&self) -> Option<Failure> {
         self.meter.failure()
     }
 
-    /// All that is known: takes time in proportion to the count of volumes.
+    /// Status of the journal. Takes time in proportion to the number of volumes.
     pub fn status(&self) -> JournalStatus {
         JournalStatus {
             length_bytes: self.segments.length_bytes(),
@@ -373,8 +376,8 @@ impl Journal {
         journaled.map(|volume| volume.map().unjournaled_blocks()).sum()
     }
 
-    /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. What
-    /// they were for stays dirty in the pool's memory.
+    /// Ends all waiting: flushes that cannot be made durable now, and all later ones, fail. Their
+    /// blocks stay dirty in the pool's memory.
     pub fn stop(&self) {
         // PAIRS-WITH: Journal::is_stopped, "the journal is stopped".
         self.is_stopped.store(true, Ordering::Release);

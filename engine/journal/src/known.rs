@@ -30,12 +30,12 @@ impl KnownPages {
         Self { places: vec![free; count].into_boxed_slice(), floor: 0 }
     }
 
-    /// Where a page is that may be referred to.
+    /// Place of a page to which a transaction may refer.
     pub(crate) fn find(&self, number: u64) -> Option<Known> {
         self.find_anywhere(number).filter(|known| known.at.segment >= self.floor)
     }
 
-    /// The same, also below the floor: its segment may be gone.
+    /// Place of a page, also in a segment below the floor, which may be gone.
     pub(crate) fn find_anywhere(&self, number: u64) -> Option<Known> {
         let (found, known) = self.places[self.place(number)];
         (found == number && known.length != 0).then_some(known)
@@ -46,7 +46,7 @@ impl KnownPages {
         self.places[place] = (number, known);
     }
 
-    /// From now on only segments from this number on may be referred to.
+    /// Sets the floor: only pages in segments from this number on may be referred to.
     pub(crate) fn raise_floor(&mut self, segment: u32) {
         self.floor = self.floor.max(segment);
     }

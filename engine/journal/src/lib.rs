@@ -1,10 +1,10 @@
 //! The log on disk that makes a flush durable.
 //!
-//! A [`Journal`] remembers what blocks of volumes hold, not what was written to them: a flush
-//! captures the blocks that changed since they were last captured, and writes their pages as the
-//! pool stores them, once each. Blocks are whole after every loss of power. A flush that takes
-//! several transactions is acknowledged after the last; without the acknowledgement any of them may
-//! be there, from the first one on.
+//! A [`Journal`] records what blocks of volumes hold, not the writes to them: a flush captures the
+//! blocks that changed since they were last captured, and writes their pages as the pool stores
+//! them, once each. Blocks are intact after every power loss. A flush that takes several
+//! transactions is acknowledged after the last; before that, a power loss may leave any number of
+//! them, from the first one on.
 //!
 //! Threads that flush do the writing, with one beside them while a long encrypted transaction is
 //! written; no thread stays. The owner calls [`Journal::maintain`] now and then for what can be

@@ -1,9 +1,9 @@
 //! Writing: one transaction after the other, each durable before the next one begins.
 //!
-//! After an error nothing of that write is believed. The segment is left as it is, and what is next
-//! goes to a new segment, whose header says where the journal ended before the error. So a
-//! transaction that failed and reached the disk all the same is never part of the journal once
-//! another has taken its place.
+//! After an error no part of that write counts. The segment is left as it is and the next
+//! transaction goes to a new segment, whose header names the end of the journal before the error.
+//! So a transaction that was reported as failed and reached the disk all the same never becomes
+//! part of the journal once another has taken its place.
 
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -131,7 +131,7 @@ impl Log {
         self.known.lock().expect("no thread panics with the pages locked")
     }
 
-    /// The same for threads that do not write.
+    /// The table of known pages, for threads that do not write.
     pub(crate) fn share_known(&self) -> Arc<Mutex<KnownPages>> {
         Arc::clone(&self.known)
     }

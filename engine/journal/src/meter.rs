@@ -16,20 +16,21 @@ const STREAM_BYTES_MIN: u64 = 256 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalStatus {
     pub state: JournalState,
-    /// After the last durable transaction.
+    /// Position after the last durable transaction.
     pub position: Position,
-    /// Bytes of the files that hold the journal, and of all its files.
+    /// Bytes of the files that make up the journal, and of all its files.
     pub length_bytes: u64,
     pub file_bytes: u64,
     pub length_bytes_max: u64,
     pub checkpoint_begun: Option<Position>,
-    /// Blocks of volumes of class `journal` that are not in it: what a loss of power would take
-    /// now.
+    /// Blocks of volumes of class `journal` that are not in the journal: the loss of a power
+    /// failure now.
     pub unjournaled_blocks: u64,
-    /// Flushes that were asked for, and transactions that served them.
+    /// Flushes requested, and transactions that served them.
     pub flushes: u64,
     pub transactions: u64,
-    /// Blocks in these transactions, and those of them that named a page the journal had.
+    /// Blocks in these transactions, and those of them that referred to a page already in the
+    /// journal.
     pub blocks: u64,
     pub references: u64,
     pub written_bytes: u64,
@@ -38,9 +39,9 @@ pub struct JournalStatus {
     /// Mean over the last 1024 transactions: from the call to stable storage.
     pub write_time_mean: Duration,
     pub write_time_p99: Duration,
-    /// At which the disk takes long writes; `None` before there was any.
+    /// Throughput of long writes to the disk; `None` before the first.
     pub stream_bytes_per_second: Option<u64>,
-    /// The last failure, also when it is over.
+    /// The last failure, also after the journal has recovered.
     pub last_failure: Option<Failure>,
 }
 
@@ -59,7 +60,7 @@ pub struct Failure {
     pub kind: JournalErrorKind,
     /// Description of the failure: operation, file, reason.
     pub cause: String,
-    /// By the journal's clock.
+    /// Time of the failure by the journal's clock.
     pub at: Duration,
 }
 

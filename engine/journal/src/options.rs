@@ -8,27 +8,27 @@ use crate::error::{JournalError, JournalErrorKind};
 /// Behaviour of flushes while the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// They wait until it can.
+    /// Flushes wait until the journal can be written.
     Wait,
-    /// They fail, and their volumes are read-only until it can.
+    /// Flushes fail, and volumes of class `journal` are read-only until the journal can be written.
     ReadOnly,
 }
 
 /// Limits and policies of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// All files of the journal together. Above a half of it a checkpoint is asked for.
+    /// Limit on all files of the journal together. Above half of it a checkpoint is requested.
     pub length_bytes_max: u64,
-    /// A file of the journal: from 256 KiB to 1 GiB, a multiple of 4096.
+    /// Size of a file of the journal: from 256 KiB to 1 GiB, a multiple of 4096.
     pub segment_bytes: u32,
-    /// Pages whose place in the journal is remembered, 40 bytes each.
+    /// Number of pages whose place in the journal is remembered, 40 bytes each.
     pub known_pages_max: usize,
     pub policy: FailurePolicy,
-    /// Time before the disk is tried again, at first; then twice as long each time.
+    /// First delay before a failed disk is tried again; it doubles with each attempt.
     pub retry_after: Duration,
-    /// The longest wait between two attempts.
+    /// Maximum delay between two attempts.
     pub retry_after_max: Duration,
-    /// Time that a flush waits for a checkpoint when the journal has reached its length and the
+    /// Time that a flush waits for a checkpoint when the journal has reached its limit and the
     /// policy is not to wait.
     pub patience: Duration,
 }
@@ -37,8 +37,8 @@ pub struct JournalOptions {
 pub const SEGMENT_BYTES_MIN: u32 = 256 << 10;
 pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 
-/// A journal has at least room for so many segments: one that is written, one made ready, one
-/// that a checkpoint is about to drop, and one to move to when the disk fails.
+/// Minimum number of segments for which a journal has room: one being written, one prepared, one
+/// that a checkpoint is about to remove, and one to move to when the disk fails.
 pub const SEGMENT_COUNT_MIN: u64 = 4;
 
 impl Default for JournalOptions {
@@ -76,9 +76,9 @@ impl JournalOptions {
     }
 }
 
-/// Where a journal has the time from.
+/// Source of time for a journal.
 pub trait Clock: Debug + Send + Sync {
-    /// Time since some instant that is the same for all calls. Never goes back.
+    /// Time since an instant that is the same for all calls. Monotonic.
     fn now(&self) -> Duration;
 }
 

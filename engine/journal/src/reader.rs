@@ -1,8 +1,8 @@
 //! Reading one segment's transactions in order.
 //!
-//! A transaction is written only when everything before it is durable. So at a loss of power at
-//! most one was under way: what is not whole at the end is torn and was never acknowledged, while
-//! something that is not whole *before* another transaction has been damaged.
+//! A transaction is written only when everything before it is durable, so at most one was in
+//! progress at a power loss. A transaction at the end that is not intact is torn and was never
+//! acknowledged; one that is not intact *before* another transaction is damaged.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ const BLOCK_BYTES: u32 = 4096;
 /// Bytes that are read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Where a segment's transactions end, and the sequence that comes next.
+/// End of a segment's transactions, and the sequence number that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) offset: u32,
     pub(crate) next_sequence: u64,
-    /// Where the last transaction begins, if it was looked for.
+    /// Start of the last transaction, if it was looked for.
     pub(crate) last_start: Option<u32>,
 }
 

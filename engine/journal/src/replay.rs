@@ -19,8 +19,8 @@ use crate::format::{
 use crate::reader::{SegmentReader, Step, length_of};
 use crate::segment_file::{cannot_read, name_of};
 
-/// A place between two transactions: everything that was durable when a checkpoint began lies
-/// before it. Images remember it.
+/// A position between two transactions of a journal: everything that was durable when a checkpoint
+/// began lies before it. Images store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -31,7 +31,7 @@ impl Default for Position {
 }
 
 impl Position {
-    /// Before the first transaction of a journal.
+    /// Position before the first transaction of a journal.
     pub const START: Self = Self(1);
 }
 
@@ -41,31 +41,32 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a change was refused.
+/// Reason why a change was refused.
 pub type Refusal = Box<dyn Error + Send + Sync>;
 
-/// Takes what a journal says, in the order in which it was committed.
+/// Receives the changes of a journal, in commit order.
 pub trait Replay {
-    /// From here on these are the volumes of class `journal` and `image`, and no others: each is as
-    /// its record says, and one that was there before under another name or with another size is
-    /// the same volume. One of class `image` that is not there is in no image, and stays away.
+    /// Takes the table of all volumes of class `journal` and `image` from here on. A volume that
+    /// was there before under another name or with another size is the same volume. One of class
+    /// `image` that is not there is in no image, and is not restored.
     fn volumes(&mut self, table: &[VolumeRecord]) -> Result<(), Refusal>;
 
-    /// What blocks of a volume of the last table hold from here on. For a volume that is not in the
-    /// table, or has no such block any more, nothing is to be done.
+    /// Takes the contents of blocks of a volume of the last table from here on. Calls for a volume
+    /// that is not in the table, or no longer has such a block, are ignored.
     fn blocks(&mut self, volume_id: u64, block: u64, change: Change<'_>) -> Result<(), Refusal>;
 }
 
 /// Change of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'bytes> {
-    /// So many blocks hold nothing.
+    /// This number of blocks hold nothing.
     Holes(u32),
-    /// So many blocks are filled with the pattern.
+    /// This number of blocks are filled with the pattern.
     Fill { count: u32, pattern: u32 },
-    /// One block holds this.
+    /// One block holds these contents.
     Contents(&'bytes Block),
-    /// What one block held is damaged in the journal, or was lost before it came there.
+    /// The contents of one block are damaged in the journal, or were lost before they were written
+    /// to it.
     Damaged,
 }
 
@@ -81,18 +82,19 @@ impl Change<'_> {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The sequence after the last transaction.
+    /// Sequence number after the last transaction.
     pub next_sequence: u64,
     pub transactions: u64,
     pub blocks: u64,
-    /// Blocks whose contents are damaged in the journal, and the segments that they should be in.
+    /// Blocks whose contents are damaged in the journal, and the segments in which they were
+    /// expected.
     pub damaged_blocks: u64,
     pub damaged_segments: Vec<String>,
 }
 
-/// Reads the journal in `folder` from `from` on: after the last image, or [`Position::START`].
-/// Changes nothing, and can be repeated. Fails when a part that must be there is not, or is not as
-/// it was written; single pages that are damaged are told to `replay`.
+/// Replays the journal in `folder` from `from` on: from the position of the last image, or
+/// [`Position::START`]. Changes nothing on disk, and can be repeated. Fails when a required part is
+/// missing or not as it was written; a single damaged page is reported to `replay`.
 pub fn recover(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -104,8 +106,8 @@ pub fn recover(
     failure.map_or(Ok(recovered), Err)
 }
 
-/// The same for one who is content with what comes before damage, or before a part that is missing,
-/// which is returned then: `replay` was told of whole transactions. Other failures are failures.
+/// Replays the journal as [`recover`] does, but ends before damage or a missing part, and returns
+/// that error: `replay` was given whole transactions only. Other failures are errors.
 pub fn recover_until_damage(
     folder: &dyn Folder,
     key: Option<&SetKey>,
@@ -137,8 +139,8 @@ pub fn recover_until_damage(
     Ok((recovery.report, None))
 }
 
-/// From where on the journal in a folder can be read to its end, as far as headers and lengths
-/// tell; `None` when there is no journal.
+/// Position from which the journal in a folder can be read to its end, as far as headers and
+/// lengths tell; `None` when there is no journal.
 pub fn begins_at(
     folder: &dyn Folder,
     key: Option<&SetKey>,

@@ -20,7 +20,7 @@ const PIECE_PAGES: usize = 256;
 
 const PIECE_BYTES: usize = PIECE_PAGES * BLOCK_BYTES;
 
-/// Where a transaction goes.
+/// Destination of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) file: &'a dyn StableFile,

@@ -15,7 +15,7 @@ pub(crate) struct Found {
     pub(crate) header: Result<SegmentHeader, FormatError>,
 }
 
-/// Name of the file of a segment.
+/// File name of a segment.
 pub fn name_of(number: u32) -> String {
     format!("{PREFIX}{number:08}")
 }
@@ -54,8 +54,8 @@ pub(crate) fn read_header(
     }))
 }
 
-/// Gives all files of the journal in a folder names that no journal uses, so that another can begin
-/// there and nothing is lost: `aside-EPOCH-journal-NUMBER`.
+/// Renames all files of the journal in a folder to `aside-EPOCH-journal-NUMBER`, a name that no
+/// journal uses, so that another journal can begin there and nothing is lost.
 pub fn set_aside(folder: &dyn Folder) -> Result<(), JournalError> {
     for Found { number, header, .. } in find_all(folder)? {
         let name = name_of(number);

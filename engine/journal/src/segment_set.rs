@@ -46,12 +46,12 @@ struct Kept {
     written_bytes: u32,
 }
 
-/// Durable part of a segment: what readers may be given of it.
+/// Durable part of a segment, which can be given to readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Number of the segment.
     pub segment: u32,
-    /// Bytes from its beginning on, the header included.
+    /// Bytes from the start of the segment, the header included.
     pub bytes: u32,
 }
 
@@ -110,8 +110,7 @@ impl SegmentSet {
         }
     }
 
-    /// A new segment of so many bytes or more: the one that was made ready, or one that is made
-    /// now.
+    /// Takes a new segment of at least `bytes_min`: the prepared one, or one that is created now.
     pub(crate) fn take(&self, bytes_min: u32) -> Result<Segment, JournalError> {
         loop {
             let mut state = self.lock();
@@ -131,8 +130,8 @@ impl SegmentSet {
         }
     }
 
-    /// Makes a segment ready, unless there is one or another thread makes it. Removes first what is
-    /// of no use any more. Fails when the journal is as long as it may be.
+    /// Prepares a segment, unless there is one or another thread prepares it. First removes
+    /// obsolete files. Fails when the journal has reached its limit.
     pub(crate) fn make_ready(&self) -> Result<(), JournalError> {
         self.make_ready_of(self.segment_bytes)
     }
@@ -204,7 +203,7 @@ impl SegmentSet {
         self.lock().kept.len() > 1
     }
 
-    /// The segment is part of the journal from now on.
+    /// Adds a segment to the journal.
     pub(crate) fn keep(&self, segment: &Segment) {
         let file_bytes = u64::from(segment.bytes);
         let written_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("a block");
@@ -213,7 +212,7 @@ impl SegmentSet {
         self.lock().kept.push(kept);
     }
 
-    /// The last segment is durable up to here.
+    /// Records the durable length of the last segment.
     pub(crate) fn note_written(&self, bytes: u32) {
         if let Some(last) = self.lock().kept.last_mut() {
             last.written_bytes = bytes;
@@ -227,14 +226,14 @@ impl SegmentSet {
         written.map(|it| Written { segment: it.number, bytes: it.written_bytes }).collect()
     }
 
-    /// Nothing more is written to the last segment. Its end is known.
+    /// Closes the last segment, whose end is known: nothing more is written to it.
     pub(crate) fn close_last(&self, end_sequence: u64) {
         if let Some(last) = self.lock().kept.last_mut() {
             last.end_sequence.get_or_insert(end_sequence);
         }
     }
 
-    /// The segment never became part of the journal.
+    /// Drops a segment that never became part of the journal.
     pub(crate) fn give_up(&self, segment: &Segment) {
         self.lock().unused.push(segment.leftover());
     }

@@ -38,14 +38,14 @@ impl VolumeRecord {
         }
     }
 
-    /// Returns whether snapshots of the volume that are not in the table are gone. Earlier releases
-    /// did not say which there are.
+    /// Returns whether the table lists the volume's snapshots, so that one that is not listed was
+    /// deleted. Earlier releases did not list them.
     pub fn lists_snapshots(&self) -> bool {
         self.byte(3) & LISTS_SNAPSHOTS != 0
     }
 
-    /// Returns whether what the journal says of the volume is a part of what it held: an image has
-    /// to have the rest.
+    /// Returns whether the journal has only a part of what the volume held, so that an image must
+    /// have the rest.
     pub fn is_unanchored(&self) -> bool {
         self.byte(3) & IS_UNANCHORED != 0
     }
@@ -57,18 +57,18 @@ impl VolumeRecord {
         }
     }
 
-    /// `None` for a policy that this program does not know.
+    /// Reduction policy; `None` if this program does not know it.
     pub fn reduction(&self) -> Option<Reduction> {
         Reduction::ALL.get(usize::from(self.byte(1))).copied()
     }
 
-    /// `None` for a class that this program does not know.
+    /// Durability class; `None` if this program does not know it.
     pub fn durability(&self) -> Option<Durability> {
         Durability::ALL.get(usize::from(self.byte(2))).copied()
     }
 
-    /// `None` for a record of an earlier release, which did not say it, and for a class that this
-    /// program does not know.
+    /// Capacity class; `None` if this program does not know it, and for a record of an earlier
+    /// release, which did not store it.
     pub fn capacity(&self) -> Option<CapacityClass> {
         let class = usize::from(self.byte(3) & !(LISTS_SNAPSHOTS | IS_UNANCHORED));
         CapacityClass::ALL.get(class.checked_sub(1)?).copied()

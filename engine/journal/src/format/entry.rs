@@ -26,7 +26,7 @@ pub const ENTRY_BYTES: usize = 32;
 /// Bytes of an entry in a sealed segment.
 pub const SEALED_ENTRY_BYTES: usize = 40;
 
-/// No volume has more blocks.
+/// Upper bound on the blocks of a volume.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 40;
 
 const PAGE_BYTES: u16 = 4096;
@@ -50,21 +50,22 @@ pub enum Entry {
         length: u16,
         check: PageCheck,
     },
-    /// What the blocks held was lost in memory: what was written of them before is older.
+    /// The contents of the blocks were lost in memory: older contents in the journal no longer
+    /// count.
     Lost {
         block: u64,
         count: u32,
     },
 }
 
-/// Where the stored bytes of a page are.
+/// Place of the stored bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In this transaction, from this offset of its packed pages on.
     Packed(u32),
     /// In this transaction: the whole page of this index.
     Whole(u32),
-    /// In an earlier transaction, or an earlier one of this transaction's.
+    /// In an earlier transaction, or in an earlier part of this one.
     Elsewhere(Location),
 }
 
@@ -103,14 +104,14 @@ impl Entry {
         bytes
     }
 
-    /// Returns whether places in the transaction exist is the caller's to check.
+    /// Decodes an entry. The caller checks whether its places exist in the transaction.
     pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Result<Self, FormatError> {
         let mut longer = [0; SEALED_ENTRY_BYTES];
         longer[..ENTRY_BYTES].copy_from_slice(bytes);
         Self::decode_sealed(&longer)
     }
 
-    /// The same for an entry of a sealed segment.
+    /// Decodes an entry of a sealed segment.
     pub fn decode_sealed(bytes: &[u8; SEALED_ENTRY_BYTES]) -> Result<Self, FormatError> {
         let fields = Fields {
             kind: bytes[0],

@@ -1,4 +1,4 @@
-//! Why bytes are not what a journal holds.
+//! Reasons why bytes are not a valid part of a journal.
 
 /// The version of segments that are not sealed.
 pub const VERSION: u32 = 1;
@@ -6,13 +6,13 @@ pub const VERSION: u32 = 1;
 /// The version of sealed segments, and the latest that this program reads.
 pub const SEALED_VERSION: u32 = 2;
 
-/// The class of what is wrong with bytes.
+/// Class of a format error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatErrorKind {
-    /// Nothing but zeros: not written yet.
+    /// Only zeros: not written yet.
     #[error("is blank")]
     Blank,
-    /// It does not begin as such a thing does.
+    /// The bytes do not begin with the magic number of the structure.
     #[error("is not there")]
     Unknown,
     /// Written by a later program, in this version of the format.
@@ -22,10 +22,10 @@ pub enum FormatErrorKind {
         latest = SEALED_VERSION
     )]
     Newer(u32),
-    /// It is whole, and belongs to another place.
+    /// The structure is intact, and belongs to another place.
     #[error("belongs to another place")]
     Misplaced,
-    /// It begins right, and is not whole.
+    /// The structure begins correctly, and is not intact.
     #[error("is damaged")]
     Damaged,
 }
@@ -35,7 +35,7 @@ pub enum FormatErrorKind {
 #[error("{what} {kind}")]
 pub struct FormatError {
     pub kind: FormatErrorKind,
-    /// Structure that was looked at, and its fault.
+    /// Structure that was decoded, and its fault.
     pub what: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl FormatError {
         Self { kind, what }
     }
 
-    /// It says that it belongs to another place than where it was found.
+    /// Error of a structure that names another place than the one where it was found.
     pub(crate) fn misplaced(what: &'static str) -> Self {
         Self::new(FormatErrorKind::Misplaced, what)
     }

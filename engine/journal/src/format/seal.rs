@@ -37,7 +37,7 @@ impl Seal {
         Self { seed: low_word(XxHash3_128::oneshot(&identity)), sealer: None }
     }
 
-    /// The same for a segment that is encrypted.
+    /// Sets the encryption of a segment.
     pub fn with_sealer(self, sealer: Sealer) -> Self {
         Self { sealer: Some(Arc::new(sealer)), ..self }
     }
@@ -55,8 +55,8 @@ impl Seal {
     }
 }
 
-/// The checksum of a page as it is stored, which names contents, wherever they lie; or its tag, if
-/// it is sealed.
+/// Check of a stored page: a checksum that depends only on the contents, or the tag of a sealed
+/// page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageCheck(pub [u8; 16]);
 

@@ -32,24 +32,25 @@ pub struct SegmentHeader {
     pub epoch: u64,
     pub number: u32,
     pub segment_bytes: u32,
-    /// The sequence of the first transaction here.
+    /// Sequence number of the first transaction in the segment.
     pub first_sequence: u64,
-    /// Number of sequences before the first one that were given to transactions whose write failed.
+    /// Number of sequence numbers before the first one that were given to transactions whose write
+    /// failed.
     pub abandoned: u32,
-    /// Where the journal ended when this segment was begun. `None` in the very first one.
+    /// End of the journal when this segment was begun; `None` in the very first one.
     pub previous: Option<PreviousEnd>,
     /// Encryption of what follows the header.
     pub sealed: Option<SealedSegment>,
 }
 
-/// Data of which the key of a segment's sealer is derived.
+/// Inputs for the key of a segment's sealer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedSegment {
     pub data_key: KeyId,
     pub salt: Salt,
 }
 
-/// The known end of the segment before: what lies past it there is not part of the journal.
+/// Known end of the segment before; bytes past it are not part of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousEnd {
     pub number: u32,
@@ -62,15 +63,16 @@ impl SegmentHeader {
         Seal::new(self.set_id, self.epoch)
     }
 
-    /// Checksums and encryption of the transactions here; the caller has the key of a segment that
-    /// is sealed. With any other header the sealer is another: no transaction is opened under it.
+    /// Checksums and encryption of the segment's transactions; a sealed segment needs its key. A
+    /// header with any other field yields another sealer, which opens no transaction.
     pub fn seal(&self, key: Option<&SetKey>) -> Seal {
         let Some(SealedSegment { salt, .. }) = &self.sealed else { return self.checksums() };
         let key = key.expect("segments that do not match the key are refused before");
         self.checksums().with_sealer(key.sealer(salt, &self.encode()[COVERED..SALT]))
     }
 
-    /// Returns whether the segment is encrypted by this key, or not at all without one.
+    /// Returns whether the segment is encrypted by this key, or is not encrypted when there is no
+    /// key.
     pub fn matches(&self, key: Option<&SetKey>) -> bool {
         self.sealed.map(|sealed| sealed.data_key) == key.map(SetKey::id)
     }
@@ -98,7 +100,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Bytes that are too short are damaged. The set id is the caller's to compare.
+    /// Decodes a header. Bytes that are too short are damaged. The caller compares the set id.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "the segment's header";
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {

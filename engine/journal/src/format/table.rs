@@ -25,23 +25,24 @@ pub enum RecordKind {
     Snapshot,
 }
 
-/// A volume of class `image` or `journal`, or a snapshot of one, as it was when the transaction was
-/// written.
+/// Record of a volume of class `image` or `journal`, or of a snapshot of one, at the time of the
+/// transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
     pub id: u64,
     pub size_bytes: u64,
     pub kind: RecordKind,
     /// One byte each, from the lowest: sector, reduction and durability, in the codes of the
-    /// region's volume table, and one more than the code of the capacity class; 0: it is not said.
-    /// The highest bit: the volume's snapshots are in the table too.
+    /// region's volume table, and the code of the capacity class plus one; 0 there means unknown.
+    /// The highest bit means that the volume's snapshots are in the table too.
     pub shape: u32,
-    /// 1 to 63 bytes; of a snapshot its own.
+    /// Name of 1 to 63 bytes; for a snapshot, its name without the volume's.
     pub name: String,
 }
 
 impl VolumeRecord {
-    /// Adds the record to `into`. Names longer than the format takes are a bug of the caller.
+    /// Appends the record to `into`. The caller guarantees that the name is not longer than the
+    /// format allows.
     pub fn encode(&self, into: &mut Vec<u8>) {
         assert!(is_name(self.name.as_bytes()), "a name has 1 to 63 bytes and no zero");
         let mut bytes = [0; TABLE_RECORD_BYTES];

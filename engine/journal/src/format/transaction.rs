@@ -40,13 +40,13 @@ const NO_TABLE: u32 = u32::MAX;
 const FORM: usize = 60;
 const FORMS: [Form; 2] = [Form::Plain, Form::Sealed];
 
-/// Where a transaction stands in a journal.
+/// Position of a transaction in a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     pub sequence: u64,
     pub epoch: u64,
     pub segment: u32,
-    /// From the start of the segment, in bytes.
+    /// Offset from the start of the segment, in bytes.
     pub offset: u32,
 }
 
@@ -78,7 +78,7 @@ impl Sizes {
         }
     }
 
-    /// Where table and entries begin, from the start of the transaction.
+    /// Offset of table and entries from the start of the transaction.
     pub fn body_start(self) -> usize {
         match self.form {
             Form::Plain => TRANSACTION_HEADER_BYTES,
@@ -86,7 +86,7 @@ impl Sizes {
         }
     }
 
-    /// Where a page of the transaction lies, from its start; `None` for one elsewhere.
+    /// Offset of a page from the start of the transaction; `None` if the page is elsewhere.
     pub fn page_start(self, place: Place) -> Option<usize> {
         match place {
             Place::Packed(offset) => Some(self.packed_start() + size(offset)),
@@ -95,7 +95,7 @@ impl Sizes {
         }
     }
 
-    /// Where the packed pages begin, from the start of the transaction.
+    /// Offset of the packed pages from the start of the transaction.
     pub fn packed_start(self) -> usize {
         self.body_start() + self.table_bytes() + self.entries_bytes()
     }
@@ -116,8 +116,8 @@ impl Sizes {
         self.head_bytes() + self.pages_bytes()
     }
 
-    /// Returns whether a reader takes a transaction of these sizes. Asked first: sums of checked
-    /// parts do not overflow.
+    /// Returns whether these sizes are within the limits of the format. To be checked before they
+    /// are added up, so that sums do not overflow.
     pub fn fit(self) -> bool {
         let are_bounded = size(self.table_count.unwrap_or(0)) <= TABLE_COUNT_MAX
             && size(self.entry_count) <= HEAD_BYTES_MAX / ENTRY_BYTES
@@ -127,8 +127,8 @@ impl Sizes {
     }
 }
 
-/// Writes the header of a head whose other parts are in place; `head` is as long as `sizes` says.
-/// Encrypts table and entries where the segment is sealed; packed pages are already.
+/// Writes the header of a head whose other parts are in place and whose length is that of `sizes`.
+/// In a sealed segment this encrypts table and entries; packed pages are encrypted already.
 pub fn seal_head(head: &mut [u8], seal: &Seal, address: Address, sizes: Sizes) {
     assert_eq!(sizes.form, seal.form(), "the parts are those of the segment's form");
     assert!(sizes.fit(), "a transaction is within the format's limits");
@@ -156,8 +156,7 @@ pub fn seal_head(head: &mut [u8], seal: &Seal, address: Address, sizes: Sizes) {
     write(head, CHECKSUM, checksum.to_le_bytes());
 }
 
-/// First bytes of a transaction, before anything is verified. Lengths are within the format's
-/// limits.
+/// Header of a transaction, before anything is verified. Lengths are within the format's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionHead {
     pub address: Address,
@@ -198,7 +197,7 @@ impl TransactionHead {
     }
 }
 
-/// A transaction whose head is as it was written. Its pages may be damaged still.
+/// A transaction whose head is intact. Its pages may still be damaged.
 #[derive(Clone, Debug)]
 pub struct Transaction<'bytes> {
     pub sizes: Sizes,
@@ -212,7 +211,7 @@ pub struct Transaction<'bytes> {
 }
 
 impl<'bytes> Transaction<'bytes> {
-    /// Decodes the transaction that `bytes` begin with, which must have been written to `address`.
+    /// Decodes the transaction at the start of `bytes`, which must have been written to `address`.
     pub fn decode(bytes: &'bytes [u8], seal: &Seal, address: Address) -> Result<Self, FormatError> {
         let damaged = || FormatError::damaged("a transaction");
         let TransactionHead { address: found, sizes, .. } = check_head(bytes, seal)?;
@@ -234,22 +233,22 @@ impl<'bytes> Transaction<'bytes> {
         Ok(transaction)
     }
 
-    /// All volumes of class `journal` and `image`, if the table is in this transaction.
+    /// Table of all volumes of class `journal` and `image`, if this transaction has it.
     pub fn table(&self) -> Option<&[VolumeRecord]> {
         self.table.as_deref()
     }
 
-    /// The first names a volume, if there is any.
+    /// Entries of the transaction; the first one, if there is any, names a volume.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Where a page of this transaction lies in the segment; `None` for pages elsewhere.
+    /// Offset of a page of this transaction in the segment; `None` if the page is elsewhere.
     pub fn page_offset(&self, place: Place) -> Option<u64> {
         Some(u64::from(self.offset) + self.sizes.page_start(place)? as u64)
     }
 
-    /// The bytes on the disk of a page in this transaction; `None` for pages elsewhere.
+    /// Stored bytes of a page of this transaction; `None` if the page is elsewhere.
     pub fn stored_bytes(&self, place: Place, length: u16) -> Option<&'bytes [u8]> {
         let length = usize::from(length);
         match place {
@@ -266,7 +265,7 @@ impl<'bytes> Transaction<'bytes> {
         }
     }
 
-    /// Returns whether every page in this transaction is as it was written.
+    /// Returns whether every page in this transaction is intact.
     pub fn has_whole_pages(&self) -> bool {
         let mut opened = Vec::new();
         self.entries.iter().all(|entry| match *entry {
@@ -278,8 +277,8 @@ impl<'bytes> Transaction<'bytes> {
         })
     }
 
-    /// A page of this transaction as the pool stored it, if it is as it was written. Decrypted into
-    /// `opened` where the segment is sealed.
+    /// Reads a page of this transaction as the pool stored it, if it is intact. A sealed page is
+    /// decrypted into `opened`.
     pub fn open_page<'it>(
         &'it self,
         place: Place,
@@ -305,8 +304,8 @@ impl<'bytes> Transaction<'bytes> {
     }
 }
 
-/// Bytes of a page on the disk, at this offset of its segment, as the pool stored them; `None` when
-/// they are not those that were written. Decrypted into `opened` where the segment is sealed.
+/// Reads the stored bytes of a page at an offset of its segment, as the pool stored them; `None`
+/// when they are not intact. A sealed page is decrypted into `opened`.
 pub fn open_stored<'it>(
     seal: &Seal,
     stored: &'it [u8],
@@ -322,7 +321,7 @@ pub fn open_stored<'it>(
     sealer.open(offset, &[], opened, check.0).then_some(opened)
 }
 
-/// Reads a head whose checksum is right. Needs no key.
+/// Reads a head whose checksum is correct. Needs no key.
 pub fn check_head(bytes: &[u8], seal: &Seal) -> Result<TransactionHead, FormatError> {
     let damaged = || FormatError::damaged("a transaction");
     let found = TransactionHead::decode(bytes)?;
