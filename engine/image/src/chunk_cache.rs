@@ -87,14 +87,14 @@ impl ChunkCache {
         self.lock().failed.clear();
     }
 
-    /// Chunks that could not be had for this reason when they were last asked for.
+    /// Chunks that could not be read for this reason at the last attempt.
     pub(crate) fn failed(&self, kind: ImageErrorKind) -> HashSet<ChunkNumber> {
         let state = self.lock();
         let failed = state.failed.iter().filter(|(_, failure)| failure.kind == kind);
         failed.map(|(number, _)| *number).collect()
     }
 
-    /// Why the chunk could not be had when it was last asked for.
+    /// Error of the last attempt to read the chunk, if it failed.
     pub(crate) fn cause(&self, number: ChunkNumber) -> Option<String> {
         self.lock().failed.get(&number).map(|failure| failure.cause.clone())
     }

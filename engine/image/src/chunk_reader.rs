@@ -1,4 +1,4 @@
-//! Reading chunks, and believing them only when their bytes have the digest that they had.
+//! Reading chunks, whose bytes are used only after their digest was compared.
 
 use std::ops::Deref;
 

@@ -1,12 +1,13 @@
-//! The one writer of a store: saves images, lets old ones go, and removes what no image refers to.
+//! The one writer of a store: saves images, deletes old ones, and removes packs that no image
+//! refers to.
 //!
-//! Numbers fence writers. Every image takes the next number by being created under it, which only
-//! one can; claiming a store takes a number too. So a writer that claimed it before finds its next
-//! number taken, and fails without having changed an image. A number or the number of a chunk is
-//! never given twice in a store, as long as its newest manifest can be read.
+//! Numbers fence writers. Every image takes the next number by being created under it, which
+//! succeeds for one writer only; claiming a store takes a number too. So a writer that claimed the
+//! store before finds its next number taken, and fails without having changed an image. A number of
+//! an image or a chunk is never reused in a store, as long as its newest manifest can be read.
 //!
-//! Nothing is removed without a look whether the claim still holds. Packs are listed before that
-//! look: one that is referred to by nothing then is no other writer's, and never will be.
+//! Nothing is removed without a check that the claim still holds. Packs are listed before that
+//! check: a pack that nothing refers to then belongs to no other writer, and never will.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ struct Found {
 }
 
 impl ClaimedStore {
-    /// Claims the store; a writer that had claimed it before can save no more.
+    /// Claims the store for this writer. A writer that had claimed it before can save no more.
     pub fn claim(
         store: Arc<dyn ImageStore>,
         writer: impl Into<StoreWriter>,
@@ -98,15 +99,14 @@ impl ClaimedStore {
         &self.store
     }
 
-    /// The newest image that is whole.
+    /// Id of the newest intact image.
     pub fn head(&self) -> Option<ImageId> {
         self.head
     }
 
-    /// Saves an image. It is there, whole and durable, when this returns; when it fails, the store
-    /// has the images that it had, or also this one: a manifest whose making failed may be there
-    /// all the same, or come to light after a loss of power. The next save takes another number
-    /// then.
+    /// Saves an image, which is durable when this returns. When it fails, the store has the images
+    /// that it had, and possibly this one: a manifest whose creation failed may exist all the same,
+    /// or appear after a power loss. The next save takes another number.
     pub fn save(
         &mut self,
         source: &dyn LeafSource,
@@ -225,9 +225,9 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Deletes images but for the newest so many (one at least), as many of those that lack
-    /// nothing, those with a label and those that volumes still read from; then all packs that no
-    /// image refers to.
+    /// Deletes old images. Keeps the newest `newest_count` (one at least), as many of those that
+    /// lack nothing, those with a label, and those that volumes still read from. Then removes all
+    /// packs that no image refers to.
     pub fn retain(
         &mut self,
         newest_count: usize,
@@ -277,8 +277,9 @@ impl ClaimedStore {
         Ok(())
     }
 
-    /// Removes packs that no image refers to, and what was left of manifests by a kill. It may be
-    /// killed itself at any moment. Refuses while a manifest cannot be read: its packs would go.
+    /// Removes packs that no image refers to, and remains of manifests whose writer was killed.
+    /// Safe to kill at any moment. Fails while a manifest cannot be read, whose packs would be
+    /// removed otherwise.
     pub fn collect(&mut self) -> Result<Removed, ImageError> {
         self.settle_failed()?;
         let packs = self.store.packs()?;
@@ -319,9 +320,9 @@ impl ClaimedStore {
         Ok(removed)
     }
 
-    /// Removes extracts of the journal that the newest image covers, which this claim has saved:
-    /// those of other writers, and its own ones of segments that are not `kept`. By name, so that
-    /// what is left after a kill is the end of what was there.
+    /// Removes extracts of the journal that the newest image, saved under this claim, covers: those
+    /// of other writers, and its own ones of segments that are not in `kept`. They are removed in
+    /// order of their names, so that a kill leaves the end of the sequence.
     pub fn remove_extracts(&mut self, kept: &[u32]) -> Result<RemovedExtracts, ImageError> {
         let mut found = RemovedExtracts::default();
         for (name, _) in self.store.extracts()? {

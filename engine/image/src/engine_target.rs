@@ -21,12 +21,12 @@ use crate::restore::{BlockPlace, DamagedChunk, RestoreTarget};
 use crate::volume_record::ImageVolume;
 
 impl ImageVolume {
-    /// Specification with which the engine makes the volume again.
+    /// Specification to recreate the volume.
     pub fn spec(&self) -> Result<VolumeSpec, VolumeError> {
         Ok(self.spec_as(self.name.parse()?))
     }
 
-    /// The same under another name, also for what was a snapshot.
+    /// Specification to recreate the volume or snapshot as a volume under another name.
     pub fn spec_as(&self, name: VolumeName) -> VolumeSpec {
         VolumeSpec {
             name,
@@ -40,9 +40,9 @@ impl ImageVolume {
 }
 
 impl OpenImage {
-    /// Tells a volume that is being filled what its blocks hold in the image, where volume `index`
-    /// is what it was. Pages are absent then; the image becomes the volume's base. Returns the
-    /// leaves that the image has of it: what the volume holds in others stays.
+    /// Fills the map of an empty volume from volume `index` of the image. All pages are absent
+    /// then; the image becomes the volume's base. Returns the leaves that the image has; other
+    /// leaves of the volume are unchanged.
     pub fn fill(&self, index: usize, volume: &Volume) -> Result<HashSet<u64>, ImageError> {
         let record = &self.volumes()[index];
         let (mut result, mut leaves) = (Ok(()), HashSet::new());
@@ -111,7 +111,7 @@ fn source_error(error: ImageError) -> SourceError {
 /// Volumes that take what an image has, while they are served.
 #[derive(Debug)]
 pub struct EngineTarget<'a> {
-    /// By index in the image; `None` for those that do not come back.
+    /// Volumes by index in the image; `None` for those that are not restored.
     volumes: &'a [Option<Arc<Volume>>],
     /// Chunks that could not be had, for the log.
     left: Vec<DamagedChunk>,
@@ -126,7 +126,7 @@ impl<'a> EngineTarget<'a> {
         Self { volumes, left: Vec::new() }
     }
 
-    /// Takes the chunks that could not be fetched so far, up to a hundred.
+    /// Takes the chunks that could not be fetched so far, at most a hundred.
     pub fn take_left(&mut self) -> Vec<DamagedChunk> {
         std::mem::take(&mut self.left)
     }

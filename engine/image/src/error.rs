@@ -10,24 +10,25 @@ pub enum ImageErrorKind {
     /// There is no such image, pack or folder.
     #[error("it does not exist")]
     NotFound,
-    /// The name is taken, so another writer wrote it.
+    /// The name is taken: another writer created the object.
     #[error("it exists already")]
     AlreadyExists,
-    /// Stored bytes are not those that were written.
+    /// The stored bytes differ from those that were written.
     #[error("it is corrupt")]
     Damaged,
     #[error("a newer version wrote it; read it with that version")]
     Newer,
-    /// The store is encrypted and no key is configured, or another; or a key is, and it is not.
+    /// The store is encrypted and the configured key is missing or another, or the store is not
+    /// encrypted and a key is configured.
     #[error("its encryption does not match the configured key; see encryption-key-file")]
     Key,
-    /// Another writer claimed the store after this one. It stays so.
+    /// Another writer claimed the store after this one. Permanent for this writer.
     #[error(
         "another daemon has taken over this image store, so this one cannot save or delete images \
          any more; stop it, and use the volumes of the other"
     )]
     Fenced,
-    /// Another process of this host has the folder.
+    /// Another process of this host has locked the folder.
     #[error("another daemon of this host writes to this image store; stop one of the two")]
     Locked,
     /// The owner asked to stop.
@@ -47,14 +48,14 @@ pub enum ImageErrorKind {
     /// The disk or the connection failed.
     #[error("the store failed")]
     Unavailable,
-    /// The request makes no sense for this store.
+    /// The request is not valid for this store.
     #[error("not supported")]
     Invalid,
     #[error("volumes are still being restored from it; wait until the restore is done")]
     InUse,
 }
 
-/// A refused or failed operation. `kind` is for programs, the whole chain for people.
+/// A refused or failed operation. Programs match on `kind`; people read the whole chain.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt}: {kind}")]
 pub struct ImageError {
@@ -93,7 +94,7 @@ impl ImageError {
     }
 }
 
-/// Why bytes were not believed.
+/// Reason why bytes were rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Disbelief {
     /// The writer was killed.

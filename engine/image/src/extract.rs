@@ -32,8 +32,8 @@ pub struct ExtractHeader {
     pub name: ExtractName,
     /// Bytes of the journal.
     pub payload_bytes: u32,
-    /// Time before which all flushes are in this extract or the ones before, in microseconds since
-    /// 1970, by the clock of the host that wrote it.
+    /// Time, in microseconds since 1970 by the clock of the writing host, before which every flush
+    /// is in this extract or an earlier one.
     pub taken_unix_micros: u64,
 }
 

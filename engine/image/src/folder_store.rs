@@ -28,7 +28,7 @@ impl FolderStore {
     /// One read of a chunk does not keep a disk busy.
     pub(crate) const READS_AT_ONCE: usize = 2;
 
-    /// A store in `folder`, which is made ready where it is not.
+    /// Opens a store in `folder`, and creates the folders that it lacks.
     pub fn new(folder: &dyn Folder) -> Result<Self, ImageError> {
         let within = |name| {
             let opened = folder.folder(name);
@@ -38,8 +38,8 @@ impl FolderStore {
         Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
-    /// The store in the directory at `path`. Fails if there is none, and makes nothing. Its files
-    /// can be read while others write.
+    /// Opens the store in the directory at `path` for reading, also while others write. Fails if
+    /// the directory does not exist, and creates nothing.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
         let within = |name: &str| -> Result<Arc<dyn Folder>, ImageError> {
             Ok(Arc::new(open_folder(&path.join(name))?))
@@ -52,8 +52,8 @@ impl FolderStore {
         Ok(Self { images: within("images")?, packs: within("packs")?, journal, _lock: None })
     }
 
-    /// The store in the directory at `path`, made if there is none. Keeps other processes of this
-    /// host from opening it in this way until it is dropped: for writers.
+    /// Opens the store in the directory at `path` for writing, and creates it if it does not exist.
+    /// Other processes of this host cannot open it for writing until this is dropped.
     pub fn open_alone(path: &Path) -> Result<Self, ImageError> {
         let folder = LinuxFolder::open_or_make(path).map_err(opening(path))?;
         let lock = lock(&folder)?;
@@ -61,7 +61,7 @@ impl FolderStore {
     }
 
     /// Fails with `Locked` while another process of this host has opened the store for writing, and
-    /// if there is no directory. Makes nothing.
+    /// if the directory does not exist. Creates nothing.
     pub fn check_free(path: &Path) -> Result<(), ImageError> {
         lock(&open_folder(path)?).map(drop)
     }

@@ -1,5 +1,5 @@
-//! Maps of images that a pool follows, kept in memory: a map that is brought from one image to the
-//! next is compared with both, and the writer of the store may have removed the first meanwhile.
+//! Maps of images that a pool follows, kept in memory: bringing a map from one image to the next
+//! compares it with both, and the writer of the store may have removed the first meanwhile.
 //!
 //! A chunk's number is given once in a store, so that it names the same part of a map in any of its
 //! images.
@@ -26,7 +26,7 @@ pub struct KeptMaps {
 }
 
 impl KeptMaps {
-    /// Drops what none of these images refers to.
+    /// Drops parts that none of these images refers to.
     pub fn retain(&mut self, images: &[&OpenImage]) {
         let parts = images.iter().flat_map(|image| image.manifest().parts.iter());
         let used: HashSet<ChunkNumber> = parts.map(|record| record.chunk).collect();

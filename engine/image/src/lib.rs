@@ -14,8 +14,8 @@
 //! - The memory of a save or restore is bounded by buffers of less than 32 MiB, besides the tables
 //!   of chunks: some 200 bytes for each chunk of up to 2 MiB.
 //!
-//! It draws no randomness, and knows of volumes what [`LeafSource`] and [`RestoreTarget`] say. A
-//! save, a verification or a restore runs on the thread that calls it and some that read ahead of
+//! This crate draws no randomness, and reaches volumes through [`LeafSource`] and [`RestoreTarget`]
+//! only. A save, a verification or a restore runs on the calling thread and some that read ahead of
 //! it or write after it.
 //!
 //! Modules stand in levels, each naming none below it: the bytes and the store; what lies in a

@@ -21,9 +21,10 @@ pub struct ImageSummary {
     /// Empty if it has none.
     pub label: String,
     pub volumes: Vec<ImageVolume>,
-    /// Blocks whose contents were lost before it was saved; images of earlier releases say 0.
+    /// Blocks whose contents were lost before the image was saved; 0 for images of earlier
+    /// releases.
     pub lost_blocks: u64,
-    /// Bytes of all chunks that it refers to, also those that other images refer to.
+    /// Bytes of all chunks that the image refers to, chunks shared with other images included.
     pub chunk_bytes: u64,
     pub chunk_count: u64,
 }
@@ -48,14 +49,14 @@ impl ImageSummary {
 #[derive(Debug)]
 pub enum ListedImage {
     Whole(ImageSummary),
-    /// It cannot be read, and the error says why.
+    /// An image that cannot be read; the error says why.
     Unreadable {
         number: u32,
         error: ImageError,
     },
 }
 
-/// All images, oldest first. What a writer is at, or left unfinished, is not among them.
+/// Lists all images, oldest first, without those that are being written or were left unfinished.
 pub fn list_images(store: &Arc<dyn ImageStore>) -> Result<Vec<ListedImage>, ImageError> {
     let mut listed = Vec::new();
     for (number, size_bytes) in store.images()? {

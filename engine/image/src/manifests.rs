@@ -60,8 +60,8 @@ pub(crate) fn read_manifest(store: &dyn ImageStore, number: u32) -> Result<Manif
     }
 }
 
-/// The writer under whose claim image `number` was saved: of the newest claim before it. `None` if
-/// there is no claim. Fails when a manifest cannot be read that may be the claim.
+/// Writer that saved image `number`: that of the newest claim before it. `None` if there is no
+/// claim. Fails when a manifest cannot be read that may be the claim.
 pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, ImageError> {
     let before = |&(found, _): &(u32, u64)| found < number;
     for (found, size_bytes) in store.images()?.into_iter().filter(before).rev() {
@@ -78,8 +78,8 @@ pub fn claimant_of(store: &dyn ImageStore, number: u32) -> Result<Option<u128>, 
     Ok(None)
 }
 
-/// The highest number that is taken, and the writer of the newest claim among those after `number`,
-/// if there is one.
+/// The highest number that is taken, and the writer of the newest claim after `number`, if there is
+/// one.
 pub fn newest_claim_after(
     store: &dyn ImageStore,
     number: u32,

@@ -23,17 +23,17 @@ impl ImageId {
         Self((u64::from(salt) << 32) | u64::from(number))
     }
 
-    /// From a word that [`ImageId::word`] gave; `None` for 0, which names no image.
+    /// Reads an id from a word that [`ImageId::word`] returned; `None` for 0, which names no image.
     pub fn from_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
     }
 
-    /// The id in a word that is never 0.
+    /// Encodes the id as a word that is never 0.
     pub fn word(self) -> u64 {
         self.0
     }
 
-    /// The number that people see. Higher is newer.
+    /// Number of the image for users. Higher is newer.
     pub fn number(self) -> u32 {
         u32::try_from(self.0 & u64::from(u32::MAX)).expect("32 bits were kept")
     }
@@ -101,7 +101,7 @@ pub(crate) struct PackPlace {
     pub(crate) offset_bytes: u32,
 }
 
-/// The text is not a name of a pack.
+/// The text is not the name of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPackName;
 
@@ -117,8 +117,8 @@ impl FromStr for PackName {
     }
 }
 
-/// The number of a chunk in its store. Never given twice there, so it means the same in every
-/// image that refers to it.
+/// Number of a chunk in its store. It is never reused there, so it means the same in every image
+/// that refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkNumber(pub(crate) u64);
 
@@ -131,7 +131,7 @@ impl ChunkNumber {
         PageNumber((self.0 << PAGE_BITS) | u64::from(index))
     }
 
-    /// The number as it stands in files.
+    /// The number as stored in files.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -148,7 +148,7 @@ impl fmt::Display for ChunkNumber {
 pub struct PageNumber(u64);
 
 impl PageNumber {
-    /// From 48 bits; `None` if there are more.
+    /// Reads a page number of 48 bits; `None` if it is larger.
     pub fn new(number: u64) -> Option<Self> {
         (number >> PAGE_NUMBER_BITS == 0).then_some(Self(number))
     }
@@ -161,7 +161,7 @@ impl PageNumber {
         ChunkNumber(self.0 >> PAGE_BITS)
     }
 
-    /// The page's place in its chunk.
+    /// Index of the page in its chunk.
     pub fn index(self) -> usize {
         usize::try_from(self.0 % CHUNK_PAGES_MAX as u64).expect("a small number")
     }

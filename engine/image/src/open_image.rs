@@ -20,7 +20,7 @@ use crate::names::{ChunkNumber, ImageId, PackName, PageNumber};
 use crate::store::ImageStore;
 use crate::volume_record::ImageVolume;
 
-/// An image of which the manifest was read. Any thread may fetch pages; each is verified.
+/// An opened image: its manifest was read. Any thread may fetch pages; each is verified.
 #[derive(Debug)]
 pub struct OpenImage {
     store: Arc<dyn ImageStore>,
@@ -54,8 +54,8 @@ impl OpenImage {
         Ok(Self::of(store, manifest))
     }
 
-    /// Opens the newest image that is whole, if there is one. Newer ones that cannot be read, for
-    /// whatever reason, are shown to `skipped`. Fails when the store cannot tell what it has.
+    /// Opens the newest intact image, if there is one. Newer ones that cannot be read, for whatever
+    /// reason, are reported to `skipped`. Fails when the store cannot list its images.
     pub fn open_newest(
         store: Arc<dyn ImageStore>,
         skipped: &mut dyn FnMut(u32, &ImageError),
@@ -90,8 +90,8 @@ impl OpenImage {
         &self.manifest.volumes
     }
 
-    /// Shows what the blocks of a volume refer to, leaf by leaf, ascending. Leaves of holes alone
-    /// are left out. `visit` may end it early.
+    /// Visits the references of a volume's blocks, leaf by leaf in ascending order. Leaves that
+    /// hold nothing are left out. `visit` may end the visit early.
     pub fn leaves(&self, volume: usize, visit: VisitLeaf<'_>) -> Result<(), ImageError> {
         for record in self.parts_of(volume) {
             let part = self.read_part(record)?;
@@ -116,8 +116,8 @@ impl OpenImage {
         Ok(self.read_part(record)?.refs(leaf)[place])
     }
 
-    /// Fills `into` with a page's contents, verified. The chunk stays in a small cache. One that
-    /// could not be had is not asked for again at once: until then this fails without waiting.
+    /// Reads a page, verified, into `into`. The chunk stays in a small cache. A chunk that could
+    /// not be read is not requested again at once: until then this fails without waiting.
     pub fn fetch(&self, page: PageNumber, into: &mut Block) -> Result<(), ImageError> {
         self.fetch_chunk(page.chunk())?.read_page(page, into)
     }
@@ -135,17 +135,17 @@ impl OpenImage {
             .get(number, || self.read(&place).or_else(|error| self.read_elsewhere(&place, error)))
     }
 
-    /// Chunks that were found damaged when they were last asked for.
+    /// Chunks that were damaged when they were last read.
     pub fn damaged_chunks(&self) -> HashSet<ChunkNumber> {
         self.cache.failed(ImageErrorKind::Damaged)
     }
 
-    /// Forgets failures: everything that could not be fetched may be asked for again at once.
+    /// Forgets failed reads, so that chunks that could not be fetched are requested again at once.
     pub fn forget_failures(&self) {
         self.cache.forget_failures();
     }
 
-    /// The pack that a page is in, and why it could not be had when it was last asked for.
+    /// Pack of a page, and the error of the last attempt to read it, if it failed.
     pub fn whereabouts(&self, page: PageNumber) -> Option<(PackName, Option<String>)> {
         let pack = self.place_of(self.chunk(page.chunk())?).at.pack;
         Some((pack, self.cache.cause(page.chunk())))
@@ -171,7 +171,8 @@ impl OpenImage {
         Ok(runs)
     }
 
-    /// Makes sure that the store has all packs of the image whole, but for those named.
+    /// Checks that the store has all packs of the image complete, except for those in
+    /// `known_missing`.
     pub fn check_packs(&self, known_missing: &[PackName]) -> Result<(), ImageError> {
         let stored = self.store.packs()?.into_iter().collect();
         let is_missing =

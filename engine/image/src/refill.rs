@@ -1,5 +1,5 @@
-//! Maps that are brought from what one image has to what another has: blocks that are the same in
-//! both stay as they are, so that only what has changed is fetched.
+//! Maps that are brought from one image to another: blocks that are equal in both stay, so that
+//! only what has changed is fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::format::part::{BlockRef, PART_LEAVES, Part, part_of};
 use crate::kept_maps::{ChangedParts, KeptMaps};
 use crate::open_image::OpenImage;
 
-/// Contents that a map is known to hold.
+/// Known contents of a map.
 #[derive(Clone, Copy, Debug)]
 pub enum Held<'it> {
-    /// Anything: all of it is absent afterwards.
+    /// Unknown: all blocks are absent afterwards.
     Unknown,
-    /// Those of this volume of this image.
+    /// Contents of this volume of this image.
     Other(&'it OpenImage, usize),
-    /// Those that it is to hold, of an image that may have them under other numbers; `None`: it is
-    /// not known which.
+    /// The wanted contents already, of an image that may have them under other numbers; `None` if
+    /// it is not known which.
     Same(Option<(&'it OpenImage, usize)>),
 }
 
@@ -34,10 +34,10 @@ pub struct Refill<'it> {
 }
 
 impl Refill<'_> {
-    /// Brings a map to what volume `index` of the image holds. Blocks that held something else are
-    /// absent then, and those that hold the same are as they were. The image becomes the base of
-    /// the map; after a failure or a kill it has none, and what it holds is not known. The map's
-    /// size is the caller's matter, and nobody else may change it.
+    /// Brings a map to the contents of volume `index` of the image. Blocks that held something else
+    /// are absent then; equal blocks stay as they are. The image becomes the base of the map; after
+    /// a failure or a kill the map has no base, and its contents are unknown. The caller sets the
+    /// map's size, and nobody else may change the map meanwhile.
     pub fn refill(
         &mut self,
         index: usize,

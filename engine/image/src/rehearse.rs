@@ -1,4 +1,4 @@
-//! Measuring how fast a store takes an image, without saving one.
+//! Measures the throughput of a store without saving an image.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ impl Rehearsed {
     }
 }
 
-/// Writes packs of bytes that nothing can shrink, and removes them. `writer` is drawn at random;
-/// what a kill leaves is collected as packs that no image refers to.
+/// Writes packs of incompressible bytes, and removes them. `writer` is drawn at random; packs that
+/// a kill leaves are collected like others that no image refers to.
 pub fn rehearse(
     store: &dyn ImageStore,
     writer: u128,

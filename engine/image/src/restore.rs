@@ -1,4 +1,5 @@
-//! Bringing back what an image has, in the order in which it lies there, while others use it.
+//! Restoring the contents of an image, in the order in which they lie there, while volumes are in
+//! use.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -34,12 +35,14 @@ pub struct BlockPlace {
     pub block: u64,
 }
 
-/// Takes the pages. Called from one thread.
+/// Receives the pages. Called from one thread.
 pub trait RestoreTarget {
-    /// Whether the block still refers to the page. Others were overwritten or fetched meanwhile.
+    /// Returns whether the block still refers to the page. Others were overwritten or fetched
+    /// meanwhile.
     fn is_wanted(&mut self, block: BlockPlace, page: PageNumber) -> bool;
 
-    /// Takes verified contents for blocks that refer to the page, ascending. An error ends it all.
+    /// Takes verified contents for blocks that refer to the page, in ascending order. An error ends
+    /// the restore.
     fn place(
         &mut self,
         page: PageNumber,
@@ -47,19 +50,19 @@ pub trait RestoreTarget {
         contents: StoredBytes<'_>,
     ) -> Result<(), ImageError>;
 
-    /// Learns that a chunk cannot be had now. What needs it stays as it is, and may be had when
-    /// this is tried again.
+    /// Reports a chunk that cannot be read now. The blocks that need it stay absent, and a later
+    /// attempt may succeed.
     fn leave(&mut self, chunk: DamagedChunk);
 }
 
-/// A chunk that is missing or damaged, and the blocks that need it. For one of a map these are not
-/// known.
+/// A chunk that is missing or damaged, and the blocks that need it. For a chunk of a map these are
+/// not known.
 #[derive(Debug)]
 pub struct DamagedChunk {
     pub chunk: ChunkNumber,
-    /// Names the pack, the place there and the reason.
+    /// Error with the pack, the place there and the reason.
     pub error: ImageError,
-    /// The first of them, joined into runs.
+    /// The first of the blocks, joined into runs.
     pub blocks: Vec<BlockRun>,
 }
 
@@ -68,7 +71,7 @@ pub struct DamagedChunk {
 pub struct Restored {
     pub pages_placed: u64,
     pub bytes_read: u64,
-    /// Chunks that could not be had.
+    /// Chunks that could not be read.
     pub chunks_left: u64,
 }
 
@@ -76,9 +79,8 @@ pub struct Restored {
 type Needs = [(PageNumber, BlockPlace)];
 
 impl OpenImage {
-    /// Gives all pages that are still wanted to `target`, then returns. What cannot be had now is
-    /// left out; calling again goes on with what is still wanted. Fails when the store gives
-    /// nothing at all.
+    /// Restores all pages that `target` still wants. Chunks that cannot be read now are left out; a
+    /// later call goes on with what is still wanted. Fails when the store returns nothing at all.
     pub fn restore(
         &self,
         target: &mut dyn RestoreTarget,
@@ -91,7 +93,7 @@ impl OpenImage {
         Ok(restore.done)
     }
 
-    /// The same for pages of blocks in these parts of maps only.
+    /// Restores as [`OpenImage::restore`] does, but only blocks in these parts of maps.
     pub fn restore_changed(
         &self,
         changed: &ChangedParts,

@@ -32,9 +32,9 @@ pub struct SaveOptions {
     /// Seconds since 1970.
     pub created_seconds: u64,
     pub journal: JournalPosition,
-    /// At most 63 bytes. An image with a label is kept until it is deleted by name.
+    /// Label of at most 63 bytes. An image with a label is kept until it is deleted by name.
     pub label: String,
-    /// Bytes a second that are written at most.
+    /// Limit on the rate of writes, in bytes per second.
     pub bytes_a_second_max: Option<NonZeroU64>,
 }
 

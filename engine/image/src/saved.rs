@@ -9,21 +9,21 @@ use crate::watch::bytes_a_second;
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub id: ImageId,
-    /// Into packs and the manifest.
+    /// Bytes written to packs and the manifest.
     pub bytes_written: u64,
     pub chunks_new: u64,
-    /// Chunks that were put together and found to be in the store already.
+    /// Chunks that were built and found to be in the store already.
     pub chunks_reused: u64,
     pub pages_written: u64,
-    /// Blocks that refer to pages of earlier images, and pages of chunks that were there.
+    /// Blocks that refer to pages of earlier images, and pages of chunks that were in the store.
     pub pages_reused: u64,
-    /// Blocks whose contents are lost, which the image says.
+    /// Blocks whose contents are lost, which the image records.
     pub lost_blocks: u64,
     pub took: Duration,
-    /// Base images that were gone or damaged, so that volumes were saved whole.
+    /// Base images that were gone or damaged; their volumes were saved whole.
     pub bases_missing: Vec<ImageId>,
-    /// Packs that the image refers to for blocks that are nowhere else, and that were not there
-    /// when the save began. They may come back.
+    /// Packs that the image refers to for blocks that are nowhere else, and that were missing when
+    /// the save began. They may come back.
     pub packs_missing: Vec<PackName>,
 }
 
@@ -44,7 +44,7 @@ impl Saved {
         }
     }
 
-    /// The speed of the whole save, in bytes written a second.
+    /// Mean rate of the whole save, in bytes written per second.
     pub fn bytes_a_second(&self) -> u64 {
         bytes_a_second(self.bytes_written, self.took)
     }

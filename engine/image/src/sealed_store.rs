@@ -42,8 +42,7 @@ pub enum StoreKey {
     },
 }
 
-/// Looks for the key of a store. A manifest that cannot be read is passed over, unless there is no
-/// other.
+/// Finds the key of a store. A manifest that cannot be read is skipped, unless there is no other.
 pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
     let mut failure = None;
     for (number, size_bytes) in store.images()?.into_iter().rev() {
@@ -71,7 +70,7 @@ pub fn find_store_key(store: &dyn ImageStore) -> Result<StoreKey, ImageError> {
     failure.map_or(Ok(StoreKey::Empty), Err)
 }
 
-/// A store that is encrypted by the key of its set.
+/// A store that is encrypted with the key of its set.
 #[derive(Debug)]
 pub struct SealedStore {
     below: Arc<dyn ImageStore>,

@@ -13,7 +13,7 @@ use crate::volume_record::ImageVolume;
 #[derive(Clone, Debug)]
 pub struct SourceVolume {
     pub volume: ImageVolume,
-    /// Image that has the blocks that are not dirty. `None`: all blocks are new.
+    /// Image that has the blocks that are not dirty. `None`: the whole volume is saved.
     pub base: Option<ImageBase>,
 }
 
@@ -24,10 +24,11 @@ pub struct SourceVolume {
 /// the blocks' states and then for the contents of those that it needs; both must be of the same
 /// instant.
 pub trait LeafSource: Debug + Send + Sync {
-    /// All volumes. The same in the same order whenever it is asked.
+    /// Lists all volumes, in the same order at every call.
     fn volumes(&self) -> Vec<SourceVolume>;
 
-    /// Whether everything that was read so far is of the one instant. Once it is not, it stays so.
+    /// Returns whether everything that was read so far is of the same instant. Once it is not, it
+    /// stays so.
     fn is_whole(&self) -> bool {
         true
     }
@@ -35,27 +36,29 @@ pub trait LeafSource: Debug + Send + Sync {
     /// The image that absent blocks refer to, if there can be any.
     fn fetched_from(&self) -> Option<ImageId>;
 
-    /// That image, if it is open: its manifest may be gone from the store.
+    /// The image of [`LeafSource::fetched_from`], if it is open: its manifest may be gone from the
+    /// store.
     fn fetched_image(&self) -> Option<&OpenImage> {
         None
     }
 
-    /// Whether the image that absent blocks are in was found to have this chunk damaged.
+    /// Returns whether this chunk was found damaged in the image that absent blocks refer to.
     fn is_damaged_there(&self, chunk: ChunkNumber) -> bool;
 
-    /// About how many bytes the blocks with contents stand for, to tell how far the save got.
+    /// Estimate of the bytes to be saved, for the progress of a save.
     fn content_bytes(&self) -> u64;
 
     /// The first leaf (of 512 blocks) that is there from number `from` on.
     fn next_leaf(&self, volume: usize, from: u64) -> Option<u64>;
 
-    /// The states of a leaf's blocks.
+    /// Reads the states of a leaf's blocks.
     fn states(&self, volume: usize, leaf: u64, into: &mut [BlockView; LEAF_BLOCKS]);
 
-    /// Gives the contents of the blocks in `wanted` (ascending places in the leaf, of blocks that
-    /// are [`BlockView::Page`]), in that order, each with its place. The bytes are borrowed for
-    /// that call only, and `give` takes no time to speak of. Contents are verified: a block whose
-    /// are damaged comes after the others if they could be mended, and is left out if not.
+    /// Reads the contents of the blocks in `wanted` (ascending places in the leaf, of blocks that
+    /// are [`BlockView::Page`]) and passes them in that order to `give`, each with its place. The
+    /// bytes are borrowed for that call only, and `give` must return quickly. Contents are
+    /// verified: a damaged block comes after the others if it could be healed, and is left out if
+    /// not.
     fn read(
         &self,
         volume: usize,

@@ -1,4 +1,4 @@
-//! Where images lie, as a trait.
+//! The interface of a store of images.
 
 use std::fmt::{self, Debug};
 
@@ -34,35 +34,35 @@ impl fmt::Display for ObjectName {
 ///   pack, which are when the pack is finished.
 /// - **Objects never change** once they are whole: they are made, read and removed.
 pub trait ImageStore: Debug + Send + Sync {
-    /// Begins a pack; it exists, if at all, only for its writer until it is finished.
+    /// Begins a pack. Until it is finished, it exists for its writer only, if at all.
     fn begin_pack(&self, name: PackName) -> Result<Box<dyn PackWriter>, ImageError>;
 
-    /// Makes the manifest of image `number`, if it is not there: else the kind is `AlreadyExists`.
-    /// This one call decides between two writers, so the kind is another where the store did not
-    /// tell whose it is that is there. After a kill there is all of it, or nothing, or
-    /// something whose first 4096 bytes are missing or zeros.
+    /// Creates the manifest of image `number`; fails with `AlreadyExists` if there is one. This
+    /// call decides between two writers, so it returns another kind where the store did not tell
+    /// whose manifest is there. After a kill the manifest is there whole, or not at all, or its
+    /// first 4096 bytes are missing or zeros.
     fn create_image(&self, number: u32, manifest: &[u8]) -> Result<(), ImageError>;
 
     /// Makes sure that [`ImageStore::create_image`] refuses a number that is taken: by `manifest`,
-    /// which the caller has just made. Stores where that is certain have nothing to do.
+    /// which the caller has just created. A store that guarantees this does nothing.
     fn check_exclusive(&self, _number: u32, _manifest: &[u8]) -> Result<(), ImageError> {
         Ok(())
     }
 
-    /// Makes sure that the manifest of an image is durable, whose making failed, or of which it is
-    /// not known how it ended: others are removed because it is there. Stores whose objects are
-    /// durable when they can be seen have nothing to do.
+    /// Makes sure that the manifest of an image is durable, when its creation failed or its outcome
+    /// is unknown, before other images are deleted because of it. A store whose objects are durable
+    /// as soon as they are visible does nothing.
     fn confirm_image(&self, _number: u32) -> Result<(), ImageError> {
         Ok(())
     }
 
-    /// Fills `into` from `offset` of an object. A range that ends past its end is an error.
+    /// Fills `into` from `offset` of an object. A range past the end of the object is an error.
     /// Fast when address, offset and length are multiples of 4096.
     fn read(&self, object: ObjectName, offset: u64, into: &mut [u8]) -> Result<(), ImageError>;
 
-    /// Reads `length` bytes from `offset` of an object, multiples of 4096, in place of what `into`
-    /// holds. A store that has to work on what it reads does so there, and may go by what it kept
-    /// from reads before.
+    /// Reads `length` bytes from `offset` of an object, both multiples of 4096, replacing the
+    /// contents of `into`. A store that has to transform what it reads does so in this buffer, and
+    /// may use what it cached in earlier reads.
     fn read_to(
         &self,
         object: ObjectName,
@@ -74,31 +74,31 @@ pub trait ImageStore: Debug + Send + Sync {
         self.read(object, offset, into)
     }
 
-    /// Forgets what was kept from reads, so that the next ones show what the store has now.
+    /// Drops cached reads, so that the next reads return what the store has now.
     fn forget_reads(&self) {}
 
-    /// With how many reads at once much is read fastest.
+    /// Number of concurrent reads at which throughput is highest.
     fn reads_at_once(&self) -> usize;
 
-    /// All manifests with their sizes, ascending by number.
+    /// Lists all manifests with their sizes, in ascending order of number.
     fn images(&self) -> Result<Vec<(u32, u64)>, ImageError>;
 
-    /// All packs with their sizes, also those that were begun and not finished.
+    /// Lists all packs with their sizes, unfinished ones included.
     fn packs(&self) -> Result<Vec<(PackName, u64)>, ImageError>;
 
-    /// Puts an extract of the journal, whole or not at all. One that is there under the name is
-    /// replaced: whoever repeats an attempt puts the same. Fails with `Invalid` where the store
-    /// takes none.
+    /// Stores an extract of the journal atomically. An extract that exists under the name is
+    /// replaced: a repeated attempt stores the same bytes. Fails with `Invalid` where the store
+    /// takes no extracts.
     fn put_extract(&self, name: ExtractName, _bytes: &AlignedBuffer) -> Result<(), ImageError> {
         Err(ImageError::new(ImageErrorKind::Invalid, format!("put extract {name} of the journal")))
     }
 
-    /// All extracts of journals with their sizes, ascending by name.
+    /// Lists all extracts of journals with their sizes, in ascending order of name.
     fn extracts(&self) -> Result<Vec<(ExtractName, u64)>, ImageError> {
         Ok(Vec::new())
     }
 
-    /// Removes an object. That it is gone already is no error.
+    /// Removes an object. A missing object is not an error.
     fn remove(&self, object: ObjectName) -> Result<(), ImageError>;
 }
 

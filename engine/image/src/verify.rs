@@ -1,4 +1,4 @@
-//! Looking at every byte of an image without using it.
+//! Verification of every byte of an image.
 
 use codec::BLOCK_BYTES;
 use volumes::StoredBytes;
@@ -16,7 +16,7 @@ use crate::watch::{Progress, Watch, check_cancelled};
 /// Damaged chunks that are described; more are counted.
 const DAMAGE_DESCRIBED_MAX: usize = 100;
 
-/// Result of a look at all of an image.
+/// Result of a verification.
 #[derive(Debug, Default)]
 pub struct Verified {
     pub chunk_count: u64,
@@ -24,17 +24,17 @@ pub struct Verified {
     pub pages_decoded: u64,
     /// 0 if the image can be restored whole.
     pub chunks_damaged: u64,
-    /// The first of them. For a damaged map the blocks are not known.
+    /// The first damaged chunks. For a damaged map the blocks are not known.
     pub damage: Vec<DamagedChunk>,
     /// Blocks whose contents were lost before the image was saved.
     pub lost_blocks: u64,
-    /// The first of them.
+    /// The first of the lost blocks.
     pub lost: Vec<BlockRun>,
 }
 
 impl OpenImage {
-    /// Reads all chunks of the image, compares their digests and decodes what they hold. Fails
-    /// only when the store does; damage is in the answer.
+    /// Reads all chunks of the image, compares their digests and decodes their contents. Fails only
+    /// when the store fails; damage is part of the result.
     pub fn verify(&self, watch: &dyn Watch) -> Result<Verified, ImageError> {
         self.store().forget_reads();
         let mut verified = Verified::default();

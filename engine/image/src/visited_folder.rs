@@ -1,7 +1,7 @@
-//! A store in a folder that another daemon looks after, and that may go away and come back.
+//! A store in a folder that another daemon writes, and that may disappear and come back.
 //!
-//! The folder is found by its path each time, so a file system that was mounted again is the one
-//! that is read. Nothing is made that the owner of the folder is to make.
+//! The folder is looked up by its path at each call, so a file system that was mounted again is
+//! read. Nothing is created in it: that is for its owner.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +12,20 @@ use crate::folder_store::{FolderStore, open_folder};
 use crate::names::{ExtractName, PackName};
 use crate::store::{ImageStore, ObjectName, PackWriter};
 
-/// The images in a directory as they are at each call. A directory that is not there fails with
-/// `Unavailable`; one in which no daemon has made a store has no images.
+/// The images in a directory as they are at each call. A missing directory fails with
+/// `Unavailable`; a directory in which no daemon has created a store has no images.
 #[derive(Debug)]
 pub struct VisitedFolder {
     path: PathBuf,
 }
 
 impl VisitedFolder {
-    /// Looks at nothing yet.
+    /// Creates the store without reading the directory.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Fails with `NotFound` if there is no such directory.
+    /// Fails with `NotFound` if the directory does not exist.
     pub fn check_exists(&self) -> Result<(), ImageError> {
         open_folder(&self.path).map(drop)
     }

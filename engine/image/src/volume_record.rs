@@ -22,11 +22,11 @@ impl ImageVolumeKind {
 pub struct ImageVolume {
     /// `VOLUME` or `VOLUME@SNAPSHOT`.
     pub name: String,
-    /// The id that it had when it was saved.
+    /// Id of the volume when it was saved.
     pub id: u64,
-    /// The id of the volume that a snapshot or clone was made of, or 0.
+    /// Id of the volume that a snapshot or clone was made of, or 0.
     pub origin: u64,
-    /// When it was made, in seconds since 1970; 0 if that is not known.
+    /// Time of creation in seconds since 1970; 0 if it is not known.
     pub created_seconds: u64,
     pub size_bytes: u64,
     pub sector: SectorSize,

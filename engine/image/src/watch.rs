@@ -1,4 +1,4 @@
-//! Watching a long operation, ending it, and slowing it down.
+//! Progress, cancellation and rate limits of long operations.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -10,20 +10,20 @@ use crate::error::{ImageError, ImageErrorKind};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub done_bytes: u64,
-    /// About how many there are to do.
+    /// Estimated total of bytes to process.
     pub total_bytes: u64,
 }
 
-/// Is told how a long operation gets on. Called from the operation's threads, some times a second
-/// for each gigabyte; it must not wait.
+/// Observer of a long operation. Called from the operation's threads, several times a second for
+/// each gigabyte; it must not wait.
 pub trait Watch: Send + Sync {
     fn on_progress(&self, progress: Progress);
 
-    /// Whether the operation is to end early: it fails with `Cancelled` soon after.
+    /// Returns whether the operation is to end early: it fails with `Cancelled` soon after.
     fn is_cancelled(&self) -> bool;
 }
 
-/// An operation that is not watched.
+/// Observer that does nothing and never cancels.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;
 

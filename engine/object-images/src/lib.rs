@@ -1,7 +1,7 @@
-//! Images in an object store: S3, and what speaks its protocol.
+//! Images in an object store: S3, and stores that use its protocol.
 //!
-//! [`open_store`] is the way in, for folders too. Objects have the names that files have in a
-//! folder, below a prefix. A manifest is put only if there is none (`If-None-Match: *`): that one
+//! [`open_store`] opens a store, also in a folder. Objects have the names that files have in a
+//! folder, below a prefix. A manifest is put only if there is none (`If-None-Match: *`): that
 //! request decides between two writers.
 //!
 //! Requests run on threads of the store's own, so that its calls may block, but must not be made

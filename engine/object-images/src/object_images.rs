@@ -32,7 +32,8 @@ impl fmt::Debug for ObjectImages {
 }
 
 impl ObjectImages {
-    /// Images below `prefix` in `objects`. Fails when there can be no more threads.
+    /// Creates the store of images below `prefix` in `objects`. Fails when no more threads can be
+    /// started.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: Path) -> io::Result<Self> {
         Ok(Self { client: Arc::new(Client::new(objects, prefix)?) })
     }

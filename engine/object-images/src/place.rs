@@ -1,4 +1,4 @@
-//! From what people write to a store of images.
+//! Opening a store of images from the place that users write.
 
 use std::path::Path;
 use std::sync::{Arc, Once};

@@ -56,7 +56,7 @@ impl ChunkKind {
     }
 }
 
-/// Where a chunk lies, and what it must be.
+/// Place of a chunk, with its expected digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkPlace {
     pub(crate) number: ChunkNumber,

@@ -52,7 +52,7 @@ pub(crate) enum ManifestKind {
     Fence,
 }
 
-/// Where the journal goes on after an image.
+/// Position in the journal up to which an image has everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalPosition {
     pub epoch: u64,

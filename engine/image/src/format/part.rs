@@ -25,7 +25,7 @@ const VALUE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 pub enum BlockRef {
     /// Never written, or discarded.
     Hole,
-    /// The pattern, over and over.
+    /// The pattern, repeated.
     Fill(u32),
     Page(PageNumber),
     /// The contents were lost before the image was saved.

@@ -27,7 +27,7 @@ pub(crate) const GROUP_BLOCKS: usize = 64;
 /// Bytes of a group's contents.
 pub(crate) const GROUP_BYTES: usize = GROUP_BLOCKS * ALIGNMENT_BYTES;
 
-/// The same with the header.
+/// Bytes of a sealed group: its header and its contents.
 pub(crate) const SEALED_GROUP_BYTES: usize = GROUP_BYTES + ALIGNMENT_BYTES;
 
 const MAGIC: &[u8; 8] = b"MEMSEALD";
