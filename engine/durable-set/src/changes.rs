@@ -1,4 +1,4 @@
-//! Changes of what volumes there are and of what they are: made in memory, made durable, and only
+//! Changes to the list of volumes and to their properties: made in memory, made durable, and only
 //! then acknowledged.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A change begins from what stable storage knows. So the journal sees every step: a volume that
-//! was made shorter is not made longer again before the journal has cut off its end. What could not
-//! be noted is noted before the next change, and whenever the set is maintained.
+//! was shrunk does not grow again before the journal has cut off its end. A change that could not
+//! be recorded is recorded before the next change, and whenever the set is maintained.
 //!
-//! Stable storage has nothing of volumes of class `ram`: their changes wait for no disk.
+//! Stable storage has nothing of volumes of class `ram`, so their changes do not wait for the disk.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -42,14 +42,14 @@ struct Begun<'set> {
 /// One that cannot be made durable is refused; where that turns out too late, the error is of kind
 /// [`DurableErrorKind::NotNoted`].
 impl DurableSet {
-    /// Refused, there is no such volume.
+    /// Creates a volume. When this fails, there is no such volume.
     pub fn create_volume(&self, spec: VolumeSpec) -> Result<Arc<Volume>, DurableError> {
         let attempt = format!("create the volume {:?}", spec.name.as_str());
         let is_durable = spec.durability != Durability::Ram;
         self.make(&attempt, || is_durable, || self.engine.create_volume(spec))
     }
 
-    /// Refused, there is no such volume.
+    /// Creates a clone of a volume or snapshot. When this fails, there is no such volume.
     pub fn clone_volume(
         &self,
         source: &str,
@@ -82,8 +82,8 @@ impl DurableSet {
         self.change(&attempt, || self.is_durable(name), resize)
     }
 
-    /// Changes what flushes of a volume promise. A volume that becomes one of class `journal` is so
-    /// with the next image, for which its flushes wait.
+    /// Changes the durability class of a volume. A change to class `journal` takes effect with the
+    /// next image, for which the volume's flushes wait.
     pub fn set_durability(&self, name: &str, class: Durability) -> Result<(), DurableError> {
         let attempt = format!("change the durability of {name:?}");
         let is_durable = || self.is_durable(name) || class != Durability::Ram;
@@ -101,7 +101,8 @@ impl DurableSet {
         self.change(&attempt, || self.is_durable(name), set)
     }
 
-    /// Makes a snapshot of each volume, all of one instant. They are durable with the next image.
+    /// Creates a snapshot of each volume, all at the same instant. They are durable with the next
+    /// image.
     pub fn create_snapshots(
         &self,
         volumes: &[&str],
@@ -130,16 +131,17 @@ impl DurableSet {
         self.change(&attempt, || self.is_durable(volume), delete)
     }
 
-    /// Makes a volume what it was when a snapshot was made. Its size is durable when this returns,
-    /// its contents are with the next image.
+    /// Rolls a volume back to a snapshot. Its size is durable when this returns, its contents are
+    /// with the next image.
     pub fn restore_snapshot(&self, volume: &str, snapshot: &str) -> Result<(), DurableError> {
         let attempt = format!("restore the volume {volume:?} from {volume}@{snapshot}");
         let restore = || self.engine.restore_snapshot(volume, snapshot);
         self.change(&attempt, || self.is_durable(volume), restore)
     }
 
-    /// Makes volumes from those of an image: pairs of a name there, which may be a snapshot's, and
-    /// a new name. All or none. Their contents are fetched as they are touched.
+    /// Restores volumes of an image under new names: pairs of the name of a volume or snapshot in
+    /// the image, and a new name. All are restored, or none. Their contents are fetched when they
+    /// are first read.
     pub fn restore(
         &self,
         image: u32,
@@ -183,9 +185,9 @@ impl DurableSet {
         }
     }
 
-    /// Returns when stable storage knows what volumes of class `image` and `journal` there are now.
-    /// Excludes no change, as a flush does not, which notes them too: one of a volume in memory
-    /// would wait for the disk.
+    /// Waits until stable storage has the current table of volumes of class `image` and `journal`.
+    /// Does not exclude changes, and neither does a flush, which records them too; otherwise a
+    /// change to a volume in memory would wait for the disk.
     pub fn note_volumes(&self) -> Result<(), DurableError> {
         if !self.keeps_table() {
             return Ok(());
@@ -194,10 +196,10 @@ impl DurableSet {
         noted.map_err(DurableError::journal("write the table of volumes to the journal"))
     }
 
-    /// Notes changes that could not be noted before, and does for the journal what can be done
-    /// before a flush waits for it: about once a second, and soon after
-    /// [`DurableSet::wants_maintenance`]. For volumes of class `image` alone the journal is short,
-    /// and without those too it takes no room on the disk.
+    /// Records changes that could not be recorded before, and does the journal's work ahead of
+    /// flushes: called about once a second, and soon after [`DurableSet::wants_maintenance`]. With
+    /// volumes of class `image` only, the journal is short; with neither class it takes no room on
+    /// the disk.
     pub fn maintain(&self) -> Result<(), DurableError> {
         if !self.journal.knows_table() || self.journal.failure().is_some() {
             self.note_volumes()?;

@@ -9,7 +9,7 @@ use volumes::{SetId, VolumeError};
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurableErrorKind {
-    /// The pool belongs to another set than the journal or the images.
+    /// The pool belongs to another durable set than the journal or the images.
     #[error(
         "pool, journal and images belong to different sets; configure the journal and image \
          directories of this pool, or another pool"
@@ -21,7 +21,7 @@ pub enum DurableErrorKind {
          other directories for journal and images, or delete the volumes first"
     )]
     NotEmpty,
-    /// Journal or images are not encrypted by the configured key, or the key cannot be had.
+    /// Journal or images are not encrypted by the configured key, or the key cannot be read.
     #[error("encryption error")]
     Key,
     /// The journal cannot be read or written.
@@ -30,29 +30,29 @@ pub enum DurableErrorKind {
     /// The images cannot be read or written.
     #[error("image store error")]
     Images,
-    /// A volume cannot be made, filled or changed.
+    /// A volume cannot be created, filled or changed.
     #[error("volume error")]
     Volume,
-    /// Writers needed the memory that an image kept while it was saved.
+    /// The image's memory was given up for writers while it was saved.
     #[error("interrupted by writers")]
     GaveWay,
-    /// An image is still being restored from.
+    /// An image is still being restored.
     #[error("volumes are still being restored from an image; wait until the restore is done")]
     Restoring,
     #[error("the image contains no volume or snapshot of that name")]
     NotInImage,
     #[error("the journal depends on this image; save another image first")]
     StartOfJournal,
-    /// The newest image cannot be read, and what it has is not all in older ones and the journal.
+    /// The newest image cannot be read, and older ones and the journal lack some of its contents.
     #[error(
         "older images and the journal do not contain all of its data; bring it back, or accept \
          the loss with --accept-loss"
     )]
     NewestUnreadable,
-    /// Another image is the newest that can be read.
+    /// Another image is the newest readable one.
     #[error("give that image's number to --accept-loss to accept the loss of later data")]
     NotNewest,
-    /// What was attempted is so in memory, and stable storage could not be told.
+    /// The operation was done in memory, and stable storage could not record it.
     #[error(
         "the change is in effect but not in the journal, and a power loss would undo it; it is \
          written as soon as the journal can be written again"
@@ -82,7 +82,7 @@ impl DurableError {
         self
     }
 
-    /// A pool of one set, and what is stored of another.
+    /// Error of a pool and stable storage that belong to different sets.
     pub(crate) fn other_set(pool: SetId, stored: SetId) -> Self {
         let (pool, stored) = (name_of(pool), name_of(stored));
         let attempt = format!(
@@ -119,13 +119,13 @@ impl DurableError {
         Self::of(DurableErrorKind::Volume, attempt)
     }
 
-    /// The engine's refusal, if that is what failed.
+    /// The error of the engine, if that is what failed.
     pub fn volume_error(&self) -> Option<&VolumeError> {
         self.source.as_ref()?.downcast_ref()
     }
 
-    /// Returns whether an object of the store of images is missing or damaged, and nothing is wrong
-    /// with the store.
+    /// Returns whether an object in the store of images is missing or damaged, while the store
+    /// itself works.
     pub(crate) fn is_of_object(&self) -> bool {
         let source = self.source.as_ref().and_then(|source| source.downcast_ref::<ImageError>());
         source.is_some_and(|error| {
@@ -141,12 +141,12 @@ impl DurableError {
     }
 }
 
-/// A set's id for people.
+/// A set's id as text.
 pub(crate) fn name_of(id: SetId) -> String {
     format!("{:032x}", u128::from_be_bytes(id))
 }
 
-/// An error and what it came from, in one line.
+/// An error and its causes in one line.
 pub fn causes(error: &dyn Error) -> String {
     let rest = std::iter::successors(Error::source(error), |error| Error::source(*error));
     rest.fold(error.to_string(), |text, error| format!("{text}: {error}"))

@@ -1,5 +1,5 @@
-//! The key of a set: found by what wraps it, drawn for a new set, wrapped again when the owner has
-//! another wrapping key.
+//! The key of a set: read from its wrapped copies, drawn for a new set, and wrapped again when the
+//! owner changes the wrapping key.
 //!
 //! ```text
 //!  journal folder: data-key ── two copies of the wrapped data key, replaced as a whole
@@ -31,9 +31,9 @@ const COPIES: usize = 2;
 const OPEN: &str = "open the key of the durable set";
 const STORE: &str = "store the key of the durable set";
 
-/// Opens the data key of a set with one of the wrapping keys, and makes sure that the first of them
-/// wraps it from now on. A set without journal and images gets a new key. Fails, and changes
-/// nothing, when no key opens what is there, or journal or images are not encrypted.
+/// Opens the data key of a set with one of the wrapping keys, and rewraps it with the first of them
+/// if necessary. A set without journal and images gets a new key. Fails, and changes nothing, when
+/// no key opens the data key, or when journal or images are not encrypted.
 pub fn open_key(
     journal: &dyn Folder,
     images: &dyn ImageStore,

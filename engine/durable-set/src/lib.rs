@@ -6,12 +6,12 @@
 //!                 └─ saves, checkpoints, schedule ▶ images ─┘
 //! ```
 //!
-//! A [`DurableSet`] ties the three together by an id. While memory lives, also through the death of
-//! the process, memory is right and stable storage follows. When memory is gone, the newest image
-//! comes first, then what the journal has of the time after it; volumes are served at once and
-//! their contents fetched as they are touched.
+//! A [`DurableSet`] ties the three together by an id. While memory is intact, also after the death
+//! of the process, memory is authoritative and stable storage follows. When memory is gone, volumes
+//! are restored from the newest image, and then from the part of the journal that follows it; they
+//! are served at once and their contents are fetched when they are first read.
 //!
-//! It starts no thread and reads no clock; the owner calls what has to be done now and then.
+//! This crate starts no thread and reads no clock; the owner calls its periodic work.
 //!
 //! Modules stand in levels, each naming none below it: what stable storage has, and a pool from it;
 //! the set; what is done with it.

@@ -1,9 +1,9 @@
-//! Choice of the image from which a pool whose memory is gone comes back, when newer ones cannot be
-//! read.
+//! Choice of the image from which a pool whose memory is gone is restored, when newer ones cannot
+//! be read.
 //!
-//! An older image will do if the journal goes back to it and nothing else is in the newer one: no
-//! volume of class `image`, whose contents are in images alone. Otherwise something would be lost
-//! that was promised, which only the owner may say.
+//! An older image is used if the journal goes back to it and the newer one has nothing else: no
+//! volume of class `image`, whose contents are in images only. Otherwise data that was acknowledged
+//! as durable would be lost, which only the owner may accept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) struct NewestImage {
     pub(crate) failure: Option<DurableError>,
 }
 
-/// The number of an image to begin from, whatever is lost by that: it must be the newest that can
-/// be read; 0: there is none.
+/// Number of the image to restore from, accepting the loss of everything that is not in it or in
+/// the journal. It must be the newest readable one; 0 if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptedImage(pub u32);
 
@@ -52,7 +52,8 @@ impl NewestImage {
         Ok(Self { image: newest.map(Arc::new), skipped, failure })
     }
 
-    /// The same, where it will do that the store does not answer.
+    /// Finds the newest image like [`NewestImage::find`], but succeeds when the store does not
+    /// answer.
     pub(crate) fn find_if_told(store: &Arc<dyn ImageStore>) -> Self {
         Self::find(store).unwrap_or_else(Self::unknown)
     }

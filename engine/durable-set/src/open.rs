@@ -1,4 +1,4 @@
-//! Opening a set: what memory and stable storage have, and which of them is right.
+//! Opening a set: compares memory and stable storage, and decides which of them is right.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,11 +28,11 @@ pub struct DurableSpec {
     pub journal_options: JournalOptions,
     pub clock: Arc<dyn Clock>,
     pub images: Arc<dyn ImageStore>,
-    /// Encrypts journal and images, if there is one: see [`open_key`](crate::open_key).
+    /// Encrypts journal and images, if given: see [`open_key`](crate::open_key).
     pub key: Option<Arc<SetKey>>,
-    /// Its id is drawn at random for each opening.
+    /// Writer of the store; its id is drawn at random for each opening.
     pub writer: StoreWriter,
-    /// The id of a set that is made new; drawn at random.
+    /// Id for a new set, drawn at random.
     pub fresh_id: SetId,
 }
 
@@ -42,28 +42,29 @@ const OPEN: &str = "open the durable set";
 #[derive(Debug)]
 pub struct Opening {
     pub how: Opened,
-    /// The newest image that can be read.
+    /// The newest readable image.
     pub newest: Option<ImageSummary>,
-    /// Images newer than the one that counts that cannot be read.
+    /// Images that are newer than the one in use and cannot be read.
     pub skipped: Vec<(u32, String)>,
-    /// Contents that memory relies on and stable storage lacks: it is to be saved, and flushes of
-    /// class `journal` wait for that.
+    /// Contents that memory relies on and stable storage lacks: an image is to be saved, and
+    /// flushes of class `journal` wait for it.
     pub missing: Missing,
-    /// The store of images did not tell what it has: memory is right, and
-    /// [`DurableSet::look_at_images`] is to be called until it does.
+    /// Error of a store of images that could not be listed: memory is authoritative, and
+    /// [`DurableSet::look_at_images`] is to be called until it succeeds.
     pub store_failure: Option<DurableError>,
-    /// Blocks were not fetched yet from an image that cannot be opened: reads of them fail.
+    /// Error of an image that cannot be opened and from which blocks were not fetched yet: reads of
+    /// them fail.
     pub source_failure: Option<DurableError>,
-    /// Loss that would have kept the set from being opened, had the owner not accepted it.
+    /// Loss that the owner accepted, and without which the set would not have been opened.
     pub loss: Option<DurableError>,
-    /// The newest image has the volumes and snapshots that there are, under their names, and no
-    /// others: none was deleted just before a kill.
+    /// True if the newest image has exactly the current volumes and snapshots, under their names,
+    /// so that none was deleted just before a kill.
     pub newest_is_current: bool,
 }
 
 impl Opening {
-    /// Returns whether an image is to be saved at once: memory has something that stable storage
-    /// lacks, or that is not to be relied on any longer than need be.
+    /// Returns whether an image is to be saved at once: stable storage lacks contents of memory, a
+    /// newer image cannot be read, or a shipped journal was replayed.
     pub fn wants_image(&self) -> bool {
         let is_replayed = matches!(
             self.how,
@@ -73,7 +74,7 @@ impl Opening {
     }
 }
 
-/// Findings of a later look at a store of images that did not tell all at the start.
+/// Result of [`DurableSet::look_at_images`], once a store that failed at the start can be read.
 #[derive(Debug)]
 pub struct Looked {
     /// Newest image, as in [`Opening::newest`].
@@ -90,39 +91,39 @@ enum FirstLook {
     Later,
 }
 
-/// Decision for memory or for stable storage.
+/// Source of the volumes of a set that was opened.
 #[derive(Debug)]
 pub enum Opened {
-    /// There was nothing before.
+    /// Neither memory nor stable storage had anything.
     New,
-    /// Memory was there, and is right.
+    /// Memory was intact.
     Continued,
-    /// Memory was gone.
+    /// Memory was gone, and the volumes were restored from stable storage.
     Restored {
-        /// The image that the volumes come from, if there was one.
+        /// Image from which the volumes were restored, if there was one.
         image: Option<u32>,
         transactions: u64,
-        /// Transactions of the journal in the store of images, which are replayed where the
-        /// journal on the disk is not their writer's: memory alone has them until an image is
-        /// saved.
+        /// Number of transactions replayed from the journal in the store of images, which is used
+        /// if the journal on the disk is not that of the image's writer. Only memory has them until
+        /// an image is saved.
         shipped_transactions: u64,
-        /// Where those end although more was shipped.
+        /// End of those transactions, if more were shipped that cannot be used.
         shipped_gap: Option<String>,
         /// Blocks whose contents are damaged in the journal: reads of them fail.
         damaged_blocks: u64,
         damaged_segments: Vec<String>,
-        /// Volumes that could not be guaranteed again, and why: they are thin.
+        /// Volumes that lost class `guaranteed` because they did not fit, and why: they are thin.
         guarantees_lost: Vec<(String, VolumeError)>,
-        /// Volumes that the journal lists, but were in no image yet and have no beginning in the
-        /// journal: they do not come back.
+        /// Volumes that the journal lists, but that were in no image and whose beginning the
+        /// journal lacks: they are not restored.
         left_out: Vec<String>,
     },
 }
 
 impl DurableSet {
-    /// Brings a pool and its stable storage together: continues what was there, or restores it when
-    /// memory was lost. Volumes may be served when this returns; what [`DurableSet::stream`] brings
-    /// in is fetched as it is touched until then.
+    /// Opens a pool and its stable storage: continues with intact memory, or restores the pool when
+    /// memory was lost. Volumes may be served when this returns; until [`DurableSet::stream`] has
+    /// fetched their contents, those are fetched when they are first read.
     ///
     /// When images cannot be read, an older one will do only if nothing is lost by that which was
     /// promised; otherwise this fails and changes nothing.
@@ -130,8 +131,8 @@ impl DurableSet {
         Self::open_from(engine, spec, None, FirstLook::AtOnce)
     }
 
-    /// The same while the store of images is known not to answer: where memory is intact, it is
-    /// not asked ([`Opening::store_failure`]).
+    /// Opens the set while the store of images is known not to answer. Where memory is intact, the
+    /// store is not asked: see [`Opening::store_failure`].
     pub fn open_without_images(
         engine: &Arc<Engine>,
         spec: DurableSpec,
@@ -139,9 +140,9 @@ impl DurableSet {
         Self::open_from(engine, spec, None, FirstLook::Later)
     }
 
-    /// The same for a pool whose memory is gone, from the image that is named: what came after it
-    /// is lost as far as the journal does not have it. What cannot be read of the journal is set
-    /// aside. When memory is there, nothing is given up.
+    /// Opens the set from the named image when memory is gone, and accepts that everything later is
+    /// lost that the journal does not have. Unreadable parts of the journal are set aside. Intact
+    /// memory is never given up.
     pub fn open_accepting(
         engine: &Arc<Engine>,
         spec: DurableSpec,
@@ -221,8 +222,7 @@ impl DurableSet {
         Ok((set, opening))
     }
 
-    /// Looks at the store of images again that did not tell all at the start: what memory relies on
-    /// is compared with what is there.
+    /// Compares memory again with a store of images that could not be read completely at the start.
     pub fn look_at_images(&self) -> Result<Looked, DurableError> {
         let mut newest = NewestImage::find(&self.images)?;
         newest.check_set(self.id)?;

@@ -1,5 +1,6 @@
-//! Contents that memory relies on, compared with those of stable storage: blocks that are not dirty
-//! are said to be there. What is not there is dirty again, and flushes wait until an image has it.
+//! Comparison of memory with stable storage. Blocks that are not dirty are supposed to be in an
+//! image or the journal; those that are missing there become dirty again, and flushes wait until an
+//! image has them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,12 +13,13 @@ use volumes::{Durability, Engine, Volume};
 use crate::error::DurableError;
 use crate::newest::NewestImage;
 
-/// Contents that memory relies on and stable storage lacks. The next image has it.
+/// Contents that memory relies on and stable storage lacks, until the next image has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Part of the journal that flushes of class `journal` rely on and that it lacks.
+    /// Reason why flushes of class `journal` cannot rely on the journal, if any.
     pub journal: Option<String>,
-    /// Images that volumes were saved in, by number, and what is wrong with them.
+    /// Numbers of images in which volumes were saved and that are missing or damaged, and the
+    /// reasons.
     pub images: Vec<(u32, String)>,
 }
 

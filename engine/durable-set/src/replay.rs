@@ -1,4 +1,4 @@
-//! The journal's changes, made to the pool again.
+//! Replay of the journal's changes into a pool.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -257,17 +257,18 @@ impl Replay for EngineReplay<'_> {
     }
 }
 
-/// Changes that a replay has made.
+/// Result of a replay.
 #[derive(Debug)]
 pub struct Replayed {
     pub transactions: u64,
     /// Blocks whose contents are damaged in the journal: reads of them fail.
     pub damaged_blocks: u64,
-    /// Why it ended before the journal does. What was made is of one instant.
+    /// Error at which the replay ended before the end of the journal. The state is that of one
+    /// instant.
     pub ended_early: Option<JournalError>,
-    /// Volumes that could not be guaranteed, and why: they are thin.
+    /// Volumes that lost class `guaranteed` because they did not fit, and why: they are thin.
     pub guarantees_lost: Vec<(u64, VolumeError)>,
-    /// Volumes that are in no image, and not as a whole in the journal.
+    /// Volumes that are in no image, and only partly in the journal.
     pub left_out: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Filling an empty pool with what stable storage has: the image's maps at once, its contents when
-//! they are touched, and the journal after it.
+//! Filling an empty pool from stable storage: the maps of the image at once, its contents when they
+//! are first read, and then the journal that follows the image.
 
 use std::sync::Arc;
 

@@ -26,12 +26,12 @@ const READ_BACK: &str = "read the new image's manifest again";
 /// but for the last: then writers that find no memory wait while the save goes on.
 const FREEZES_MAX: usize = 3;
 
-/// Volumes of an image besides those whose class asks for it, which it always has.
+/// Volumes to be saved besides those of class `image` and `journal`, which every image has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Those of class `image` and `journal`, with their snapshots.
     Durable,
-    /// These too, by name.
+    /// Additional volumes, by name.
     And(Vec<String>),
     All,
 }
@@ -64,7 +64,7 @@ pub struct SaveRequest {
 }
 
 impl DurableSet {
-    /// Saves volumes as they are at one instant. The image is durable when this returns, and the
+    /// Saves volumes as they are at one instant. When this returns, the image is durable and the
     /// journal has dropped what lies before it. One save at a time.
     ///
     /// A save takes no memory that a writer needs: when there is no other, its copies give way, and
@@ -161,7 +161,7 @@ impl DurableSet {
         Err(error)
     }
 
-    /// Deletes images beyond the newest so many. Those that are needed stay.
+    /// Deletes all images but the newest `newest_count`. Images that are still needed stay.
     pub fn retain(&self, newest_count: usize) -> Result<Removed, DurableError> {
         let mut claim = self.claim();
         let claimed = claim.store(self)?;
@@ -171,9 +171,9 @@ impl DurableSet {
         removed.map_err(DurableError::images("delete old images"))
     }
 
-    /// Removes what was shipped of the journal and is in an image that was saved under this claim:
-    /// to be called after each save. Asks the store only if it may have some. What stays after a
-    /// failure is removed by the next call.
+    /// Removes shipped parts of the journal that an image of this claim contains: to be called
+    /// after each save. Asks the store only if it may have some. Parts that remain after a failure
+    /// are removed by the next call.
     pub fn remove_shipped(&self) -> Result<(), DurableError> {
         let mut claim = self.claim();
         if !self.has_own_image.load(Relaxed) || !self.may_have_extracts.swap(false, Relaxed) {
@@ -191,7 +191,7 @@ impl DurableSet {
         removed.map(drop)
     }
 
-    /// Deletes an image, and what only it refers to.
+    /// Deletes an image, and the packs that only it refers to.
     pub fn delete_image(&self, number: u32) -> Result<Removed, DurableError> {
         let attempt = format!("delete image {number}");
         let mut claim = self.claim();

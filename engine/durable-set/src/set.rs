@@ -1,4 +1,4 @@
-//! The pool, its journal and its images, and what all that is done with them shares.
+//! A pool, its journal and its images, with the state that all operations on them share.
 //!
 //! Lock order: the claim on the store of images, changes, then any one of the others.
 
@@ -68,7 +68,7 @@ impl DurableSet {
         &self.journal
     }
 
-    /// Returns whether the store of images has told since the start what it has.
+    /// Returns whether memory has been compared with the store of images since the start.
     pub fn is_compared(&self) -> bool {
         self.is_compared.load(Relaxed)
     }
@@ -81,7 +81,7 @@ impl DurableSet {
         }
     }
 
-    /// Where images are.
+    /// The store of images.
     pub fn images(&self) -> &Arc<dyn ImageStore> {
         &self.images
     }
@@ -144,8 +144,8 @@ impl DurableSet {
         *self.lock_source() = image;
     }
 
-    /// Nothing is absent any more in what there was when the engine's table had this version.
-    /// Returns whether that is all there is.
+    /// Ends the use of the image that absent blocks are in, as none was absent when the engine's
+    /// table had this version. Returns whether the table is unchanged.
     pub(crate) fn end_source(&self, table_version: u64) -> bool {
         // Nothing absent is saved or restored meanwhile.
         let _claim = self.claim();

@@ -1,8 +1,8 @@
-//! The journal that was shipped to a store, as a folder from which it is replayed.
+//! A journal that was shipped to a store, as a folder from which it is replayed.
 //!
-//! Only what continues without a gap is in it: each extract was compared with its digest, follows
-//! the one before in its segment, and each segment says where the one before ended. What comes
-//! after the first that is missing or damaged is left out.
+//! The folder has only the part without gaps: each extract was compared with its digest and follows
+//! the one before in its segment, and each segment names the end of the one before. Everything
+//! after the first missing or damaged extract is left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IoSlice;
@@ -28,14 +28,15 @@ pub struct ShippedJournal {
     folder: ShippedFolder,
     /// Bytes of the journal that continue without a gap.
     pub bytes: u64,
-    /// Time before which all flushes are in them or in the image, in microseconds since 1970; 0: it
-    /// is not known.
+    /// Time in microseconds since 1970 before which every flush is in these bytes or in the image;
+    /// 0 if it is not known.
     pub taken_unix_micros: u64,
-    /// Where what continues ends although there is more, why, and how many bytes there are more.
+    /// End of the part without gaps if more was shipped, with the reason and the number of bytes
+    /// left out.
     pub gap: Option<Gap>,
 }
 
-/// End of what continues without a gap, and what is left out after it.
+/// End of the part without gaps, and what is left out after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Extract or segment that is missing or damaged.
@@ -65,8 +66,8 @@ struct Piece {
 type Listed = BTreeMap<u32, Vec<(ExtractName, u64)>>;
 
 impl ShippedJournal {
-    /// Looks for what the writer of the image has shipped after it. `None`: nothing that continues
-    /// it, and nothing that would if it were whole. Fails when the store does not tell.
+    /// Finds what the writer of the image has shipped after it. `None` if no extract continues the
+    /// image, nor would if it were intact. Fails when the store cannot list its extracts.
     pub fn after(
         image: &OpenImage,
         store: &Arc<dyn ImageStore>,
@@ -92,8 +93,8 @@ impl ShippedJournal {
         Ok(Some(found).filter(|found| found.bytes > 0 || found.gap.is_some()))
     }
 
-    /// Makes the changes that were shipped to a pool that holds the image and whose volumes are not
-    /// served, as far as they continue. When this fails, the pool holds something in between.
+    /// Replays the shipped part of the journal into a pool that holds the image and whose volumes
+    /// are not served, up to the first gap. When this fails, the pool holds something in between.
     pub fn replay(
         &self,
         engine: &Arc<Engine>,

@@ -1,12 +1,12 @@
-//! Putting the journal beside the images that it continues, as it grows.
+//! Shipping of the journal to the store of the images that it continues, as it grows.
 //!
-//! Extracts go out in the order of the journal, each once, by a thread of the owner. Nothing that
-//! writes to the journal waits for it: what is not shipped stays on the disk, which is what the lag
-//! counts. An attempt that failed is repeated with the same bytes under the same name, so that a
-//! request which arrives late changes nothing.
+//! Extracts are shipped in the order of the journal, each once, by a thread of the owner. Writers
+//! of the journal do not wait for it: what is not shipped stays on the disk, and counts as lag. A
+//! failed attempt is repeated with the same bytes under the same name, so that a request which
+//! arrives late changes nothing.
 //!
 //! Nothing is shipped before an image was saved under the claim of the set: extracts continue an
-//! image of the same claim, and no other.
+//! image of the same claim only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const ATTEMPT: &str = "ship the journal to the image store";
 /// Extracts put in one turn: the owner looks at other things in between.
 const EXTRACTS_AT_ONCE_MAX: usize = 16;
 
-/// Ships the journal of a set. Of one owner, one for each set.
+/// Ships the journal of a set. Each set has one, with one owner.
 #[derive(Debug)]
 pub struct Shipper {
     set: Arc<DurableSet>,
@@ -49,24 +49,24 @@ struct Extract {
     taken_unix_micros: u64,
 }
 
-/// Outcome of a turn.
+/// Outcome of a call of [`Shipper::ship`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shipped {
-    /// No image was saved under this claim: one is to be saved first.
+    /// No image was saved under this claim yet; one has to be saved first.
     NeedsImage,
-    /// All that was durable when the turn began is in the store.
+    /// Everything that was durable when the call began is in the store.
     All { extracts: usize, bytes: u64 },
-    /// There is more.
+    /// More is left to ship.
     Some { extracts: usize, bytes: u64 },
 }
 
-/// Distance of the store from the journal.
+/// Lag of the store behind the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lag {
-    /// Bytes of the journal that the store has not.
+    /// Bytes of the journal that the store lacks.
     pub bytes: u64,
-    /// Time before which all flushes are in the store, in microseconds since 1970; `None` before
-    /// the first turn that shipped all.
+    /// Time in microseconds since 1970 before which every flush is in the store; `None` before
+    /// everything was shipped for the first time.
     pub shipped_unix_micros: Option<u64>,
 }
 
@@ -82,9 +82,9 @@ impl Shipper {
         }
     }
 
-    /// Puts what is durable and not in the store yet. `now_unix_micros` is the time now. Waits for
-    /// the disk and the store. After a failure the next turn goes on where this one ended; once
-    /// another writer has claimed the store every turn fails.
+    /// Ships durable parts of the journal that the store lacks. Waits for the disk and the store.
+    /// After a failure the next call goes on where this one ended; once another writer has claimed
+    /// the store every call fails.
     pub fn ship(&mut self, now_unix_micros: u64) -> Result<Shipped, DurableError> {
         if !self.set.has_own_image.load(Relaxed) {
             return Ok(Shipped::NeedsImage);
@@ -112,7 +112,7 @@ impl Shipper {
         Ok(Shipped::All { extracts, bytes })
     }
 
-    /// Costs next to nothing.
+    /// Lag of the store. A cheap call.
     pub fn lag(&self) -> Lag {
         let left = |it: &Written| u64::from(it.bytes.saturating_sub(self.sent_of(it.segment)));
         let bytes = self.set.journal.written().iter().map(left).sum();

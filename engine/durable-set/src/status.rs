@@ -1,4 +1,4 @@
-//! Cost of a loss of power now, and of preventing it.
+//! Data that a power failure would lose now, and the time that saving it takes.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use crate::set::DurableSet;
 
 const BLOCK_BYTES: u64 = block_device::BLOCK_BYTES as u64;
 
-/// Loss of the volumes of one durability class.
+/// Data of the volumes of one durability class that a power failure would lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassLoss {
     pub class: Durability,
     pub volume_count: u64,
     /// Readable bytes that the volumes hold.
     pub written_bytes: u64,
-    /// Part of these: bytes that stable storage does not have as they are now.
+    /// Part of `written_bytes` whose current contents stable storage lacks.
     pub lost_bytes: u64,
 }
 
-/// Cost of a loss of power now.
+/// Data that a power failure would lose now, and the time that saving it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldUp {
-    /// By class: `ram`, `image`, `journal`.
+    /// Losses by class: `ram`, `image`, `journal`.
     pub losses: [ClassLoss; 3],
-    /// Bytes that an image that is saved now would have to write, before they are reduced.
+    /// Bytes that an image saved now would have to write, before reduction.
     pub unsaved_bytes: u64,
-    /// At which the store took the last long save, or the last rehearsal.
+    /// Throughput of the last long save, or of the last rehearsal.
     pub save_bytes_per_second: Option<u64>,
-    /// Time that such an image takes at that speed.
+    /// Estimated time of such an image at that throughput.
     pub save_time: Option<Duration>,
 }
 
 impl DurableSet {
-    /// Computes what a loss of power would cost now.
+    /// Computes the data that a power failure would lose now.
     pub fn hold_up(&self) -> HoldUp {
         let mut losses = Durability::ALL.map(|class| ClassLoss {
             class,
@@ -60,7 +60,7 @@ impl DurableSet {
         HoldUp { losses, unsaved_bytes, save_bytes_per_second: speed, save_time: speed.map(time) }
     }
 
-    /// Measures how fast the store of images takes bytes, by writing some.
+    /// Measures the throughput of the store of images, by writing to it.
     pub fn rehearse(&self, writer: u128, watch: &dyn Watch) -> Result<Rehearsed, DurableError> {
         // One that is saved meanwhile would slow it down.
         let _claim = self.claim();

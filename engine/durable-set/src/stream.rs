@@ -1,4 +1,4 @@
-//! Bringing the contents of absent blocks into memory, while everything is served.
+//! Fetching the contents of absent blocks into memory, while all volumes are served.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::unfetched::Unfetched;
 /// Looks at all maps in one call, at most: copies of what is absent may be made meanwhile.
 const PASSES_MAX: usize = 4;
 
-/// Result of a piece of the streaming.
+/// Result of a call of [`DurableSet::stream`].
 #[derive(Debug, Default)]
 pub struct Streamed {
-    /// Blocks that came into memory.
+    /// Blocks that were fetched.
     pub present_blocks: u64,
-    /// From the store of images.
+    /// Bytes read from the store of images.
     pub bytes_read: u64,
-    /// Contents that could not be fetched: reads of it fail until it can be.
+    /// Contents that could not be fetched: reads of them fail until they can be.
     pub unfetched: Unfetched,
-    /// Chunks of the image that could not be had, as far as the walk in its order met them.
+    /// Chunks of the image that could not be read.
     pub chunks_left: Vec<DamagedChunk>,
-    /// Nothing is absent any more.
+    /// True if no block is absent any more.
     pub is_done: bool,
 }
 
@@ -33,14 +33,14 @@ impl DurableSet {
         self.engine.volumes().iter().map(|volume| volume.map().absent_blocks()).sum()
     }
 
-    /// Contents that could not be fetched when it was last streamed.
+    /// Contents that the last call of [`DurableSet::stream`] could not fetch.
     pub fn unfetched(&self) -> Unfetched {
         self.lock_unfetched().clone()
     }
 
-    /// Brings absent blocks into memory, in the order in which they lie in the image, until all
-    /// are there or `watch` cancels. What cannot be had now stays absent, for the next call. Fails
-    /// when the store gives nothing at all, or the pool is full.
+    /// Fetches absent blocks into memory, in the order in which they lie in the image, until none
+    /// is absent or `watch` cancels. Blocks that cannot be fetched now stay absent, for the next
+    /// call. Fails when the store returns nothing at all, or the pool is full.
     pub fn stream(&self, watch: &dyn Watch) -> Result<Streamed, DurableError> {
         let mut streamed = Streamed::default();
         let Some(image) = self.source()? else {
@@ -97,9 +97,9 @@ impl DurableSet {
         Ok(is_done)
     }
 
-    /// Gives up what is absent in a volume or snapshot and cannot be had because its object is
-    /// missing or damaged: reads of it fail until it is overwritten, also when the object comes
-    /// back. For the pool's owner to say.
+    /// Gives up absent blocks of a volume or snapshot whose object is missing or damaged: reads of
+    /// them fail until they are overwritten, also when the object comes back. A decision of the
+    /// pool's owner.
     pub fn accept_loss(&self, name: &str) -> Result<GivenUp, DurableError> {
         let attempt = format!("give up what cannot be fetched of {name:?}");
         let volume = self.engine.volume(name).map_err(DurableError::volume(&attempt))?;

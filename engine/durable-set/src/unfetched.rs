@@ -8,22 +8,22 @@ use volumes::{LeftBlock, Volume};
 /// Objects of the store that are named when blocks in them cannot be had.
 const OBJECTS_NAMED_MAX: usize = 64;
 
-/// Absent blocks that could not be had when they were last asked for. They are asked for again.
+/// Absent blocks that could not be fetched at the last attempt. They are fetched again later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unfetched {
     /// Blocks of all volumes and snapshots together.
     pub blocks: u64,
-    /// Where they are; of very many the first.
+    /// Objects that have these blocks; if there are very many, the first.
     pub objects: Vec<UnfetchedObject>,
 }
 
-/// An object of the store of images that blocks cannot be had from.
+/// An object of the store of images from which blocks cannot be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfetchedObject {
     pub pack: PackName,
-    /// Why it cannot be read.
+    /// Reason why the object cannot be read.
     pub cause: String,
-    /// Volumes and snapshots by name, and how many blocks of each.
+    /// Volumes and snapshots by name, with the number of blocks of each.
     pub volumes: BTreeMap<String, u64>,
 }
 

@@ -1,9 +1,10 @@
-//! An engine's background work: collecting leaks, compressing, and taking memory ahead of writers.
+//! An engine's background work: giving leaked pages back, compressing, and taking memory ahead of
+//! writers.
 //!
-//! The engine reads no clock and starts no thread; a program that opens a pool starts
-//! [`Maintenance`] beside it, the daemon as well as one that embeds a pool. Without it a pool
-//! works, but what leaked is not collected, contents stay as large as they were written until
-//! memory runs short, and writers wait for memory as it is taken.
+//! The engine reads no clock and starts no thread, so a program that opens a pool starts
+//! [`Maintenance`] beside it: the daemon, and a program that embeds a pool. Without it a pool
+//! works, but leaked pages stay lost, contents stay as large as they were written until memory runs
+//! short, and writers wait while memory is taken from the host.
 #![forbid(unsafe_code)]
 
 mod host;

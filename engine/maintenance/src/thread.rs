@@ -21,8 +21,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often it looks for a quiet moment while something waits to be compressed.
 const WAITING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The running thread, and those that help it to take the pool's memory. Dropped, they end after
-/// the piece of work in hand, which is short.
+/// The running thread, and its helpers that take the pool's memory. When this is dropped, they end
+/// after their current piece of work, which is short.
 #[derive(Debug)]
 pub struct Maintenance {
     running: Vec<Running>,
@@ -44,8 +44,8 @@ impl Running {
 }
 
 impl Maintenance {
-    /// Works on the engine from now on, and holds it. `after_step` is called after each piece of
-    /// work, and twice a second while there is none; it must not take long.
+    /// Starts the thread, which holds the engine. `after_step` is called after each piece of work,
+    /// and twice a second while there is none; it must return quickly.
     pub fn start(
         engine: Arc<Engine>,
         mut after_step: impl FnMut(&PoolUsage) + Send + 'static,
