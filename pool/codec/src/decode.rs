@@ -1,9 +1,9 @@
 //! Decoding LZ4's block format into a block.
 //!
-//! The bytes may be anything: every access is checked, and what is no encoding of exactly one block
-//! is an error. Most sequences are short and far from both ends. They are copied in pieces of fixed
-//! size, whatever their lengths, because a few bytes too many cost less than a branch that cannot
-//! be foreseen; what is written past a sequence is written over by the next. All others are
+//! Any input is accepted: every access is checked, and bytes that do not encode exactly one block
+//! are an error. Most sequences are short and far from both ends. They are copied in pieces of
+//! fixed size, whatever their lengths, because copying a few bytes too many costs less than a
+//! mispredicted branch; bytes written past a sequence are overwritten by the next. All others are
 //! decoded with care.
 
 use std::error::Error;
@@ -31,7 +31,7 @@ const LONG_WINDOW_BYTES: usize = 2 + LONG_BYTES + 2;
 const LONG_LITERALS_MORE_MAX: usize = LONG_BYTES - TOKEN_LIMIT;
 const LONG_MATCH_MORE_MAX: usize = LONG_BYTES - TOKEN_LIMIT - MATCH_BYTES_MIN;
 
-/// The bytes are no encoding of a whole block.
+/// Error of bytes that do not encode a whole block.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DecodeError;
 
@@ -46,7 +46,8 @@ impl Error for DecodeError {}
 /// What is left of the encoding, and how much of the block is written.
 type Progress<'a> = (&'a [u8], usize);
 
-/// Decodes the LZ4 encoding of a block. Any other bytes are an error, with `into` in any state.
+/// Decodes the LZ4 encoding of a block. Any other bytes are an error, which leaves `into` in an
+/// undefined state.
 pub fn decode(encoded: &[u8], into: &mut Block) -> Result<(), DecodeError> {
     let (mut rest, mut at) = (encoded, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Encoding a block in LZ4's block format, quickly or thoroughly.
+//! Encoding of a block in LZ4's block format, quick or thorough.
 
 use std::fmt;
 
@@ -22,16 +22,16 @@ impl Encoder {
         Self { places: Places::new(), chains: Chains::new(), output: Output::new() }
     }
 
-    /// The block in LZ4's block format, if that takes `length_max` bytes at most. Gives up as soon
-    /// as it is certain to take more.
+    /// Encodes a block in LZ4's block format, if that takes `length_max` bytes at most. Gives up as
+    /// soon as it is certain to take more.
     pub fn encode(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);
         quick::encode(block, &mut self.places, &mut self.output).ok()?;
         self.output.finish(block).ok()
     }
 
-    /// Encodes like [`encode`](Self::encode), in the same format, for background work: it takes
-    /// longer, so that the encoding is shorter.
+    /// Encodes like [`encode`](Self::encode), in the same format, for background work: slower, and
+    /// with a shorter result.
     pub fn encode_thoroughly(&mut self, block: &Block, length_max: usize) -> Option<&[u8]> {
         self.output.begin(length_max);
         thorough::encode(block, &mut self.chains, &mut self.output).ok()?;

@@ -2,8 +2,8 @@
 
 use crate::{BLOCK_BYTES, Block};
 
-/// The pattern that fills the block, if one does. Blocks of other contents are told apart after
-/// their first line in nearly every case.
+/// The pattern that fills the block, if there is one. For nearly every other block the first line
+/// of 64 bytes decides.
 pub fn fill_pattern(block: &Block) -> Option<u32> {
     let pattern: [u8; 4] = block[..4].try_into().expect("four bytes");
     let word = u64::from_ne_bytes([pattern, pattern].concat().try_into().expect("eight bytes"));
@@ -11,7 +11,7 @@ pub fn fill_pattern(block: &Block) -> Option<u32> {
     lines.iter().all(|line| line_is_filled(line, word)).then(|| u32::from_ne_bytes(pattern))
 }
 
-/// Writes a block, or a part of one that begins at a multiple of four bytes, full of `pattern`.
+/// Fills a block, or a part of one that begins at a multiple of four bytes, with `pattern`.
 pub fn write_fill(pattern: u32, into: &mut [u8]) {
     debug_assert!(into.len() <= BLOCK_BYTES, "one block at a time");
     if pattern == 0 {

@@ -1,4 +1,4 @@
-//! A cheap guess whether encoding can shrink a block.
+//! A cheap estimate of whether encoding can shrink a block.
 //!
 //! Random and encrypted data use all byte values evenly; what LZ4 can shrink does not. Sampling
 //! four bytes of each 64-byte line, 256 in all, random data shows 162 ± 5 different values, text
@@ -11,7 +11,7 @@ use crate::Block;
 /// deviations below the mean of random data.
 const DISTINCT_LIMIT: u32 = 147;
 
-/// Returns whether the encoder should try.
+/// Returns whether the block should be encoded.
 pub fn is_worth_encoding(block: &Block) -> bool {
     // Bytes, not bits: stores that nothing waits for are cheaper than bits that are read first.
     let mut seen = [0_u8; 256];

@@ -1,7 +1,7 @@
-//! One block's contents, smaller: fill patterns, a gate that spares the encoder what will not
-//! shrink, and LZ4 in its block format.
+//! Compression of one block: fill patterns, a gate that keeps incompressible data from the encoder,
+//! and LZ4 in its block format.
 //!
-//! Pure functions over slices. Nothing here knows where contents are stored.
+//! Pure functions over slices, without knowledge of where contents are stored.
 #![forbid(unsafe_code)]
 
 mod decode;
