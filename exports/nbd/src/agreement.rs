@@ -36,18 +36,18 @@ pub(crate) enum Replies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPolicy {
     Absent,
-    /// Everything but the start of TLS is refused on a plain connection.
+    /// Only the start of TLS is accepted on a plain connection.
     Required,
 }
 
-/// Need of a session before it can go on.
+/// Condition under which a session can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// More bytes in the input. Replies in the output should be sent before waiting for them.
+    /// More bytes in the input. Replies in the output should be sent first.
     ReceiveInput,
     /// An empty output.
     SendOutput,
-    /// The output sent, then a TLS handshake, then `Session::tls_started`.
+    /// The output sent, then a TLS handshake, then a call of `Session::tls_started`.
     StartTls,
     /// The output sent, then nothing more.
     Close,

@@ -28,14 +28,14 @@ const CONNECTION_COUNT_FEW: usize = 8;
 /// From more connections on, each has buffers for small pieces.
 const CONNECTION_COUNT_SEVERAL: usize = 24;
 
-/// Share of the memory for buffers that one connection gets.
+/// Share of the memory for buffers that a connection gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferShare {
-    /// The buffers may take what the largest request wants.
+    /// The buffers may grow to the size of the largest request.
     Large,
-    /// Long requests are done in pieces.
+    /// Long requests are served in pieces.
     Medium,
-    /// In small ones.
+    /// Long requests are served in small pieces.
     Small,
 }
 
@@ -105,8 +105,7 @@ impl BufferShare {
     }
 }
 
-/// Bytes that a client sent: filled at the back by a connection, taken from the front by a
-/// [`crate::Session`].
+/// Bytes from the client: appended by a connection, consumed by a [`crate::Session`].
 pub struct Input {
     bytes: Box<[u8]>,
     start: usize,
@@ -122,13 +121,13 @@ impl Input {
         Self { bytes, start: 0, end: 0, touched: 0, share: BufferShare::Large }
     }
 
-    /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
+    /// Sets the share between two calls of [`crate::Session::advance`]; both buffers get the same.
     pub fn set_share(&mut self, share: BufferShare) {
         self.share = share;
     }
 
-    /// Free space for received bytes. Empty only when `len` is the whole buffer, which a session
-    /// never leaves.
+    /// Free space for received bytes. Empty only when [`Input::len`] is the whole buffer, which a
+    /// session never leaves.
     pub fn space(&mut self) -> &mut [u8] {
         let limit = self.limits().input_bytes;
         if self.start == self.end {
@@ -196,7 +195,7 @@ impl Output {
         Self { bytes: zeros(OUTPUT_BYTES_MAX), end: 0, touched: 0, share: BufferShare::Large }
     }
 
-    /// Told between two calls of [`crate::Session::advance`], the same for both buffers.
+    /// Sets the share between two calls of [`crate::Session::advance`]; both buffers get the same.
     pub fn set_share(&mut self, share: BufferShare) {
         self.share = share;
     }
@@ -205,7 +204,7 @@ impl Output {
         self.share.limits()
     }
 
-    /// Everything that waits to be sent.
+    /// All bytes that wait to be sent.
     pub fn data(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
@@ -214,7 +213,7 @@ impl Output {
         self.end == 0
     }
 
-    /// Forgets the data, after it was sent.
+    /// Clears the buffer after its data was sent.
     pub fn clear(&mut self) {
         self.end = 0;
         if self.touched > self.limits().output_bytes_kept {

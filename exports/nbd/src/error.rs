@@ -1,4 +1,4 @@
-//! Why a server could not be started.
+//! Errors of the start of a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use export_kit::StartError;
 use tls::TlsError;
 
-/// A server that was not started. Nothing is left behind.
+/// Error of a server that was not started. It leaves no socket and no thread behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error(

@@ -1,4 +1,4 @@
-//! Exports that the server asks its owner for: the devices to serve.
+//! The devices to serve, which the server gets from its owner.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use tls::ClientCertificate;
 pub enum Client {
     /// A process of this host, over the Unix socket.
     Local(Peer),
-    /// A host that reaches the TCP address.
+    /// A host that connects over TCP without TLS.
     Anybody,
-    /// A host over TLS that an authority of the configuration vouches for.
+    /// A host over TLS with a certificate of a configured authority.
     Certified(ClientCertificate),
 }
 
-/// One device under the name that clients ask for. A device that is read-only is announced so.
+/// A device with the name of its export. A read-only device is announced as such.
 pub struct Export {
-    /// The canonical name, which may differ from the one that was asked for.
+    /// Canonical name, which may differ from the requested one.
     pub name: String,
-    /// For people. May be empty.
+    /// Description for users. May be empty.
     pub description: String,
     pub device: Arc<dyn BlockDevice>,
 }
@@ -30,21 +30,21 @@ pub struct Export {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
     pub name: String,
-    /// For people. May be empty.
+    /// Description for users. May be empty.
     pub description: String,
 }
 
-/// The set of devices that are served. It may change at any time; a connection keeps the device
-/// that it found.
+/// The devices that are served. The set may change at any time; a connection keeps the device that
+/// it found.
 pub trait Exports: Send + Sync {
-    /// Whether there is anything that a process of this host may use. Asked on the accepting
-    /// thread, before the client has a place: an answer waits for no other thread.
+    /// Returns whether a process of this host may use any export. Called on the accepting thread,
+    /// before the client has a place, so it must not wait for another thread.
     fn admits(&self, peer: &Peer) -> bool;
 
-    /// The export called `name`, if `client` may use it. An empty name asks for the default export,
-    /// if there is one.
+    /// Finds the export called `name`, if `client` may use it. An empty name means the default
+    /// export, if there is one.
     fn find(&self, name: &str, client: &Client) -> Option<Export>;
 
-    /// All exports that the client may use.
+    /// Lists all exports that the client may use.
     fn list(&self, client: &Client) -> Vec<ExportInfo>;
 }

@@ -1,4 +1,4 @@
-//! The NBD protocol in, block-device calls out.
+//! An NBD server for block devices.
 //!
 //! ```text
 //! Server ── one thread per connection ── Transport ── bytes ── Session ── BlockDevice
@@ -12,10 +12,10 @@
 //!   left to a second thread, which flushes once for all that have come and answers them.
 //! - [`Session`] is the protocol itself, over two buffers and without I/O.
 //!
-//! A client costs one thread, or two, and the two buffers, about 1.5 MiB that are only touched as
-//! far as they are used; among many clients, no more than 140 KiB are. Whatever it sends, or does
-//! not take, it can at worst lose its own connection. This crate never looks at what it carries,
-//! and keeps no lock while it serves a request.
+//! A client takes one thread, or two, and two buffers of about 1.5 MiB of which only the used part
+//! takes memory; with many clients, at most 140 KiB each. Whatever a client sends or does not
+//! receive, it can at worst lose its own connection. This crate never inspects the data, and holds
+//! no lock while it serves a request.
 #![forbid(unsafe_code)]
 
 mod agreement;
@@ -44,5 +44,5 @@ pub use exports::{Client, Export, ExportInfo, Exports};
 pub use server::{Config, Server, TcpAccess};
 pub use session::Session;
 pub use tls::{ClientCertificate, TlsError, TlsFiles, TlsSettings};
-/// State of a server; clients by the canonical name of their export.
+/// State of a server, with clients by the canonical name of their export.
 pub type Status = export_kit::Status<String>;

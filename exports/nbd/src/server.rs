@@ -19,38 +19,38 @@ use crate::exports::{Client, Exports};
 use crate::listener::Listener;
 use crate::transport::Socket;
 
-/// Where and how to serve.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A Unix socket that every process may connect to: [`Exports`] says what it may use. One that
-    /// a dead process left behind is replaced.
+    /// Path of a Unix socket to which every process may connect; [`Exports`] decides what it may
+    /// use. A socket left by a dead process is replaced.
     pub unix_path: PathBuf,
-    /// Without TLS, only loopback addresses are accepted.
+    /// TCP address. Without TLS, only loopback addresses are accepted.
     pub tcp: Option<SocketAddr>,
     pub tcp_access: TcpAccess,
-    /// TLS for TCP, which is then required there. Unix sockets are always plain.
+    /// TLS for TCP, which makes it mandatory there. Unix sockets are always plain.
     pub tls: Option<TlsFiles>,
-    /// Clients beyond so many are closed at once, counted for the Unix socket and for TCP apart, so
-    /// that strangers cannot lock out local clients; shares of users are those of the Unix socket.
-    /// Each costs a thread and about 1.5 MiB.
+    /// Limits on clients; clients beyond them are disconnected at once. The Unix socket and TCP are
+    /// counted separately, so that remote clients cannot lock out local ones; limits by user apply
+    /// to the Unix socket. Each client takes a thread and about 1.5 MiB.
     pub quota: Quota,
-    /// A client that has not chosen an export after so long is closed. One that has waits as long
-    /// at most until connections to it that have ended have left its device.
+    /// Time in which a client must choose an export, or it is disconnected. A client that has
+    /// chosen one waits this long at most for ended connections to leave its device.
     pub handshake_time_max: Duration,
-    /// Bounds the threads of this process that look for requests instead of sleeping.
+    /// Limit on the threads of this process that poll for requests instead of sleeping.
     pub spin_permits: Arc<SpinPermits>,
-    /// The longest that a connection looks for its next request before it sleeps.
+    /// Maximum time for which a connection polls for its next request before it sleeps.
     pub spin_max: Duration,
-    /// Runs first on each serving thread.
+    /// Called first on each serving thread.
     pub thread_start: fn(),
 }
 
 /// Clients that may connect over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpAccess {
-    /// Those with a certificate of an authority of [`TlsFiles::client_authorities`].
+    /// Clients with a certificate of an authority in [`TlsFiles::client_authorities`].
     Certified,
-    /// All that reach the address.
+    /// All clients that reach the address.
     Anybody,
 }
 
@@ -71,7 +71,7 @@ struct Control {
 }
 
 impl Server {
-    /// Listens and returns. Clients are served from now on.
+    /// Starts a server: listens, and serves clients from now on.
     pub fn start(config: Config, exports: Arc<dyn Exports>) -> Result<Self, ServerError> {
         let tls = config.tls.as_ref().map(TlsSettings::load).transpose()?;
         if let Some(address) = config.tcp
@@ -113,7 +113,7 @@ impl Server {
         Ok(Self { registry, control, accepting: Some(accepting), tcp_address })
     }
 
-    /// Where TCP clients connect to, if TCP was asked for.
+    /// Address for TCP clients, if TCP was configured.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
@@ -123,14 +123,14 @@ impl Server {
         self.registry.status()
     }
 
-    /// Ends all connections to the export with this canonical name; their clients may come back.
-    /// Returns how many there were.
+    /// Disconnects all clients of the export with this canonical name and returns their number;
+    /// they may connect again.
     pub fn disconnect(&self, export_name: &str) -> usize {
         self.registry.disconnect(export_name)
     }
 
-    /// Shows other certificates to TCP clients that come from now on. A server that was started
-    /// without TLS stays without.
+    /// Replaces the certificates for TCP clients that connect from now on. A server that was
+    /// started without TLS stays without.
     pub fn set_tls(&self, settings: TlsSettings) {
         let mut now = self.control.tls.lock().expect(NOT_POISONED);
         if now.is_some() {
@@ -138,8 +138,8 @@ impl Server {
         }
     }
 
-    /// Accepts no more clients, answers every request that has arrived, closes the connections,
-    /// removes the socket and joins all threads.
+    /// Stops the server: accepts no more clients, answers every request that has arrived, closes
+    /// the connections, removes the socket and joins all threads.
     ///
     /// Connections that are not done after `drain` are cut; returns how many. A flush that has not
     /// ended by then is left alone with its thread, which also keeps the device. Waits longer than

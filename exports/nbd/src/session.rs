@@ -1,5 +1,5 @@
-//! The server's side of one connection, without the connection: the handshake, which
-//! [`crate::handshake`] knows, then requests in, device calls, replies out.
+//! The server's side of one connection, without I/O: the handshake, which [`crate::handshake`] has,
+//! then requests in, device calls, replies out.
 //!
 //! A state machine over two buffers, without I/O of its own. Requests are served one after the
 //! other, in the order in which they came; only flushes that may wait for a disk can be left to
@@ -7,7 +7,7 @@
 //! pieces: a write takes effect while its payload still arrives, a read is answered in several
 //! chunks. So the memory of a connection does not depend on the length of its requests.
 //!
-//! What a client does wrong fails the one request; only a wrong magic number ends the connection.
+//! An invalid request fails alone; only a wrong magic number ends the connection.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::wire::{Errno, REQUEST_BYTES, Request, command, command_flag};
 const _: () = assert!(CONTEXT_COUNT_MAX * replies::STATUS_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 const _: () = assert!(replies::ERROR_CHUNK_BYTES_MAX <= OUTPUT_STEP_BYTES_MAX);
 
-/// Turns what a client sends into calls of a device and replies.
+/// NBD protocol of one connection: turns bytes of a client into calls of a device and replies.
 ///
 /// It does no I/O and reads no clock: its owner moves bytes in and out of the two buffers and does
 /// what [`Session::advance`] asks; after [`Progress::Close`] it is done. No input makes it fail,
@@ -77,7 +77,7 @@ struct LongWrite {
 }
 
 impl Session {
-    /// A session that flushes devices itself, and waits for them.
+    /// Creates a session that flushes devices itself, and waits for them.
     pub fn new(exports: Arc<dyn Exports>, client: Client, tls: TlsPolicy) -> Self {
         let handshake = Handshake::new(exports, client, tls);
         let phase = Phase::Handshake(Box::new(handshake));
@@ -94,7 +94,7 @@ impl Session {
         Self { counters, ..self }
     }
 
-    /// Does as much as the buffers allow. Blocks only as long as calls of the device do.
+    /// Processes input as far as the buffers allow. Blocks only as long as calls of the device do.
     pub fn advance(&mut self, input: &mut Input, output: &mut Output) -> Progress {
         loop {
             let handshake = match &mut self.phase {
@@ -127,7 +127,8 @@ impl Session {
         }));
     }
 
-    /// Goes on over TLS, after [`Progress::StartTls`], with the client that this has shown.
+    /// Continues over TLS after [`Progress::StartTls`], with the client that the TLS handshake
+    /// identified.
     pub fn tls_started(&mut self, client: Client) {
         let Phase::Handshake(handshake) = &mut self.phase else {
             panic!("TLS is started during the handshake");
@@ -135,7 +136,7 @@ impl Session {
         handshake.tls_started(client);
     }
 
-    /// The canonical name of the export, once the client has chosen one.
+    /// Canonical name of the export, once the client has chosen one.
     pub fn export_name(&self) -> Option<&str> {
         self.transmission().map(|transmission| transmission.export_name.as_str())
     }

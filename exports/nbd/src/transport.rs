@@ -64,7 +64,7 @@ impl Transport {
         &self.sender
     }
 
-    /// From now on, clients may take all the time they like.
+    /// Removes the time limit on waits for the client.
     pub(crate) fn lift_deadline(&mut self) -> io::Result<()> {
         self.wire.deadline = None;
         self.sender.lock().outgoing.deadline = None;
@@ -179,7 +179,7 @@ impl Sender {
         state.outgoing.send_all(bytes)
     }
 
-    /// Says good-bye as TLS wants it.
+    /// Ends a TLS session in order (close_notify).
     pub(crate) fn close(&self) -> io::Result<()> {
         self.lock().outgoing.close()
     }
