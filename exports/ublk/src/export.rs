@@ -1,4 +1,4 @@
-//! Making volumes devices, and taking the devices away.
+//! Creating and deleting the kernel's block devices of volumes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,36 +25,38 @@ const ZEROING_BYTES_MAX: u32 = 1 << 30;
 const COPIED_BYTES_MAX: u32 = 256 << 10;
 const COPIED_DEPTH_MAX: u16 = 64;
 
-/// Way by which data of requests comes to us.
+/// Way by which the data of requests is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// We copy where the driver lets us (6.5 or later), to and from where data is stored.
+    /// This process copies directly to and from where data is stored, where the driver allows that
+    /// (6.5 or later).
     ByServer,
-    /// The driver copies, as all of them can.
+    /// The driver copies, which every version can do.
     ByDriver,
 }
 
-/// Settings of serving devices.
+/// Settings of ublk devices.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A file in a folder that survives restarts.
+    /// File that lists the devices, in a folder that survives restarts.
     pub registry: PathBuf,
-    /// Queues of each device, and thereby threads.
+    /// Queues of each device, each with a thread.
     pub queue_count: u16,
-    /// Requests of each queue at once.
+    /// Maximum number of requests in each queue.
     pub queue_depth: u16,
     pub transfer: Transfer,
     pub permits: Arc<SpinPermits>,
 }
 
-/// A volume that is a block device.
+/// A volume that is attached as a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub volume: VolumeId,
     pub device: PathBuf,
 }
 
-/// The devices of this process. Dropping it leaves them without a server, for the next one.
+/// The ublk devices of this process. Dropping it leaves them without a server, until the next
+/// process takes them over.
 pub struct Export {
     config: Config,
     driver: Driver,
@@ -69,9 +71,9 @@ struct State {
 }
 
 impl Export {
-    /// Takes over the devices that an earlier process left. Waits for each of them, for a bounded
-    /// time; what cannot be taken over is logged. Fails with [`AttachErrorKind::Unavailable`] on
-    /// machines without the driver.
+    /// Takes over the devices that an earlier process left, and waits for each of them for a
+    /// bounded time. Devices that cannot be taken over are logged. Fails with
+    /// [`AttachErrorKind::Unavailable`] on machines without the driver.
     pub fn start(config: Config, volumes: &dyn Volumes) -> Result<Self, AttachError> {
         let driver = Driver::open()?;
         let registry = Registry::open(&config.registry).map_err(|error| {
@@ -88,7 +90,7 @@ impl Export {
         Ok(Self { config, driver, state: Mutex::new(state) })
     }
 
-    /// Makes a volume a device. One that is one already keeps it.
+    /// Attaches a volume as a device. A volume that is attached keeps its device.
     pub fn attach(
         &self,
         volume: VolumeId,
@@ -106,7 +108,7 @@ impl Export {
         Ok(attachment)
     }
 
-    /// Takes the device of a volume away, unless a process uses it.
+    /// Detaches the device of a volume. Fails while a process uses it.
     pub fn detach(&self, volume: VolumeId) -> Result<(), AttachError> {
         let mut state = self.lock();
         let Some(served) = state.devices.get(&volume) else {
@@ -138,7 +140,7 @@ impl Export {
         state.registry.remove(id).map_err(not_stored)
     }
 
-    /// Returns whether the size of a volume's device can change while it is attached.
+    /// Checks that a volume can be resized while it is attached.
     pub fn check_resizable(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
@@ -152,7 +154,7 @@ impl Export {
         ))
     }
 
-    /// Tells the kernel the present size of a volume.
+    /// Reports the new size of a volume to the kernel.
     pub fn resized(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         let Some(served) = state.devices.get(&volume) else { return Ok(()) };
@@ -160,7 +162,7 @@ impl Export {
         self.driver.update_size(id, size_bytes)
     }
 
-    /// Tells the kernel whether flushes are of use, after that changed.
+    /// Reports to the kernel whether a device needs flushes, after that has changed.
     pub fn write_cache_changed(&self, volume: VolumeId) -> Result<(), AttachError> {
         let state = self.lock();
         match state.devices.get(&volume) {
@@ -182,7 +184,7 @@ impl Export {
         sum
     }
 
-    /// Stops serving. Devices stay, and their users wait for the next process.
+    /// Stops serving. The devices stay, and their users wait for the next process.
     pub fn stop(self) {
         let state = self.state.into_inner().expect(NO_PANIC);
         // All at the same time: one that hangs holds up no other.

@@ -17,7 +17,7 @@
 //! - Commands to the driver run on threads of their own and have a time limit, because kernels
 //!   have had bugs that never answer them.
 //!
-//! This crate knows no volume but as a [`block_device::BlockDevice`] with a number. It must not
+//! This crate reaches a volume only as a [`block_device::BlockDevice`] with a number. It must not
 //! open a device that it serves in a way that writes to it.
 //!
 //! Order of locks: the list of devices, then the registry. Neither is held by a thread that serves.

@@ -13,7 +13,7 @@ pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// A request that begins and ends in the middle of blocks touches so much more.
 const SCRATCH_BYTES: usize = REQUEST_BYTES_MAX as usize + 2 * BLOCK_BYTES;
 
-/// Why a request failed, as the kernel wants to hear it.
+/// Failure of a request, as the kernel's error codes distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Io,
