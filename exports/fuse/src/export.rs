@@ -1,4 +1,4 @@
-//! The export as the daemon sees it: started once, asked to attach and detach, stopped.
+//! The export as the daemon uses it: started once, asked to attach and detach, stopped.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -41,30 +41,30 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked meanwhile.
 const CLOSING_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where and how to export.
+/// Settings of an export.
 #[derive(Clone)]
 pub struct Config {
-    /// The directory that shows one file for each volume. Made when it is missing.
+    /// Directory that shows one file for each volume. Created when it is missing.
     pub mount_point: PathBuf,
-    /// Where the fd store listens.
+    /// Socket of the file descriptor store.
     pub fd_store_socket: PathBuf,
     pub helpers: HelperRunner,
-    /// Threads that serve requests, of which one waits and the others sleep until there is more to
-    /// do than one can; 64 at most. Flushes that wait for a disk occupy all of them but one, and
-    /// more flushes wait for those.
+    /// Number of threads that serve requests, 64 at most. One of them waits for requests, and the
+    /// others sleep until one cannot keep up. Flushes that wait for a disk occupy all of them but
+    /// one; further flushes wait for those.
     pub worker_count: usize,
     pub permits: Arc<SpinPermits>,
-    /// The longest that a worker spins for a request.
+    /// Maximum time for which a worker polls for a request.
     pub spin_max: Duration,
-    /// Time that an export that stops waits for flushes that are under way. One that has not ended
-    /// by then is left alone with its thread, which also keeps the device.
+    /// Time that an export that is stopped waits for flushes in progress. A flush that has not
+    /// ended by then is abandoned with its thread, which also keeps the device.
     pub stop_patience: Duration,
     /// Called by each worker before its first request.
     pub thread_start: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Config {
-    /// Settings that suit most machines; only the places and the program have no default.
+    /// Settings that suit most machines. The paths and the program have no default.
     pub fn new(mount_point: PathBuf, fd_store_socket: PathBuf, helpers: HelperRunner) -> Self {
         Self {
             mount_point,
@@ -79,7 +79,7 @@ impl Config {
     }
 }
 
-/// Parts that stay when an export stops.
+/// Parts that remain when an export stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The connection, with the fd store: devices wait for the next process, and fail nothing.
@@ -90,7 +90,7 @@ pub enum Keep {
     Nothing,
 }
 
-/// One volume as a block device of this machine.
+/// A volume that is attached as a loop device of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub file: FileId,
@@ -98,11 +98,11 @@ pub struct Attachment {
     number: u32,
 }
 
-/// A device whose connection is lost for good: it answers every request with an error.
+/// A device whose connection is lost for good: every request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadDevice {
     pub device: PathBuf,
-    /// The file it was bound to.
+    /// File to which it was bound.
     pub file: PathBuf,
     number: u32,
     /// Of the binding that is dead.
@@ -118,7 +118,7 @@ pub enum Origin {
     TakenOver,
 }
 
-/// Volumes as files and block devices of this machine.
+/// Volumes as files and loop devices of this machine.
 ///
 /// Dropping it is stopping it with [`Keep::Connection`].
 pub struct Export {
@@ -138,7 +138,7 @@ pub struct Export {
 
 impl Export {
     /// Takes over the connection that a former process left, or mounts a new one, and serves it.
-    /// Two processes must not export to the same mount point at a time; that is the caller's duty.
+    /// The caller makes sure that no two processes export to the same mount point at a time.
     pub fn start(mut config: Config, files: Arc<dyn Files>) -> Result<Self, AttachError> {
         assert!((1..=WORKER_COUNT_MAX).contains(&config.worker_count), "one to 64 workers");
         config.mount_point = mount::prepare(&config.mount_point).map_err(|error| {
@@ -193,17 +193,17 @@ impl Export {
         self.origin
     }
 
-    /// Devices that were left when a former connection was lost with its fd store, or a volume with
-    /// its pool, and that are still in use, so that they could not be removed. They fail every
-    /// request. Those that were open go when they are closed, those that were mounted when they are
-    /// unmounted and [`Export::remove_dead_devices`] is called.
+    /// Dead devices that are still in use, so that they could not be removed: left when a former
+    /// connection was lost with its file descriptor store, or a volume with its pool. They fail
+    /// every request. Those that were open disappear when they are closed, those that were mounted
+    /// when they are unmounted and [`Export::remove_dead_devices`] is called.
     pub fn dead_devices(&self) -> Vec<&DeadDevice> {
         let is_there =
             |it: &&DeadDevice| it.sequence.is_some() && sequence_of(it.number) == it.sequence;
         self.dead.iter().filter(is_there).collect()
     }
 
-    /// Removes dead devices that are not used any more. To be called now and then.
+    /// Removes dead devices that are no longer in use. To be called periodically.
     pub fn remove_dead_devices(&self) {
         for dead in self.dead_devices() {
             let command = HelperCommand::Detach { number: dead.number, sequence: dead.sequence };
@@ -215,9 +215,8 @@ impl Export {
         }
     }
 
-    /// Makes the volume appear as a block device, or finds the one that it is. A new one flushes
-    /// each write if that is asked for, and takes no flushes then; one that is there keeps to what
-    /// it was made for.
+    /// Attaches a volume as a loop device, or returns the one that it has. With `flush_each_write`
+    /// a new device flushes each write and takes no flushes; an existing device keeps its setting.
     pub fn attach(&self, name: &str, flush_each_write: bool) -> Result<Attachment, AttachError> {
         let (file, device) = self.find(name)?;
         let _alone = self.lock_devices();
@@ -247,13 +246,13 @@ impl Export {
         Ok(Attachment::new(file, bound.number))
     }
 
-    /// The volume's block device, if it has one that is still there. Never waits.
+    /// Loop device of a volume, if it has one that still exists. Never waits.
     pub fn device_of(&self, file: FileId) -> Option<PathBuf> {
         Some(LoopDevice::path(self.bound(file)?.number))
     }
 
-    /// Who has the volume's file open, besides its own device: one that may write, if there is one.
-    /// Waits for a moment if somebody has just closed it.
+    /// A process that has the volume's file open, besides its own device: preferably one that may
+    /// write. Waits for a moment if somebody has just closed it.
     pub fn file_user(&self, file: FileId) -> Result<Option<FileUser>, AttachError> {
         let bound = self.bound(file);
         let own_count = u64::from(bound.is_some_and(|it| it.is_new));
@@ -297,7 +296,8 @@ impl Export {
         }
     }
 
-    /// Takes the block device away. `Busy` while anybody uses it; `NotFound` when there is none.
+    /// Detaches the loop device. Fails with `Busy` while it is in use, and with `NotFound` when
+    /// there is none.
     pub fn detach(&self, file: FileId) -> Result<(), AttachError> {
         let _alone = self.lock_devices();
         let Some(Bound { number, sequence, .. }) = self.bound(file) else {
@@ -309,7 +309,7 @@ impl Export {
         Ok(())
     }
 
-    /// Gives the volume's block device, if it has one, the volume's present size.
+    /// Updates the size of the volume's loop device, if it has one.
     pub fn resized(&self, name: &str) -> Result<(), AttachError> {
         let (file, _) = self.find(name)?;
         let _alone = self.lock_devices();
@@ -324,9 +324,9 @@ impl Export {
         Ok(())
     }
 
-    /// Tells the kernel whether the volume's block device, if it has one, takes flushes now. To be
-    /// called after [`BlockDevice::write_cache`] has changed: flushes that the kernel was not told
-    /// of do not come. On an error the kernel goes on as before.
+    /// Tells the kernel whether the volume's loop device, if it has one, takes flushes. To be
+    /// called after [`BlockDevice::write_cache`] has changed, because the kernel would send no
+    /// flushes. On an error the kernel keeps the old setting.
     pub fn write_cache_changed(&self, file: FileId) -> Result<(), AttachError> {
         let Some(device) = self.files.by_id(file) else {
             return Ok(());
@@ -340,8 +340,8 @@ impl Export {
         Ok(())
     }
 
-    /// All block devices of this export, whichever process attached them. Those that others made on
-    /// its files are none.
+    /// All loop devices of this export, whichever process attached them. Devices that others bound
+    /// to its files are not included.
     pub fn attachments(&self) -> Result<Vec<Attachment>, AttachError> {
         let listed = list_devices(&self.config)?;
         Ok(listed
@@ -355,8 +355,8 @@ impl Export {
             .collect())
     }
 
-    /// Starts a new fd store if the old one has died. To be called now and then: without one,
-    /// devices do not survive this process.
+    /// Starts a new file descriptor store if the old one has died. To be called periodically:
+    /// without one, devices do not survive this process.
     pub fn refresh_fd_store(&self) -> Result<(), AttachError> {
         if self.fd_store.is_keeping() {
             return Ok(());
@@ -365,8 +365,8 @@ impl Export {
         self.fd_store.keep(self.connection.as_fd(), &self.config.helpers)
     }
 
-    /// False once the kernel has ended the connection, because it was unmounted or aborted.
-    /// Then devices fail, and only a new export helps.
+    /// Returns false once the kernel has ended the connection, because it was unmounted or aborted.
+    /// Devices fail then, until a new export is started.
     pub fn is_serving(&self) -> bool {
         self.workers.is_serving()
     }
@@ -375,8 +375,8 @@ impl Export {
         self.workers.traffic()
     }
 
-    /// Answers the requests that were read and stops. While the connection is kept, what is asked
-    /// waits for the next process.
+    /// Answers the requests that were read, and stops. If the connection is kept, later requests
+    /// wait for the next process.
     pub fn stop(self, keep: Keep) -> Result<(), AttachError> {
         if keep == Keep::Connection || (keep == Keep::WhatIsUsed && self.is_used()?) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Who has a served file open: what the kernel tells of all processes, and what was counted since
-//! the files are served.
+//! Users of served files: processes that have a file open according to the kernel, and a count of
+//! opens since the files are served.
 //!
 //! The count is exact for what was opened from this process, but names nobody, and knows nothing
 //! of files that were opened before. The kernel names processes, but not what it keeps open itself,
@@ -22,12 +22,12 @@ const NAMED_MAX: usize = 8;
 /// Bits of the flags of an open file that say what it may be used for; zero is reading.
 const ACCESS: u32 = 0b11;
 
-/// Something that has a file open.
+/// A user of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUser {
-    /// Description of the use, and advice against it.
+    /// Description of the user, and what to do about it.
     pub words: String,
-    /// It may write.
+    /// The user may write.
     pub writes: bool,
 }
 

@@ -1,12 +1,11 @@
-//! Volumes that there are, as this export asks for them.
+//! The volumes that this export shows, as their owner provides them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::BlockDevice;
 
-/// Names one volume for as long as it exists. Never given to another volume later, and the same
-/// after a restart.
+/// Id of a volume, never reused, and the same after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
@@ -23,7 +22,7 @@ impl FileId {
         node.checked_sub(NODE_FIRST).map(Self)
     }
 
-    /// Name of the file with this inode number, if it can be that of a volume.
+    /// Id of the file with this inode number, if it can be that of a volume.
     pub fn of_inode(inode: u64) -> Option<Self> {
         Self::of_node(inode)
     }
@@ -33,20 +32,20 @@ impl FileId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
     pub id: FileId,
-    /// Names that cannot be file names are left out of the directory.
+    /// Name of the file. Names that cannot be file names are left out of the directory.
     pub name: String,
 }
 
 /// Attributes of a file that programs look at, beside its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileState {
-    /// Bytes that are not holes.
+    /// Bytes that are not in holes.
     pub data_bytes: u64,
-    /// When its contents changed last, since 1970.
+    /// Time of the last change of contents, since 1970.
     pub modified: Duration,
 }
 
-/// The volumes that are shown as files. Asked by several threads at once.
+/// The volumes that are shown as files. Called by several threads at once.
 pub trait Files: Send + Sync {
     fn by_name(&self, name: &str) -> Option<(FileId, Arc<dyn BlockDevice>)>;
 

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use crate::fd_store;
 use crate::helper_command::{HelperCommand, Outcome};
 
-/// Does what the arguments after those of the `HelperRunner` say. To be called by the program's
-/// `main` before it starts threads or opens anything.
+/// Runs the command in the arguments after those of the `HelperRunner`. The program's `main` calls
+/// it before it starts threads or opens anything.
 pub fn run_command(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.first().is_some_and(|first| first.as_bytes() == fd_store::HOLD.as_bytes()) {

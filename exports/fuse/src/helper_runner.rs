@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that a helper command may answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Command that starts this program so that it calls [`crate::run_command`] with the arguments that
-/// follow `args`.
+/// Command line that starts this program so that it calls [`crate::run_command`] with the arguments
+/// that follow `args`.
 #[derive(Clone, Debug)]
 pub struct HelperRunner {
     pub program: PathBuf,
@@ -32,7 +32,8 @@ pub struct HelperRunner {
 }
 
 impl HelperRunner {
-    /// The running program itself, even if its file was replaced, with `args` before the rest.
+    /// The running program itself, even if its file was replaced, with `args` before the other
+    /// arguments.
     pub fn same_program(args: impl IntoIterator<Item = OsString>) -> Self {
         Self { program: PathBuf::from("/proc/self/exe"), args: args.into_iter().collect() }
     }

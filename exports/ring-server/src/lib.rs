@@ -1,4 +1,4 @@
-//! Requests out of shared memory in, block-device calls out.
+//! A server of block devices over rings in shared memory.
 //!
 //! ```text
 //! Server ── one thread per client ── Taker ── entries ── Executor ── BlockDevice
@@ -28,7 +28,7 @@ mod volumes;
 pub use export_kit::{Peer, Quota, StartError, Traffic};
 pub use server::{Config, Server};
 pub use shared_ring::{Access, Target};
-/// State of a server; clients by the id of their volume.
+/// State of a server, with clients by the id of their volume.
 pub type Status = export_kit::Status<u64>;
 
 pub use volumes::{OpenVolume, Refusal, Volumes};

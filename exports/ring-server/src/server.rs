@@ -23,20 +23,21 @@ use crate::volumes::{Refusal, Volumes};
 /// Every process may connect: what it may open is asked for each volume.
 const SOCKET: SocketPlan = SocketPlan { kind: SocketType::SEQPACKET, mode: 0o666, backlog: 128 };
 
-/// Where and how to serve.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A Unix socket that everybody may connect to. One that a dead process left is replaced.
+    /// Path of a Unix socket to which every process may connect. A socket left by a dead process is
+    /// replaced.
     pub path: PathBuf,
-    /// Clients beyond so many are turned away. Each costs a thread, and the memory that it touches
-    /// of `shared_ring::memory_bytes`.
+    /// Limits on clients; clients beyond them are refused. Each client takes a thread, and the part
+    /// of `shared_ring::memory_bytes` that it uses.
     pub quota: Quota,
-    /// A client that has not asked for a volume after so long is closed. One that has waits as long
-    /// at most until connections that have ended have left the device.
+    /// Time in which a client must open a volume, or it is disconnected. A client that opens one
+    /// waits this long at most for ended connections to leave the device.
     pub handshake_time_max: Duration,
-    /// Bounds the threads of this process that look for requests instead of sleeping.
+    /// Limit on the threads of this process that poll for requests instead of sleeping.
     pub spin_permits: Arc<SpinPermits>,
-    /// The longest that a thread looks for its client's next request before it sleeps.
+    /// Maximum time for which a thread polls for its client's next request before it sleeps.
     pub spin_max: Duration,
 }
 
@@ -48,7 +49,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens and returns. Clients are served from now on.
+    /// Starts a server: listens, and serves clients from now on.
     pub fn start(config: Config, volumes: Arc<dyn Volumes>) -> Result<Self, StartError> {
         let listeners = [UnixSocket::bind(&config.path, SOCKET)?];
         let failed = |source| StartError::Thread { source };
@@ -71,20 +72,21 @@ impl Server {
         self.registry.status()
     }
 
-    /// Tells the clients of a volume that it has another size.
+    /// Tells the clients of a volume its new size.
     pub fn resized(&self, volume_id: u64) {
         self.registry.visit(&volume_id, |used| {
             used.ring.set_size_bytes(used.device.geometry().size_bytes);
         });
     }
 
-    /// Ends all clients of a volume; they may come back. Returns how many there were.
+    /// Disconnects all clients of a volume and returns their number; they may connect again.
     pub fn disconnect(&self, volume_id: u64) -> usize {
         self.registry.disconnect(&volume_id)
     }
 
-    /// Accepts no more clients, lets each client's thread end the request that it is at, and ends
-    /// the clients. They come back to the next server with what was not answered.
+    /// Stops the server: accepts no more clients, lets each client's thread finish its current
+    /// request, and ends the clients. They connect to the next server and repeat what was not
+    /// answered.
     ///
     /// Returns how many are left after `time_max`; their threads are left alone, and so are those
     /// whose flush has not ended.

@@ -1,4 +1,4 @@
-//! Volumes that the owner of a server hands in: which client may open which device.
+//! The devices that clients may open, as the owner of a server provides them.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use shared_ring::Target;
 /// A device that a client has opened.
 #[derive(Clone)]
 pub struct OpenVolume {
-    /// The volume's for good.
+    /// Id of the volume; never reused.
     pub id: u64,
     pub name: String,
     pub device: Arc<dyn BlockDevice>,
 }
 
-/// Why a client may not open what it asked for: a number for programs, a text for people that says
-/// what to do.
+/// Refusal to open a device: an error number for programs, and a text for people that says what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub errno: i32,

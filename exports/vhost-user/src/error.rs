@@ -1,10 +1,10 @@
-//! Why a volume is not exported.
+//! Errors of the start of an export.
 
 use export_kit::StartError;
 
 use crate::disk::QUEUE_COUNT_MAX;
 
-/// Why an export was not started. Display says what to do where something can be done.
+/// Error of an export that was not started. Its text says what to do where something can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("invalid queue count {count}; use 1 to {QUEUE_COUNT_MAX}")]

@@ -1,4 +1,4 @@
-//! One volume as a disk of a virtual machine: which thread listens, which serve, how it ends.
+//! One volume as a disk of a virtual machine: its listening thread, its workers, and its end.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,10 +33,10 @@ const NOT_POISONED: &str = "nothing panics while it holds this lock";
 
 /// Settings of a volume's export.
 pub struct Config {
-    /// Where front ends connect to. Its directory exists.
+    /// Path of the socket. Its directory exists.
     pub socket: PathBuf,
     pub admits: Admission,
-    /// Serial number of the disk for drivers.
+    /// Serial number of the disk, as drivers read it.
     pub serial: [u8; SERIAL_BYTES],
     pub queue_count: u16,
     pub threads: Arc<ThreadBudget>,
@@ -44,7 +44,7 @@ pub struct Config {
     pub spin_max: Duration,
 }
 
-/// A disk that front ends may connect to, one at a time. Dropping it ends it without patience.
+/// A disk to which front ends may connect, one at a time. Dropping it stops it without waiting.
 pub struct Export {
     shared: Arc<Shared>,
     socket: PathBuf,
@@ -106,7 +106,7 @@ impl Export {
         })
     }
 
-    /// Where front ends connect to.
+    /// Path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -115,7 +115,7 @@ impl Export {
         self.shared.queue_count
     }
 
-    /// Returns whether a front end is there now.
+    /// Returns whether a front end is connected.
     pub fn is_connected(&self) -> bool {
         self.shared.is_connected.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl Export {
         all.map(|counters| counters.traffic()).sum()
     }
 
-    /// Tells the virtual machine that the disk has another size.
+    /// Tells the virtual machine the new size of the disk.
     pub fn resized(&self) {
         let sockets = self.shared.sockets();
         let Some(changes) = &sockets.changes else { return };
@@ -135,19 +135,19 @@ impl Export {
         }
     }
 
-    /// Ends the connection of the front end, which may come back. Returns whether there was one.
+    /// Disconnects the front end, which may connect again. Returns whether there was one.
     pub fn disconnect(&self) -> bool {
         self.shared.disconnect()
     }
 
-    /// Asks all threads to end and waits for none, so that several disks end at the same time. What
-    /// is left to do is [`Export::stop`]'s.
+    /// Asks all threads to end without waiting for them, so that several disks can end at the same
+    /// time. [`Export::stop`] does the rest.
     pub fn end(&self) {
         self.shared.end();
     }
 
-    /// Answers what is being served, for `patience` at most, and takes the socket away. Returns
-    /// whether all threads have ended; others are left alone with the requests that hold them up.
+    /// Finishes the requests in progress, for at most `patience`, and removes the socket. Returns
+    /// whether all threads have ended; others are abandoned with their requests.
     pub fn stop(self, patience: Duration) -> bool {
         self.stop_within(patience)
     }
