@@ -1,7 +1,7 @@
 //! The C library `libmemlane`: `include/memlane.h` in Rust, over the crate `sdk`.
 //!
-//! Functions return 0, or a negative error number; the text of the calling thread's last error is
-//! kept for it. Pointers are the caller's business, as everywhere in C; null is refused.
+//! Functions return 0, or a negative error number; the text of the last error is kept for each
+//! thread. The caller guarantees that pointers are valid; null is refused.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -28,7 +28,7 @@ pub struct CCompletion {
     result: c_int,
 }
 
-/// Opens a volume by name. `patience_ms` 0 stands for the default of a minute.
+/// Opens a volume by name. `patience_ms` 0 means the default of a minute.
 ///
 /// # Safety
 /// `socket` and `volume` are strings that end with a zero, `device` a place for a pointer.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn memlane_open(
     }
 }
 
-/// Closes a device. Null is let through.
+/// Closes a device. Null is ignored.
 ///
 /// # Safety
 /// The device is one of `memlane_open` that was not closed, and no thread uses it.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn memlane_close(device: *mut Device) {
     }
 }
 
-/// Fills `into` with the bytes from `offset` on.
+/// Reads the bytes from `offset` on into `into`.
 ///
 /// # Safety
 /// The device is open, and `into` has room for `length` bytes.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn memlane_read(
     outcome(unsafe { device.as_ref() }, |device| device.read(offset, into))
 }
 
-/// Stores bytes at `offset`.
+/// Writes bytes at `offset`.
 ///
 /// # Safety
 /// The device is open, and `from` has `length` bytes.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn memlane_write_zeroes(
     outcome(unsafe { device.as_ref() }, |device| device.write_zeroes(range, zeroes))
 }
 
-/// Forgets the whole blocks of a range.
+/// Discards the whole blocks of a range.
 ///
 /// # Safety
 /// The device is open.
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn memlane_discard(device: *const Device, offset: u64, len
     outcome(unsafe { device.as_ref() }, |device| device.discard(range))
 }
 
-/// Makes what was acknowledged as durable as the volume's class promises.
+/// Flushes: what was acknowledged becomes as durable as the volume's class guarantees.
 ///
 /// # Safety
 /// The device is open.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn memlane_flush(device: *const Device) -> c_int {
     outcome(unsafe { device.as_ref() }, Device::flush)
 }
 
-/// The size in bytes by the daemon's latest word, 0 when there is none.
+/// Current size in bytes, 0 when it is not known.
 ///
 /// # Safety
 /// The device is open.
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn memlane_size(device: *const Device) -> u64 {
     size_bytes
 }
 
-/// 1 when the device takes no changes.
+/// Returns 1 when the device refuses all writes.
 ///
 /// # Safety
 /// The device is open.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn memlane_is_read_only(device: *const Device) -> c_int {
     unsafe { device.as_ref() }.map_or(0, |device| c_int::from(device.is_read_only()))
 }
 
-/// The text of the calling thread's last error, valid until its next one.
+/// Text of the calling thread's last error, valid until its next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memlane_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn memlane_lane_open(device: *const Device, lane: *mut *mu
     })
 }
 
-/// Closes a lane. Requests that have not ended may or may not be done.
+/// Closes a lane. Requests that have not completed may or may not take effect.
 ///
 /// # Safety
 /// The lane is one of `memlane_lane_open` that was not closed, and no thread uses it.
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn memlane_submit_flush(lane: *mut Lane, token: u64) -> c_
     unsafe { submit(lane, request) }
 }
 
-/// Waits for `timeout_ms` at most until a request has ended, 0 for not at all. Returns how many
+/// Waits for at most `timeout_ms` until a request has completed; 0 does not wait. Returns how many
 /// completions were stored, or a negative error number.
 ///
 /// # Safety

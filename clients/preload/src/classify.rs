@@ -1,4 +1,5 @@
-//! Looking at a descriptor that nothing is known of: is it a volume that may be bypassed?
+//! Classification of an unknown descriptor: whether it is open on a volume whose I/O can bypass the
+//! kernel.
 //!
 //! A volume is bypassed when the kernel keeps no copy of its bytes for this descriptor: a block
 //! device that is opened for direct I/O and is not mounted, or the file of a volume, which
@@ -21,7 +22,7 @@ use crate::table::{self, Bypass, Entry};
 const KNOWN_MAX: usize = 32;
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
-/// Bypass of `fd`; `None` for the kernel's way. What is found out is remembered.
+/// Bypass of `fd`; `None` if its I/O goes through the kernel. The result is cached.
 #[cold]
 pub(crate) fn classify(fd: RawFd) -> Option<Bypass> {
     if devices::is_off() || sdk::is_guest() {

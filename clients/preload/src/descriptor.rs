@@ -1,4 +1,4 @@
-//! Upkeep of what is known when descriptors are closed or changed.
+//! Updates of the descriptor table when descriptors are closed or changed.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;

@@ -1,9 +1,10 @@
-//! The devices that this process reaches through the ring, and those that it must not.
+//! The devices that this process reaches through the ring, and those that it must leave to the
+//! kernel.
 //!
-//! Devices are added under a lock that no thread waits for longer than a while, and are never taken
-//! away, except all at once in a forked child, which must not touch what belongs to its parent.
-//! Finding one takes no lock. What a device is bound to can change while it is not open, so each
-//! descriptor is asked for anew; a device is only shared by descriptors of the same volume.
+//! Devices are added under a lock for which no thread waits long, and are never removed, except all
+//! at once in a forked child, which must not use what belongs to its parent. Finding one takes no
+//! lock. The volume of a device can change while the device is not open, so every new descriptor is
+//! looked up; descriptors share a device only if they are open on the same volume.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -27,13 +28,13 @@ const DIRECT_MEMORY_MASK: u64 = 511;
 pub(crate) struct Device {
     target: Target,
     pub(crate) disk: Disk,
-    /// Offsets, lengths and memory addresses of the requests that are served have none of these
-    /// bits; all others are the kernel's, which refuses them or not.
+    /// Mask for offsets, lengths and memory addresses: requests that have any of these bits set go
+    /// to the kernel, which accepts or refuses them.
     pub(crate) length_mask: u64,
     pub(crate) memory_mask: u64,
-    /// Everything is left to the kernel from now on.
+    /// All requests go to the kernel from now on.
     is_left: AtomicBool,
-    /// Others' pages in the cache may be older than the device.
+    /// Pages in the kernel's cache may be older than the device.
     is_written: AtomicBool,
 }
 
@@ -56,18 +57,18 @@ pub(crate) fn is_off() -> bool {
     IS_OFF.load(Ordering::Relaxed) || sdk::is_untold_child()
 }
 
-/// Outcome for a descriptor that may be a volume.
+/// Result of the lookup of a descriptor that may be a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// It is reached through this device.
+    /// The descriptor is a volume that is reached through this device.
     Device(u8),
-    /// It is none, or none that may be reached so.
+    /// The descriptor is no volume, or one that must not be reached this way.
     Foreign,
-    /// Another thread is at it: it will be known later.
+    /// Another thread holds the lock; a later lookup will succeed.
     Later,
 }
 
-/// Finds or makes the device that `target` is.
+/// Finds or creates the device of `target`.
 pub(crate) fn join(target: Target) -> Joined {
     // A context of libaio would be the kernel's for good when two threads begin at once.
     let Some(_locked) = LOCK.lock_for_a_while() else { return Joined::Later };
@@ -149,8 +150,8 @@ fn find_at(index: usize) -> Option<&'static Device> {
     unsafe { device.as_ref() }
 }
 
-/// Leaves everything that is `target`, which `fd` is open on, to the kernel from now on. Returns
-/// whether that is new.
+/// Sends all later requests for `target`, on which `fd` is open, to the kernel. Returns whether
+/// that is new.
 pub(crate) fn leave(target: Target, fd: RawFd) -> bool {
     // A thread that cannot remember it must not begin again.
     let Some(_locked) = LOCK.lock_for_a_while() else {
@@ -220,7 +221,7 @@ impl Device {
         }
     }
 
-    /// Drops stale pages, so that others read through the page cache what was written.
+    /// Drops stale pages, so that other programs read through the page cache what was written.
     pub(crate) fn refresh_page_cache(&self, fd: RawFd) {
         if self.is_block_device() && self.is_written.swap(false, Ordering::Relaxed) {
             sys::drop_page_cache(fd);

@@ -1,10 +1,11 @@
-//! Forks of a process: the child forgets all that it shares with its parent.
+//! Forks of a process: a child drops all state that it shares with its parent.
 //!
-//! Rings belong to one process. A child connects anew when it first uses a volume. One that was
-//! made without the handlers of `fork` (`_Fork`, `clone`, a system call) is found out by a page
-//! that the kernel empties in children: for it the kernel does everything, as locks of threads that
-//! are not there may be held. One that still shares memory with its parent (`vfork`, `posix_spawn`)
-//! uses what the parent has, which waits, and finds out nothing that the parent could mistake.
+//! Rings belong to one process, so a child connects anew when it first uses a volume. A child that
+//! was created without the handlers of `fork` (`_Fork`, `clone`, a system call) is recognised by a
+//! page that the kernel clears in children; all its requests go through the kernel, because threads
+//! that it does not have may hold locks. A child that still shares memory with its parent (`vfork`,
+//! `posix_spawn`) uses the parent's state while the parent waits, and records nothing that the
+//! parent could take for its own.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 

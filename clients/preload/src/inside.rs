@@ -1,4 +1,4 @@
-//! Mark of threads that are at work for a hook already.
+//! Mark of threads that are inside a hook.
 //!
 //! What the hooks use calls the C library too, and so do signal handlers that interrupt them. Such
 //! calls go straight to the kernel: nothing is entered twice by one thread.

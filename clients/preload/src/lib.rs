@@ -7,10 +7,10 @@
 //!                      └─▶ the C library ─▶ kernel ─▶ FUSE file or device ─▶ daemon
 //! ```
 //!
-//! Loaded in front of the C library (`LD_PRELOAD`, as `memlane run` does), this library stands in
-//! for the functions by which programs read, write and flush. The descriptor stays the kernel's:
-//! open, seek, lock, poll, share and close work as ever, and whatever is not served here, for
-//! whatever reason, goes the kernel's way to the same volume.
+//! Loaded before the C library (`LD_PRELOAD`, as `memlane run` does), this library replaces the
+//! functions by which programs read, write and flush. The descriptor remains the kernel's: open,
+//! seek, lock, poll, share and close work as before, and every call that is not served here, for
+//! whatever reason, goes through the kernel to the same volume.
 //!
 //! Invariants:
 //!

@@ -1,4 +1,4 @@
-//! The way to volumes: the client of the daemon's rings.
+//! The connection to volumes: a client of the daemon's rings.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
@@ -22,7 +22,7 @@ const ROOM_AT_THE_END: u64 = 64;
 /// How long a program's call waits for a place at the daemon. Without one the kernel serves it.
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Target that a descriptor is open on.
+/// Object on which a descriptor is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     BlockDevice { number: u64 },
@@ -30,7 +30,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The same as two words that tell it from all others.
+    /// Encodes the target as two words that identify it.
     pub(crate) fn words(self) -> [u64; 2] {
         match self {
             Self::BlockDevice { number } => [u64::MAX, number],
@@ -49,22 +49,22 @@ impl Target {
     }
 }
 
-/// Why there is no ring for a descriptor.
+/// Reason why a descriptor has no ring.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It is no volume of this daemon.
+    /// The descriptor is not a volume of this daemon.
     NoVolume,
-    /// The daemon was there and will be again.
+    /// The daemon has gone and is expected to return.
     Away,
-    /// This volume is not for this user, or the daemon has no room.
+    /// The user may not use this volume, or the daemon has no room.
     Refused(ClientError),
-    /// There is no daemon that this library can speak with.
+    /// No daemon answers with a protocol version that this library knows.
     NoRing(ClientError),
 }
 
 static CLIENT: AtomicPtr<Client> = AtomicPtr::new(ptr::null_mut());
 
-/// Opens the volume that `target` is. Only one thread may be here at a time.
+/// Opens the volume of `target`. Must not be called by two threads at a time.
 pub(crate) fn open(target: Target) -> Result<Disk, Refusal> {
     let client = match client() {
         Some(client) => client,
@@ -106,7 +106,8 @@ fn refusal_of(error: ClientError) -> Refusal {
     }
 }
 
-/// Gives a descriptor of ours a number that programs do not use, and keeps them from closing it.
+/// Moves a descriptor of this library to a number that programs do not use, and keeps them from
+/// closing it.
 pub(crate) fn keep_out_of_the_way(socket: OwnedFd) -> OwnedFd {
     let start = sys::descriptor_limit().saturating_sub(ROOM_AT_THE_END).min(SOCKETS_START);
     let start = i32::try_from(start).unwrap_or(0);

@@ -13,18 +13,18 @@ use crate::text::Text;
 
 const MESSAGE_BYTES_MAX: usize = 512;
 
-/// Why a program's requests go through the kernel although they could be thought not to.
+/// Reason why a program's requests go through the kernel, where the user may expect otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// No ring can be had.
+    /// No ring is available.
     NoRing,
-    /// A volume is not for this user.
+    /// The user may not use a volume.
     Refused,
     /// The file is mapped into memory.
     Mapped,
-    /// The program makes its requests by another interface.
+    /// The program uses another interface for I/O.
     IoUring,
-    /// More devices than there is room for.
+    /// The table of devices is full.
     TooMany,
 }
 
@@ -36,7 +36,7 @@ impl Reason {
 
 static SAID: AtomicU32 = AtomicU32::new(0);
 
-/// Says, the first time, why requests go through the kernel.
+/// Prints, the first time, why requests go through the kernel.
 pub(crate) fn say(reason: Reason, detail: fmt::Arguments<'_>) {
     report(detail);
     let was_said = SAID.fetch_or(reason.bit(), Ordering::Relaxed) & reason.bit() != 0;
@@ -54,7 +54,7 @@ pub(crate) fn report_descriptor(fd: RawFd, what: fmt::Arguments<'_>) {
     report(format_args!("descriptor {fd}: {what}"));
 }
 
-/// Adds a line to the report, if there is one. A failure is told nowhere.
+/// Appends a line to the report, if there is one. Failures are ignored.
 pub(crate) fn report(what: fmt::Arguments<'_>) {
     let Some(path) = Settings::get().report else { return };
     let mut text = Text::<MESSAGE_BYTES_MAX>::new();

@@ -1,4 +1,4 @@
-//! System calls of the hooks themselves, straight, without passing through a hook again.
+//! System calls of the hooks themselves, made directly, not through a hook.
 
 use std::ffi::{CStr, c_int};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -41,7 +41,7 @@ pub(crate) struct OpenedFor {
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
     pub(crate) is_direct: bool,
-    /// Every write is to be as durable as a flush makes it.
+    /// Every write has to be as durable as a flush makes it.
     pub(crate) is_synchronous: bool,
     /// Writes go to the end, or nothing can be read or written at all.
     pub(crate) is_peculiar: bool,

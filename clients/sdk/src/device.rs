@@ -1,4 +1,4 @@
-//! The public face: a client opens volumes, a device is an open one.
+//! The public API: a client opens volumes; a device is an open volume.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::transfer::{self, Failure};
 
-/// The way to a daemon.
+/// Client of a daemon on this host.
 #[derive(Clone, Debug)]
 pub struct Client {
     path: PathBuf,
@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// For the daemon whose ring is served at `socket`, most often `/run/memlane/ring.sock`. Fails
-    /// when no daemon serves there.
+    /// Connects to the daemon whose ring socket is `socket`, usually `/run/memlane/ring.sock`.
+    /// Fails when no daemon serves there.
     pub fn connect(socket: &Path) -> Result<Self, ClientError> {
         Self::connect_with(socket, ClientOptions::default())
     }
@@ -39,8 +39,8 @@ impl Client {
         Ok(Self { path: socket.to_owned(), options })
     }
 
-    /// Opens a volume. Fails at once when the daemon is not there, or refuses: the error says why.
-    /// When it has no room, only after [`ClientOptions::room_patience`].
+    /// Opens a volume. Fails at once when the daemon is not running or refuses the client; when the
+    /// daemon has no room for another client, only after [`ClientOptions::room_patience`].
     pub fn open(&self, target: &Target) -> Result<Device, ClientError> {
         let link = Link::open_when_there_is_room(&self.path, target, LANES_MAX, &self.options)
             .map_err(|error: LinkError| error.into_client_error(&self.path))?;
@@ -79,13 +79,13 @@ struct Shared {
 }
 
 impl Device {
-    /// Fills `into` with the bytes from `offset` on.
+    /// Reads the bytes from `offset` on into `into`.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ClientError> {
         self.perform(Request::read(offset, into.len()), &mut Buffers::Into(into))
     }
 
-    /// Stores `from` at `offset`.
+    /// Writes `from` at `offset`.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ClientError> {
         self.perform(Request::write(offset, from.len()), &mut Buffers::From(from))
@@ -118,48 +118,48 @@ impl Device {
         self.perform(Request::zeroes(range, zeroes), &mut Buffers::Nothing)
     }
 
-    /// Forgets the whole blocks inside a range: they read as zeros and give their memory back.
+    /// Discards the whole blocks inside a range: they read as zeros and their memory is freed.
     pub fn discard(&self, range: ByteRange) -> Result<(), ClientError> {
         self.perform(Request::discard(range), &mut Buffers::Nothing)
     }
 
-    /// Makes everything acknowledged so far as durable as the volume's class promises.
+    /// Flushes: everything acknowledged so far becomes as durable as the volume's class guarantees.
     pub fn flush(&self) -> Result<(), ClientError> {
         self.perform(Request::flush(), &mut Buffers::Nothing)
     }
 
-    /// Gives the connection back if no request was made since the last call, so that the daemon has
-    /// a place for another one; the next request connects again. Returns whether there is none.
-    /// Never waits for the daemon. For programs that have more volumes open than the daemon has
-    /// places.
+    /// Closes the connection if no request was made since the last call, so that the daemon has
+    /// room for another client; the next request connects again. Returns whether the connection is
+    /// closed. Never waits for the daemon. For programs that have more volumes open than the daemon
+    /// has room for.
     pub fn rest(&self) -> bool {
         self.process().rest()
     }
 
-    /// A lane of its own for one thread that wants many requests in flight.
+    /// Opens a lane for one thread that keeps many requests in flight.
     pub fn lane(&self) -> Result<Lane, ClientError> {
         Lane::open(self.shared.origin.clone())
     }
 
-    /// The shape of the device. The size is the daemon's latest word.
+    /// Geometry of the device, with its current size.
     pub fn geometry(&self) -> Result<Geometry, ClientError> {
         let size_bytes = self.process().link()?.ring.size_bytes();
         Ok(Geometry { size_bytes, sector: self.shared.sector })
     }
 
-    /// Returns whether the device refuses every change, as a snapshot does, and a volume that was
-    /// opened while another program, or a device, had it for itself. It does so for as long as it
-    /// is open.
+    /// Returns whether the device refuses all writes: a snapshot, or a volume that another program
+    /// or a device used exclusively when it was opened. This does not change while the device is
+    /// open.
     pub fn is_read_only(&self) -> bool {
         self.shared.origin.access == Access::ReadOnly
     }
 
-    /// The number of the volume, which no other volume of the pool ever has.
+    /// Id of the volume; no other volume of the pool ever has it.
     pub fn volume_id(&self) -> u64 {
         self.shared.origin.volume_id
     }
 
-    /// The volume's name when it was opened.
+    /// Name of the volume when it was opened.
     pub fn name(&self) -> &str {
         &self.shared.origin.name
     }

@@ -1,8 +1,8 @@
-//! Why a request failed: a number for programs, a text for people.
+//! Errors of requests: an error number for programs, a text for people.
 
 use std::io;
 
-/// A request that failed, or a volume that could not be opened.
+/// Error of a request, or of a volume that could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ClientError {
@@ -20,7 +20,7 @@ impl ClientError {
         Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
     }
 
-    /// The number that a system call would have failed with, such as `ENOSPC`.
+    /// Error number as of a system call, such as `ENOSPC`.
     pub fn errno(&self) -> i32 {
         self.errno
     }

@@ -1,11 +1,12 @@
-//! Telling a forked child from its parent, without a system call for each request.
+//! Detection of forked children, without a system call for each request.
 //!
-//! A child has its parent's memory and sockets, and must use neither: both would speak on the same
-//! lanes. A count of forks lies in a page that the kernel empties in every child, however it was
-//! made: `fork`, `_Fork`, `clone`, a system call. Who finds it empty counts up, and closes the
-//! sockets, so that they end with the parent. Children of `fork` do that before it returns, by a
-//! handler. Children that share their parent's memory (`vfork`) share the page, and what the
-//! parent has; they open nothing, as it would be gone with them.
+//! A child has copies of its parent's memory and sockets, and must not use them: both processes
+//! would write to the same lanes. A count of forks is kept in a page that the kernel clears in
+//! every child, however it was created: `fork`, `_Fork`, `clone`, a system call. The first user of
+//! the library that finds the page cleared increments the count and closes the inherited sockets,
+//! so that connections end with the parent. Children of `fork` do that in a handler, before `fork`
+//! returns. Children that share their parent's memory (`vfork`) share the page and the parent's
+//! connections; they open nothing, as it would be gone with them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -68,15 +69,16 @@ pub(crate) fn count() -> u64 {
     }
 }
 
-/// Returns whether this process is a child that was made without the handlers of `fork`, and has
-/// not used the library. Its memory may hold locks, of any library, of threads that are not here.
+/// Returns whether this process is a child that was created without the handlers of `fork`, and has
+/// not used the library. Its memory may hold locks, of any library, that threads of the parent have
+/// taken.
 #[inline]
 pub fn is_untold_child() -> bool {
     marks().count.load(Ordering::Relaxed) == 0
 }
 
 /// Returns whether this process runs in the memory of another one, as a child of `vfork` does.
-/// Known where children are told apart, by a system call.
+/// Known only after [`tell_children_apart`]; takes a system call.
 pub fn is_guest() -> bool {
     let process = marks().process.load(Ordering::Relaxed);
     process != 0 && process != getpid().as_raw_pid()
@@ -92,8 +94,8 @@ fn marks() -> &'static Marks {
     unsafe { &*marks }
 }
 
-/// From now on children are told apart. Costs nothing when called again. Fails when the host does
-/// not offer that: then no volume can be opened.
+/// Enables the detection of forked children. Further calls do nothing. Fails when the host does not
+/// support it: then no volume can be opened.
 pub fn tell_children_apart() -> io::Result<()> {
     static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
     let watched = WATCHED.get_or_init(|| {

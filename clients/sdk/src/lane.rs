@@ -1,10 +1,10 @@
 //! Many requests in flight from one thread.
 //!
 //! A lane of this kind has a connection of its own, which its thread polls. Requests longer than a
-//! slot's buffer go as several pieces. When the daemon goes, what was not answered is submitted
-//! again once it is back; until then polling finds nothing, and after the device's patience is over
-//! everything ends with `EIO`. In a forked child what the parent has under way ends with
-//! `ECANCELED`.
+//! slot's buffer are sent in several pieces. When the daemon ends, requests without an answer are
+//! submitted again once it is back; until then polling returns nothing, and after
+//! [`ClientOptions::patience`](crate::ClientOptions::patience) all requests fail with `EIO`. In a
+//! forked child the parent's requests in flight fail with `ECANCELED`.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -25,13 +25,13 @@ use crate::process;
 use crate::request::Request;
 use crate::watch::{ATTEMPT_INTERVAL, PULSE, SharedWaiter, Watch};
 
-/// Requests of one lane that are not answered yet, at most.
+/// Maximum number of requests of a lane that have no answer yet.
 pub const REQUESTS_MAX: usize = 1024;
 
 /// Looks for answers before a wait sleeps.
 const LOOKS_BEFORE_SLEEP: u32 = 2000;
 
-/// Kind and data of one request. Its memory comes back with the completion.
+/// Kind and data of a request. The data is returned with the completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission {
     Read { offset: u64, into: Vec<u8> },
@@ -41,7 +41,7 @@ pub enum Submission {
     Flush,
 }
 
-/// Tells the requests of a lane apart.
+/// Identifies a request of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
@@ -49,9 +49,9 @@ pub struct Token(pub u64);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
     pub token: Token,
-    /// 0, or the number that a system call would have failed with.
+    /// 0, or the error number as of a system call.
     pub errno: i32,
-    /// Data that came with the submission; of a read that succeeded, what was read.
+    /// Data of the submission; for a read that succeeded, the bytes read.
     pub data: Vec<u8>,
 }
 
@@ -61,11 +61,11 @@ pub enum RawKind {
     Read,
     /// The memory is not changed.
     Write,
-    /// No memory goes with it.
+    /// A flush, without memory.
     Flush,
 }
 
-/// A request in memory that the caller keeps.
+/// A request on memory of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRequest {
     pub kind: RawKind,
@@ -75,7 +75,7 @@ pub struct RawRequest {
     pub token: u64,
 }
 
-/// Many requests in flight, for one thread at a time.
+/// Queue for many requests in flight, for one thread at a time.
 pub struct Lane {
     origin: Origin,
     connection: Option<(Arc<Link>, ClientLane)>,
@@ -144,7 +144,7 @@ impl Lane {
         })
     }
 
-    /// Begins a request. Fails with `EAGAIN` when [`REQUESTS_MAX`] are under way.
+    /// Submits a request. Fails with `EAGAIN` when [`REQUESTS_MAX`] are in flight.
     pub fn submit(&mut self, submission: Submission) -> Result<Token, ClientError> {
         let token = self.next_token;
         let (request, data) = match submission {
@@ -161,7 +161,7 @@ impl Lane {
         Ok(Token(token))
     }
 
-    /// Begins a request in memory of the caller's, with the caller's token.
+    /// Submits a request on the caller's memory, with the caller's token.
     ///
     /// # Safety
     /// The memory is valid for the request's length, and not used otherwise, until the request has
@@ -176,13 +176,13 @@ impl Lane {
         self.begin(request, Memory::Callers(memory), token)
     }
 
-    /// Requests that have not been returned as completions.
+    /// Number of requests that have not been returned as completions.
     pub fn pending(&self) -> usize {
         self.requests.len() - self.free.len() + self.ended.len()
     }
 
-    /// Adds the requests that have ended to `completions`, as far as its free capacity goes, or
-    /// else one. Never waits. Returns how many were added.
+    /// Appends completions to `completions`, as many as it has free capacity for, or one if it has
+    /// none. Never waits. Returns how many were added.
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.advance();
         if self.ended.is_empty() && self.pending() > 0 {
@@ -194,8 +194,8 @@ impl Lane {
         count
     }
 
-    /// Polls as [`Lane::poll`] does, but waits for `time_max` until a request has ended, if any is
-    /// pending.
+    /// Polls as [`Lane::poll`] does, and if nothing has completed waits for at most `time_max`
+    /// until a pending request has.
     pub fn wait(&mut self, completions: &mut Vec<Completion>, time_max: Duration) -> usize {
         let start = Instant::now();
         let mut looks = 0;
@@ -217,8 +217,8 @@ impl Lane {
         }
     }
 
-    /// Requests that are under way now, to be waited for by a thread that does not hold the lane
-    /// meanwhile. `None` when nothing is pending.
+    /// Handle on the requests in flight now, with which a thread can wait without holding the lane.
+    /// `None` when nothing is pending.
     pub fn watch(&self) -> Option<Watch> {
         if self.pending() == 0 {
             return None;

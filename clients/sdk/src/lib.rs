@@ -14,7 +14,7 @@
 //!   with its parent, unless it shares all memory with it. Requests of a lane stay the parent's.
 //! - Errors carry an error number as a system call would have, see [`ClientError::errno`].
 //!
-//! The same for C is the crate `memlane`. The library never touches signals, and starts no
+//! The crate `memlane` has the same API for C. The library never touches signals, and starts no
 //! thread.
 
 mod buffers;

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     pub(crate) opened: Opened,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug)]
 pub(crate) enum LinkError {
     /// No daemon is there, for now.

@@ -1,4 +1,4 @@
-//! Where a device comes from, and how its client behaves.
+//! Origin of a device, and options of its client.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use shared_ring::{Access, Target};
 
-/// Behaviour of a client.
+/// Options of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// Time that a request waits for a daemon that has gone, before it fails with `EIO`.
+    /// Time that a request waits for a daemon that has ended, before it fails with `EIO`.
     pub patience: Duration,
     /// Time for which opening a volume is tried again when the daemon has no place for another
     /// client, before it fails with `EUSERS`.
     pub room_patience: Duration,
-    /// Called around what may take longer than some 20 ms: an answer that is late, a daemon that is
-    /// away, a lane that other threads hold meanwhile. For programs whose threads serve others too.
-    /// It calls what it is given, once.
+    /// Wrapper around waits that may take longer than about 20 ms: for a late answer, an absent
+    /// daemon, or a lane that other threads hold. For programs whose threads also serve others. It
+    /// must call its argument once.
     pub around_waits: fn(&mut dyn FnMut()),
-    /// Called with each socket of the client before it is used: for programs with an opinion on
-    /// which numbers their descriptors have. Returns the socket to use.
+    /// Called with each socket of the client before it is used, and returns the socket to use: for
+    /// programs that reserve descriptor numbers.
     pub place_socket: fn(OwnedFd) -> OwnedFd,
 }
 

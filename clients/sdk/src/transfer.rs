@@ -50,7 +50,7 @@ pub(crate) fn run(
     }
 }
 
-/// Why a request failed in the end.
+/// Reason why a request failed.
 pub(crate) enum Failure {
     /// The daemon said so.
     Answered(i32),

@@ -32,8 +32,8 @@ impl Watch {
         Self { lane, has_ended, waiter }
     }
 
-    /// Waits until one of the requests may have ended, for `time_max` or 20 ms at most: then the
-    /// lane is to be polled, which also notices that the daemon has gone.
+    /// Waits until one of the requests may have completed, for at most `time_max` or 20 ms. Then
+    /// the lane is to be polled, which also detects that the daemon has ended.
     pub fn wait(&self, time_max: Duration) {
         if self.has_ended {
             return;

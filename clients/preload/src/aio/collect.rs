@@ -63,7 +63,7 @@ pub(crate) unsafe fn collect(handle: usize, wait: Wait, events: *mut Event) -> c
     }
 }
 
-/// What is odd is the kernel's to answer.
+/// Unusual calls go to the kernel.
 fn by_kernel(handle: usize, wait: Wait, events: *mut Event) -> c_int {
     match context::give_back(handle) {
         0 => calls::collect(handle, wait, events),
