@@ -1,31 +1,31 @@
-//! The users and groups of this host, as its files list them.
+//! Users and groups of this host, from `/etc/passwd` and `/etc/group`.
 
 use std::path::Path;
 
 const GROUPS_PATH: &str = "/etc/group";
 const USERS_PATH: &str = "/etc/passwd";
 
-/// The file of users; empty when it cannot be read.
+/// Text of `/etc/passwd`; empty when it cannot be read.
 pub(crate) fn users() -> String {
     read_or_empty(Path::new(USERS_PATH))
 }
 
-/// The file of groups; empty when it cannot be read.
+/// Text of `/etc/group`; empty when it cannot be read.
 pub(crate) fn groups() -> String {
     read_or_empty(Path::new(GROUPS_PATH))
 }
 
-/// A user of this host, by name or number.
+/// Id of a user of this host, by name or number.
 pub(crate) fn uid_named(user: &str) -> Option<u32> {
     user.parse().ok().or_else(|| number_of(&users(), user))
 }
 
-/// A group of this host, by name or number.
+/// Id of a group of this host, by name or number.
 pub(crate) fn gid_named(group: &str) -> Option<u32> {
     group.parse().ok().or_else(|| number_of(&groups(), group))
 }
 
-/// The number of a user or group in the text of its file.
+/// Id of a user or group in the text of its file.
 pub(crate) fn number_of(list: &str, name: &str) -> Option<u32> {
     list.lines().find_map(|line| {
         let mut fields = line.split(':');

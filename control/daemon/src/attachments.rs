@@ -1,4 +1,4 @@
-//! Attached volumes, kept on disk so that they come back by themselves.
+//! Attached volumes, kept on disk so that they are attached again after a restart.
 
 use api::AttachAs;
 use serde::{Deserialize, Serialize};
@@ -18,11 +18,11 @@ pub(crate) struct Attached {
     pub(crate) name: String,
     #[serde(rename = "as")]
     pub(crate) attach_as: AttachAs,
-    /// Others may write to the volume besides.
+    /// Other writers may use the volume besides its device.
     #[serde(default, rename = "share")]
     pub(crate) is_shared: bool,
-    /// Each write is flushed before it is answered. Absent where it is not, so that an earlier
-    /// version reads the list.
+    /// Each write is flushed before it is answered. Omitted from the file when false, so that an
+    /// earlier version can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) flush_each_write: bool,
     /// The block device; `None` when the host refused it at the last start.

@@ -1,5 +1,5 @@
-//! The lock that a broker holds as long as it runs, as the daemon asks for it: whether one runs is
-//! known also where none has connected since the daemon started.
+//! Lock that a running broker holds, as the daemon tests it: so a broker is known also if it has
+//! not connected since the daemon started.
 
 use std::fs::File;
 use std::io;
@@ -10,11 +10,11 @@ use storage::FileLock;
 /// File that a broker locks in the run directory: two of them would write to the same topics.
 pub(crate) const FILE_NAME: &str = "broker.lock";
 
-/// The file that a broker locks, as the daemon looks at it.
+/// Path of the file that a broker locks.
 #[derive(Debug)]
 pub(crate) struct BrokerLock(PathBuf);
 
-/// No broker runs, or begins to, as long as this lives.
+/// Keeps brokers from starting while it lives.
 #[derive(Debug)]
 pub(crate) struct NoBroker {
     _lock: Option<FileLock>,
@@ -25,8 +25,8 @@ impl BrokerLock {
         Self(run_dir.join(FILE_NAME))
     }
 
-    /// Takes the lock as a broker would; `None` while one has it. A broker that starts meanwhile
-    /// waits. Never waits.
+    /// Takes the lock as a broker would; `None` while a broker has it. A broker that starts
+    /// meanwhile waits. Never waits itself.
     pub(crate) fn take(&self) -> io::Result<Option<NoBroker>> {
         let lock = match File::open(&self.0) {
             Ok(lock) => lock,

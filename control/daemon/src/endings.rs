@@ -1,6 +1,6 @@
-//! Several endings side by side, under one deadline.
+//! Shutdown of several parts side by side, under one deadline.
 //!
-//! One that hangs holds up none of the others. It is left alone with its thread, which ends with
+//! A part that hangs does not delay the others. It is abandoned with its thread, which ends with
 //! the process.
 
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How much later than its deadline an ending may return that gives up at the deadline.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The endings that were begun.
+/// Parts whose shutdown has begun.
 pub(crate) struct Endings {
     deadline: Instant,
     running: Vec<&'static str>,
@@ -17,7 +17,7 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// None is begun yet; all of them together have `time_max` from now on.
+    /// Begins with no part; all of them together have `time_max` from now on.
     pub(crate) fn within(time_max: Duration) -> Self {
         Self { deadline: Instant::now() + time_max, running: Vec::new(), over: mpsc::channel() }
     }
@@ -40,7 +40,8 @@ impl Endings {
         }
     }
 
-    /// Waits until all are over, and not much longer than they have. Returns those that are not.
+    /// Waits until all parts have ended or the deadline has passed. Returns those that have not
+    /// ended.
     pub(crate) fn wait(mut self) -> Vec<&'static str> {
         let deadline = self.deadline + RETURN_TIME_MAX;
         while !self.running.is_empty() {

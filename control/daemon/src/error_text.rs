@@ -1,4 +1,4 @@
-//! Errors with all that led to them, as text for people: nothing is said twice.
+//! Errors and their causes as text for people, without repetitions.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub(crate) fn in_one_line(error: &Error) -> String {
     links(error).join(": ")
 }
 
-/// The cause in the first line, and below it what failed because of it: for the operator of a
+/// The root cause in the first line, and below it what failed because of it: for the operator of a
 /// daemon that does not start.
 pub(crate) fn cause_first(error: &Error) -> String {
     let mut links = links(error);

@@ -1,7 +1,7 @@
-//! The file that events outlive the daemon in: one JSON object a line, the oldest first.
+//! File in which events survive the daemon: one JSON object per line, the oldest first.
 //!
-//! It is written by a thread of its own, so that a slow disk holds up no thread that has an event
-//! to tell. A line that was cut off by the end of a daemon is passed over.
+//! A thread of its own writes it, so that a slow disk delays no thread that reports an event. A
+//! line that was cut off by the end of a daemon is skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -27,12 +27,12 @@ const LAST_WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct EventFile {
     sender: SyncSender<Event>,
-    /// Nothing is sent: it ends when everything is written.
+    /// Closed when everything is written; nothing is sent.
     written: Receiver<()>,
 }
 
 impl EventFile {
-    /// Reads the newest events, `kept_count` at most, and goes on after them.
+    /// Opens the file and reads its newest events, `kept_count` at most. Later events are appended.
     pub(crate) fn open(path: PathBuf, kept_count: usize) -> anyhow::Result<(Self, Vec<Event>)> {
         let doing = |what| format!("cannot {what} the event file {}", path.display());
         let events = shorten(&path, kept_count).with_context(|| doing("read"))?;
@@ -51,7 +51,7 @@ impl EventFile {
         Ok((Self { sender, written }, events))
     }
 
-    /// Has the event written soon. Never waits.
+    /// Queues an event to be written. Never waits.
     pub(crate) fn append(&self, event: Event) {
         if let Err(TrySendError::Full(event)) = self.sender.try_send(event) {
             let (id, kind) = (event.id, event.kind);

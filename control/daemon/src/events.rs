@@ -1,4 +1,4 @@
-//! Recent events, kept for people that ask, also over restarts, and written to the log.
+//! Recent events, kept for users also over restarts, and written to the log.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -36,8 +36,8 @@ struct Remembered {
 }
 
 impl EventLog {
-    /// Goes on after the events in `state_dir`, and tells how the last daemon ended. A file that
-    /// cannot be used is no reason not to serve.
+    /// Continues after the events in `state_dir`, and logs how the last daemon ended. A file that
+    /// cannot be used does not keep the daemon from serving.
     pub(crate) fn open(state_dir: &Path) -> Self {
         let log = Self::default();
         match EventFile::open(state_dir.join("events.jsonl"), EVENT_COUNT_MAX) {
@@ -71,26 +71,26 @@ impl EventLog {
         self.info("daemon_started", None, format!("memlaned {version} is starting"));
     }
 
-    /// The daemon ends as it was asked to. What is told from now on is not kept.
+    /// Records an orderly end of the daemon. Later events are not kept.
     pub(crate) fn stopped(&self) {
         self.info(STOPPED, None, "the daemon was stopped".to_owned());
         let file = self.lock().file.take();
         file.into_iter().for_each(EventFile::close);
     }
 
-    /// Something that is as it should be, and worth knowing.
+    /// Reports an event that needs no attention.
     pub(crate) fn info(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::info!(kind, volume, "{message}");
         self.remember(EventLevel::Info, kind, volume, message);
     }
 
-    /// Something that the operator should look at.
+    /// Reports an event that the operator should look at.
     pub(crate) fn warning(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::warn!(kind, volume, "{message}");
         self.remember(EventLevel::Warning, kind, volume, message);
     }
 
-    /// Data is lost or not as safe as it should be.
+    /// Reports that data is lost or not as safe as it should be.
     pub(crate) fn error(&self, kind: &str, volume: Option<&str>, message: String) {
         tracing::error!(kind, volume, "{message}");
         self.remember(EventLevel::Error, kind, volume, message);
@@ -101,7 +101,7 @@ impl EventLog {
         self.lock().events.iter().filter(|event| event.id > after).cloned().collect()
     }
 
-    /// Number of them since the start.
+    /// Number of events since the start.
     pub(crate) fn count(&self) -> u64 {
         self.lock().count
     }

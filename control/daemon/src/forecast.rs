@@ -1,4 +1,4 @@
-//! When the pool will be full, judged by how it filled lately.
+//! Forecast of the time when the pool will be full, from its recent growth.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -29,20 +29,20 @@ const VOLUME_COUNT_MAX: usize = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
-    /// Memory that new data does not get.
+    /// Memory that new data cannot use.
     pub(crate) used_bytes: u64,
     /// Written bytes by the id of the volume, ascending.
     pub(crate) written_bytes: Vec<(u64, u64)>,
 }
 
-/// The past, as far as it counts.
+/// Recent samples.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
     samples: Mutex<VecDeque<Sample>>,
 }
 
 impl Filling {
-    /// Takes note. Called every few seconds.
+    /// Adds a sample. Called every few seconds.
     pub(crate) fn observe(&self, sample: Sample) {
         let mut samples = self.samples.lock().expect(NO_PANIC);
         let now = sample.at;
@@ -52,8 +52,8 @@ impl Filling {
         samples.push_back(sample);
     }
 
-    /// Returns whether a pool that may hold `limit_bytes` fills, and when it will be full.
-    /// `name_of` finds the name of a volume that is still there.
+    /// Forecast for a pool that may hold `limit_bytes`: whether it fills, and when it will be full.
+    /// `name_of` finds the name of a volume that still exists.
     pub(crate) fn forecast(
         &self,
         limit_bytes: u64,

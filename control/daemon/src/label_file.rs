@@ -7,9 +7,10 @@
 //! {"volume_id":7,"owner":"","labels":{}}            appended: nothing is said of it any more
 //! ```
 //!
-//! A change is durable when it returns. A line that is cut off at the end is of a change that did
-//! not return. Lines are at most as long as what they change, or [`APPENDED_BYTES_MIN`] together:
-//! then the file is written as a whole again. So it is where earlier releases wrote it.
+//! A change is durable when it returns. A line that is cut off at the end belongs to a change that
+//! did not return. The appended lines together are at most as long as the first line, or
+//! [`APPENDED_BYTES_MIN`] if that is more; then the file is rewritten as a whole, at the path where
+//! earlier releases kept it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -64,7 +65,7 @@ struct Whole {
 }
 
 impl LabelFile {
-    /// Reads the file; there are no labels where it is not there.
+    /// Reads the file; without a file there are no labels.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -82,7 +83,7 @@ impl LabelFile {
         self.by_volume.get(&volume_id)
     }
 
-    /// Replaces what is said of a volume, in memory and on disk; on an error in neither.
+    /// Replaces the labels of a volume, in memory and on disk; on an error in neither.
     pub(crate) fn set(&mut self, labelled: Labelled) -> io::Result<()> {
         let mut line = serde_json::to_vec(&labelled)?;
         line.push(b'\n');

@@ -1,7 +1,7 @@
-//! From start to end: what is started in which order, and how it ends.
+//! Start and end of the daemon, and their order.
 //!
-//! The interface answers all the time: while the rest starts and ends, with what that is at. A
-//! daemon that is killed loses nothing; it only leaves the next one more to clean up.
+//! The interface answers all the time; while the rest starts or ends, it reports the current step.
+//! A daemon that is killed loses nothing; it only leaves more work to the next start.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -68,7 +68,7 @@ fn has_dax_option(mounts: &str, mount_id: u64) -> bool {
         .any(|option| option == "dax" || option == "dax=always")
 }
 
-/// Why a pool's file may not lie where it does, and what to do.
+/// Error text for a pool's file on an unsuitable medium, with advice.
 pub(crate) fn refusal(path: &Path) -> String {
     format!(
         "the pool's file {} is on a disk, not in memory: after a power loss the pool would be a \

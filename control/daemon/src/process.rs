@@ -1,12 +1,13 @@
-//! Settings in the kernel for a process that block devices depend on.
+//! Kernel settings for a process on which block devices depend.
 //!
-//! Nothing here is needed to serve. Each step that the kernel refuses makes the daemon more likely
-//! to suffer when memory is short, which the log says.
+//! None of them is required. Each one that the kernel refuses is logged, as the daemon is then more
+//! likely to suffer when memory is short.
 
 use std::io;
 
-/// Protects the process from the memory shortage that it may have to help end. Called before
-/// other threads are started, so that they inherit it.
+/// Protects the process when memory is short: from the out-of-memory killer, from being swapped
+/// out, and from waiting for its own devices. Called before other threads are started, so that they
+/// inherit it.
 pub(crate) fn protect_from_memory_shortage() {
     report("set PR_SET_IO_FLUSHER", kernel::serve_block_io());
     // Without root, a lock that the kernel grants now would make larger mappings fail later.
@@ -17,8 +18,7 @@ pub(crate) fn protect_from_memory_shortage() {
     }
 }
 
-/// Keeps what the process takes beside the pool to what it uses. Called before other threads are
-/// started.
+/// Makes malloc return freed memory to the kernel. Called before other threads are started.
 pub(crate) fn keep_memory_small() {
     if !kernel::return_freed_memory() {
         tracing::warn!(

@@ -1,7 +1,7 @@
-//! Reading the configuration again while the daemon runs: log filter, thresholds, certificates,
-//! and which users may use which volume.
+//! Reload of the configuration while the daemon runs: log filter, thresholds, certificates, and the
+//! users of each volume.
 //!
-//! What is read is looked at as a whole before anything changes. What is wrong changes nothing.
+//! Everything is read and checked before anything changes. An error changes nothing.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::volume_users::UserList;
 /// Settings that can be changed.
 pub(crate) struct Reload {
     pub(crate) flags: Flags,
-    /// The settings that count. What was read and takes a restart is not among them.
+    /// Settings in force. Those that were read and take a restart are not among them.
     pub(crate) config: Config,
     pub(crate) log: Log,
     pub(crate) service: Arc<Service>,
@@ -31,7 +31,7 @@ struct Fresh<'service> {
 }
 
 impl Reload {
-    /// Reads everything again, and uses it if nothing is wrong with it. Events tell of both.
+    /// Reloads the configuration, and applies it if it has no error. The outcome is an event.
     pub(crate) fn run(&mut self) {
         service_manager::reloading();
         let service = Arc::clone(&self.service);

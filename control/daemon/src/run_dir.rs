@@ -1,4 +1,4 @@
-//! The directories of a daemon: made, and taken by one at a time.
+//! Directories of a daemon: created, and locked by one daemon at a time.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -18,13 +18,14 @@ const LOCK: &str = "memlaned.lock";
 /// How long a daemon that was killed may take to let go: the kernel unmaps its memory first.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A directory of this daemon's, for as long as this lives.
+/// Lock on a directory of this daemon, for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct TakenDir {
     _lock: FileLock,
 }
 
-/// Makes the run directory if need be and takes it. Fails when another daemon has it.
+/// Creates the run directory if it is missing, and locks it. Fails when another daemon has locked
+/// it.
 pub(crate) fn take(run_dir: &Path) -> anyhow::Result<TakenDir> {
     make_dir(run_dir, 0o755)?;
     let path = run_dir.join(LOCK);
@@ -32,8 +33,8 @@ pub(crate) fn take(run_dir: &Path) -> anyhow::Result<TakenDir> {
     lock_dir(lock, run_dir, "run-dir")
 }
 
-/// The same with the directory of what is to last, before anything in it is read or changed. On a
-/// full disk without a lock yet, two daemons are not kept apart.
+/// Locks the state directory, before anything in it is read or changed. On a full disk without a
+/// lock file yet, two daemons are not kept apart.
 pub(crate) fn take_state(state_dir: &Path) -> anyhow::Result<Option<TakenDir>> {
     make_dir(state_dir, 0o700)?;
     let path = state_dir.join(LOCK);
@@ -65,8 +66,8 @@ fn lock_dir(lock: File, dir: &Path, option: &str) -> anyhow::Result<TakenDir> {
     }
 }
 
-/// Makes the file that a broker locks while it uses the daemon. It is for the processes that may
-/// use the daemon's sockets, and stays the same file for as long as the directory is there.
+/// Creates the file that a broker locks while it uses the daemon. It is for processes that may use
+/// the daemon's sockets, and stays the same file as long as the directory exists.
 pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Result<()> {
     let path = run_dir.join(broker_lock::FILE_NAME);
     OpenOptions::new()
@@ -79,8 +80,8 @@ pub(crate) fn make_broker_lock(run_dir: &Path, rule: &AccessRule) -> anyhow::Res
     rule.restrict(&path)
 }
 
-/// Makes a directory and those above it, unless it exists. A loss of power takes none of them, nor
-/// what is stored in them later.
+/// Creates a directory and its parents, unless it exists. They survive a power loss, and so do the
+/// names of files that are later made durable in them.
 pub(crate) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
     make_dir_with(path, mode, &mut |parent| File::open(parent)?.sync_all())
 }

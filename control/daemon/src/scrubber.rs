@@ -1,4 +1,4 @@
-//! The thread that walks over the pool's memory, verifies what lies there, and tells of damage.
+//! Thread that scrubs the pool's memory: verifies pages and reports damage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const TURNS_A_SECOND: u32 = 4;
 /// through all the time.
 const ROUND_TIME_MIN: Duration = Duration::from_secs(3600);
 
-/// The running thread. Dropped, it ends after the piece in hand.
+/// The running thread. Dropping it ends the thread after the current piece.
 pub(crate) struct Scrubber {
     _ticker: Ticker,
 }

@@ -1,4 +1,4 @@
-//! Signals: they ask the daemon to stop, or to read its configuration again.
+//! Signals that stop the daemon or reload its configuration.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -10,7 +10,7 @@ use crate::events::EventLog;
 use crate::http::Readiness;
 use crate::wanted::{Restart, Wanted};
 
-/// Wishes that were not yet taken up. Asking twice for one thing is asking once.
+/// Requests that were not handled yet. Repeated requests count once.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     wanted: Receiver<Wanted>,
@@ -18,8 +18,8 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Listens to signals from now on. One that says to stop ends the process at once while the
-    /// daemon starts, and also when it comes a second time.
+    /// Handles signals from now on. A signal to stop ends the process at once while the daemon
+    /// starts, and when it comes a second time.
     pub(crate) fn listen(
         runtime: &Handle,
         readiness: Arc<Readiness>,
@@ -33,12 +33,12 @@ impl Wishes {
         Ok(Self { wanted, restart })
     }
 
-    /// For who finds that the daemon is to start anew.
+    /// Handle for code that finds that the daemon has to restart.
     pub(crate) fn restart(&self) -> Restart {
         self.restart.clone()
     }
 
-    /// Waits for the next wish. Stopping comes first, then starting anew.
+    /// Waits for the next request. A stop comes first, then a restart.
     pub(crate) fn next(&self) -> Wanted {
         // Without a listener nothing else ends the daemon.
         let first = self.wanted.recv().unwrap_or(Wanted::Stop);

@@ -1,6 +1,7 @@
-//! Warns of a start that takes long, with what it is at: a disk or a store that does not answer.
+//! Warning about a start that takes long, with its current step, such as a disk or a store that
+//! does not answer.
 //!
-//! A start that reads much takes long too, and is not ended.
+//! A start that reads a lot takes long too, and is not interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const WARNED_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at a start until it is dropped.
+/// Watches a start until it is dropped.
 pub(crate) struct SlowStart {
     _looking: Option<Ticker>,
 }

@@ -1,7 +1,7 @@
-//! Long operations on threads of their own: begun, watched, cancelled, and remembered for a while.
+//! Long operations on threads of their own, which can be watched and cancelled and are remembered
+//! for a while.
 //!
-//! Operations of one class take turns: a second one is refused, not queued, so that no client
-//! waits for what was forgotten long ago.
+//! Only one operation of a class runs at a time; a second one is refused, not queued.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl Progress {
 /// Failed or cancelled end of a task.
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
-    /// It was cancelled, and has undone what it had begun.
+    /// The task was cancelled, and has undone its changes.
     Cancelled,
     Failed(Problem),
 }
@@ -80,7 +80,7 @@ struct Entry {
 }
 
 impl Tasks {
-    /// Begins `work` on a thread of its own, unless a task of the same class runs.
+    /// Starts a task that runs `work` on a thread of its own, unless a task of the same class runs.
     pub(crate) fn begin(
         self: &Arc<Self>,
         kind: TaskKind,
@@ -112,13 +112,13 @@ impl Tasks {
         self.lock().running().count()
     }
 
-    /// Asks a task to end. One that is over stays as it is.
+    /// Cancels a task. One that is over stays as it is.
     pub(crate) fn cancel(&self, id: u64) -> Result<(), Problem> {
         self.lock().find(id).map(|entry| entry.progress.cancel())
     }
 
     /// Waits until no task of the class of `kind` runs, for `time_max` at most. Returns whether
-    /// that came about.
+    /// none does.
     #[cfg(test)]
     pub(crate) fn wait_for_class(&self, kind: TaskKind, time_max: Duration) -> bool {
         let runs = |list: &mut List| list.running().any(|entry| class(entry.kind) == class(kind));

@@ -1,18 +1,19 @@
-//! A thread that takes its turn again and again.
+//! A thread that calls a function periodically.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The running thread. Dropped, it ends after the turn in hand.
+/// The running thread. Dropping it ends the thread after the current call.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Ticker {
-    /// Waits for `interval` before the first turn, and then for as long as each turn returns.
+    /// Starts the thread. It waits for `interval` before the first call, and then for the time that
+    /// each call returns.
     pub(crate) fn start(
         name: &str,
         mut interval: Duration,

@@ -1,5 +1,5 @@
-//! Whose volumes are and what is said of them: kept on disk, by the ids of volumes, so that it
-//! outlives renames, restarts and a pool that is filled from an image.
+//! Owners and labels of volumes: kept on disk by the ids of volumes, so that they survive renames,
+//! restarts and a restore of the pool from an image.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,13 +22,13 @@ const WORD_BYTES_MAX: usize = 63;
 /// Of what a label says.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// The labels of volumes, for any number of threads. Its lock is held while they are stored and
-/// taken last.
+/// Owners and labels of volumes, for any number of threads. The lock is held while they are stored,
+/// and is the last one taken.
 #[derive(Debug)]
 pub(crate) struct VolumeLabels(Mutex<LabelFile>);
 
 impl Labelled {
-    /// The same with an owner, where one is named, and with labels; empty ones are taken off.
+    /// Copy with a new owner, if one is given, and with these labels; an empty label removes one.
     pub(crate) fn changed(&self, owner: Option<&str>, labels: &BTreeMap<String, String>) -> Self {
         let mut changed = self.clone();
         owner.unwrap_or(&self.owner).clone_into(&mut changed.owner);
@@ -87,7 +87,7 @@ impl VolumeLabels {
         self.lock().get(volume_id).cloned().unwrap_or(nothing)
     }
 
-    /// Replaces what is said of a volume, in memory and on disk; on an error in neither.
+    /// Replaces owner and labels of a volume, in memory and on disk; on an error in neither.
     pub(crate) fn set(&self, labelled: Labelled) -> io::Result<()> {
         if self.of(labelled.volume_id) == labelled {
             return Ok(());
@@ -99,7 +99,7 @@ impl VolumeLabels {
         self.0.lock().expect("no thread panics with this lock")
     }
 
-    /// A volume is gone, and its id is never given again.
+    /// Deletes owner and labels of a volume that was deleted; its id is never reused.
     pub(crate) fn forget(&self, volume_id: u64) -> io::Result<()> {
         self.set(Labelled { volume_id, ..Labelled::default() })
     }

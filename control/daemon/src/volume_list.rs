@@ -1,6 +1,6 @@
-//! Lists of volumes that outlive the daemon, each in a file of the state directory.
+//! Lists of volumes that survive the daemon, each in a file of the state directory.
 //!
-//! They name volumes by id, as names change; names in them are for people.
+//! Entries identify volumes by id, because names change; names in them are for people.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,7 +56,8 @@ impl<E: Listed> Serialize for Entries<E> {
     }
 }
 
-/// The list, for any number of threads. Its lock is held while it is stored and taken last.
+/// A list, for any number of threads. Its lock is held while the list is stored, and is the last
+/// one taken.
 #[derive(Debug)]
 pub(crate) struct VolumeList<E: Listed> {
     file: Mutex<StateFile<Entries<E>>>,
@@ -70,8 +71,8 @@ impl<E: Listed> VolumeList<E> {
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Reads the list again, as its file may have been edited, and changes nothing yet. Nor does
-    /// anybody else until what was read is used or dropped.
+    /// Reads the list again, as its file may have been edited, without applying it. Until the
+    /// result is applied or dropped, nobody else can change the list.
     pub(crate) fn read_again(&self) -> anyhow::Result<ReadAgain<'_, E>> {
         let file = self.lock();
         let entries =
@@ -106,15 +107,15 @@ impl<E: Listed> VolumeList<E> {
         })
     }
 
-    /// Adds or replaces an entry that says what is so already: in memory always. On an error the
-    /// file lacks it until the next change.
+    /// Adds or replaces an entry that describes what has already happened: in memory always. On an
+    /// error the file lacks it until the next change.
     pub(crate) fn note(&self, entry: E) -> io::Result<()> {
         self.lock().note(|Entries(entries)| {
             entries.insert(entry.volume_id(), entry);
         })
     }
 
-    /// Takes out an entry of what is no more, in the same way.
+    /// Removes an entry whose object is gone, in the same way.
     pub(crate) fn note_gone(&self, volume_id: u64) -> io::Result<()> {
         self.lock().note(|Entries(entries)| {
             entries.remove(&volume_id);
@@ -126,8 +127,8 @@ impl<E: Listed> VolumeList<E> {
     }
 }
 
-/// A list that was read again. Holds the list's lock: what is read before it is taken would undo
-/// what was changed in between.
+/// A list that was read again and not applied. It holds the lock of the list: otherwise it would
+/// undo changes made in between.
 #[derive(Debug)]
 pub(crate) struct ReadAgain<'list, E: Listed> {
     file: MutexGuard<'list, StateFile<Entries<E>>>,
@@ -135,7 +136,7 @@ pub(crate) struct ReadAgain<'list, E: Listed> {
 }
 
 impl<E: Listed> ReadAgain<'_, E> {
-    /// Makes what was read count from now on.
+    /// Applies the list.
     pub(crate) fn use_it(mut self) {
         self.file.replace(self.entries);
     }

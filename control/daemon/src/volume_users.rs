@@ -16,10 +16,10 @@ const USERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct VolumeUsers(VolumeList<Users>);
 
-/// The list as it was read again.
+/// A list of users that was read again.
 pub(crate) type UserList<'users> = ReadAgain<'users, Users>;
 
-/// The users of one volume: names or numbers, as they were given.
+/// Users of one volume: names or numbers, as given in the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Users {
@@ -43,13 +43,13 @@ impl VolumeUsers {
         VolumeList::read(state_dir).map(Self)
     }
 
-    /// Reads the list again, as its file may have been edited, and changes nothing yet. Nor does
-    /// anybody else until what was read is used or dropped.
+    /// Reads the list again, as its file may have been edited, without applying it. Until the
+    /// result is applied or dropped, nobody else can change the list.
     pub(crate) fn read_again(&self) -> anyhow::Result<UserList<'_>> {
         self.0.read_again()
     }
 
-    /// Names or numbers, as they were given.
+    /// Users of a volume: names or numbers, as given in the request.
     pub(crate) fn of(&self, volume_id: u64) -> Vec<String> {
         self.0.get(volume_id).map(|entry| entry.users).unwrap_or_default()
     }

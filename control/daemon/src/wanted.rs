@@ -1,17 +1,17 @@
-//! Wishes that the daemon's first thread takes up.
+//! Requests that the daemon's main thread handles.
 
 use std::sync::mpsc::Sender;
 
-/// Something that the daemon is to do.
+/// A request to the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Stop,
-    /// All but the interface ends and starts anew.
+    /// End everything but the interface, and start again.
     Restart,
     Reload,
 }
 
-/// Asks that the daemon start anew.
+/// Handle that restarts the daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Restart(pub(crate) Sender<Wanted>);
 

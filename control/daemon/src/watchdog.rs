@@ -1,7 +1,7 @@
-//! Tells the service manager that the daemon is alive, for as long as it is (`WatchdogSec=`).
+//! Keep-alive messages to the service manager (`WatchdogSec=`).
 //!
-//! It is alive while the work goes on that nothing holds up for long: the maintenance of the pool
-//! and the REST interface. A disk that hangs stops neither.
+//! The daemon counts as alive while the parts work that nothing blocks for long: the maintenance of
+//! the pool and the REST interface. A hanging disk stops neither.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::ticker::Ticker;
 /// Looks within the time that the service manager waits.
 const LOOKS: u32 = 4;
 
-/// Counts what one part of the daemon does.
+/// Counter of the work of one part of the daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse {
     beats: Arc<AtomicU64>,
@@ -28,13 +28,13 @@ impl Pulse {
     }
 }
 
-/// The running thread. Dropped, it ends.
+/// The running thread. Dropping it ends the thread.
 pub(crate) struct Watchdog {
     _ticker: Option<Ticker>,
 }
 
 impl Watchdog {
-    /// Watches the parts, if the service manager wants to know.
+    /// Watches the parts, if the service manager has enabled its watchdog.
     pub(crate) fn start(parts: Vec<(&'static str, Pulse)>) -> Self {
         let Some(time_max) = service_manager::watchdog_time() else {
             return Self { _ticker: None };

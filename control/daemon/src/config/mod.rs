@@ -1,7 +1,7 @@
 //! Configuration of the daemon: flags, and a TOML file with a key for each flag.
 //!
-//! [`Settings`] is the one definition of both. A flag wins over the file, the file over the
-//! default. A key that is not known is an error that names the key and the file.
+//! [`Settings`] is the one definition of both. A flag overrides the file, the file overrides the
+//! default. An unknown key is an error that names the key and the file.
 
 mod nbd_allow;
 mod settings;
@@ -161,7 +161,7 @@ pub(crate) struct ScrubConfig {
     pub(crate) verifies_reads: bool,
 }
 
-/// Where images are.
+/// Place of the image store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StorePlace {
     Directory(PathBuf),
@@ -192,7 +192,8 @@ pub(crate) struct Config {
     pub(crate) cpu_latency: CpuLatencyPolicy,
     pub(crate) lane_count: usize,
     pub(crate) log: LogConfig,
-    /// The image to begin from, whatever is lost by that: for one start, never in the file.
+    /// Image to restore from, accepting the loss of what only newer images or the journal have: for
+    /// one start, never in the file.
     pub(crate) accept_loss: Option<u32>,
 }
 

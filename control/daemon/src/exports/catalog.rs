@@ -10,15 +10,15 @@ use volumes::{Engine, Volume};
 use crate::exports::generations::GenerationDevice;
 use crate::exports::metered::{Latencies, MeteredVolume, VolumeTraffic};
 
-/// The volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
-/// instructions and no memory, so that it can be done for every request.
+/// Volumes and snapshots of the engine, also by id. Looking up an id takes a lock for a few
+/// instructions and no memory, so it can be done for every request.
 pub(crate) struct Catalog {
     pub(super) engine: Arc<Engine>,
     by_id: RwLock<HashMap<u64, Arc<MeteredVolume>>>,
     latencies: Arc<Latencies>,
-    /// What has a volume for itself, by its id: a device of this host, or a virtual machine.
+    /// Exclusive users of volumes, by the volume's id: a device of this host, or a virtual machine.
     holders: RwLock<HashMap<u64, String>>,
-    /// Has what exports show, if the daemon is a standby.
+    /// Source of the volumes that exports show, if the daemon is a standby.
     follower: Option<Arc<Follower>>,
 }
 
@@ -34,7 +34,7 @@ impl Catalog {
         Self { engine, by_id: RwLock::new(by_id), latencies, holders, follower: None }
     }
 
-    /// That of a standby: volumes as the last complete image has them, to be read.
+    /// Catalog of a standby: volumes as in the last complete image, read-only.
     pub(crate) fn of_standby(engine: Arc<Engine>, follower: Arc<Follower>) -> Self {
         Self {
             engine,
@@ -64,7 +64,7 @@ impl Catalog {
         by_id.get(&volume_id).map(|metered| Arc::clone(metered.volume()))
     }
 
-    /// The volume as a device that counts what is done with it.
+    /// Device of a volume by its id, which counts requests.
     pub(super) fn device_by_id(&self, volume_id: u64) -> Option<Arc<dyn BlockDevice>> {
         let by_id = self.by_id.read().expect(NO_PANIC);
         by_id
@@ -72,7 +72,7 @@ impl Catalog {
             .map(|metered| -> Arc<dyn BlockDevice> { Arc::<MeteredVolume>::clone(metered) })
     }
 
-    /// The same for a volume that was found; one that has just gone is not counted any more.
+    /// Device of a volume that was found. A volume that was deleted meanwhile is no longer counted.
     pub(crate) fn device(&self, volume: &Arc<Volume>) -> Arc<dyn BlockDevice> {
         if let Some(follower) = &self.follower {
             return match GenerationDevice::of(follower, &volume.name()) {
@@ -111,7 +111,7 @@ impl Catalog {
         &self.latencies
     }
 
-    /// Notes what has a volume for itself from now on, or that nothing has. Others that open it may
+    /// Records the exclusive user of a volume, or that it has none. Other clients can then only
     /// read it.
     pub(crate) fn note_holder(&self, volume_id: u64, holder: Option<String>) {
         let mut holders = self.holders.write().expect(NO_PANIC);
@@ -121,7 +121,7 @@ impl Catalog {
         };
     }
 
-    /// Returns whether something has the volume for itself.
+    /// Returns whether the volume has an exclusive user.
     pub(super) fn has_holder(&self, volume_id: u64) -> bool {
         self.holders.read().expect(NO_PANIC).contains_key(&volume_id)
     }

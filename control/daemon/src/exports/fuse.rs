@@ -27,7 +27,7 @@ pub(crate) fn run_command() -> Option<ExitCode> {
     is_helper.then(|| fuse::run_command(arguments))
 }
 
-/// The running file system. After [`FuseDevices::stop`] there are no devices.
+/// The running file system. After [`FuseDevices::stop`] it has no devices.
 pub(crate) struct FuseDevices {
     export: RwLock<Option<Export>>,
 }
@@ -52,8 +52,8 @@ impl FuseDevices {
         Ok(Self { export: RwLock::new(Some(export)) })
     }
 
-    /// Stops serving. While files are open, by programs or devices, the connection stays with the
-    /// fd store, and who uses them waits for the next daemon.
+    /// Stops serving. While programs or devices have files open, the connection stays in the file
+    /// descriptor store of the service manager, and they wait for the next daemon.
     pub(crate) fn stop(&self) {
         let taken = self.export.write().expect(NO_PANIC).take();
         let Some(export) = taken else { return };
@@ -62,7 +62,7 @@ impl FuseDevices {
         }
     }
 
-    /// Sees to it that devices would survive this process, and that dead ones go.
+    /// Makes sure that devices would survive this process, and removes dead ones.
     pub(crate) fn look_after_devices(&self) {
         let Some(export) = &*self.export() else { return };
         export.remove_dead_devices();

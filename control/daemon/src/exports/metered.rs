@@ -1,8 +1,8 @@
-//! Volumes as exports see them: what clients do is counted for each volume, and the time that some
-//! of it takes is noted for each volume and for each durability class.
+//! Volumes as exports see them: requests are counted for each volume, and latencies are recorded
+//! for each volume and for each durability class.
 //!
-//! On the way of a request nothing is shared between threads: each counts in a part of its own, and
-//! takes the time of one request in [`TIMED_ONE_IN`] alone, of flushes always.
+//! On the path of a request no counter is shared between threads: each thread counts in a part of
+//! its own. One read or write in [`TIMED_ONE_IN`] is timed, and every flush.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -57,7 +57,7 @@ struct Times {
     max_ns: AtomicU64,
 }
 
-/// The same at one moment.
+/// Latencies at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimesSeen {
     pub(crate) counts: [u64; BUCKET_COUNT],
@@ -115,13 +115,13 @@ pub(crate) struct VolumeTraffic {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
-    /// With writes of zeros.
+    /// Discards and writes of zeros.
     pub(crate) discards: u64,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
 }
 
-/// A volume, and what its clients do.
+/// A volume that counts the requests of its clients.
 pub(crate) struct MeteredVolume {
     volume: Arc<Volume>,
     latencies: Arc<Latencies>,
@@ -129,7 +129,7 @@ pub(crate) struct MeteredVolume {
     parts: OnceLock<Box<[Padded<Part>; PART_COUNT]>>,
     /// Made when the first request is timed: some 450 bytes, however many follow.
     times: OnceLock<Box<[Times; Timed::ALL.len()]>>,
-    /// Changes that are no requests.
+    /// Changes by operations other than requests.
     other_changes: AtomicU64,
     modified: Mutex<Modified>,
 }
@@ -186,8 +186,8 @@ impl MeteredVolume {
         self.times.get().map(|times| times.each_ref().map(Times::seen))
     }
 
-    /// The count of changes of contents since the daemon started. Whoever finds it unchanged finds
-    /// in the volume what was there when it was asked for before, or what is about to be counted.
+    /// Number of changes of contents since the daemon started. While it is unchanged, so are the
+    /// contents, except for changes that are about to be counted.
     pub(crate) fn changes(&self) -> u64 {
         let VolumeTraffic { writes, discards, .. } = self.traffic();
         writes + discards + self.other_changes.load(Ordering::Relaxed)
@@ -198,8 +198,8 @@ impl MeteredVolume {
         self.other_changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When contents or size last changed, or a little later: when that was first noticed here.
-    /// Later with each change that is noticed, however the clock is set.
+    /// Time at which contents or size last changed, or a little later: when the change was first
+    /// noticed here. It grows with each change that is noticed, even if the clock is set back.
     pub(crate) fn modified(&self) -> SystemTime {
         let mut modified = self.modified.lock().expect("no thread panics with this lock");
         let (changes, size_bytes) = (self.changes(), self.volume.geometry().size_bytes);

@@ -75,7 +75,7 @@ impl NbdExport {
         Ok(Self { server: Mutex::new(Some(server)), socket, tcp, is_insecure })
     }
 
-    /// Where clients find a volume of this name.
+    /// URI of a volume for NBD clients.
     pub(crate) fn uri_of(&self, name: &str) -> String {
         format!("nbd+unix:///{name}?socket={}", quoted(&self.socket))
     }

@@ -1,5 +1,4 @@
-//! Readiness of the daemon, and the answers to requests meanwhile: the operations of the service,
-//! or the reason why there are none yet or any more.
+//! Readiness of the daemon, and the answers to requests before and after it serves.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -24,10 +23,10 @@ pub(crate) struct Readiness {
 
 #[derive(Debug)]
 enum Now {
-    /// With what it is at, and since when.
+    /// Step of the start, and its beginning.
     Starting(String, Instant),
     Serving(Router),
-    /// With what it is at.
+    /// Step of the stop.
     Stopping(&'static str),
 }
 

@@ -163,9 +163,9 @@ impl Service {
         self.attachments.get(volume.id()).map(|entry| entry.attach_as)
     }
 
-    /// Brings back what was attached when the last daemon ended: devices that outlived it are
-    /// taken over, others are made again. What the host refuses stays in the list, and the status
-    /// tells of it; a volume that is gone with its pool is dropped from the list.
+    /// Attaches the volumes that were attached when the last daemon ended: devices that outlived it
+    /// are taken over, others are created again. Volumes that the host refuses stay in the list and
+    /// in the status; a volume that is gone with its pool is dropped from the list.
     pub(crate) fn restore_attachments(&self) {
         let _lock = self.lock_changes();
         let volumes: HashMap<u64, Arc<Volume>> = self

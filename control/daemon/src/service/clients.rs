@@ -1,4 +1,4 @@
-//! Clients of volumes: what they are, and how they are sent away.
+//! Clients of volumes, and how they are disconnected.
 
 use api::{AttachAs, Disconnected, Problem};
 use volumes::Volume;
@@ -8,10 +8,10 @@ use crate::export_list::{ExportEntry, ExportList};
 use crate::exports::{Catalog, KernelDevices, OtherUser};
 use crate::service::{Devices, Service};
 
-/// Treatment of clients that use something that is to go.
+/// Treatment of clients that use something that is to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// They are a reason to refuse.
+    /// The operation is refused while there are clients.
     Respected,
     Disconnected,
 }
@@ -25,7 +25,7 @@ impl Service {
         Ok(gone)
     }
 
-    /// The same of a volume at hand.
+    /// Ends the connections of all clients of a volume that was found.
     pub(super) fn disconnect(&self, volume: &Volume) -> Disconnected {
         let nbd = self.nbd.as_ref().map_or(0, |nbd| nbd.disconnect(volume));
         Disconnected {
@@ -56,13 +56,13 @@ impl Service {
         self.device_in(&self.attachments.get(volume.id())?)
     }
 
-    /// The same of an entry of the list.
+    /// Device of an entry of the list, if it could be created and was not removed by hand.
     pub(super) fn device_in(&self, entry: &Attached) -> Option<String> {
         let is_there = self.driver(entry.attach_as)?.has_device(entry.volume_id);
         entry.device.clone().filter(|_| is_there)
     }
 
-    /// Who has the volume's file open, whoever made them do so.
+    /// User that has the volume's file open.
     pub(super) fn file_user_of(&self, volume: &Volume) -> Option<OtherUser> {
         let Devices::On { devices, .. } = &self.devices else { return None };
         devices.other_user(volume).unwrap_or_else(|failure| {

@@ -115,8 +115,9 @@ impl Service {
         }
     }
 
-    /// Brings back what was exported when the last daemon ended. What cannot be served stays in the
-    /// list, and the status tells of it; a volume that is gone with its pool is dropped from it.
+    /// Exports the volumes that were exported when the last daemon ended. Volumes that cannot be
+    /// served stay in the list and in the status; a volume that is gone with its pool is dropped
+    /// from the list.
     pub(crate) fn restore_exports(&self) {
         let _lock = self.lock_changes();
         for entry in self.exports.all() {

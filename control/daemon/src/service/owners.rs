@@ -11,7 +11,7 @@ use crate::volume_labels::Labelled;
 /// The owner of all that a broker makes, which holds a lock as long as it runs.
 const BROKER: &str = "memlane-broker";
 
-/// Treatment of a request that its volume's owner does not know of.
+/// Treatment of a request that does not come from the volume's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
     /// It is refused.
@@ -45,9 +45,9 @@ impl Service {
         Err(Problem::new(ProblemKind::InUse, detail))
     }
 
-    /// The same of what changes contents in place: refused, whoever asks, while the owner is known
-    /// to run, as a broker is. It may have the volume open and come back for it after a restart of
-    /// this daemon. It does not begin to run as long as what is returned lives.
+    /// Keeps the owner of a volume away from a change of its contents in place. Fails, whoever
+    /// asks, while the owner is known to run, as a broker is: it may have the volume open and come
+    /// back after a restart of this daemon. The owner cannot start while the returned value lives.
     pub(super) fn keep_owner_away(
         &self,
         volume: &Volume,

@@ -54,7 +54,8 @@ pub(super) fn of_device(action: &str, name: &str, failure: &DeviceFailure) -> Pr
     Problem::new(kind, format!("cannot {action} volume {name:?}: {failure}"))
 }
 
-/// Two that write one volume without knowing of each other destroy what is on it.
+/// Problem of two writers that would use one volume without knowing of each other and destroy its
+/// contents.
 pub(super) fn of_sharing(volume: &Volume, user: &str, remedy: &str) -> Problem {
     let detail = format!(
         "volume {:?} is {user}; two hosts that mount one file system corrupt it; {remedy} \

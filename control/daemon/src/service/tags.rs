@@ -1,12 +1,12 @@
-//! Entity tags: what stands for the settings of a volume, so that no client changes what another
-//! has changed since it was read.
+//! Entity tags of the settings of a volume, so that no client overwrites a change that another made
+//! since it read them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use api::{Problem, ProblemKind};
 
-/// Stands for what a request can change of a volume. How it is used has no part in it: that changes
-/// all the time.
+/// Tag of the settings that a request can change. The usage of the volume is not part of it, as it
+/// changes all the time.
 pub(crate) fn entity_tag(volume: &api::Volume) -> String {
     let mut hasher = DefaultHasher::new();
     let api::Volume { id, name, size_bytes, sector_bytes, users, owner, labels, .. } = volume;
@@ -28,7 +28,7 @@ impl Precondition {
         Self { tags }
     }
 
-    /// Refuses what is meant for another state than that of now.
+    /// Refuses a request whose precondition does not match the current state.
     pub(super) fn check(&self, now: impl FnOnce() -> api::Volume) -> Result<(), Problem> {
         if self.tags.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Usage of volumes, remembered for a moment: finding out walks the whole map.
+//! Usage of volumes, cached for a moment: computing it walks the whole map.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -37,8 +37,8 @@ struct Usages {
 }
 
 impl UsageCache {
-    /// Usage of `volume` now, or a moment ago if it has not changed since by the count of its
-    /// changes, or if it is so large that looking takes long.
+    /// Usage of `volume`. A recent result is returned if the volume has not changed since by the
+    /// count of its changes, or if it is so large that computing takes long.
     pub(super) fn usage(&self, volume: &Volume, changes: u64) -> VolumeUsage {
         let known = self.lock().by_volume_id.get(&volume.id()).copied();
         if let Some(known) = known.filter(|known| known.holds(changes)) {

@@ -14,7 +14,8 @@ use crate::service::words::{EngineWord, InterfaceWord};
 use crate::service::{Clients, Devices, Ownership, Precondition, Service, refusals};
 use crate::volume_labels::Labelled;
 
-/// A refusal; or that a change was made, and whether stable storage and the kernel know of it.
+/// Outcome of a change: refused, or made, in which case the inner result tells whether stable
+/// storage and the kernel have been told.
 pub(super) type Made = Result<Result<(), Problem>, Problem>;
 
 impl Service {
@@ -105,8 +106,8 @@ impl Service {
         refusals::of_change(error, self.durable().ok().and_then(|durable| durable.way_on()))
     }
 
-    /// Returns whether a change was made: what it takes besides has to be done then, also if stable
-    /// storage could not be told of it, which is to be answered in the end.
+    /// Tells whether a change was made in memory. If so, the steps that follow it must be done,
+    /// also if stable storage could not record the change, which is reported in the end.
     pub(super) fn made(&self, changed: Result<(), DurableError>) -> Made {
         match changed {
             Ok(()) => Ok(Ok(())),

@@ -27,7 +27,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// A writer that has saved an image within this time counts as alive.
 const WRITER_QUIET_SECONDS_MIN: f64 = 10.0;
 
-/// Parts of which it is made.
+/// Parts of a standby.
 pub(crate) struct StandbyParts<'config> {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventLog>,
@@ -38,7 +38,7 @@ pub(crate) struct StandbyParts<'config> {
     pub(crate) restart: Restart,
 }
 
-/// A pool that follows.
+/// A pool that follows an image store.
 #[derive(Debug)]
 pub(crate) struct Standby {
     pub(super) follower: Arc<Follower>,
@@ -49,7 +49,7 @@ pub(crate) struct Standby {
     state_dir: PathBuf,
     interval: Duration,
     restart: Restart,
-    /// The step in hand is to end.
+    /// The current step is to end.
     is_ending: AtomicBool,
     /// Held while it is promoted; the answer, from then on.
     promotion: Mutex<Option<Promotion>>,
@@ -57,7 +57,7 @@ pub(crate) struct Standby {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Why the last step failed, or what it left.
+    /// Error of the last step, or what it left undone.
     pub(super) failure: Option<String>,
     /// The store was asked.
     pub(super) has_looked: bool,
@@ -69,7 +69,7 @@ pub(super) struct Known {
     wait: Duration,
 }
 
-/// The running thread. Dropped, it ends the step in hand.
+/// The running thread. Dropping it ends the current step.
 pub(crate) struct StandbyKeeper {
     standby: Arc<Standby>,
     _ticker: Ticker,
@@ -214,8 +214,8 @@ impl Standby {
         }
     }
 
-    /// Takes over from the writer, and has the daemon start anew as one that writes. Repeated, it
-    /// gives the same answer.
+    /// Takes over from the writer, and restarts the daemon as a writer. A repeated call gives the
+    /// same answer.
     pub(crate) fn promote(&self, is_forced: bool) -> Result<Promotion, Problem> {
         let mut known = self.promotion.lock().expect("no promotion panics");
         if let Some(promotion) = &*known {

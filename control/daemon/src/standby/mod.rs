@@ -1,7 +1,7 @@
-//! A daemon that follows the image store of another until somebody promotes it.
+//! A daemon that follows the image store of another until it is promoted.
 //!
-//! What is followed, fetched and promoted is the crate `standby`'s matter. Here it has a thread, is
-//! told of in events and in the status, and is remembered across starts.
+//! The crate `standby` follows, fetches and promotes. This module runs it on a thread, reports it
+//! in events and in the status, and remembers it across starts.
 
 mod following;
 mod lag;

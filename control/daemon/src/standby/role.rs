@@ -16,14 +16,14 @@ use crate::events::unix_seconds;
 
 const FILE_NAME: &str = "promoted.json";
 
-/// Role that a start takes up.
+/// Role that the daemon takes at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// It writes.
+    /// Writer.
     Primary,
-    /// It writes although it is configured to follow: it was promoted.
+    /// Writer although configured to follow: it was promoted.
     Promoted,
-    /// It follows.
+    /// Follower.
     Standby,
 }
 
