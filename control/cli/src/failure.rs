@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and the exit code for it.
+//! Failures of commands and their exit codes.
 
 use api::{Problem, ProblemKind};
 use kafka_client::{ClientError, ErrorKind, ResponseError};
@@ -22,7 +22,7 @@ pub(crate) struct Failure {
     /// A stable word: a kind of problem, or `usage`, `unreachable`, `interrupted`, `failed`.
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// The field of the request that is to blame, for programs.
+    /// Field of the request that is wrong, for programs.
     pub(crate) field: Option<String>,
     pub(crate) exit_code: u8,
 }
@@ -44,12 +44,12 @@ impl Failure {
         Self::new(ProblemKind::NotFound.name(), message, EXIT_NOT_FOUND)
     }
 
-    /// The program of `memlane run` is not there.
+    /// Failure of `memlane run`: its program does not exist.
     pub(crate) fn no_program(message: impl Into<String>) -> Self {
         Self::new(ProblemKind::NotFound.name(), message, EXIT_NO_PROGRAM)
     }
 
-    /// The program of `memlane run` is there and cannot be run.
+    /// Failure of `memlane run`: its program exists and cannot be run.
     pub(crate) fn not_executable(message: impl Into<String>) -> Self {
         Self::new("failed", message, EXIT_NOT_EXECUTABLE)
     }
@@ -75,7 +75,7 @@ impl Failure {
         self.exit_code == EXIT_INTERRUPTED
     }
 
-    /// Nothing that scripts could tell apart.
+    /// Failure of no particular kind.
     pub(crate) fn other(message: impl Into<String>) -> Self {
         Self::new("failed", message, EXIT_FAILED)
     }

@@ -1,10 +1,10 @@
 //! `memlane`: the command line for people and scripts.
 //!
 //! Each command is one request to the daemon and one answer, or a task of the daemon to watch.
-//! Those about topics, groups, records, users and access rules ask a broker, over Kafka's protocol;
-//! `sql`, `subscribe` and `query` do so over PostgreSQL's. With `--json` exactly one JSON value is
-//! printed, also for an error, and by `consume`, `sql` and `subscribe` one for each record or row;
-//! scripts rely on that and on the exit codes:
+//! Commands about topics, groups, records, users and access rules use Kafka's protocol to a broker;
+//! `sql`, `subscribe` and `query` use PostgreSQL's. With `--json` exactly one JSON value is
+//! printed, also for an error; `consume`, `sql` and `subscribe` print one for each record or row.
+//! Scripts rely on that and on the exit codes:
 //!
 //! | code | meaning |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! All that is printed.
+//! Output of all commands.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ pub(crate) enum Form {
 /// Result of a command, for people and for programs.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// Without a line break at the end; empty for nothing to say.
+    /// Text without a line break at the end; empty if there is nothing to print.
     pub(crate) text: String,
     pub(crate) json: Value,
-    /// The command did its work and found something wrong.
+    /// The command ran and found something wrong.
     pub(crate) is_failure: bool,
 }
 
@@ -32,19 +32,19 @@ impl Report {
         Self { text, json, is_failure: false }
     }
 
-    /// Report whose text has been printed already.
+    /// Report whose text was printed already.
     pub(crate) fn printed() -> Self {
         Self { text: String::new(), json: Value::Null, is_failure: false }
     }
 
-    /// Nothing that people need be told.
+    /// Report without text.
     pub(crate) fn silent(answer: &impl Serialize) -> Self {
         Self::of(String::new(), answer)
     }
 }
 
-/// Returns whether who reads what is printed is still there: one that has seen enough, as `head`
-/// has, is no failure.
+/// Returns whether the reader of the output is still there. A reader that ended early, as `head`
+/// does, is not a failure.
 pub(crate) fn is_still_read(written: io::Result<()>, what: &str) -> Result<bool, Failure> {
     match written {
         Ok(()) => Ok(true),
@@ -53,7 +53,7 @@ pub(crate) fn is_still_read(written: io::Result<()>, what: &str) -> Result<bool,
     }
 }
 
-/// Prints what a command came to, and returns the exit code.
+/// Prints the result of a command, and returns the exit code.
 pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     let printed = match form {
         Form::Text if report.text.is_empty() => Ok(()),
@@ -73,7 +73,7 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
     }
 }
 
-/// Prints why a command failed, and returns the exit code.
+/// Prints the failure of a command, and returns the exit code.
 pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     match form {
         Form::Text => {
@@ -92,8 +92,8 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     ExitCode::from(failure.exit_code)
 }
 
-/// Prints a report in the place of the one before it, where that can be. Returns whether it was
-/// printed: not when the reader has gone.
+/// Prints a report, on a terminal in place of the one before it. Returns whether it was printed:
+/// not when the reader has gone.
 pub(crate) fn refresh(report: &Report, form: Form) -> bool {
     if form == Form::Text && io::stdout().is_terminal() {
         // From the upper left corner on, on an empty screen.

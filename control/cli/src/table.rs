@@ -1,4 +1,4 @@
-//! Tables of text: columns as wide as they need to be, sorted and chosen as they are asked for.
+//! Tables of text, with columns as wide as necessary, sorted and selected by options.
 
 use api::ByteSize;
 use clap::Args;
@@ -27,8 +27,7 @@ impl View {
     }
 }
 
-/// Text of a cell, and the key that it is sorted by: figures by their value. These keep to the
-/// right.
+/// Text of a cell, and its sort key: the value, for numbers, which are aligned to the right.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -60,11 +59,11 @@ pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
-/// The head of a column, and its cell in the line of an item.
+/// Head of a column, and its cell for an item.
 pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Cell);
 
 impl Table {
-    /// A line for each item.
+    /// Builds a table with a line for each item.
     pub(crate) fn of<T>(items: &[T], columns: &[Column<'_, T>]) -> Self {
         let row = |item: &T| columns.iter().map(|(_, cell)| cell(item)).collect();
         Self {
@@ -73,7 +72,7 @@ impl Table {
         }
     }
 
-    /// The table as `view` wants it. A column that is not there is wrong usage.
+    /// Sorts the table and selects columns as `view` asks. An unknown column is wrong usage.
     pub(crate) fn viewed(mut self, view: &View) -> Result<String, Failure> {
         if let Some(wanted) = &view.sort {
             let (name, is_descending) = match wanted.strip_prefix('-') {

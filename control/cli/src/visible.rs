@@ -1,4 +1,4 @@
-//! Text of others, as names of groups and clients, in a form that does nothing to a terminal.
+//! Text from elsewhere, such as names of groups and clients, made safe for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,12 +13,12 @@ fn is_plain(letter: char) -> bool {
     !letter.is_control() && !is_unseen(letter)
 }
 
-/// A text in one line.
+/// Escapes a text for one line.
 pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_plain)
 }
 
-/// A text that may have lines and columns.
+/// Escapes a text that may have several lines and columns.
 pub(crate) fn in_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| is_plain(letter) || matches!(letter, '\n' | '\t'))
 }
@@ -37,7 +37,7 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON with what is left of it escaped that does something to a terminal; all of it is in texts.
+/// Escapes JSON, in which only strings can contain control characters.
 pub(crate) fn in_json(json: &str) -> Cow<'_, str> {
     // White space between values. In texts it is escaped already.
     let is_kept = |letter| is_plain(letter) || matches!(letter, '\n' | '\r' | '\t');

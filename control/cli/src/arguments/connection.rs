@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rest_client::Pin;
 
-/// Address of the daemon. Options that are not given come from the environment.
+/// Address of the daemon. Missing options are taken from the environment.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionOptions {
     /// The daemon's socket [default: $MEMLANE_SOCKET, or /run/memlane/api.sock]

@@ -1,4 +1,4 @@
-//! Commands about virtual machines, which `memlane-machines` is asked, not the daemon.
+//! Commands about virtual machines, which go to `memlane-machines`, not to the daemon.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The commands that ask a broker by SQL.
+//! Commands that use a broker's SQL.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) enum SqlCommand {
     },
 }
 
-/// Where the broker speaks SQL, and as whom to speak to it.
+/// SQL address of the broker, and the login.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SqlOptions {
     /// SQL address of the broker [default: $MEMLANE_SQL, or 127.0.0.1:5433]

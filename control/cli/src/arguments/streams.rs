@@ -1,4 +1,4 @@
-//! The commands that ask a broker: topics, groups, records, users and access rules.
+//! Commands that use a broker: topics, groups, records, users and access rules.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -55,7 +55,7 @@ pub(crate) enum StreamsCommand {
     },
 }
 
-/// Where the broker is, and as whom to speak to it.
+/// Address of the broker, and the login.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BrokerOptions {
     /// The broker [default: $MEMLANE_BROKER, or 127.0.0.1:9092]
@@ -70,7 +70,7 @@ pub(crate) struct BrokerOptions {
     pub(crate) sasl_mechanism: Option<Mechanism>,
 }
 
-/// User with which to log in at a broker, and the way to trust it.
+/// User that logs in at a broker, and the certificates to trust.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Login {
     /// The user [default: $MEMLANE_BROKER_USER, or none]
@@ -452,15 +452,15 @@ fn separator(text: &str) -> Result<String, String> {
     }
 }
 
-/// An offset in a partition, as users write it.
+/// Offset in a partition, as users write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OffsetSpec {
     Earliest,
     Latest,
     Offset(i64),
-    /// Milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     Time(i64),
-    /// So long before now.
+    /// Age, subtracted from now.
     Ago(Duration),
 }
 

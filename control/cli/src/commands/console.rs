@@ -1,5 +1,5 @@
-//! The console's own users, projects, tokens and sessions, with a token of an administrator. To
-//! make a token takes a login, which ends with the command.
+//! Users, projects, tokens and sessions of the console, with the token of an administrator.
+//! Creating a token takes a login, which ends with the command.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,8 +1,8 @@
-//! Facilities of this host for the daemon, and what is missing: looked at from outside. A daemon
-//! that runs is asked for its encryption; none is needed.
+//! Checks of this host for the daemon, from outside. A running daemon is asked for its encryption;
+//! none is required.
 //!
-//! Nothing is changed and nothing is loaded. What the host lacks decides the exit code only where
-//! the daemon does not work without it.
+//! Nothing is changed and no module is loaded. A finding fails the command only if the daemon does
+//! not work without what is missing.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -30,7 +30,7 @@ enum Verdict {
     Good,
     /// It works, with less speed or without a feature.
     Lacking,
-    /// The daemon, or what most use it for, does not work.
+    /// The daemon, or its main use, does not work.
     Missing,
 }
 
@@ -49,7 +49,7 @@ impl Verdict {
 struct Finding {
     check: &'static str,
     verdict: Verdict,
-    /// What was found, and what to do about it.
+    /// Finding, and what to do about it.
     detail: String,
 }
 

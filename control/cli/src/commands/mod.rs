@@ -45,7 +45,7 @@ const BENCH_PROGRAM: &str = "memlane-bench";
 const OTHER_PROGRAMS: [&str; 4] =
     ["memlaned", "memlane-broker", "memlane-console", "memlane-machines"];
 
-/// Does what the command line asks for.
+/// Runs the command of the command line.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
     let form = arguments.form();
     let proved_by = console::proved_by(&arguments.command);

@@ -1,5 +1,5 @@
-//! Looking at a program before it is run: whether it is there, and whether it will load the library
-//! that takes its requests past the kernel.
+//! Inspection of a program before it is run: whether it exists, and whether it will load the
+//! library that sends its requests past the kernel.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,12 +15,12 @@ const FIRST_LINE_BYTES_MAX: u64 = 256;
 /// Set-user-ID and set-group-ID.
 const GAINS_RIGHTS: u32 = 0o6000;
 
-/// Why a program is not served although it runs.
+/// Reason why a program runs without the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unserved {
     /// It has no dynamic linker, which would load the library.
     Static,
-    /// Its words have another size than those of the library.
+    /// It has another word size than the library.
     OtherKind,
     GainsRights,
 }
@@ -35,7 +35,7 @@ impl Unserved {
     }
 }
 
-/// Where the system would find the program: as it is named, or in `PATH`.
+/// Path of the program as the system would find it: as named, or in `PATH`.
 pub(super) fn find(name: &Path, search_path: Option<&std::ffi::OsStr>) -> io::Result<PathBuf> {
     if name.components().count() > 1 || name.is_absolute() {
         return check(name).map(|()| name.to_owned());
@@ -61,8 +61,8 @@ fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Why the program at `path` will not be served, if that can be seen from outside. What cannot be
-/// read is left to the attempt.
+/// Reason why the program at `path` will run without the library, if that can be seen from outside.
+/// A file that cannot be read is left to the attempt.
 pub(super) fn unserved(path: &Path) -> Option<Unserved> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH_MAX {

@@ -1,7 +1,7 @@
-//! `memlane run`: becomes another program, with the library before the C library that takes its
-//! requests to volumes past the kernel.
+//! `memlane run`: replaces itself with another program, and preloads the library that sends the
+//! program's I/O on volumes to the daemon past the kernel.
 //!
-//! The program replaces this one, so that its exit code, its signals and its terminal are its own.
+//! The program has this process, and so its exit code, its signals and its terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -23,7 +23,7 @@ const LIBRARY_VARIABLE: &str = "MEMLANE_PRELOAD";
 
 const RING_VARIABLE: &str = "MEMLANE_RING";
 
-/// Becomes the program. Returns only when that cannot be.
+/// Runs the program in place of this one. Returns only when that fails.
 pub(crate) fn run(client: &Client, arguments: Run) -> Failure {
     match prepare(client, &arguments) {
         Ok(plan) => plan.become_program(&arguments),

@@ -34,8 +34,8 @@ pub(super) fn run(client: &Client, command: TaskCommand, form: Form) -> Result<R
     }
 }
 
-/// Begins a task and shows how far it is until it is over, unless it was to go on in the
-/// background. It goes on without this program, too. Waits first for a task that hinders it, such
+/// Begins a task and shows its progress until it is over, unless it is to run in the background.
+/// The task goes on without this program, too. First waits for a task that conflicts with it, such
 /// as the daemon's own save of an image.
 pub(super) fn follow(
     client: &Client,

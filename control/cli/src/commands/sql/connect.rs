@@ -1,4 +1,4 @@
-//! The broker that is asked by SQL, and as whom.
+//! Connection to a broker's SQL.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Means to cancel the statement that runs, from another connection.
+    /// Handle that cancels the running statement from another connection.
     pub(super) fn canceller(&self) -> Canceller {
         Canceller { token: self.client.cancel_token(), tls: self.tls.clone() }
     }

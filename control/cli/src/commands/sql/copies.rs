@@ -1,5 +1,5 @@
-//! COPY of rows that standard input has, or that standard output takes, as they are. It runs alone:
-//! one of several statements, or one whose text is itself standard input, is refused.
+//! COPY between standard input or output and the broker, unchanged. It must be the only statement,
+//! and its text must not come from standard input.
 
 use std::io::{self, Read, Write};
 use std::iter::Peekable;

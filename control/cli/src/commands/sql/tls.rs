@@ -1,4 +1,4 @@
-//! TLS for connections of PostgreSQL's protocol, as those of Kafka's have it.
+//! TLS for connections of PostgreSQL's protocol, with the settings of Kafka's.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-/// Encrypts where it knows whom to believe.
+/// Encrypts connections if there is something to trust.
 #[derive(Clone)]
 pub(super) struct Tls {
     trust: Option<TlsTrust>,

@@ -1,4 +1,4 @@
-//! Rules of who may do what.
+//! Access rules (ACLs).
 
 use std::sync::Arc;
 

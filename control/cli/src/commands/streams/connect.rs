@@ -1,5 +1,5 @@
-//! The broker that is asked, and as whom. Passwords come from a file or the environment: a command
-//! line can be read by everyone on the host.
+//! Connection to a broker. Passwords come from a file or the environment, because everyone on the
+//! host can read a command line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const PASSWORD_VARIABLE: &str = "MEMLANE_BROKER_PASSWORD";
 /// Far more than a password needs.
 const PASSWORD_BYTES_MAX: usize = 4096;
 
-/// A user, and what proves it.
+/// A user with the password or other proof.
 pub(in crate::commands) struct Credentials {
     pub(in crate::commands) user: String,
     pub(in crate::commands) password: String,
@@ -61,7 +61,7 @@ where
     block_on(asks(Arc::new(client)))
 }
 
-/// Where a broker is: as the command line says, or the environment, or where they are as a rule.
+/// Address of a broker: from the command line, the environment, or the default.
 pub(in crate::commands) fn address(
     given: Option<&str>,
     variable: &str,
@@ -76,7 +76,7 @@ pub(in crate::commands) fn address(
     }
 }
 
-/// Waits for a broker's answers.
+/// Runs a future to its end.
 pub(in crate::commands) fn block_on<T>(
     asks: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

@@ -1,4 +1,4 @@
-//! Offsets that users name by words, times and ages.
+//! Offsets that users give as words, times and ages.
 
 use std::time::SystemTime;
 

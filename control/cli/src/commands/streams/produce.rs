@@ -1,4 +1,4 @@
-//! Lines of standard input, appended to a topic.
+//! Lines of standard input, produced to a topic.
 //!
 //! A thread reads, so that what has come is sent while more is waited for: each batch holds the
 //! lines that came while the one before was acknowledged.
